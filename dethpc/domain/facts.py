@@ -1,0 +1,168 @@
+"""The facts dethpc keeps. One instance is one row; a change is a new value of a row.
+
+Instances are treated as values: code that decides makes a new one with ``dataclasses.replace`` and never alters one in place.
+Times are seconds since the epoch (UTC).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
+
+
+@dataclass(slots=True)
+class Experiment:
+    """One config plus one context directory; owns a searcher and its trials."""
+
+    id: int
+    owner: str
+    config: dict[str, Any]  # validated, all defaults filled in
+    original_config: str  # the YAML as the user wrote it
+    state: State
+    created_at: float
+    seed: int
+    job_id: str  # uuid of its entry in the job queue
+    context_sha256: str = ""
+    name: str = ""
+    description: str = ""
+    labels: list[str] = field(default_factory=list)
+    notes: str = ""
+    archived: bool = False
+    project_id: int = 1
+    pool: str = ""
+    priority: int = 42
+    weight: float = 1.0
+    max_slots: int | None = None
+    slots_per_trial: int = 1
+    started_at: float | None = None
+    ended_at: float | None = None
+    progress: float = 0.0
+    parent_id: int | None = None
+    reason: str = ""  # why it is in this state, in words
+    unmanaged: bool = False
+
+
+@dataclass(slots=True)
+class Trial:
+    """One hyperparameter configuration being trained."""
+
+    id: int
+    experiment_id: int
+    index: int  # 0-based within the experiment, in order of creation
+    hparams: dict[str, Any]
+    seed: int
+    state: State
+    created_at: float
+    request_id: str = ""  # uuid, Determined's request id
+    search: dict[str, Any] = field(default_factory=dict)  # what the searcher remembers of it (bracket, ...)
+    restarts: int = 0
+    runs: int = 0  # how many runs it has had
+    lost: int = 0  # attempts lost without evidence in a row
+    steps_completed: int = 0
+    latest_checkpoint: str | None = None
+    source_checkpoint: str | None = None  # whose weights it starts from (warm start, PBT)
+    best_validation: float | None = None  # searcher metric
+    latest_validation: float | None = None
+    best_validation_steps: int | None = None
+    progress: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    reason: str = ""
+    early_exit: str = ""  # Determined's EXITED_REASON_*, as user code reported it
+
+
+@dataclass(slots=True)
+class Run:
+    """One submission of a trial to the scheduler: one Slurm job. A row in SUBMITTING is the wish to submit."""
+
+    id: str
+    experiment_id: int
+    trial_id: int
+    n: int  # 1-based within the trial
+    state: RunState
+    created_at: float
+    slots: int
+    pool: str
+    intent: Intent = Intent.GO
+    intent_reason: str = ""
+    token_sha256: str = ""
+    job_id: str | None = None
+    attempt: int = -1  # latest attempt that started, -1: none
+    nodes: list[str] = field(default_factory=list)
+    submitted_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    end: End | None = None
+    reason: str = ""  # pending reason, or why it ended, in words
+    exit_code: int | None = None
+    stopping_since: float | None = None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One start of a run, and how much of its journal has been applied."""
+
+    run_id: str
+    k: int
+    trial_id: int
+    state: AttemptState
+    started_at: float
+    ended_at: float | None = None
+    applied_seq: int = 0  # last journal sequence number applied
+    applied_offset: int = 0  # bytes of the journal applied
+    resumed_from: str | None = None  # checkpoint uuid
+    resumed_steps: int = 0
+    void_after: int | None = None  # journal events after this sequence number do not count
+    nodes: list[str] = field(default_factory=list)
+    end: End | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A published checkpoint."""
+
+    uuid: str
+    experiment_id: int
+    trial_id: int
+    run_id: str
+    k: int
+    seq: int
+    state: CheckpointState
+    steps_completed: int
+    reported_at: float
+    metadata: dict[str, Any] = field(default_factory=dict)
+    resources: dict[str, int] = field(default_factory=dict)  # relative path -> bytes (directories end in "/", 0 bytes)
+    storage: dict[str, Any] = field(default_factory=dict)  # the checkpoint_storage section it was written with
+
+
+@dataclass(slots=True)
+class Metric:
+    """One report of a group of metrics. Identified by (run_id, k, seq), the journal event it came from; never altered."""
+
+    run_id: str
+    k: int
+    seq: int
+    experiment_id: int
+    trial_id: int
+    group: str  # "training", "validation", or any name
+    steps_completed: int
+    reported_at: float
+    metrics: dict[str, Any]
+
+
+@dataclass(slots=True)
+class SearchNote:
+    """Something a searcher decided and must remember, such as a value that entered a rung."""
+
+    experiment_id: int
+    seq: int  # 1-based within the experiment
+    trial_index: int
+    kind: str
+    data: dict[str, Any]
+
+
+Row = Union[Experiment, Trial, Run, Attempt, Checkpoint, Metric, SearchNote]
+"""What a Change writes. ``apply`` puts the row in the place of the one with the same key; Metric and SearchNote are only added."""

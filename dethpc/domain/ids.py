@@ -1,0 +1,40 @@
+"""Identifiers. Experiments and trials are integers; a run is ``<experiment>.<trial>.<n>``; an attempt ``<run>.<k>``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+RunId = str
+
+
+class AttemptId(NamedTuple):
+    """One start of a run. ``str()`` of it is Determined's allocation id."""
+
+    run: RunId
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.run}.{self.k}"
+
+    @classmethod
+    def parse(cls, text: str) -> AttemptId:
+        """Raises ValueError when ``text`` is not an attempt id."""
+        run, dot, k = text.rpartition(".")
+        if not dot or not run or not k.isdigit():
+            raise ValueError(f"not an attempt id: {text!r}")
+        return cls(run, int(k))
+
+
+def run_id(experiment: int, trial: int, n: int) -> RunId:
+    """``n`` counts the runs of the trial from 1."""
+    return f"{experiment}.{trial}.{n}"
+
+
+def task_id(experiment: int, trial: int) -> str:
+    """Determined's task id of a trial: what its runs have in common."""
+    return f"{experiment}.{trial}"
+
+
+def job_name(cluster: str, run: RunId) -> str:
+    """The scheduler's job name of a run; the cluster id keeps two installations of one user apart."""
+    return f"det-{cluster[:8]}-{run}"

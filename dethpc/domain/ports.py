@@ -1,0 +1,224 @@
+"""Ports to the world. The docstrings are the contract; each port has one contract test class that every adapter passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
+
+
+class Clock(Protocol):
+    """Wall-clock time in seconds since the epoch (UTC)."""
+
+    def __call__(self) -> float: ...
+
+
+# --- scheduler -------------------------------------------------------------------------------------------------------
+
+
+class JobState(str, Enum):
+    """A job's state, reduced to what its consequence needs. Terminal ones are the scheduler's word, not yet dethpc's."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETING = "COMPLETING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+    NODE_FAIL = "NODE_FAIL"
+    PREEMPTED = "PREEMPTED"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    BOOT_FAIL = "BOOT_FAIL"
+    DEADLINE = "DEADLINE"
+
+    @property
+    def live(self) -> bool:
+        return self in (JobState.PENDING, JobState.RUNNING, JobState.COMPLETING)
+
+
+@dataclass(slots=True)
+class JobRequest:
+    """A batch script to run. ``script`` already holds every directive; nothing else is passed on the command line."""
+
+    run_id: str
+    name: str  # ids.job_name(...)
+    script: Path
+    run_dir: Path
+    slots: int
+    env: Mapping[str, str] = field(default_factory=dict)  # the complete environment of the submission
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """What the scheduler says of one job."""
+
+    job_id: str
+    name: str
+    state: JobState
+    reason: str = ""  # while pending: the scheduler's reason word, e.g. "Resources"
+    nodes: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    restarts: int = 0
+    preempted: bool = False  # the scheduler preempted it at least in this attempt
+    submitted_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(slots=True)
+class PoolInfo:
+    """A resource pool as the scheduler sees it now."""
+
+    name: str
+    partition: str
+    nodes: int
+    slots: int
+    slots_used: int
+    slot_type: str = "cuda"  # cuda, rocm, cpu
+    max_time: float | None = None  # seconds
+    default: bool = False
+    description: str = ""
+
+
+@dataclass(slots=True)
+class NodeInfo:
+    """A compute node as the scheduler sees it now."""
+
+    name: str
+    state: str  # idle, mixed, allocated, down, drained
+    slots: int
+    slots_used: int
+    pools: tuple[str, ...] = ()
+    slot_type: str = "cuda"
+    cpus: int = 0
+    memory_mb: int = 0
+    reason: str = ""
+    address: str = ""
+
+
+class Scheduler(Protocol):
+    """Where runs are executed.
+
+    Every method may block and may be called from any thread, but the master calls all of them from one. All methods except
+    ``submit`` are idempotent. ``Raises: SchedulerUnavailable`` from any method when the scheduler does not answer; nothing is
+    known then, least of all that a job is gone.
+    """
+
+    kind: str  # "slurm" or "local"
+
+    def submit(self, job: JobRequest) -> str:
+        """Submit and return the scheduler's job id.
+
+        Raises: SubmitRejected (for good; the message is the scheduler's), SubmitUncertain (the job may exist: look it up).
+        """
+        ...
+
+    def jobs(self) -> dict[str, JobRecord]:
+        """All of this user's jobs that the scheduler still lists, by job id, in one query whatever their number."""
+        ...
+
+    def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        """Records of jobs that ``jobs`` no longer lists, as far as the site keeps them (accounting). Missing: unknown."""
+        ...
+
+    def find(self, name: str) -> list[JobRecord]:
+        """Jobs with this name, live or ended, newest last. An empty answer proves nothing until it is repeated later."""
+        ...
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """End jobs now: TERM to all processes, then KILL. Unknown or ended jobs are ignored."""
+        ...
+
+    def requeue(self, job_id: str) -> None:
+        """Stop the job and queue it again under the same job id; its next start has one restart more."""
+        ...
+
+    def pools(self) -> list[PoolInfo]: ...
+
+    def nodes(self) -> list[NodeInfo]: ...
+
+
+# --- store -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What the engine folds at start: every row that a live experiment needs. Metrics stay in the database."""
+
+    experiments: list[Experiment]
+    trials: list[Trial]
+    runs: list[Run]
+    attempts: list[Attempt]
+    checkpoints: list[Checkpoint]
+    notes: list[SearchNote]
+    next_experiment_id: int
+    next_trial_id: int
+
+
+class Store(Protocol):
+    """The state database. One writer, many readers.
+
+    ``commit`` is atomic and durable when it returns; concurrent calls may share one transaction (group commit). Readers see
+    committed rows only. ``Raises: StoreError`` from any method when the database fails; after a failed commit nothing of it
+    is stored.
+    """
+
+    def commit(self, rows: Sequence[Row]) -> None:
+        """Write the rows in order. A row replaces the one with the same key; a Metric that exists already is left alone.
+
+        When an Attempt's ``void_after`` is set, metrics of that attempt with a larger ``seq`` no longer count: they leave every
+        reader's answer and the summaries.
+        """
+        ...
+
+    def load(self) -> Snapshot: ...
+
+    def metrics(
+        self,
+        trial_ids: Sequence[int],
+        group: str | None = None,
+        *,
+        after_steps: int = -1,
+        limit: int | None = None,
+    ) -> Iterable[Metric]:
+        """Metrics that count, by trial and then in order of report. ``group`` None: every group."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# --- checkpoint storage (implemented in ``dethpc.storage``, which runs on Python 3.9 too) ------------------------------
+
+
+class CheckpointStorage(Protocol):
+    """Where checkpoint files live. Paths inside a checkpoint are relative, with ``/``.
+
+    A checkpoint is visible to readers only once it is whole. Methods may be called from any thread; two calls never write one
+    checkpoint's same file. ``Raises: CheckpointError`` when a checkpoint is missing, incomplete or damaged.
+    """
+
+    def store_path(self, uuid: str) -> Any:
+        """Context manager: a directory to write into; published when the block ends without an exception."""
+        ...
+
+    def restore_path(self, uuid: str) -> Any:
+        """Context manager: a directory that holds the checkpoint's verified files, for reading."""
+        ...
+
+    def upload(self, src: Path, uuid: str, paths: Sequence[str] | None = None) -> dict[str, int]:
+        """Copy files of ``src`` into the checkpoint; returns path -> bytes."""
+        ...
+
+    def download(self, uuid: str, dst: Path) -> None: ...
+
+    def resources(self, uuid: str) -> dict[str, int]: ...
+
+    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> dict[str, int]:
+        """Delete matching files; returns what is left."""
+        ...

@@ -1,0 +1,98 @@
+"""The states of every noun. The wire spells them ``STATE_<name>``, as Determined 0.38 does."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(str, Enum):
+    """State of an experiment or a trial (Determined's names)."""
+
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_COMPLETED = "STOPPING_COMPLETED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    STOPPING_ERROR = "STOPPING_ERROR"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+
+    @property
+    def terminal(self) -> bool:
+        return self in _TERMINAL
+
+    @property
+    def stopping(self) -> bool:
+        return self in _ENDS
+
+    @property
+    def end(self) -> State:
+        """Where a stopping state leads."""
+        return _ENDS.get(self, self)
+
+
+_TERMINAL = frozenset({State.COMPLETED, State.CANCELED, State.ERROR, State.DELETED})
+_ENDS = {
+    State.STOPPING_COMPLETED: State.COMPLETED,
+    State.STOPPING_CANCELED: State.CANCELED,
+    State.STOPPING_KILLED: State.CANCELED,
+    State.STOPPING_ERROR: State.ERROR,
+}
+
+
+class Intent(str, Enum):
+    """What the master wants of a run. Committed before anything is done about it."""
+
+    GO = "GO"
+    STOP = "STOP"  # checkpoint at the next boundary, exit 0
+    KILL = "KILL"  # end now
+
+
+class RunState(str, Enum):
+    """SUBMITTING is the wish to submit; the other states are the scheduler's word."""
+
+    SUBMITTING = "SUBMITTING"
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    ENDED = "ENDED"
+
+
+class AttemptState(str, Enum):
+    RUNNING = "RUNNING"
+    ENDED = "ENDED"
+
+
+class CheckpointState(str, Enum):
+    ACTIVE = "ACTIVE"
+    COMPLETED = "COMPLETED"
+    ERROR = "ERROR"
+    DELETED = "DELETED"
+
+
+class End(str, Enum):
+    """Why an attempt ended: the failure taxonomy. See ``engine.ends.classify``."""
+
+    COMPLETED = "COMPLETED"  # the training said that it finished
+    STOPPED = "STOPPED"  # it stopped because the master asked (pause, searcher, cancel)
+    PREEMPTED = "PREEMPTED"  # the scheduler took the slots; resumes
+    TIMEOUT = "TIMEOUT"  # the job's time limit; resumes
+    NODE_FAIL = "NODE_FAIL"  # hardware; resumes
+    WAITING = "WAITING"  # it needed the master and could not reach it; resumes
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # counts as a restart
+    USER_ERROR = "USER_ERROR"  # counts as a restart
+    INVALID_HP = "INVALID_HP"  # the trial ends, the search goes on
+    CANCELLED = "CANCELLED"  # somebody cancelled the job outside dethpc
+    KILLED = "KILLED"  # the master killed it
+    LAUNCH_FAILED = "LAUNCH_FAILED"  # it never got as far as user code
+    LOST = "LOST"  # no evidence of any kind
+
+    @property
+    def trials_fault(self) -> bool:
+        return self in (End.USER_ERROR, End.OUT_OF_MEMORY)
+
+    @property
+    def resumes(self) -> bool:
+        return self in (End.PREEMPTED, End.TIMEOUT, End.NODE_FAIL, End.WAITING)

@@ -1,0 +1,143 @@
+"""Every exception that dethpc raises on purpose.
+
+    DethpcError
+    ├── ConfigError              a configuration is wrong; carries one Problem per mistake
+    ├── ContextError             the context directory cannot be packed (too large, unreadable)
+    ├── NotFound                 no such experiment, trial, checkpoint, ...
+    ├── Refused                  the request is understood and not possible in this state
+    ├── NotSupportedYet          a field or command that a later release brings
+    ├── MasterError              talking to the master went wrong
+    │   ├── MasterUnreachable    no answer at the address
+    │   └── Unauthorized         the token is missing, wrong or expired
+    ├── LeaseHeld                another master serves this user and cluster
+    ├── SchedulerError           talking to the scheduler went wrong
+    │   ├── SubmitRejected       the scheduler refused the job for good; trying again is pointless
+    │   ├── SubmitUncertain      no clear answer: the job may or may not exist
+    │   └── SchedulerUnavailable the scheduler does not answer; try later
+    ├── StoreError               the database failed
+    ├── RunDirError              a run directory is damaged or belongs to someone else
+    ├── RendezvousError          the nodes of a run did not meet in time; names the missing ones
+    ├── CheckpointError          a checkpoint is missing, incomplete or damaged
+    └── InvalidHP                raised by user code: this hyperparameter combination makes no sense
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+
+class DethpcError(Exception):
+    """Base of every exception that dethpc raises on purpose."""
+
+
+class Problem:
+    """One mistake in a configuration.
+
+    Attributes: ``file`` and ``line`` (1-based, or None when unknown), ``field`` (dotted path), ``found`` (what stands there),
+    ``allowed`` (what may stand there), ``hint`` (for example a likely spelling).
+    """
+
+    __slots__ = ("allowed", "field", "file", "found", "hint", "line")
+
+    def __init__(
+        self,
+        field: str,
+        found: str,
+        allowed: str,
+        *,
+        file: Optional[str] = None,
+        line: Optional[int] = None,
+        hint: Optional[str] = None,
+    ) -> None:
+        self.file, self.line, self.field = file, line, field
+        self.found, self.allowed, self.hint = found, allowed, hint
+
+    def __str__(self) -> str:
+        place = self.file or "config"
+        if self.line is not None:
+            place += f":{self.line}"
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{place}: {self.field}: found {self.found}; allowed: {self.allowed}{hint}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class ConfigError(DethpcError):
+    """A configuration is wrong. ``problems`` lists every mistake found, not only the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class ContextError(DethpcError):
+    """The context directory cannot be packed."""
+
+
+class NotFound(DethpcError):
+    """No such object."""
+
+
+class Refused(DethpcError):
+    """The request is understood but not possible in the present state."""
+
+
+class NotSupportedYet(DethpcError):
+    """A field or command that a later release brings."""
+
+
+class MasterError(DethpcError):
+    """Talking to the master went wrong. ``status`` is the HTTP status, or 0 without an answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class MasterUnreachable(MasterError):
+    """Nobody answers at the master's address."""
+
+
+class Unauthorized(MasterError):
+    """The token is missing, wrong or expired."""
+
+
+class LeaseHeld(DethpcError):
+    """Another master serves this user and cluster."""
+
+
+class SchedulerError(DethpcError):
+    """Talking to the scheduler went wrong."""
+
+
+class SubmitRejected(SchedulerError):
+    """The scheduler refused the job for good."""
+
+
+class SubmitUncertain(SchedulerError):
+    """The scheduler gave no clear answer: the job may or may not exist."""
+
+
+class SchedulerUnavailable(SchedulerError):
+    """The scheduler does not answer at present."""
+
+
+class StoreError(DethpcError):
+    """The database failed."""
+
+
+class RunDirError(DethpcError):
+    """A run directory is damaged or belongs to someone else."""
+
+
+class RendezvousError(DethpcError):
+    """The nodes of a run did not meet in time."""
+
+
+class CheckpointError(DethpcError):
+    """A checkpoint is missing, incomplete or damaged."""
+
+
+class InvalidHP(DethpcError):
+    """Raise this in training code when a hyperparameter combination makes no sense: the trial ends, the search goes on."""
