@@ -1,0 +1,29 @@
+"""A run starts once: the first job to claim it is the only one that trains."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Union
+
+from dethpc.rundir.files import create_once, read_json
+from dethpc.rundir.layout import RunDir
+
+
+def claim(run_dir: Union[RunDir, str, os.PathLike[str]], job_id: str) -> bool:
+    """Claim the run for scheduler job ``job_id``. True for the job that has it, also when it starts again after a
+    requeue; False for every other job, which must then exit 0 at once.
+
+    Raises: OSError; RunDirError when the claim is damaged.
+    """
+    run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
+    if create_once(run.claim, {"job_id": str(job_id), "host": socket.gethostname(), "at": time.time()}):
+        return True
+    return claimed_by(run) == str(job_id)
+
+
+def claimed_by(run: RunDir) -> Union[str, None]:
+    """The scheduler's job id that holds the run, or None while nobody does."""
+    held = read_json(run.claim)
+    return None if held is None else str(held.get("job_id"))

@@ -1,0 +1,126 @@
+"""Small JSON files that a reader sees whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import socket
+from typing import Any, Optional, Union
+
+from dethpc.errors import RunDirError
+
+Path = Union[str, "os.PathLike[str]"]
+
+_counter = itertools.count()
+
+
+def write_json(path: Path, obj: dict[str, Any]) -> None:
+    """Write ``obj`` to ``path`` (mode 0600) in one step, on disk when this returns.
+
+    Raises: OSError (disk full, I/O error); then ``path`` is what it was before.
+    """
+    staged = _stage(path, obj)
+    try:
+        os.replace(staged, path)
+    except OSError:
+        _unlink(staged)
+        raise
+    _sync_directory(path)
+
+
+def create_once(path: Path, obj: dict[str, Any]) -> bool:
+    """Create ``path`` holding ``obj`` unless it exists. Of several callers, on several nodes, exactly one gets True.
+
+    Raises: OSError.
+    """
+    staged = _stage(path, obj)
+    try:
+        try:
+            os.link(staged, path)
+        except FileExistsError:
+            # Over NFS a repeated request may answer "exists" about the link that its first copy made.
+            if os.stat(staged).st_nlink != 2:
+                return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            return _create_without_link(path, obj)
+    finally:
+        _unlink(staged)
+    _sync_directory(path)
+    return True
+
+
+def read_json(path: Path) -> Optional[dict[str, Any]]:
+    """The object in ``path``, or None when there is no such file.
+
+    Raises: RunDirError when it holds no JSON object; OSError.
+    """
+    try:
+        data = _read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        obj = json.loads(data)
+    except ValueError as error:
+        raise RunDirError(f"{os.fspath(path)} is damaged: {error}") from None
+    if not isinstance(obj, dict):
+        raise RunDirError(f"{os.fspath(path)} is damaged: it holds no JSON object")
+    return obj
+
+
+def _read(path: Path) -> bytes:
+    for attempt in (1, 2, 3):
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            # NFS: the file was replaced between look-up and read; the next look-up finds the new one.
+            if error.errno != errno.ESTALE or attempt == 3:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _stage(path: Path, obj: dict[str, Any]) -> str:
+    data = json.dumps(obj).encode() + b"\n"
+    staged = f"{os.fspath(path)}.{socket.gethostname()}.{os.getpid()}.{next(_counter)}.tmp"
+    fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        _unlink(staged)
+        raise
+    return staged
+
+
+def _create_without_link(path: Path, obj: dict[str, Any]) -> bool:
+    """For file systems without hard links: exclusive still, but a reader may see the file before its content."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    with open(fd, "wb") as file:
+        file.write(json.dumps(obj).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return True
+
+
+def _sync_directory(path: Path) -> None:
+    with contextlib.suppress(OSError):  # some network file systems refuse it; the rename itself has happened
+        fd = os.open(os.path.dirname(os.fspath(path)) or ".", os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

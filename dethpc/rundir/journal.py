@@ -1,0 +1,184 @@
+"""The journal of an attempt: what happened, in order, readable by another host while it is being written.
+
+One event is one line, ``<seq> <len> <crc> <json>\\n``: ``seq`` counts from 1 without gaps, ``len`` is the size of the
+JSON in bytes, ``crc`` is the CRC-32 of the JSON begun at ``seq``, in eight hexadecimal digits. The JSON is ``{"at":
+epoch seconds, "kind": ..., ...}``. A reader stops at the first line that is not all of this: it is torn, or still
+being written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import zlib
+from typing import Any, NamedTuple, Union
+
+Path = Union[str, "os.PathLike[str]"]
+
+DURABLE_KINDS = frozenset({"checkpoint", "checkpoint_deleted", "ack", "early_exit"})
+SYNC_SECONDS = 1.0
+
+
+class Event(NamedTuple):
+    """One thing that happened. ``data`` holds the event's own fields, without ``at`` and ``kind``."""
+
+    seq: int
+    at: float
+    kind: str
+    data: dict[str, Any]
+
+    def line(self) -> str:
+        """The journal line of this event, without its newline. Raises: TypeError, ValueError when not JSON."""
+        if "at" in self.data or "kind" in self.data:
+            raise ValueError("an event's own fields may not be named 'at' or 'kind'")
+        text = json.dumps({"at": self.at, "kind": self.kind, **self.data}, separators=(",", ":"))
+        return f"{self.seq} {len(text)} {zlib.crc32(text.encode(), self.seq):08x} {text}"
+
+    @classmethod
+    def parse(cls, line: Union[str, bytes]) -> Event:
+        """The event that ``line`` (with or without its newline) states. Raises: ValueError when damaged."""
+        raw = line.encode() if isinstance(line, str) else line
+        if raw.endswith(b"\n"):
+            raw = raw[:-1]
+        try:
+            seq_text, length, crc, text = raw.split(b" ", 3)
+            seq = int(seq_text)
+            if seq < 1 or len(text) != int(length) or b"%08x" % zlib.crc32(text, seq) != crc:
+                raise ValueError
+            data = json.loads(text)
+            return cls(seq, float(data.pop("at")), str(data.pop("kind")), data)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            raise ValueError(f"damaged journal line: {raw[:80]!r}") from None
+
+
+class NotWritten(OSError):
+    """The disk did not take an event. ``event`` is valid all the same: it has its number, may go to the master by
+    HTTP, and is written with the next event that the disk takes."""
+
+    def __init__(self, event: Event, cause: OSError) -> None:
+        super().__init__(cause.errno, cause.strerror, cause.filename)
+        self.event = event
+
+
+class JournalWriter:
+    """Appends to one attempt's journal. One process at a time; any of its threads.
+
+    Opening goes on after the last good line and cuts off what is torn behind it. Lines reach the disk (fsync) at once
+    for a validation, a checkpoint, an ack, an early exit and at ``close``, and otherwise at most once a second.
+
+    Raises: OSError when the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        events, offset = read(path)
+        self._seq = events[-1].seq if events else 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._offset = offset
+        self._unwritten: list[Event] = []
+        self._synced_at = time.monotonic()
+        self._dirty = False
+        os.ftruncate(self._fd, offset)
+
+    @property
+    def seq(self) -> int:
+        """Number of the last event, written or not."""
+        return self._seq
+
+    def append(self, kind: str, data: dict[str, Any], *, durable: bool = False) -> Event:
+        """Append an event, and return it when the operating system has it (the disk, if ``durable``).
+
+        Raises: NotWritten (an OSError that carries the event) on a full or failing disk; TypeError or ValueError when
+        ``data`` is not JSON, and then no number is used up.
+        """
+        with self._lock:
+            event = Event(self._seq + 1, time.time(), kind, data)
+            event.line()  # refuse before the number is taken
+            self._seq = event.seq
+            self._unwritten.append(event)
+            validation = kind == "metrics" and data.get("group") == "validation"
+            try:
+                self._write_pending()
+                if durable or validation or kind in DURABLE_KINDS:
+                    self._sync()
+                elif time.monotonic() - self._synced_at >= SYNC_SECONDS:
+                    self._sync()
+            except OSError as error:
+                raise NotWritten(event, error) from error
+            return event
+
+    def sync(self) -> None:
+        """Write what an earlier full disk refused, and bring everything to disk. Raises: OSError."""
+        with self._lock:
+            self._write_pending()
+            if self._dirty:
+                self._sync()
+
+    def close(self) -> None:
+        """Bring everything to disk and close. Closing twice is harmless. Raises: OSError; the file is closed all the
+        same."""
+        if self._fd < 0:
+            return
+        try:
+            self.sync()
+        finally:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _write_pending(self) -> None:
+        while self._unwritten:
+            line = self._unwritten[0].line().encode() + b"\n"
+            written = 0
+            try:
+                while written < len(line):
+                    written += os.pwrite(self._fd, line[written:], self._offset + written)
+            except OSError:
+                if written:
+                    os.ftruncate(self._fd, self._offset)
+                raise
+            self._offset += written
+            self._dirty = True
+            del self._unwritten[0]
+
+    def _sync(self) -> None:
+        os.fsync(self._fd)
+        self._dirty = False
+        self._synced_at = time.monotonic()
+
+
+def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Event], int]:
+    """Events from byte ``offset`` on whose ``seq`` is above ``after_seq``, and the offset after the last good line.
+
+    Give back the offset to go on from there. The file is opened anew each time, since a network file system shows
+    another host's writes only then. No file is no event. Raises: OSError.
+    """
+    events: list[Event] = []
+    try:
+        file = open(path, "rb")
+    except FileNotFoundError:
+        return events, offset
+    with file:
+        file.seek(offset)
+        expected = 1 if offset == 0 else None
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                event = Event.parse(line)
+            except ValueError:
+                break
+            if expected is not None and event.seq != expected:
+                break
+            expected = event.seq + 1
+            offset += len(line)
+            if event.seq > after_seq:
+                events.append(event)
+    return events, offset

@@ -1,0 +1,112 @@
+"""Where everything of a run stands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Union
+
+
+class AttemptDir:
+    """``attempts/<k>``: all that one start of the run wrote, and nothing that another start may write."""
+
+    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"AttemptDir({str(self.path)!r})"
+
+    @property
+    def k(self) -> int:
+        return int(self.path.name)
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def started(self) -> Path:
+        return self.path / "started.json"
+
+    @property
+    def stop(self) -> Path:
+        """``{"reason", "at", "deadline"}``: the attempt is asked to checkpoint and end."""
+        return self.path / "stop.json"
+
+    @property
+    def ack(self) -> Path:
+        """``{"at"}``: user code has been told to stop."""
+        return self.path / "ack.json"
+
+    @property
+    def end(self) -> Path:
+        """The end report; its absence after the job's end means that nobody lived to write it."""
+        return self.path / "end.json"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    def log(self, node: int) -> Path:
+        return self.logs / f"node-{node}.log"
+
+    def info(self, node: int) -> Path:
+        """What ``get_cluster_info()`` on this node is made of. Holds the run's token: 0600."""
+        return self.path / f"info-{node}.json"
+
+    def nodes_with_logs(self) -> list[int]:
+        """Ranks of the nodes that have written a log, in order."""
+        names = [path.name[len("node-") : -len(".log")] for path in self.logs.glob("node-*.log")]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def make(self) -> None:
+        """Create the directory and its ``logs``, 0700. Does nothing where they exist."""
+        self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+class RunDir:
+    """``runs/<run>``: one submission of a trial to the scheduler."""
+
+    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+    @property
+    def spec(self) -> Path:
+        return self.path / "spec.json"
+
+    @property
+    def claim(self) -> Path:
+        return self.path / "claim"
+
+    @property
+    def closed(self) -> Path:
+        """``{"intent": "stop"|"kill", "reason", "at"}``: the master wants no further start of this run."""
+        return self.path / "closed"
+
+    @property
+    def script(self) -> Path:
+        return self.path / "job.sbatch"
+
+    @property
+    def log(self) -> Path:
+        """Output of the batch script itself."""
+        return self.path / "slurm.log"
+
+    def attempt(self, k: int) -> AttemptDir:
+        return AttemptDir(self.path / "attempts" / str(k))
+
+    def attempts(self) -> list[int]:
+        """Numbers of the attempts that have a directory, in order."""
+        try:
+            names = os.listdir(self.path / "attempts")
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def make(self) -> None:
+        """Create the directory, 0700. Does nothing where it exists."""
+        (self.path / "attempts").mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(self.path, 0o700)

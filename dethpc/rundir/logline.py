@@ -1,0 +1,114 @@
+"""One line of a node's log: ``<RFC 3339 UTC, milliseconds>\\t<LEVEL>\\t<rank or ->\\t<stdtype>\\t<text>\\n``."""
+
+from __future__ import annotations
+
+import calendar
+import os
+import re
+import time
+from typing import NamedTuple, Optional, Union
+
+Path = Union[str, "os.PathLike[str]"]
+
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+_LINE = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z\t([A-Z]+)\t(\d+|-)\t(stdout|stderr)\t(.*)",
+    re.DOTALL,
+)
+_BLOCK = 1 << 16
+
+
+class LogLine(NamedTuple):
+    """``at`` in epoch seconds; ``rank`` of the worker, None when unknown; ``stdtype`` "stdout" or "stderr"; ``text``
+    without its newline, control characters as the process wrote them."""
+
+    at: float
+    level: str
+    rank: Optional[int]
+    stdtype: str
+    text: str
+
+
+def format(line: LogLine) -> str:
+    """The line as it stands in the file, newline included. A newline inside the text becomes a space."""
+    milliseconds = round(line.at * 1000)
+    second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(milliseconds // 1000))
+    rank = "-" if line.rank is None else str(line.rank)
+    text = line.text.replace("\n", " ")
+    return f"{second}.{milliseconds % 1000:03d}Z\t{line.level}\t{rank}\t{line.stdtype}\t{text}\n"
+
+
+def parse(line: str) -> LogLine:
+    """Raises: ValueError when ``line`` is no log line."""
+    match = _LINE.fullmatch(line[:-1] if line.endswith("\n") else line)
+    if match is None:
+        raise ValueError(f"not a log line: {line[:80]!r}")
+    second, milliseconds, level, rank, stdtype, text = match.groups()
+    try:
+        at = calendar.timegm(time.strptime(second, "%Y-%m-%dT%H:%M:%S")) + int(milliseconds) / 1000
+    except ValueError:
+        raise ValueError(f"not a log line: {line[:80]!r}") from None
+    return LogLine(at, level, None if rank == "-" else int(rank), stdtype, text)
+
+
+def read_lines(path: Path, offset: int = 0, limit: Optional[int] = None) -> tuple[list[LogLine], int]:
+    """Whole lines from byte ``offset`` on, and the offset to go on from; about ``limit`` bytes at most when given.
+
+    The last line counts only with its newline. A line that is damaged (two writes torn apart by a crash) is skipped.
+    No file is no line. Raises: OSError.
+    """
+    lines: list[LogLine] = []
+    try:
+        file = open(path, "rb")
+    except FileNotFoundError:
+        return lines, offset
+    begin = offset
+    with file:
+        file.seek(offset)
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                break
+            offset += len(raw)
+            line = _parse_bytes(raw)
+            if line is not None:
+                lines.append(line)
+            if limit is not None and offset - begin >= limit:
+                break
+    return lines, offset
+
+
+def last_lines(path: Path, count: int) -> tuple[list[LogLine], int]:
+    """The last ``count`` lines, and the offset to follow from; reads from the end, so long logs cost nothing."""
+    if count <= 0:
+        return [], _size(path)
+    try:
+        file = open(path, "rb")
+    except FileNotFoundError:
+        return [], 0
+    with file:
+        position = file.seek(0, os.SEEK_END)
+        data = b""
+        while position > 0 and data.count(b"\n") <= count:
+            step = min(_BLOCK, position)
+            position -= step
+            file.seek(position)
+            data = file.read(step) + data
+    end = data.rfind(b"\n") + 1
+    offset = position + end
+    parsed = [_parse_bytes(raw) for raw in data[:end].split(b"\n")[:-1]]
+    return [line for line in parsed if line is not None][-count:], offset
+
+
+def _parse_bytes(raw: bytes) -> Optional[LogLine]:
+    try:
+        return parse(raw.decode("utf-8", "replace"))
+    except ValueError:
+        return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

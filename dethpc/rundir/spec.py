@@ -1,0 +1,68 @@
+"""What the node side needs to know of a run. Written once by the master, before the job is submitted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Union
+
+from dethpc.errors import RunDirError
+
+VERSION = 1
+
+
+@dataclasses.dataclass
+class Spec:
+    """One run of a trial. Paths are absolute and lie on shared_fs.
+
+    ``slots`` is the total over all nodes; 0 means one process on one node, without an accelerator.
+    ``latest_checkpoint`` and ``steps_completed`` are where the trial stood when the run was submitted; a later
+    attempt of the run may find more in the journals of earlier ones. ``grace`` is in seconds. ``token`` is good for
+    this run alone and stands nowhere else in clear.
+    """
+
+    cluster_id: str
+    cluster_name: str
+    master_file: str
+    run: str
+    experiment_id: int
+    trial_id: int
+    task_id: str
+    run_number: int
+    trial_seed: int
+    hparams: dict[str, Any]
+    config: dict[str, Any]
+    entrypoint: Union[str, list[str]]
+    context: str
+    context_sha256: str
+    token: str
+    master_url: Optional[str] = None
+    slots: int = 0
+    num_nodes: int = 1
+    slots_per_node: int = 0
+    slot_type: str = "cpu"
+    latest_checkpoint: Optional[str] = None
+    steps_completed: int = 0
+    restarts: int = 0
+    owner: str = ""
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    harness: str = ""
+    checkpoint_storage: dict[str, Any] = dataclasses.field(default_factory=dict)
+    rendezvous_timeout: float = 600
+    grace: Optional[float] = None
+    kind: str = "trial"
+    version: int = VERSION
+
+    @classmethod
+    def from_json(cls, obj: dict[str, Any]) -> Spec:
+        """Fields that this version does not know are left aside. Raises: RunDirError when one is missing or the file
+        is of a later version."""
+        if obj.get("version", VERSION) != VERSION:
+            raise RunDirError(f"spec.json is of version {obj.get('version')}; this harness reads version {VERSION}")
+        known = {field.name for field in dataclasses.fields(cls)}
+        try:
+            return cls(**{name: value for name, value in obj.items() if name in known})
+        except TypeError as error:
+            raise RunDirError(f"spec.json is incomplete: {error}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
