@@ -1,0 +1,44 @@
+"""The name ``determined`` for ``dethpc``: every ``determined.X`` is the very module ``dethpc.X``, one object under both names."""
+
+import importlib
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from typing import Any, Optional
+
+import dethpc
+
+
+class _Loader(Loader):
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        module = importlib.import_module(self.real.name)
+        self.own = module.__spec__
+        return module
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__ = self.own  # the import system has just put the alias's in its place
+
+    def get_code(self, name: str) -> Any:  # for runpy: python -m determined.X
+        return self.real.loader.get_code(self.real.name)
+
+    def get_source(self, name: str) -> Any:  # for tracebacks
+        return self.real.loader.get_source(self.real.name)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        top, dot, rest = name.partition(".")
+        real = find_spec(f"dethpc.{rest}") if top == "determined" and dot else None
+        if real is None:
+            return None
+        spec = ModuleSpec(name, _Loader(real), origin=real.origin)
+        spec.submodule_search_locations = real.submodule_search_locations
+        return spec
+
+
+sys.meta_path.insert(0, _Finder())
+sys.modules["determined"] = dethpc

@@ -1,0 +1,78 @@
+"""The harness bundle: one immutable zip of the code that runs on compute nodes.
+
+Jobs put it at the head of PYTHONPATH. Compute nodes so never see another interpreter's site-packages, one file is kind to a
+parallel file system, and an upgrade never changes a job that is already queued.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+import dethpc
+
+# What runs on compute nodes: standard library only, Python >= 3.9 (the training APIs add the user's own framework).
+ROOMS = (
+    "dethpc/__init__.py",
+    "dethpc/errors.py",
+    "dethpc/domain/__init__.py",
+    "dethpc/domain/ids.py",
+    "dethpc/domain/states.py",
+    "dethpc/rundir",
+    "dethpc/client",
+    "dethpc/storage",
+    "dethpc/exec",
+    "dethpc/core",
+    "dethpc/launch",
+    "dethpc/experimental",
+    "dethpc/pytorch",
+    "dethpc/keras",
+    "dethpc/transformers",
+    "dethpc/lightning",
+    "determined",
+)
+_TIMESTAMP = (1980, 1, 1, 0, 0, 0)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """The bundle's files below ``root`` (the folder that holds ``dethpc/`` and ``determined/``): path -> bytes, sorted."""
+    files: list[Path] = []
+    for room in ROOMS:
+        path = root / room
+        files += path.rglob("*.py") if path.is_dir() else [path] if path.exists() else []
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(files)}
+
+
+def build(home: Path) -> Path:
+    """Write ``home/harness/harness-<content hash>.zip`` unless it is there, and return its path. ``Raises: OSError``."""
+    files = contents(Path(dethpc.__file__).parent.parent)
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    folder = home / "harness"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    bundle = folder / f"harness-{digest.hexdigest()[:16]}.zip"
+    if not bundle.exists():
+        _write(bundle, files)
+    return bundle
+
+
+def _write(bundle: Path, files: dict[str, bytes]) -> None:
+    with tempfile.NamedTemporaryFile(dir=bundle.parent, prefix=".", suffix=".tmp", delete=False) as temporary:
+        try:
+            # Stored, not deflated: the bytes then depend on no zlib version, and importing costs no inflating.
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+                for name, data in files.items():
+                    entry = zipfile.ZipInfo(name, _TIMESTAMP)
+                    entry.external_attr = 0o644 << 16
+                    archive.writestr(entry, data)
+            temporary.flush()
+            os.fchmod(temporary.fileno(), 0o644)  # a container may read it as another user; the folders above guard it
+            os.fsync(temporary.fileno())
+            os.replace(temporary.name, bundle)
+        except BaseException:
+            os.unlink(temporary.name)
+            raise
