@@ -1,0 +1,117 @@
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from dethpc.errors import RunDirError
+from dethpc.rundir.claim import claim, claimed_by
+from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.layout import RunDir
+from dethpc.rundir.spec import Spec
+
+
+def spec(**changes: object) -> Spec:
+    fields = {
+        "cluster_id": "c",
+        "cluster_name": "n",
+        "master_file": "/m",
+        "run": "1.1.1",
+        "experiment_id": 1,
+        "trial_id": 1,
+        "task_id": "1.1",
+        "run_number": 1,
+        "trial_seed": 7,
+        "hparams": {"lr": 0.1},
+        "config": {},
+        "entrypoint": ["python3", "x.py"],
+        "context": "/c",
+        "context_sha256": "",
+        "token": "secret",
+    }
+    return Spec(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_what_is_written_is_read_and_private(tmp_path: Path) -> None:
+    write_json(tmp_path / "a", {"x": 1})
+    write_json(tmp_path / "a", {"x": 2})
+    assert read_json(tmp_path / "a") == {"x": 2}
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_absent_is_none_and_damaged_is_said(tmp_path: Path) -> None:
+    assert read_json(tmp_path / "a") is None
+    for damage in (b"", b"{", b"[1]", b"\xff"):
+        (tmp_path / "a").write_bytes(damage)
+        with pytest.raises(RunDirError, match="damaged"):
+            read_json(tmp_path / "a")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError):
+        write_json(tmp_path / "a", {"x": 1})
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def try_claim(path: str, job: int, barrier, results) -> None:
+    barrier.wait()
+    results.put((job, claim(path, str(job))))
+
+
+def test_of_many_jobs_one_claims_the_run(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    barrier, results = fork.Barrier(8), fork.Queue()
+    children = [fork.Process(target=try_claim, args=(str(tmp_path), job, barrier, results)) for job in range(8)]
+    for child in children:
+        child.start()
+    answers = dict(results.get(timeout=60) for _ in children)
+    for child in children:
+        child.join()
+    results.close()
+    winners = [job for job, won in answers.items() if won]
+    assert len(winners) == 1
+    assert claimed_by(RunDir(tmp_path)) == str(winners[0])
+    assert claim(RunDir(tmp_path), str(winners[0]))  # a requeue of the same job
+    assert not claim(tmp_path, "another")
+    assert os.listdir(tmp_path) == ["claim"]
+
+
+def test_create_once_keeps_the_first(tmp_path: Path) -> None:
+    assert create_once(tmp_path / "a", {"n": 1})
+    assert not create_once(tmp_path / "a", {"n": 2})
+    assert read_json(tmp_path / "a") == {"n": 1}
+
+
+def test_layout_finds_attempts_and_logs_in_order(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "1.1.1")
+    assert run.attempts() == []
+    run.make()
+    for k in (0, 2, 10):
+        run.attempt(k).make()
+    (run.path / "attempts" / "tmp").mkdir()
+    assert run.attempts() == [0, 2, 10]
+    for node in (0, 11, 2):
+        run.attempt(2).log(node).touch()
+    assert run.attempt(2).nodes_with_logs() == [0, 2, 11]
+    assert run.attempt(10).k == 10
+    assert run.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_spec_survives_the_file(tmp_path: Path) -> None:
+    before = spec(slots=8, num_nodes=2, environment={"A": "b c"})
+    write_json(tmp_path / "spec.json", before.to_json())
+    obj = read_json(tmp_path / "spec.json")
+    assert obj is not None
+    assert Spec.from_json(obj) == before
+    assert Spec.from_json({**obj, "of a later release": 1}) == before
+
+
+def test_spec_says_what_it_lacks() -> None:
+    obj = spec().to_json()
+    del obj["context"]
+    with pytest.raises(RunDirError, match="context"):
+        Spec.from_json(obj)
+    with pytest.raises(RunDirError, match="version 2"):
+        Spec.from_json({**spec().to_json(), "version": 2})

@@ -1,0 +1,210 @@
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dethpc.rundir.journal import Event, JournalWriter, NotWritten, read
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+payloads = st.dictionaries(st.text().filter(lambda key: key not in ("at", "kind")), values, max_size=4)
+
+
+def write(path: Path, count: int) -> None:
+    with JournalWriter(path) as journal:
+        for n in range(count):
+            journal.append("metrics", {"group": "training", "steps_completed": n, "metrics": {"loss": 1 / (n + 1)}})
+
+
+@given(seq=st.integers(1, 2**70), at=st.floats(0, 1e11), kind=st.text(min_size=1), data=payloads)
+def test_a_line_states_its_event(seq: int, at: float, kind: str, data: dict) -> None:
+    event = Event(seq, at, kind, data)
+    assert "\n" not in event.line()
+    assert Event.parse(event.line()) == event == Event.parse(event.line() + "\n")
+
+
+@given(data=payloads, position=st.integers(0), flip=st.integers(1, 255))
+def test_one_changed_byte_is_seen(data: dict, position: int, flip: int) -> None:
+    line = bytearray(Event(7, 1.5, "metrics", data).line().encode())
+    line[position % len(line)] ^= flip
+    try:
+        changed = Event.parse(bytes(line))
+    except ValueError:
+        return
+    # A flipped bit may turn "7" into "07"-like spellings of the same number, never into another event.
+    assert changed == Event(7, 1.5, "metrics", data)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "\n", "x", "1 2 3", "0 2 00000000 {}", "-1 2 00000000 {}", "1 -2 0 {}", "1 2 0 []"]
+)
+def test_other_text_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        Event.parse(line)
+
+
+def test_own_fields_may_not_hide_the_frame(tmp_path: Path) -> None:
+    with JournalWriter(tmp_path / "j") as journal:
+        for data in ({"at": 1}, {"kind": "x"}):
+            with pytest.raises(ValueError, match="may not be named"):
+                journal.append("metrics", data)
+        with pytest.raises(TypeError):
+            journal.append("metrics", {"metrics": object()})
+        assert journal.append("progress", {"progress": 0.5}).seq == 1  # no number was used up
+
+
+def test_no_file_is_no_event(tmp_path: Path) -> None:
+    assert read(tmp_path / "none") == ([], 0)
+
+
+def test_file_is_private(tmp_path: Path) -> None:
+    write(tmp_path / "j", 1)
+    assert (tmp_path / "j").stat().st_mode & 0o777 == 0o600
+
+
+@given(cuts=st.lists(st.integers(0, 10), max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_reading_in_pieces_gives_each_event_once(tmp_path_factory: pytest.TempPathFactory, cuts: list) -> None:
+    path = tmp_path_factory.mktemp("journal") / "j"
+    seen, offset, after = [], 0, 0
+    with JournalWriter(path) as journal:
+        for count in cuts:
+            for _ in range(count):
+                journal.append("progress", {"progress": 0.1})
+            events, offset = read(path, offset, after)
+            seen += [event.seq for event in events]
+            after = seen[-1] if seen else 0
+    assert seen == list(range(1, sum(cuts) + 1))
+    assert offset == path.stat().st_size
+
+
+def test_after_seq_leaves_out_what_is_known(tmp_path: Path) -> None:
+    write(tmp_path / "j", 5)
+    events, offset = read(tmp_path / "j", 0, 3)
+    assert [event.seq for event in events] == [4, 5]
+    assert offset == (tmp_path / "j").stat().st_size
+
+
+@given(cut=st.integers(0, 400))
+@settings(max_examples=60, deadline=None)
+def test_a_torn_tail_is_not_read_and_is_written_over(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    path = tmp_path_factory.mktemp("journal") / "j"
+    write(path, 5)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: max(0, len(whole) - cut)])
+    events, offset = read(path)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert whole.startswith(path.read_bytes()[:offset])
+    with JournalWriter(path) as journal:
+        assert journal.append("ack", {}).seq == len(events) + 1
+    again, end = read(path)
+    assert again[:-1] == events
+    assert again[-1].kind == "ack"
+    assert end == path.stat().st_size
+
+
+@given(position=st.integers(0, 10**6), flip=st.integers(1, 255))
+@settings(max_examples=60, deadline=None)
+def test_a_corrupted_byte_ends_reading_there(
+    tmp_path_factory: pytest.TempPathFactory, position: int, flip: int
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "j"
+    write(path, 6)
+    good, _ = read(path)
+    raw = bytearray(path.read_bytes())
+    raw[position % len(raw)] ^= flip
+    path.write_bytes(raw)
+    events, offset = read(path)
+    assert events == good[: len(events)]
+    assert offset <= len(raw)
+
+
+@given(offset=st.integers(0, 500))
+@settings(max_examples=60, deadline=None)
+def test_an_offset_inside_a_line_yields_no_event(tmp_path_factory: pytest.TempPathFactory, offset: int) -> None:
+    path = tmp_path_factory.mktemp("journal") / "j"
+    write(path, 3)
+    whole = path.read_bytes()
+    events, after = read(path, offset)
+    if 0 < offset < len(whole) and whole[offset - 1 : offset] != b"\n":
+        assert (events, after) == ([], offset)
+    else:
+        assert len(events) == whole[offset:].count(b"\n")
+
+
+def test_a_missing_number_ends_reading(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.write_text(Event(1, 0.0, "ack", {}).line() + "\n" + Event(3, 0.0, "ack", {}).line() + "\n")
+    assert [event.seq for event in read(path)[0]] == [1]
+
+
+def test_numbers_go_on_after_opening_again(tmp_path: Path) -> None:
+    write(tmp_path / "j", 3)
+    write(tmp_path / "j", 2)
+    assert [event.seq for event in read(tmp_path / "j")[0]] == [1, 2, 3, 4, 5]
+
+
+def test_a_killed_writer_leaves_a_readable_journal(tmp_path: Path) -> None:
+    code = (
+        "import sys; from dethpc.rundir.journal import JournalWriter; j = JournalWriter(sys.argv[1])\n"
+        "while True: print(j.append('metrics', {'metrics': {'loss': 0.5}}).seq, flush=True)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "j")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert child.stdout is not None
+    for _ in range(200):
+        child.stdout.readline()
+    child.send_signal(signal.SIGKILL)
+    told = [int(line) for line in child.stdout.read().split()] or [200]
+    child.wait()
+    child.stdout.close()
+    assert len(read(tmp_path / "j")[0]) >= told[-1]
+
+
+def test_a_full_disk_says_so_and_loses_no_event(tmp_path: Path) -> None:
+    """A file size limit stands for the full disk: the kernel refuses the same write with another number."""
+    path = tmp_path / "j"
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    journal = JournalWriter(path)
+    try:
+        first = journal.append("metrics", {"metrics": {"loss": 1.0}})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, old[1]))
+        with pytest.raises(NotWritten) as refused:
+            journal.append("metrics", {"metrics": {"loss": 0.5}})
+        with pytest.raises(OSError):
+            journal.append("checkpoint", {"uuid": "c"})
+        assert refused.value.event.seq == 2
+        assert [event.seq for event in read(path)[0]] == [first.seq]
+        assert path.read_bytes().endswith(b"\n")  # nothing half-written is left
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        journal.append("ack", {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, ignored)
+        journal.close()
+    events, _ = read(path)
+    assert [event.seq for event in events] == [1, 2, 3, 4]
+    assert events[1] == refused.value.event
+    assert [event.kind for event in events] == ["metrics", "metrics", "checkpoint", "ack"]
+
+
+def test_an_unwritable_place_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        JournalWriter(tmp_path / "missing" / "j")
+
+
+def test_closing_twice_is_harmless(tmp_path: Path) -> None:
+    journal = JournalWriter(tmp_path / "j")
+    journal.append("ack", {})
+    journal.close()
+    journal.close()
