@@ -1,4 +1,4 @@
-"""The name ``determined`` for ``dethpc``: every ``determined.X`` is the very module ``dethpc.X``, one object under both names."""
+"""The name ``determined`` for ``dethpc``: ``determined.X`` is the very module ``dethpc.X``, one object under both names."""
 
 import importlib
 import sys

@@ -1,0 +1,32 @@
+"""What every room's tests share. Rooms keep their own fixtures beside their tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+pytest_plugins = ["tests.cluster.fixtures"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_users_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the state of the user who runs it, nor talks to a master that happens to run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DETHPC_HOME", str(tmp_path_factory.mktemp("dethpc-home")))
+        for name in ("DET_MASTER", "DET_USER", "DET_PASS"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def determined_venv() -> Path:
+    """The environment of the published ``determined`` client, which cannot share one with dethpc. ``scripts/test`` makes it."""
+    venv = Path(os.environ.get("DETHPC_DETERMINED_VENV", ROOT / ".venv-determined"))
+    if not (venv / "bin" / "det").exists():
+        pytest.skip(f"no published determined client at {venv}: run scripts/test or set DETHPC_DETERMINED_VENV")
+    return venv
