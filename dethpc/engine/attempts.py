@@ -1,0 +1,337 @@
+"""Decisions about runs and attempts: what the scheduler and the run directories say, and what follows for the trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Trial
+from dethpc.domain.ports import JobState
+from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
+from dethpc.engine import events
+from dethpc.engine.ends import Verdict, classify
+from dethpc.engine.experiments import kill_run
+from dethpc.engine.outcome import Outcome
+from dethpc.engine.state import ClusterState, ExperimentState, exit_of
+
+MAX_LOST = 5
+"""How many runs in a row may end without evidence, or before training began, until the trial is given up."""
+
+PREEMPTION_TIMEOUT = 3600.0
+"""Seconds that a run has for its checkpoint after it was asked to stop, unless the config says otherwise."""
+
+
+def submitted(state: ClusterState, event: events.Submitted) -> Outcome:
+    run = state.runs.get(event.run_id)
+    if run is None:
+        return Outcome()
+    now = RunState.PENDING if run.state is RunState.SUBMITTING else run.state
+    return Outcome([replace(run, state=now, job_id=event.job_id, submitted_at=event.at)])
+
+
+def submit_failed(state: ClusterState, event: events.SubmitFailed) -> Outcome:
+    """A refusal for good would meet every other trial of the experiment as well, but each says so itself."""
+    run = state.runs.get(event.run_id)
+    if run is None:
+        return Outcome()
+    ended_run = replace(run, state=RunState.ENDED, end=End.LAUNCH_FAILED, reason=event.message, ended_at=event.at)
+    trial = state.trial(run.trial_id)
+    assert trial is not None
+    outcome = Outcome([ended_run])
+    _close(trial, State.ERROR, event.message, event.at, outcome)
+    return outcome
+
+
+def job_seen(state: ClusterState, event: events.JobSeen) -> Outcome:
+    run, record = state.runs.get(event.run_id), event.record
+    if run is None or run.state is RunState.ENDED:
+        return Outcome()
+    if record.state is JobState.PENDING and run.state is not RunState.RUNNING:
+        changed = replace(run, state=RunState.PENDING, job_id=record.job_id, reason=record.reason)
+    elif record.state is JobState.RUNNING and run.state is not RunState.RUNNING:
+        changed = replace(run, job_id=record.job_id, reason="", nodes=list(record.nodes) or run.nodes)
+    else:
+        return Outcome()
+    return Outcome() if changed == run else Outcome([changed])
+
+
+def started(state: ClusterState, event: events.AttemptStarted) -> Outcome:
+    run = state.runs.get(event.run_id)
+    if run is None or event.k <= run.attempt:
+        return Outcome()
+    trial = state.trial(run.trial_id)
+    assert trial is not None
+    own = state.checkpoints.get(trial.id, {})
+    outcome = Outcome()
+    outcome.rows += _void_after_resume(state, trial, event)
+    outcome.rows += [
+        Attempt(
+            run_id=run.id,
+            k=event.k,
+            trial_id=trial.id,
+            state=AttemptState.RUNNING,
+            started_at=event.at,
+            resumed_from=event.resumed_from,
+            resumed_steps=event.resumed_steps,
+            nodes=event.nodes,
+        ),
+        replace(
+            run,
+            state=RunState.RUNNING,
+            attempt=event.k,
+            nodes=event.nodes,
+            started_at=run.started_at or event.at,
+            reason="",
+        ),
+        replace(
+            trial,
+            started_at=trial.started_at or event.at,
+            steps_completed=event.resumed_steps,
+            latest_checkpoint=event.resumed_from if event.resumed_from in own else None,
+        ),
+    ]
+    return outcome
+
+
+def _void_after_resume(state: ClusterState, trial: Trial, event: events.AttemptStarted) -> list[Attempt]:
+    """Earlier attempts with what they reported after the checkpoint that this one resumes from declared void.
+
+    A later attempt does that part of the training again, so its reports would otherwise be counted twice.
+    """
+    earlier = state.attempts.get(trial.id, [])
+    checkpoint = state.checkpoints.get(trial.id, {}).get(event.resumed_from or "")
+    changed: list[Attempt] = []
+    after_checkpoint = checkpoint is None
+    for attempt in earlier:
+        keep = attempt.void_after
+        if checkpoint is not None and (attempt.run_id, attempt.k) == (checkpoint.run_id, checkpoint.k):
+            keep = checkpoint.seq if keep is None else min(keep, checkpoint.seq)
+            after_checkpoint = True
+        elif after_checkpoint:
+            keep = 0
+        ended = replace(attempt, void_after=keep)
+        if attempt.state is AttemptState.RUNNING and attempt.run_id == event.run_id:
+            ended = replace(ended, state=AttemptState.ENDED, ended_at=event.at, end=End.NODE_FAIL)
+        if ended != attempt:
+            changed.append(ended)
+    return changed
+
+
+def reported(state: ClusterState, event: events.Reported) -> Outcome:
+    """Take in journal events. Those already applied are skipped; after a gap nothing is taken."""
+    run, attempt = state.runs.get(event.run_id), state.attempt(event.run_id, event.k)
+    if run is None or attempt is None or attempt.state is AttemptState.ENDED:
+        return Outcome()
+    trial = state.trial(run.trial_id)
+    assert trial is not None
+    experiment = state.experiments[trial.experiment_id]
+    outcome, seq = Outcome(), attempt.applied_seq
+    for report in event.reports:
+        if report.seq <= seq:
+            continue
+        if report.seq != seq + 1:
+            break
+        seq = report.seq
+        take = _REPORTS.get(report.kind)
+        if take is not None:
+            trial = take(experiment, trial, attempt, report, outcome)
+    offset = attempt.applied_offset if event.offset is None else event.offset
+    if seq == attempt.applied_seq and offset == attempt.applied_offset:
+        return Outcome()
+    outcome.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset))
+    if trial != state.trial(run.trial_id):
+        outcome.rows.append(trial)
+    return outcome
+
+
+def _metrics(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+) -> Trial:
+    group, steps = str(report.data["group"]), int(report.data["steps_completed"])
+    metrics: dict[str, Any] = report.data["metrics"]
+    outcome.rows.append(
+        Metric(
+            run_id=attempt.run_id,
+            k=attempt.k,
+            seq=report.seq,
+            experiment_id=trial.experiment_id,
+            trial_id=trial.id,
+            group=group,
+            steps_completed=steps,
+            reported_at=report.at,
+            metrics=metrics,
+        )
+    )
+    trial = replace(trial, steps_completed=max(trial.steps_completed, steps))
+    searcher = experiment.row.config["searcher"]
+    if group != "validation" or searcher["metric"] not in metrics:
+        return trial
+    value = number(metrics[searcher["metric"]])
+    outcome.then.append(events.Validated(trial.id, steps, value, report.at))
+    if math.isnan(value):
+        return trial
+    best, smaller = trial.best_validation, searcher.get("smaller_is_better", True)
+    if best is None or (value < best if smaller else value > best):
+        trial = replace(trial, best_validation=value, best_validation_steps=steps)
+    return replace(trial, latest_validation=value)
+
+
+def number(value: Any) -> float:
+    """A metric's value as a float: journals spell NaN and infinities as strings; anything else that is no number is NaN."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _checkpoint(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+) -> Trial:
+    data = report.data
+    outcome.rows.append(
+        Checkpoint(
+            uuid=str(data["uuid"]),
+            experiment_id=trial.experiment_id,
+            trial_id=trial.id,
+            run_id=attempt.run_id,
+            k=attempt.k,
+            seq=report.seq,
+            state=CheckpointState.COMPLETED,
+            steps_completed=int(data.get("steps_completed") or 0),
+            reported_at=report.at,
+            metadata=data.get("metadata") or {},
+            resources=data.get("resources") or {},
+            storage=data.get("storage") or {},
+        )
+    )
+    return replace(trial, latest_checkpoint=str(data["uuid"]))
+
+
+def _progress(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+) -> Trial:
+    value = number(report.data.get("progress"))
+    return trial if math.isnan(value) else replace(trial, progress=min(1.0, max(0.0, value)))
+
+
+def _early_exit(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+) -> Trial:
+    return replace(trial, early_exit=str(report.data.get("reason", "")))
+
+
+_REPORTS = {"metrics": _metrics, "checkpoint": _checkpoint, "progress": _progress, "early_exit": _early_exit}
+
+
+def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
+    run = state.runs.get(event.run_id)
+    if run is None or run.state is RunState.ENDED:
+        return Outcome()
+    trial = state.trial(run.trial_id)
+    assert trial is not None
+    experiment, outcome = state.experiments[trial.experiment_id], Outcome()
+    verdict = classify(
+        run,
+        event.report,
+        event.record,
+        early_exit=trial.early_exit,
+        requeued=event.requeued,
+        log_tail=event.log_tail,
+    )
+    attempt = state.attempt(event.run_id, event.k)
+    if attempt is not None and attempt.state is AttemptState.RUNNING:
+        outcome.rows.append(
+            replace(attempt, state=AttemptState.ENDED, ended_at=event.at, end=verdict.end, reason=verdict.reason)
+        )
+    if event.requeued and run.intent is Intent.GO:
+        outcome.rows.append(replace(run, state=RunState.PENDING, reason=verdict.reason))
+        return outcome
+    outcome.rows.append(
+        replace(
+            run,
+            state=RunState.ENDED,
+            ended_at=event.at,
+            end=verdict.end,
+            reason=verdict.reason,
+            exit_code=verdict.exit_code,
+        )
+    )
+    _after_run(experiment, trial, attempt, verdict, event.at, outcome)
+    return outcome
+
+
+def _after_run(
+    experiment: ExperimentState,
+    trial: Trial,
+    attempt: Attempt | None,
+    verdict: Verdict,
+    at: float,
+    outcome: Outcome,
+) -> None:
+    """What the end of its run means for the trial."""
+    end, reason = verdict.end, verdict.reason
+    moved = attempt is not None and attempt.applied_seq > 0
+    lost = 0 if moved else trial.lost + (end in (End.LOST, End.LAUNCH_FAILED))
+    trial = replace(trial, lost=lost)
+    if end is End.COMPLETED:
+        _close(trial, State.COMPLETED if not trial.state.stopping else trial.state.end, trial.reason, at, outcome)
+    elif trial.state.stopping:
+        _close(trial, trial.state.end, trial.reason, at, outcome)
+    elif end is End.INVALID_HP:
+        _close(trial, State.ERROR, reason, at, outcome)
+    elif end.trials_fault:
+        restarts = trial.restarts + 1
+        limit = int(experiment.row.config.get("max_restarts", 5))
+        if restarts > limit:
+            _close(replace(trial, restarts=limit), State.ERROR, f"{reason} (after {limit} restarts)", at, outcome)
+        else:
+            outcome.rows.append(replace(trial, restarts=restarts, early_exit="", reason=f"restarted: {reason}"))
+    elif lost >= MAX_LOST:
+        _close(trial, State.ERROR, f"{lost} runs in a row ended without training: {reason}", at, outcome)
+    elif end is End.CANCELLED:
+        outcome.rows.append(replace(trial, state=State.PAUSED, reason=reason))
+        others = [experiment.trials[i] for i in experiment.open if i != trial.index]
+        if experiment.row.state is State.ACTIVE and all(other.state is State.PAUSED for other in others):
+            why = f"{reason}; activate the experiment to go on"
+            outcome.rows.append(replace(experiment.row, state=State.PAUSED, reason=why))
+    else:
+        outcome.rows.append(trial)
+    outcome.then.append(events.Schedule(at))
+
+
+def _close(trial: Trial, how: State, reason: str, at: float, outcome: Outcome) -> None:
+    progress = 1.0 if how is State.COMPLETED else trial.progress
+    closed = replace(trial, state=how, reason=reason, ended_at=at, progress=progress)
+    outcome.rows.append(closed)
+    outcome.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
+
+
+def tick(state: ClusterState, event: events.Tick) -> Outcome:
+    """Kill runs that were asked to stop and did not in time."""
+    outcome = Outcome()
+    for run in state.runs.values():
+        deadline = _deadline(state, run)
+        if deadline is not None and event.at >= deadline:
+            index = state.trial_index[run.trial_id][1]
+            reason = f"{run.intent_reason}: did not stop within its preemption_timeout"
+            kill_run(state.experiments[run.experiment_id], index, reason, outcome)
+    return outcome
+
+
+def next_deadline(state: ClusterState) -> float | None:
+    """When ``tick`` next has something to do; None: never, as things stand."""
+    deadlines = [d for run in state.runs.values() if (d := _deadline(state, run)) is not None]
+    return min(deadlines, default=None)
+
+
+def _deadline(state: ClusterState, run: Run) -> float | None:
+    if run.intent is not Intent.STOP or run.stopping_since is None:
+        return None
+    return run.stopping_since + preemption_timeout(state.experiments[run.experiment_id].row)
+
+
+def preemption_timeout(experiment: Experiment) -> float:
+    config: Mapping[str, Any] = experiment.config
+    return float(config.get("preemption_timeout") or PREEMPTION_TIMEOUT)

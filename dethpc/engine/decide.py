@@ -1,0 +1,67 @@
+"""``decide``: what an event changes. Reads the state, never alters it.
+
+A decision is a list of rows to write and a list of events that follow from them. ``step`` runs one outside event with all that
+follows, applying each decision before the next is taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from dethpc.domain.facts import Row
+from dethpc.engine import attempts, events, experiments
+from dethpc.engine.outcome import Outcome
+from dethpc.engine.queue import next_runs
+from dethpc.engine.state import ClusterState
+
+
+def decide(state: ClusterState, event: events.Event) -> Outcome:
+    """Raises NotFound or Refused for a wish that cannot be granted; every other event is always taken in."""
+    return _DECISIONS[type(event)](state, event)
+
+
+def step(state: ClusterState, event: events.Event) -> list[Row]:
+    """Decide ``event`` and everything that follows, apply it to ``state``, and return the rows to commit, in order."""
+    rows: list[Row] = []
+    todo: deque[events.Event] = deque([event])
+    while todo:
+        outcome = decide(state, todo.popleft())
+        for row in outcome.rows:
+            state.apply(row)
+        rows += outcome.rows
+        todo += outcome.then
+    return rows
+
+
+def _schedule(state: ClusterState, event: events.Schedule) -> Outcome:
+    outcome = Outcome()
+    for run in next_runs(state, event.at):
+        trial = state.trial(run.trial_id)
+        assert trial is not None
+        outcome.rows += [replace(trial, runs=run.n), run]
+    return outcome
+
+
+_DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
+    events.CreateExperiment: experiments.create,
+    events.Activate: experiments.activate,
+    events.Pause: experiments.pause,
+    events.Cancel: experiments.cancel,
+    events.Kill: experiments.kill,
+    events.KillTrial: experiments.kill_trial,
+    events.ChangeExperiment: experiments.change,
+    events.Delete: experiments.delete,
+    events.TrialClosed: experiments.trial_closed,
+    events.Validated: experiments.validated,
+    events.Submitted: attempts.submitted,
+    events.SubmitFailed: attempts.submit_failed,
+    events.JobSeen: attempts.job_seen,
+    events.AttemptStarted: attempts.started,
+    events.Reported: attempts.reported,
+    events.AttemptEnded: attempts.ended,
+    events.Tick: attempts.tick,
+    events.Schedule: _schedule,
+}

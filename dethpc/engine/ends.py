@@ -1,0 +1,104 @@
+"""Why an attempt ended: the failure taxonomy as a pure function of the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dethpc.domain.facts import Run
+from dethpc.domain.ports import JobRecord, JobState
+from dethpc.domain.states import End, Intent
+
+_FROM_SCHEDULER = {
+    JobState.PREEMPTED: (End.PREEMPTED, "the scheduler gave its slots to another job"),
+    JobState.TIMEOUT: (End.TIMEOUT, "the job reached its time limit"),
+    JobState.DEADLINE: (End.TIMEOUT, "the job reached its deadline"),
+    JobState.NODE_FAIL: (End.NODE_FAIL, "a node failed"),
+    JobState.BOOT_FAIL: (End.NODE_FAIL, "a node could not boot"),
+    JobState.OUT_OF_MEMORY: (End.OUT_OF_MEMORY, "the job used more memory than it asked for"),
+}
+_SCHEDULERS_REASONS = {"preempted": End.PREEMPTED, "time_limit": End.TIMEOUT}
+_SETUP_PHASES = ("claim", "unpack", "rendezvous")
+
+
+class Verdict(NamedTuple):
+    end: End
+    reason: str
+    exit_code: int | None
+
+
+def conclusive(intent: Intent, report: Mapping[str, Any] | None) -> bool:
+    """True when the end report alone settles the matter, so that nobody needs to wait for the scheduler's record."""
+    if report is None:
+        return False
+    if report.get("finished"):
+        return True
+    if report.get("acked") and report.get("exit_code") == 0:
+        return intent is Intent.STOP
+    return not report.get("stop_reason")
+
+
+def classify(
+    run: Run,
+    report: Mapping[str, Any] | None,
+    record: JobRecord | None,
+    *,
+    early_exit: str = "",
+    requeued: bool = False,
+    log_tail: str = "",
+) -> Verdict:
+    """What the master intended, the end report and the scheduler's record, in this order of trust.
+
+    ``early_exit`` is what user code reported through the Core API. ``log_tail`` is the end of the batch script's own output, the
+    only evidence when nothing else was written.
+    """
+    code = None if report is None else report.get("exit_code")
+    if code is None and record is not None:
+        code = record.exit_code
+    if report is not None and report.get("finished"):
+        if early_exit.endswith("INVALID_HP"):
+            return Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", code)
+        return Verdict(End.COMPLETED, "", 0)
+    if run.intent is Intent.KILL:
+        return Verdict(End.KILLED, run.intent_reason or "killed", code)
+    if early_exit.endswith("INVALID_HP"):
+        return Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", code)
+
+    scheduler = _scheduler_end(record, requeued)
+    message = str((report or {}).get("message") or "")
+    if report is not None and report.get("acked") and code == 0:
+        if run.intent is Intent.STOP:
+            return Verdict(End.STOPPED, run.intent_reason, 0)
+        if scheduler is not None:
+            return Verdict(*scheduler, 0)
+        end = _SCHEDULERS_REASONS.get(str(report.get("stop_reason")), End.STOPPED)
+        return Verdict(end, f"stopped: {report.get('stop_reason') or 'asked to'}", 0)
+    if scheduler is not None:
+        return Verdict(*scheduler, code)
+    if report is not None:
+        if report.get("phase") == "waiting":
+            return Verdict(End.WAITING, message or "the master could not be reached", code)
+        if report.get("phase") in _SETUP_PHASES:
+            return Verdict(End.LAUNCH_FAILED, message, code)
+        if report.get("stop_reason") in _SCHEDULERS_REASONS and (report.get("signal") or 0) in (9, 15):
+            return Verdict(_SCHEDULERS_REASONS[str(report["stop_reason"])], message, code)
+        return Verdict(End.USER_ERROR, message or f"exit code {code}", code)
+    if run.intent is Intent.STOP:
+        return Verdict(End.STOPPED, run.intent_reason, code)
+    if run.attempt < 0 and record is not None and record.state is not JobState.COMPLETED:
+        return Verdict(End.LAUNCH_FAILED, log_tail or f"the job ended ({record.state.value}) before training began", code)
+    return Verdict(End.LOST, log_tail or "the job is gone and left no report", code)
+
+
+def _scheduler_end(record: JobRecord | None, requeued: bool) -> tuple[End, str] | None:
+    if record is None:
+        return (End.NODE_FAIL, "the scheduler requeued the job") if requeued else None
+    if record.state in _FROM_SCHEDULER:
+        return _FROM_SCHEDULER[record.state]
+    if record.preempted:
+        return _FROM_SCHEDULER[JobState.PREEMPTED]
+    if record.state is JobState.CANCELLED:
+        return End.CANCELLED, "the job was cancelled outside dethpc"
+    if requeued:
+        return End.NODE_FAIL, "the scheduler requeued the job"
+    return None

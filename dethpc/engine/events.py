@@ -1,0 +1,215 @@
+"""What can happen. Every event carries the time at which it was seen; the engine itself has no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from dethpc.domain.ports import JobRecord
+from dethpc.searcher.base import Exit
+
+# --- a user's wishes
+
+
+@dataclass(slots=True)
+class CreateExperiment:
+    owner: str
+    config: dict[str, Any]
+    original_config: str
+    context_sha256: str
+    seed: int
+    job_id: str
+    activate: bool
+    at: float
+    parent_id: int | None = None
+    project_id: int = 1
+    unmanaged: bool = False
+    id: int | None = None  # given only when an experiment is taken in from outside
+
+
+@dataclass(slots=True)
+class Activate:
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Pause:
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Cancel:
+    """End the experiment; its trials checkpoint first."""
+
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Kill:
+    """End the experiment now."""
+
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class KillTrial:
+    trial_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class ChangeExperiment:
+    """New values for fields of the experiment: name, description, notes, labels, archived, max_slots, weight, priority."""
+
+    experiment_id: int
+    changes: dict[str, Any]
+    at: float
+
+
+@dataclass(slots=True)
+class Delete:
+    experiment_id: int
+    at: float
+
+
+# --- the scheduler's word
+
+
+@dataclass(slots=True)
+class Submitted:
+    """The scheduler has the run under ``job_id``."""
+
+    run_id: str
+    job_id: str
+    at: float
+
+
+@dataclass(slots=True)
+class SubmitFailed:
+    """The scheduler refused the run for good."""
+
+    run_id: str
+    message: str
+    at: float
+
+
+@dataclass(slots=True)
+class JobSeen:
+    """The scheduler lists the run's job as pending or running."""
+
+    run_id: str
+    record: JobRecord
+    at: float
+
+
+# --- the run directory's word
+
+
+@dataclass(slots=True)
+class AttemptStarted:
+    """An attempt wrote ``started.json``. ``prior`` maps earlier attempts of this run to their last journal event that counts."""
+
+    run_id: str
+    k: int
+    nodes: list[str]
+    resumed_from: str | None
+    resumed_steps: int
+    at: float
+    prior: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Report:
+    """One journal event."""
+
+    seq: int
+    at: float
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Reported:
+    """Journal events of one attempt, in order. ``offset`` is the journal's read position after them, when they were read there."""
+
+    run_id: str
+    k: int
+    reports: Sequence[Report]
+    at: float
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class AttemptEnded:
+    """An attempt is over, as far as anyone can tell; its journal has been read to the end.
+
+    ``report`` is the content of ``end.json``; ``record`` what the scheduler says. ``requeued`` means that the scheduler will
+    start the same job again. ``k`` is -1 when no attempt ever started.
+    """
+
+    run_id: str
+    k: int
+    report: Mapping[str, Any] | None
+    record: JobRecord | None
+    at: float
+    requeued: bool = False
+    log_tail: str = ""
+
+
+@dataclass(slots=True)
+class Tick:
+    """Time passes: deadlines that have been reached take effect."""
+
+    at: float
+
+
+# --- what follows from other events, inside the engine
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Something changed that may let another trial start."""
+
+    at: float
+
+
+@dataclass(slots=True)
+class TrialClosed:
+    trial_id: int
+    how: Exit
+    at: float
+
+
+@dataclass(slots=True)
+class Validated:
+    trial_id: int
+    steps_completed: int
+    metric: float
+    at: float
+
+
+Event = Union[
+    CreateExperiment,
+    Activate,
+    Pause,
+    Cancel,
+    Kill,
+    KillTrial,
+    ChangeExperiment,
+    Delete,
+    Submitted,
+    SubmitFailed,
+    JobSeen,
+    AttemptStarted,
+    Reported,
+    AttemptEnded,
+    Tick,
+    Schedule,
+    TrialClosed,
+    Validated,
+]

@@ -1,0 +1,259 @@
+"""Decisions about experiments and their searches."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from dethpc.domain.facts import Experiment, Run, SearchNote, Trial
+from dethpc.domain.states import Intent, RunState, State
+from dethpc.engine import events
+from dethpc.engine.outcome import Outcome
+from dethpc.engine.state import ClusterState, ExperimentState, exit_of
+from dethpc.errors import NotFound, Refused
+from dethpc.searcher.base import Action, Create, Note, Stop
+
+CHANGEABLE = ("name", "description", "notes", "labels", "archived", "max_slots", "weight", "priority", "project_id")
+
+
+def create(state: ClusterState, event: events.CreateExperiment) -> Outcome:
+    config, resources = event.config, event.config.get("resources", {})
+    row = Experiment(
+        id=event.id or state.next_experiment_id,
+        owner=event.owner,
+        config=config,
+        original_config=event.original_config,
+        state=State.ACTIVE if event.activate else State.PAUSED,
+        created_at=event.at,
+        started_at=event.at,
+        seed=event.seed,
+        job_id=event.job_id,
+        context_sha256=event.context_sha256,
+        name=str(config.get("name") or ""),
+        description=str(config.get("description") or ""),
+        labels=list(config.get("labels") or []),
+        project_id=event.project_id,
+        pool=str(resources.get("resource_pool") or ""),
+        priority=int(resources.get("priority") or 42),
+        weight=float(resources.get("weight") or 1),
+        max_slots=resources.get("max_slots"),
+        slots_per_trial=int(resources.get("slots_per_trial", 1)),
+        parent_id=event.parent_id,
+        unmanaged=event.unmanaged,
+    )
+    searcher = state.build_searcher(config["searcher"], config["hyperparameters"], row.seed)
+    fresh = ExperimentState(row, searcher)
+    outcome = Outcome([row])
+    if not event.unmanaged:
+        _act(state, fresh, searcher.start(), event.at, outcome)
+    return outcome
+
+
+def _act(
+    state: ClusterState, experiment: ExperimentState, actions: Iterable[Action], at: float, outcome: Outcome
+) -> None:
+    """Turn a searcher's actions into rows."""
+    row, notes, created = experiment.row, experiment.notes, 0
+    for action in actions:
+        if isinstance(action, Create):
+            outcome.rows.append(_new_trial(state, experiment, action, state.next_trial_id + created, at))
+            created += 1
+        elif isinstance(action, Note):
+            notes += 1
+            outcome.rows.append(SearchNote(row.id, notes, action.index, action.kind, action.data))
+        else:
+            assert isinstance(action, Stop)
+            _end_trial(experiment, experiment.trials[action.index], State.STOPPING_COMPLETED, action.reason, at, outcome)
+    outcome.then.append(events.Schedule(at))
+
+
+def _new_trial(state: ClusterState, experiment: ExperimentState, action: Create, trial_id: int, at: float) -> Trial:
+    row = experiment.row
+    if action.source is None:
+        source = row.config["searcher"].get("source_checkpoint_uuid")
+    else:
+        source = experiment.trials[action.source].latest_checkpoint
+    digest = hashlib.sha256(f"{row.seed}:{action.index}".encode()).digest()
+    return Trial(
+        id=trial_id,
+        experiment_id=row.id,
+        index=action.index,
+        hparams=action.hparams,
+        search=action.search,
+        seed=int.from_bytes(digest[:4], "big") & 0x7FFFFFFF,
+        state=State.PAUSED if row.state is State.PAUSED else State.ACTIVE,
+        created_at=at,
+        request_id=str(uuid.uuid5(uuid.UUID(row.job_id), str(action.index))),
+        source_checkpoint=source,
+    )
+
+
+def _find(state: ClusterState, experiment_id: int) -> ExperimentState:
+    try:
+        return state.experiments[experiment_id]
+    except KeyError:
+        raise NotFound(f"no experiment {experiment_id}") from None
+
+
+def activate(state: ClusterState, event: events.Activate) -> Outcome:
+    experiment = _find(state, event.experiment_id)
+    row = experiment.row
+    if row.state not in (State.ACTIVE, State.PAUSED):
+        raise Refused(f"experiment {row.id} is {row.state.value}; only a PAUSED one can be activated")
+    outcome = Outcome()
+    if row.state is State.PAUSED:
+        outcome.rows.append(replace(row, state=State.ACTIVE, reason=""))
+    for index in sorted(experiment.open):
+        trial = experiment.trials[index]
+        if trial.state is State.PAUSED:
+            outcome.rows.append(replace(trial, state=State.ACTIVE, reason=""))
+    outcome.then.append(events.Schedule(event.at))
+    return outcome
+
+
+def pause(state: ClusterState, event: events.Pause) -> Outcome:
+    experiment = _find(state, event.experiment_id)
+    row = experiment.row
+    if row.state not in (State.ACTIVE, State.PAUSED):
+        raise Refused(f"experiment {row.id} is {row.state.value}; only an ACTIVE one can be paused")
+    outcome = Outcome()
+    if row.state is State.ACTIVE:
+        outcome.rows.append(replace(row, state=State.PAUSED, reason="paused by its owner"))
+        for index in sorted(experiment.open):
+            trial = experiment.trials[index]
+            if trial.state is State.ACTIVE:
+                outcome.rows.append(replace(trial, state=State.PAUSED))
+            _stop_run(experiment, index, "pause", event.at, outcome)
+    return outcome
+
+
+def cancel(state: ClusterState, event: events.Cancel) -> Outcome:
+    return _end(state, event.experiment_id, State.STOPPING_CANCELED, "cancelled by its owner", event.at)
+
+
+def kill(state: ClusterState, event: events.Kill) -> Outcome:
+    return _end(state, event.experiment_id, State.STOPPING_KILLED, "killed by its owner", event.at)
+
+
+def _end(state: ClusterState, experiment_id: int, how: State, reason: str, at: float) -> Outcome:
+    experiment = _find(state, experiment_id)
+    row = experiment.row
+    if row.state.terminal:
+        raise Refused(f"experiment {row.id} has ended already ({row.state.value})")
+    outcome = Outcome([replace(row, state=how, reason=reason)])
+    for index in sorted(experiment.open):
+        _end_trial(experiment, experiment.trials[index], how, reason, at, outcome)
+    if not experiment.open:
+        outcome.rows[0] = replace(row, state=how.end, reason=reason, ended_at=at)
+    return outcome
+
+
+def kill_trial(state: ClusterState, event: events.KillTrial) -> Outcome:
+    trial = state.trial(event.trial_id)
+    if trial is None:
+        raise NotFound(f"no trial {event.trial_id}")
+    if trial.state.terminal:
+        raise Refused(f"trial {trial.id} has ended already ({trial.state.value})")
+    outcome = Outcome()
+    experiment = state.experiments[trial.experiment_id]
+    _end_trial(experiment, trial, State.STOPPING_KILLED, "killed by its owner", event.at, outcome)
+    return outcome
+
+
+def _end_trial(
+    experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, outcome: Outcome
+) -> None:
+    """Bring an open trial to its end: by way of its live run if it has one."""
+    if trial.state.terminal or (trial.state.stopping and how is not State.STOPPING_KILLED):
+        return
+    if trial.index not in experiment.live:
+        closed = replace(trial, state=how.end, reason=reason, ended_at=at)
+        outcome.rows.append(closed)
+        outcome.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
+        return
+    outcome.rows.append(replace(trial, state=how, reason=reason))
+    if how in (State.STOPPING_KILLED, State.STOPPING_ERROR):
+        kill_run(experiment, trial.index, reason, outcome)
+    else:
+        _stop_run(experiment, trial.index, reason, at, outcome)
+
+
+def _stop_run(experiment: ExperimentState, index: int, reason: str, at: float, outcome: Outcome) -> None:
+    run = experiment.live.get(index)
+    if run is None or run.intent is not Intent.GO:
+        return
+    if run.state is RunState.RUNNING:
+        outcome.rows.append(replace(run, intent=Intent.STOP, intent_reason=reason, stopping_since=at))
+    else:
+        kill_run(experiment, index, reason, outcome)  # nothing has begun, so nothing can be lost
+
+
+def kill_run(experiment: ExperimentState, index: int, reason: str, outcome: Outcome) -> None:
+    run: Run | None = experiment.live.get(index)
+    if run is not None and run.intent is not Intent.KILL:
+        outcome.rows.append(replace(run, intent=Intent.KILL, intent_reason=reason))
+
+
+def change(state: ClusterState, event: events.ChangeExperiment) -> Outcome:
+    row = _find(state, event.experiment_id).row
+    unknown = sorted(set(event.changes) - set(CHANGEABLE))
+    if unknown:
+        raise Refused(f"cannot change {', '.join(unknown)}; changeable are {', '.join(CHANGEABLE)}")
+    if "archived" in event.changes and not row.state.terminal:
+        raise Refused(f"experiment {row.id} is {row.state.value}; only one that has ended can be archived")
+    changed: dict[str, Any] = dict(event.changes)
+    return Outcome([replace(row, **changed)], [events.Schedule(event.at)])
+
+
+def delete(state: ClusterState, event: events.Delete) -> Outcome:
+    row = _find(state, event.experiment_id).row
+    if not row.state.terminal:
+        raise Refused(f"experiment {row.id} is {row.state.value}; kill it before you delete it")
+    return Outcome([replace(row, state=State.DELETED)])
+
+
+def trial_closed(state: ClusterState, event: events.TrialClosed) -> Outcome:
+    """The search goes on without the trial, or the experiment ends with it."""
+    trial = state.trial(event.trial_id)
+    assert trial is not None
+    experiment = state.experiments[trial.experiment_id]
+    row, outcome = experiment.row, Outcome()
+    if not row.state.stopping and not row.state.terminal:
+        actions = experiment.searcher.exited(trial.index, event.how)
+        _act(state, experiment, actions, event.at, outcome)
+        if any(isinstance(action, Create) for action in actions):
+            outcome.rows.append(replace(row, progress=experiment.searcher.progress))
+            return outcome
+    if experiment.open:
+        outcome.rows.append(replace(row, progress=experiment.searcher.progress))
+    else:
+        outcome.rows.append(_ended(experiment, event.at))
+    return outcome
+
+
+def _ended(experiment: ExperimentState, at: float) -> Experiment:
+    row = experiment.row
+    if row.state.stopping:
+        return replace(row, state=row.state.end, ended_at=at, progress=experiment.searcher.progress)
+    completed = sum(trial.state is State.COMPLETED for trial in experiment.trials)
+    if completed:
+        return replace(row, state=State.COMPLETED, reason="", ended_at=at, progress=1.0)
+    if all(trial.state is State.CANCELED for trial in experiment.trials):
+        return replace(row, state=State.CANCELED, reason="every trial was killed", ended_at=at)
+    last = next((t.reason for t in reversed(experiment.trials) if t.state is State.ERROR), "")
+    return replace(row, state=State.ERROR, reason=f"no trial completed; the last error: {last}", ended_at=at)
+
+
+def validated(state: ClusterState, event: events.Validated) -> Outcome:
+    """The searcher's metric was reported."""
+    trial = state.trial(event.trial_id)
+    assert trial is not None
+    experiment, outcome = state.experiments[trial.experiment_id], Outcome()
+    if trial.state in (State.ACTIVE, State.PAUSED) and not experiment.row.state.stopping:
+        actions = experiment.searcher.validated(trial.index, event.steps_completed, event.metric)
+        if actions:
+            _act(state, experiment, actions, event.at, outcome)
+    return outcome

@@ -1,0 +1,51 @@
+"""What may go next: the queue in front of the scheduler."""
+
+from __future__ import annotations
+
+from dethpc.domain.facts import Run
+from dethpc.domain.ids import run_id
+from dethpc.domain.states import RunState, State
+from dethpc.engine.state import ClusterState, ExperimentState, live_slots
+
+WINDOW = 100
+"""How many runs may wait in the scheduler's own queue, per pool."""
+
+
+def order(state: ClusterState) -> list[ExperimentState]:
+    """Experiments with trials that wait for a run: smaller priority number first, then older first."""
+    waiting = [e for e in state.experiments.values() if e.waiting and e.row.state is State.ACTIVE]
+    return sorted(waiting, key=lambda e: (e.row.priority, e.row.created_at, e.row.id))
+
+
+def next_runs(state: ClusterState, at: float, window: int = WINDOW) -> list[Run]:
+    """Runs that should be submitted now, in order. An experiment's ``max_slots`` is never exceeded."""
+    candidates = order(state)
+    if not candidates:
+        return []
+    pending: dict[str, int] = {}
+    for run in state.runs.values():
+        if run.state in (RunState.SUBMITTING, RunState.PENDING):
+            pending[run.pool] = pending.get(run.pool, 0) + 1
+    runs: list[Run] = []
+    for experiment in candidates:
+        row = experiment.row
+        room = window - pending.get(row.pool, 0)
+        if row.max_slots is not None:
+            free = row.max_slots - live_slots(experiment)
+            room = min(room, free // max(1, row.slots_per_trial))
+        for index in experiment.waiting[: max(0, room)]:
+            trial = experiment.trials[index]
+            runs.append(
+                Run(
+                    id=run_id(row.id, trial.id, trial.runs + 1),
+                    experiment_id=row.id,
+                    trial_id=trial.id,
+                    n=trial.runs + 1,
+                    state=RunState.SUBMITTING,
+                    created_at=at,
+                    slots=row.slots_per_trial,
+                    pool=row.pool,
+                )
+            )
+            pending[row.pool] = pending.get(row.pool, 0) + 1
+    return runs

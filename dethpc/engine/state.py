@@ -1,0 +1,205 @@
+"""What the engine keeps in memory: a fold of rows, and indexes over it.
+
+``apply`` is the only thing that alters it, and makes no choices. Rows are values: a row that is held is never altered.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
+from dethpc.domain.ports import Snapshot
+from dethpc.domain.states import Intent, RunState, State
+from dethpc.searcher.base import Exit, Searcher
+
+BuildSearcher = Callable[[Mapping[str, Any], Mapping[str, Any], int], Searcher]
+
+
+@dataclass(slots=True)
+class ExperimentState:
+    """One experiment with everything that decisions about it need."""
+
+    row: Experiment
+    searcher: Searcher
+    trials: list[Trial] = field(default_factory=list)  # by index
+    open: set[int] = field(default_factory=set)  # indexes of trials that have not ended
+    waiting: list[int] = field(default_factory=list)  # indexes, sorted, of active trials without a live run
+    live: dict[int, Run] = field(default_factory=dict)  # index -> its run that has not ended
+    notes: int = 0
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """All experiments. ``next_trial_id`` and ``next_experiment_id`` are the ids that the next rows will get."""
+
+    build_searcher: BuildSearcher
+    experiments: dict[int, ExperimentState] = field(default_factory=dict)
+    trial_index: dict[int, tuple[int, int]] = field(default_factory=dict)  # trial id -> (experiment id, index)
+    runs: dict[str, Run] = field(default_factory=dict)  # live ones
+    attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
+    checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
+    next_experiment_id: int = 1
+    next_trial_id: int = 1
+
+    def trial(self, trial_id: int) -> Trial | None:
+        place = self.trial_index.get(trial_id)
+        return None if place is None else self.experiments[place[0]].trials[place[1]]
+
+    def attempt(self, run_id: str, k: int) -> Attempt | None:
+        run = self.runs.get(run_id)
+        if run is None:
+            return None
+        for attempt in reversed(self.attempts.get(run.trial_id, ())):
+            if attempt.run_id == run_id and attempt.k == k:
+                return attempt
+        return None
+
+    def active(self) -> Iterator[ExperimentState]:
+        return (e for e in self.experiments.values() if not e.row.state.terminal)
+
+    # --- the fold
+
+    @classmethod
+    def fold(cls, build_searcher: BuildSearcher, snapshot: Snapshot) -> ClusterState:
+        """The state that the rows of ``snapshot`` give."""
+        state = cls(build_searcher)
+        notes: dict[int, list[SearchNote]] = {}
+        for note in snapshot.notes:
+            notes.setdefault(note.experiment_id, []).append(note)
+        for experiment in sorted(snapshot.experiments, key=lambda e: e.id):
+            state.apply(experiment)
+        for trial in sorted(snapshot.trials, key=lambda t: (t.experiment_id, t.index)):
+            state.apply(trial)
+        for experiment_notes in notes.values():
+            for note in sorted(experiment_notes, key=lambda n: n.seq):
+                state.apply(note)
+        for run in sorted(snapshot.runs, key=lambda r: (r.trial_id, r.n)):
+            state.apply(run)
+        run_number = {run.id: run.n for run in snapshot.runs}
+        for attempt in sorted(snapshot.attempts, key=lambda a: (a.trial_id, run_number.get(a.run_id, 0), a.k)):
+            state.apply(attempt)
+        for checkpoint in snapshot.checkpoints:
+            state.apply(checkpoint)
+        state.next_experiment_id = max(state.next_experiment_id, snapshot.next_experiment_id)
+        state.next_trial_id = max(state.next_trial_id, snapshot.next_trial_id)
+        return state
+
+    def apply(self, row: Row) -> None:
+        """Put ``row`` in its place."""
+        if isinstance(row, Metric):
+            return  # metrics stay in the store
+        if isinstance(row, Trial):
+            self._apply_trial(row)
+        elif isinstance(row, Run):
+            self._apply_run(row)
+        elif isinstance(row, Attempt):
+            self._apply_attempt(row)
+        elif isinstance(row, Checkpoint):
+            if self._is_open(row.trial_id):
+                self.checkpoints.setdefault(row.trial_id, {})[row.uuid] = row
+        elif isinstance(row, Experiment):
+            self._apply_experiment(row)
+        else:
+            experiment = self.experiments[row.experiment_id]
+            experiment.notes = max(experiment.notes, row.seq)
+            experiment.searcher.noted(row.trial_index, row.kind, row.data)
+
+    def _apply_experiment(self, row: Experiment) -> None:
+        known = self.experiments.get(row.id)
+        if row.state is State.DELETED:
+            if known is not None:
+                self._forget(known)
+        elif known is not None:
+            known.row = row
+        else:
+            searcher = self.build_searcher(row.config["searcher"], row.config["hyperparameters"], row.seed)
+            self.experiments[row.id] = ExperimentState(row, searcher)
+        self.next_experiment_id = max(self.next_experiment_id, row.id + 1)
+
+    def _apply_trial(self, row: Trial) -> None:
+        experiment = self.experiments[row.experiment_id]
+        if row.index == len(experiment.trials):
+            experiment.trials.append(row)
+            experiment.open.add(row.index)
+            self.trial_index[row.id] = (row.experiment_id, row.index)
+            self.next_trial_id = max(self.next_trial_id, row.id + 1)
+            experiment.searcher.created(row.index, row.hparams, row.search)
+            before = State.ACTIVE
+        else:
+            before = experiment.trials[row.index].state
+            experiment.trials[row.index] = row
+        if row.state is State.STOPPING_COMPLETED and before is not State.STOPPING_COMPLETED:
+            experiment.searcher.stopped(row.index)
+        if row.state.terminal and row.index in experiment.open:
+            experiment.open.discard(row.index)
+            experiment.searcher.closed(row.index, exit_of(row))
+            self.attempts.pop(row.id, None)
+            self.checkpoints.pop(row.id, None)
+        elif not row.state.terminal:
+            experiment.searcher.advanced(row.index, row.progress)
+        self._index_waiting(experiment, row)
+
+    def _apply_run(self, row: Run) -> None:
+        place = self.trial_index.get(row.trial_id)
+        if place is None:
+            return
+        experiment = self.experiments[place[0]]
+        trial = experiment.trials[place[1]]
+        if row.state is RunState.ENDED:
+            self.runs.pop(row.id, None)
+            live = experiment.live.get(trial.index)
+            if live is not None and live.id == row.id:
+                del experiment.live[trial.index]
+        else:
+            self.runs[row.id] = row
+            experiment.live[trial.index] = row
+        self._index_waiting(experiment, trial)
+
+    def _apply_attempt(self, row: Attempt) -> None:
+        if not self._is_open(row.trial_id):
+            return
+        attempts = self.attempts.setdefault(row.trial_id, [])
+        for i in range(len(attempts) - 1, -1, -1):
+            if attempts[i].run_id == row.run_id and attempts[i].k == row.k:
+                attempts[i] = row
+                return
+        attempts.append(row)
+
+    def _index_waiting(self, experiment: ExperimentState, trial: Trial) -> None:
+        waits = trial.state is State.ACTIVE and trial.index not in experiment.live
+        i = bisect.bisect_left(experiment.waiting, trial.index)
+        listed = i < len(experiment.waiting) and experiment.waiting[i] == trial.index
+        if waits and not listed:
+            experiment.waiting.insert(i, trial.index)
+        elif listed and not waits:
+            del experiment.waiting[i]
+
+    def _is_open(self, trial_id: int) -> bool:
+        trial = self.trial(trial_id)
+        return trial is not None and not trial.state.terminal
+
+    def _forget(self, experiment: ExperimentState) -> None:
+        for trial in experiment.trials:
+            self.trial_index.pop(trial.id, None)
+            self.attempts.pop(trial.id, None)
+            self.checkpoints.pop(trial.id, None)
+        del self.experiments[experiment.row.id]
+
+
+def exit_of(trial: Trial) -> Exit:
+    """How a trial that ended left the search. Derived from the row alone, so that a fold gives the same."""
+    if trial.early_exit.endswith("INVALID_HP"):
+        return Exit.INVALID_HP
+    if trial.state is State.ERROR:
+        return Exit.ERRORED
+    if trial.state is State.CANCELED:
+        return Exit.CANCELED
+    return Exit.COMPLETED
+
+
+def live_slots(experiment: ExperimentState) -> int:
+    """Slots that the experiment's live runs hold or have asked for."""
+    return sum(run.slots for run in experiment.live.values() if run.intent is not Intent.KILL)

@@ -1,0 +1,125 @@
+"""One master per user and cluster: ``master.json`` is address and lease in one.
+
+A master renews it; another that finds it fresh refuses to start. A master that finds another's name in it stops at once,
+before its next commit and before its next word to the scheduler.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from dethpc.errors import LeaseHeld
+from dethpc.rundir.files import read_json, write_json
+
+FRESH = 60.0
+"""Seconds after which a lease from another host that is not renewed counts as abandoned."""
+
+RENEW = 15.0
+"""Seconds between renewals."""
+
+
+class Lease:
+    def __init__(self, path: Path, cluster_id: str) -> None:
+        self._path = path
+        self._host = socket.gethostname()
+        self._started_at = time.time()
+        self.cluster_id = cluster_id
+        self.generation = 0
+        self._checked_at = 0.0
+        self._renewed_at = 0.0
+        self._content: dict[str, Any] = {}
+
+    def take(self) -> None:
+        """Raises LeaseHeld while another master is alive."""
+        lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock(lock)
+            held = read_json(self._path)
+            if held is not None and alive(held):
+                raise LeaseHeld(
+                    f"a master runs already: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
+                )
+            self.generation = int((held or {}).get("generation", 0)) + 1
+            self._write("")
+        finally:
+            os.close(lock)
+
+    def publish(self, url: str) -> None:
+        """Say where this master listens."""
+        self._write(url)
+
+    def renew(self) -> None:
+        """Raises LeaseHeld when another master has taken over."""
+        self.check()
+        if time.time() - self._renewed_at >= RENEW:
+            self._write(str(self._content.get("url", "")))
+
+    def check(self) -> None:
+        """Raises LeaseHeld when another master has taken over. Looks at the file at most once a second."""
+        now = time.monotonic()
+        if now - self._checked_at < 1.0:
+            return
+        held = read_json(self._path)
+        if held is None or held.get("generation") != self.generation or held.get("pid") != os.getpid():
+            raise LeaseHeld(f"another master has taken over: {(held or {}).get('url', 'its file is gone')}")
+        self._checked_at = now
+
+    def release(self) -> None:
+        """Leave no address behind; the generation stays."""
+        try:
+            self.check()
+        except LeaseHeld:
+            return
+        self._content.update(url="", pid=0)
+        write_json(self._path, self._content)
+
+    def _write(self, url: str) -> None:
+        self._content = {
+            "url": url,
+            "host": self._host,
+            "pid": os.getpid(),
+            "pid_started": _process_start(os.getpid()),
+            "started_at": self._started_at,
+            "generation": self.generation,
+            "cluster_id": self.cluster_id,
+            "heartbeat": time.time(),
+        }
+        write_json(self._path, self._content)
+        self._renewed_at = time.time()
+
+
+def alive(held: dict[str, Any]) -> bool:
+    """Whether the master that wrote ``held`` can be taken to live. On its own host its process decides, elsewhere its heartbeat."""
+    pid = int(held.get("pid") or 0)
+    if not pid:
+        return False
+    if held.get("host") == socket.gethostname():
+        started = _process_start(pid)
+        return started is not None and started == held.get("pid_started")
+    return time.time() - float(held.get("heartbeat", 0)) < FRESH
+
+
+def _process_start(pid: int) -> int | None:
+    """Clock ticks since boot at which the process started: with the pid, a name that is not used twice."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _lock(fd: int) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError as error:
+        # Some shared file systems have no locks; the doctor says so. The generation still tells two masters apart.
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise

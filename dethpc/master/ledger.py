@@ -1,0 +1,103 @@
+"""The engine's memory and the database, kept in step.
+
+One thread decides. It takes the events that have gathered, decides and applies them one by one, commits all their rows in one
+transaction, and only then tells anybody. When the commit fails, memory is folded anew from the database: nothing that was
+not committed is ever acted upon.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from dethpc.domain.facts import Row
+from dethpc.domain.ports import Store
+from dethpc.engine import ClusterState, step
+from dethpc.engine.events import Event
+from dethpc.engine.state import BuildSearcher
+from dethpc.errors import DethpcError, MasterError
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH = 512
+Listener = Callable[[Sequence[Row]], None]
+
+
+class Ledger:
+    """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up."""
+
+    def __init__(self, store: Store, build_searcher: BuildSearcher) -> None:
+        self._store = store
+        self._build_searcher = build_searcher
+        self._events: queue.SimpleQueue[tuple[Event, Future[list[Row]]] | None] = queue.SimpleQueue()
+        self._listeners: list[Listener] = []
+        self.state = ClusterState.fold(build_searcher, store.load())
+        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+
+    def listen(self, listener: Listener) -> None:
+        """``listener`` gets every committed batch of rows, in order, on the ledger's own thread."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def do(self, event: Event) -> list[Row]:
+        """Decide and commit; returns the rows. Raises Refused or NotFound when the wish cannot be granted, StoreError."""
+        return self.post(event).result()
+
+    def post(self, event: Event) -> Future[list[Row]]:
+        """Like ``do`` without waiting."""
+        future: Future[list[Row]] = Future()
+        if not self._thread.is_alive():
+            future.set_exception(MasterError("the master is shutting down", 503))
+        else:
+            self._events.put((event, future))
+        return future
+
+    def stop(self) -> None:
+        """Take in what was posted, then end."""
+        if self._thread.is_alive():
+            self._events.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            batch = [self._events.get()]
+            while len(batch) < MAX_BATCH and not self._events.empty():
+                batch.append(self._events.get())
+            running = None not in batch
+            self._take([item for item in batch if item is not None])
+
+    def _take(self, batch: list[tuple[Event, Future[list[Row]]]]) -> None:
+        rows: list[Row] = []
+        decided: list[tuple[Future[list[Row]], list[Row]]] = []
+        try:
+            for event, future in batch:
+                try:
+                    changed = step(self.state, event)
+                except DethpcError as refusal:
+                    future.set_exception(refusal)
+                else:
+                    rows += changed
+                    decided.append((future, changed))
+            if rows:
+                self._store.commit(rows)
+        except Exception as failure:
+            log.exception("nothing of %d events was committed", len(batch))
+            self.state = ClusterState.fold(self._build_searcher, self._store.load())
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(failure)
+            return
+        if rows:
+            for listener in self._listeners:
+                try:
+                    listener(rows)
+                except Exception:
+                    log.exception("a listener failed")
+        for future, changed in decided:
+            future.set_result(changed)

@@ -1,0 +1,31 @@
+"""Grid search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dethpc.searcher.base import Action, Create, Exit, Searcher
+from dethpc.searcher.sampling import grid, parse_space
+
+
+class GridSearch(Searcher):
+    """Every point of the grid that the hyperparameters span, at most ``max_concurrent_trials`` at a time."""
+
+    def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
+        super().__init__(settings, hyperparameters, seed)
+        self._points = grid(parse_space(hyperparameters))
+        self._max_concurrent = int(settings.get("max_concurrent_trials") or 16)
+
+    def start(self) -> list[Action]:
+        return [self._create(i) for i in range(min(len(self._points), self._max_concurrent))]
+
+    def exited(self, index: int, how: Exit) -> list[Action]:
+        return [self._create(self.created_count)] if self.created_count < len(self._points) else []
+
+    @property
+    def total(self) -> int:
+        return len(self._points)
+
+    def _create(self, index: int) -> Create:
+        return Create(index, self._points[index])
