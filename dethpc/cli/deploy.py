@@ -1,0 +1,79 @@
+"""``det deploy``: clusters for trying and testing."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from dethpc.cli.output import as_json, print_json
+
+
+@click.group()
+def deploy() -> None:
+    """Start a private cluster for trying and testing."""
+
+
+@deploy.group("slurm-dev")
+def slurm_dev() -> None:
+    """A real Slurm on this machine, several nodes on one host, in one folder."""
+
+
+def _default_folder() -> str:
+    return str(Path(os.environ.get("DETHPC_HOME") or Path.home() / ".dethpc") / "slurm-dev")
+
+
+_folder = click.option("--folder", type=click.Path(), default=_default_folder, help="Where the cluster lives.")
+
+
+@slurm_dev.command()
+@_folder
+@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True)
+@click.option("--gpus-per-node", type=click.IntRange(0, 64), default=4, show_default=True)
+@click.option("--cpus-per-node", type=click.IntRange(1, 1024), default=8, show_default=True)
+@click.option("--accounting", is_flag=True, help="Run slurmdbd and MariaDB too, so that sacct works.")
+def up(folder: str, nodes: int, gpus_per_node: int, cpus_per_node: int, accounting: bool) -> None:
+    """Start the cluster; prints the line that makes a shell use it.
+
+    \b
+      eval "$(det deploy slurm-dev up)"
+    """
+    from dethpc.deploy import slurm_dev
+
+    start = time.monotonic()
+    shape = slurm_dev.Shape(
+        nodes=nodes, gpus_per_node=gpus_per_node, cpus_per_node=cpus_per_node, accounting=accounting
+    )
+    cluster = slurm_dev.up(folder, shape)
+    took = time.monotonic() - start
+    click.echo(f"{nodes} nodes with {gpus_per_node} GPUs each are idle after {took:.1f} s in {folder}", err=True)
+    click.echo(f"export SLURM_CONF={shlex.quote(str(cluster.conf))}")
+
+
+@slurm_dev.command()
+@_folder
+def down(folder: str) -> None:
+    """End every process of the cluster and remove its folder."""
+    from dethpc.deploy import slurm_dev
+
+    slurm_dev.down(folder)
+
+
+@slurm_dev.command()
+@_folder
+@as_json
+def status(folder: str, as_json: Optional[bool]) -> None:
+    """Which daemons run, and the state of each node. The exit code is 1 when there is no cluster."""
+    from dethpc.deploy import slurm_dev
+
+    daemons, nodes = slurm_dev.status(folder)
+    if as_json:
+        print_json({"daemons": daemons, "nodes": nodes})
+        return
+    for name, runs in daemons.items():
+        node = nodes.get(name.removeprefix("slurmd-"), "") if name.startswith("slurmd-") else ""
+        click.echo(f"{name:<12} {'running' if runs else 'not running'}{f', {node}' if node else ''}")

@@ -1,0 +1,1 @@
+"""Clusters for trying and testing."""

@@ -1,0 +1,69 @@
+"""Accounting for a private cluster: a MariaDB of its own and slurmdbd, so that ``sacct`` has something to say."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dethpc.errors import DethpcError
+
+INSTALL = "apt-get install -y --no-install-recommends slurmdbd mariadb-server"
+_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr")
+
+
+def installed(path: str) -> bool:
+    return all(shutil.which(name, path=path) for name in _PROGRAMS)
+
+
+def require_programs(path: str) -> None:
+    """Raises DethpcError when a program is missing."""
+    missing = [name for name in _PROGRAMS if not shutil.which(name, path=path)]
+    if missing:
+        raise DethpcError(f"accounting needs {', '.join(missing)}, not installed here; on Debian or Ubuntu: {INSTALL}")
+
+
+def slurm_conf(folder: Path, port: int) -> Iterator[str]:
+    yield "AccountingStorageType=accounting_storage/slurmdbd"
+    yield "AccountingStorageHost=127.0.0.1"
+    yield f"AccountingStoragePort={port}"
+    yield f"AccountingStoragePass={folder}/run/munge.socket"
+
+
+def write(folder: Path, port: int, user: str) -> None:
+    """Write slurmdbd's configuration and the options of its database, which listens on a Unix socket alone."""
+    conf = folder / "slurmdbd.conf"
+    conf.touch(mode=0o600)  # slurmdbd refuses one that others may read
+    conf.write_text(
+        f"DbdHost=localhost\nDbdAddr=127.0.0.1\nDbdPort={port}\nSlurmUser={user}\n"
+        f"AuthType=auth/munge\nAuthInfo=socket={folder}/run/munge.socket\n"
+        f"PidFile={folder}/run/slurmdbd.pid\nLogFile={folder}/log/slurmdbd.log\n"
+        f"StorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser={user}\nStorageLoc=slurm_acct_db\n"
+    )
+    (folder / "mariadb.cnf").write_text(
+        f"[server]\ndatadir={folder}/mariadb\nuser={user}\nsocket={folder}/run/mariadb.socket\nskip-networking\n"
+        f"pid-file={folder}/run/mariadbd.pid\nlog-error={folder}/log/mariadbd.log\n"
+        "innodb-flush-log-at-trx-commit=0\ninnodb-buffer-pool-size=16M\n"
+    )
+
+
+def start(folder: Path, daemon: Callable[[list[str], str], None]) -> None:
+    """Start MariaDB and slurmdbd. ``daemon`` starts one that puts itself into the background, by command and name."""
+    options = f"--defaults-file={folder}/mariadb.cnf"
+    subprocess.run(
+        ["mariadb-install-db", options, "--auth-root-authentication-method=socket", "--skip-test-db"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    # MariaDB does not put itself into the background.
+    daemon(["setsid", "--fork", "mariadbd", options], "mariadbd")
+    daemon(["slurmdbd"], "slurmdbd")
+
+
+def register(run: Callable[..., str], user: str) -> None:
+    """Make the cluster and its user known: jobs of unknown users are accounted too, but limits need an association."""
+    run("sacctmgr", "--immediate", "add", "account", "users", check=False)
+    run("sacctmgr", "--immediate", "add", "user", user, "account=users", check=False)

@@ -1,0 +1,384 @@
+"""A private Slurm on this machine: the real daemons, several nodes on one host, everything in one folder.
+
+``up`` writes the configuration and starts munged, slurmctld and one slurmd per node; ``down`` ends every process of that cluster,
+job processes included, and removes the folder. Clusters in different folders do not know of each other. Root is not needed.
+
+The folder:
+
+    slurm.conf gres.conf        what SLURM_CONF points at
+    cluster.json                how it was asked for
+    run/ log/ state/ spool/     pid files, logs, slurmctld's state, one spool folder per node
+    dev/                        one character device per GPU, as Slurm insists on (symbolic links to /dev/null)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from dethpc.deploy import accounting as accounting_daemons
+from dethpc.deploy import processes
+from dethpc.errors import DethpcError, NotFound, Refused
+
+PARTITIONS: Mapping[str, str] = {
+    "main": "Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=5",
+    "high": "PriorityTier=10 PreemptMode=OFF",
+}
+INSTALL = "apt-get install -y --no-install-recommends slurm-wlm munge"
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sinfo", "scontrol")
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SOCKET_PATH_LIMIT = 60  # sun_path holds 108 bytes; Slurm and munge append names of their own
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a cluster is asked to be. Times in seconds, memory in MB."""
+
+    nodes: int = 4
+    gpus_per_node: int = 4
+    cpus_per_node: int = 8
+    memory_mb: int = 4000
+    partitions: Mapping[str, str] = field(default_factory=lambda: dict(PARTITIONS))
+    kill_wait: int = 3
+    requeue_delay: int = 5  # Slurm calls it the lifetime of a job credential
+    min_job_age: int = 300  # how long an ended job stays in squeue
+    slurmd_timeout: int = 30
+    message_timeout: int = 10
+    accounting: bool = False
+    extra: tuple[str, ...] = ()  # further lines of slurm.conf
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that runs, or ran, in ``folder``."""
+
+    folder: Path
+    shape: Shape
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(f"n{i}" for i in range(self.shape.nodes))
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment variables that make Slurm's commands use this cluster."""
+        return {"PATH": search_path(), "SLURM_CONF": str(self.conf)}
+
+    def run(self, *argv: str, check: bool = True, timeout: float = 60) -> str:
+        """Run a command against this cluster; returns its stdout. Raises DethpcError when it fails and ``check`` is set."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+        done = subprocess.run(
+            argv,
+            env={**environment, **self.env},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+        )
+        if check and done.returncode != 0:
+            raise DethpcError(f"{' '.join(argv)}: exit code {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def node_states(self) -> dict[str, str]:
+        """State by node, in Slurm's lower-case words (``idle``, ``mixed``, ``down*``, ...); empty when nobody answers."""
+        try:
+            lines = self.run("sinfo", "--noheader", "--Node", "--format=%N|%t").splitlines()
+        except (DethpcError, subprocess.TimeoutExpired):
+            return {}
+        return dict(line.split("|", 1) for line in lines)
+
+    def wait_idle(self, timeout: float = 60) -> None:
+        """Wait until every node is idle."""
+        _wait(
+            lambda: self.node_states() == dict.fromkeys(self.nodes, "idle"), timeout, f"{self.folder}: nodes not idle"
+        )
+
+    def kill_node(self, name: str, *, jobs_too: bool = False) -> None:
+        """Kill a node's slurmd and have it marked down, as after a crash. Its job's processes live on unless ``jobs_too``."""
+        for pid in self._pids(f"slurmd-{name}"):
+            processes.kill([pid])
+        if jobs_too:
+            processes.kill(processes.job_processes(self.folder, name))
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=slurmd died")
+
+    def start_node(self, name: str) -> None:
+        """Start a node's slurmd and wait until the node is back in service."""
+        _daemon(self, ["slurmd", "-N", name, "-f", str(self.conf)], f"slurmd-{name}")
+        _wait(lambda: self.node_states().get(name, "").rstrip("*") in _UP, 60, f"node {name} does not come up")
+
+    def stop_controller(self) -> None:
+        """Stop slurmctld (its state is kept): commands get no connection."""
+        for pid in self._pids("slurmctld"):
+            processes.terminate(pid)
+
+    def start_controller(self) -> None:
+        _daemon(self, ["slurmctld", "-f", str(self.conf)], "slurmctld")
+        _wait(lambda: bool(self.node_states()), 60, "slurmctld does not answer")
+
+    def freeze_controller(self) -> None:
+        """Stop slurmctld in its tracks: it takes connections and never answers."""
+        for pid in self._pids("slurmctld"):
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw_controller(self) -> None:
+        for pid in self._pids("slurmctld"):
+            os.kill(pid, signal.SIGCONT)
+
+    def daemons(self) -> dict[str, bool]:
+        """Whether each daemon runs, by name."""
+        names = ["munged", *(("mariadbd", "slurmdbd") if self.shape.accounting else ()), "slurmctld"]
+        return {name: bool(self._pids(name)) for name in [*names, *(f"slurmd-{node}" for node in self.nodes)]}
+
+    def _pids(self, daemon: str) -> Iterator[int]:
+        pid = processes.read_pid_file(self.folder / "run" / f"{daemon}.pid")
+        if pid is not None and processes.is_daemon(pid, daemon, self.folder):
+            yield pid
+
+
+_UP = frozenset({"idle", "mix", "alloc", "comp"})
+
+
+def up(folder: str | os.PathLike[str], shape: Shape | None = None, **options: object) -> Cluster:
+    """Start a cluster in ``folder`` (new or empty) and wait until all its nodes are idle.
+
+    ``options`` are fields of Shape. Raises DethpcError when packages are missing or a daemon does not start (nothing is left then),
+    Refused when the folder is in use.
+    """
+    shape = shape or Shape(**options)  # type: ignore[arg-type]
+    require_programs(shape)
+    target = Path(folder).absolute()
+    if target.exists() and any(target.iterdir()):
+        raise Refused(f"{target} is not empty; take the cluster in it down first: det deploy slurm-dev down")
+    target.mkdir(parents=True, exist_ok=True)
+    cluster = Cluster(_short(target), shape)
+    try:
+        _write(cluster)
+        _start(cluster)
+    except BaseException:
+        log = cluster.folder / "log"
+        detail = "".join(_tail(path) for path in sorted(log.glob("*.log"))) if log.is_dir() else ""
+        down(target)
+        if detail:
+            raise DethpcError(f"the cluster did not start\n{detail}") from None
+        raise
+    return cluster
+
+
+def load(folder: str | os.PathLike[str]) -> Cluster:
+    """The cluster in ``folder``. Raises NotFound when there is none."""
+    path = Path(folder).absolute() / "cluster.json"
+    try:
+        facts = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise NotFound(f"no cluster in {path.parent}") from None
+    facts["shape"]["extra"] = tuple(facts["shape"]["extra"])
+    return Cluster(Path(facts["folder"]), Shape(**facts["shape"]))
+
+
+def status(folder: str | os.PathLike[str]) -> tuple[dict[str, bool], dict[str, str]]:
+    """Which daemons run, and the state of each node. Raises NotFound when there is no cluster in ``folder``."""
+    cluster = load(folder)
+    return cluster.daemons(), cluster.node_states()
+
+
+def down(folder: str | os.PathLike[str]) -> None:
+    """End every process of the cluster in ``folder`` and remove the folder. Does nothing when there is none."""
+    target = Path(folder).absolute()
+    try:
+        cluster = load(target)
+    except NotFound:
+        if target.is_dir() and not any(target.iterdir()):
+            target.rmdir()
+        return
+    for name in cluster.daemons():
+        processes.kill(cluster._pids(name))
+    while pids := processes.job_processes(cluster.folder):
+        processes.kill(pids)
+    if cluster.folder != target:
+        cluster.folder.unlink()
+    _wait(lambda: _remove(target), 10, f"cannot remove {target}")
+
+
+def _remove(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
+def require_programs(shape: Shape) -> None:
+    missing = [name for name in _PROGRAMS if not shutil.which(name, path=search_path())]
+    if missing:
+        raise DethpcError(
+            f"a private Slurm needs {', '.join(missing)}, not installed here; on Debian or Ubuntu: {INSTALL}"
+        )
+    if shape.accounting:
+        accounting_daemons.require_programs(search_path())
+
+
+def search_path() -> str:
+    return f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}".lstrip(":")
+
+
+def _short(folder: Path) -> Path:
+    """Unix socket paths are short: a deep folder is used through a symbolic link."""
+    if len(os.fsencode(folder)) <= _SOCKET_PATH_LIMIT:
+        return folder
+    link = Path(tempfile.gettempdir()) / f"slurm-dev-{secrets.token_hex(4)}"
+    link.symlink_to(folder)
+    return link
+
+
+def _write(cluster: Cluster) -> None:
+    folder, shape = cluster.folder, cluster.shape
+    folder.chmod(0o755)
+    facts = {"folder": str(folder), "shape": {**asdict(shape), "partitions": dict(shape.partitions)}}
+    (folder / "cluster.json").write_text(json.dumps(facts, indent=2) + "\n")
+    for name in ("run", "log", "state", "spool", "dev"):
+        (folder / name).mkdir(mode=0o755)
+    key = folder / "munge.key"
+    key.touch(mode=0o600)
+    key.write_bytes(secrets.token_bytes(128))
+    ports = _free_ports(2 + shape.nodes)
+    gres = []
+    for node in cluster.nodes:
+        for i in range(shape.gpus_per_node):
+            # Slurm asks only that the file be a character device; a symbolic link gives it a number of its own and needs no root.
+            device = folder / "dev" / f"{node}-gpu{i}"
+            device.symlink_to("/dev/null")
+            gres.append(f"NodeName={node} Name=gpu File={device}\n")
+    (folder / "gres.conf").write_text("".join(gres))
+    (folder / "slurm.conf").write_text("\n".join(_slurm_conf(cluster, ports)) + "\n")
+    if shape.accounting:
+        accounting_daemons.write(folder, ports[-1], _user())
+
+
+def _slurm_conf(cluster: Cluster, ports: list[int]) -> Iterator[str]:
+    folder, shape = cluster.folder, cluster.shape
+    host = socket.gethostname().split(".")[0]
+    user = _user()
+    controller, *node_ports, accounting_port = ports
+    yield from (
+        "ClusterName=dev",
+        f"SlurmctldHost={host}(127.0.0.1)",
+        f"SlurmctldPort={controller}",
+        f"SlurmUser={user}",
+        f"SlurmdUser={user}",
+        "AuthType=auth/munge",
+        "CredType=cred/munge",
+        f"AuthInfo=socket={folder}/run/munge.socket,cred_expire={shape.requeue_delay}",
+        f"StateSaveLocation={folder}/state",
+        f"SlurmdSpoolDir={folder}/spool/%n",
+        f"SlurmctldPidFile={folder}/run/slurmctld.pid",
+        f"SlurmdPidFile={folder}/run/slurmd-%n.pid",
+        f"SlurmctldLogFile={folder}/log/slurmctld.log",
+        f"SlurmdLogFile={folder}/log/slurmd-%n.log",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core",
+        "MpiDefault=none",
+        "PropagateResourceLimits=NONE",
+        "SlurmdParameters=config_overrides",
+        "ReturnToService=2",
+        "SchedulerType=sched/backfill",
+        # Start and end jobs as soon as Slurm can: a person or a test is waiting.
+        "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1,default_queue_depth=1000",
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=REQUEUE",
+        f"KillWait={shape.kill_wait}",
+        f"MinJobAge={shape.min_job_age}",
+        f"SlurmdTimeout={shape.slurmd_timeout}",
+        f"MessageTimeout={shape.message_timeout}",
+    )
+    if shape.gpus_per_node:
+        yield "GresTypes=gpu"
+    if shape.accounting:
+        yield from accounting_daemons.slurm_conf(folder, accounting_port)
+    yield from shape.extra
+    gres = f" Gres=gpu:{shape.gpus_per_node}" if shape.gpus_per_node else ""
+    for node, port in zip(cluster.nodes, node_ports, strict=True):
+        yield (
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+            f"CPUs={shape.cpus_per_node} RealMemory={shape.memory_mb}{gres}"
+        )
+    for name, options in shape.partitions.items():
+        yield f"PartitionName={name} Nodes=ALL State=UP {options}"
+
+
+def _start(cluster: Cluster) -> None:
+    folder = cluster.folder
+    munged = ["munged", "--force", f"--key-file={folder}/munge.key", f"--socket={folder}/run/munge.socket"]
+    munged += [f"--pid-file={folder}/run/munged.pid", f"--log-file={folder}/log/munged.log"]
+    _daemon(cluster, [*munged, f"--seed-file={folder}/run/munge.seed", "--num-threads=2"], "munged")
+    if cluster.shape.accounting:
+        accounting_daemons.start(folder, lambda argv, name: _daemon(cluster, argv, name))
+    _daemon(cluster, ["slurmctld", "-f", str(cluster.conf)], "slurmctld")
+    for node in cluster.nodes:
+        _daemon(cluster, ["slurmd", "-N", node, "-f", str(cluster.conf)], f"slurmd-{node}")
+    cluster.wait_idle()
+
+
+def _daemon(cluster: Cluster, argv: list[str], name: str) -> None:
+    """Start a daemon that puts itself into the background, and wait for its pid file."""
+    environment = {"PATH": search_path(), "SLURM_CONF": str(cluster.conf), "HOME": os.environ.get("HOME", "/")}
+    log = cluster.folder / "log" / f"{name}.start.log"
+    with log.open("ab") as out:
+        done = subprocess.run(
+            argv, env=environment, cwd=cluster.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=60
+        )
+    if done.returncode != 0:
+        raise DethpcError(f"{name} did not start\n{_tail(log)}")
+    _wait(lambda: cluster.daemons().get(name, False), 20, f"{name} did not start; see {cluster.folder}/log/{name}.log")
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports below the kernel's ephemeral range, so that no outgoing connection takes one before its daemon does."""
+    found: list[int] = []
+    candidates = list(range(17000, 32000))
+    random.SystemRandom().shuffle(candidates)
+    for port in candidates:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise DethpcError("no free TCP ports")
+
+
+def _wait(condition: Callable[[], bool], timeout: float, complaint: str) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            raise DethpcError(complaint)
+        time.sleep(0.05)
+
+
+def _tail(path: Path, lines: int = 8) -> str:
+    text = path.read_text(errors="replace").splitlines()[-lines:]
+    return "".join(f"{path.name}: {line}\n" for line in text)

@@ -1,0 +1,125 @@
+"""The private Slurm itself: it starts, breaks when told to, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from dethpc.deploy import processes, slurm_dev
+from dethpc.errors import DethpcError, NotFound, Refused
+
+
+def test_every_node_has_its_gpus(slurm: slurm_dev.Cluster) -> None:
+    script = "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"
+    lines = slurm.run("srun", "-N4", "--gres=gpu:4", "bash", "-c", script).splitlines()
+    assert sorted(lines) == [f"n{i} 0,1,2,3" for i in range(4)]
+
+
+def test_default_partition_is_the_preemptible_one(slurm: slurm_dev.Cluster) -> None:
+    lines = slurm.run("sinfo", "--noheader", "--format=%P|%p").splitlines()
+    assert sorted(lines) == ["high|10", "main*|1"] or sorted(line.split("|")[0] for line in lines) == ["high", "main*"]
+
+
+def test_two_clusters_at_once_and_down_leaves_no_process_and_no_file(slurm_private) -> None:  # type: ignore[no-untyped-def]
+    first, second = slurm_private(nodes=1), slurm_private(nodes=1)
+    hidden = ["sbatch", "--output=/dev/null", "--wrap", "setsid env -i sleep 1000 & sleep 1000"]
+    first.run(*hidden)
+    second.run(*hidden)
+    for cluster in (first, second):
+        _until(lambda c=cluster: len(processes.job_processes(c.folder)) >= 4)  # stepd, shell, two sleeps
+    pids = processes.job_processes(first.folder)
+    slurm_dev.down(first.folder)
+    assert not first.folder.exists()
+    assert not [pid for pid in pids if processes.alive(pid)]
+    assert len(processes.job_processes(second.folder)) >= 4
+    assert second.node_states()["n0"] in ("mix", "alloc")
+
+
+def test_down_spares_the_shell_that_uses_the_cluster(slurm_private) -> None:  # type: ignore[no-untyped-def]
+    cluster = slurm_private(nodes=1)
+    bystander = subprocess.Popen(["sleep", "1000"], env={**os.environ, **cluster.env})
+    try:
+        slurm_dev.down(cluster.folder)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_killed_node_is_down_until_it_is_started(slurm_private) -> None:  # type: ignore[no-untyped-def]
+    cluster = slurm_private(nodes=2)
+    cluster.kill_node("n1")
+    assert cluster.node_states() == {"n0": "idle", "n1": "down"}
+    assert cluster.daemons()["slurmd-n1"] is False
+    cluster.start_node("n1")
+    cluster.wait_idle()
+
+
+def test_killing_a_node_with_its_jobs_ends_their_processes(slurm_private) -> None:  # type: ignore[no-untyped-def]
+    cluster = slurm_private(nodes=1)
+    cluster.run("sbatch", "--output=/dev/null", "--wrap", "sleep 1000")
+    _until(lambda: len(processes.job_processes(cluster.folder, "n0")) >= 2)
+    cluster.kill_node("n0", jobs_too=True)
+    assert processes.job_processes(cluster.folder) == []
+
+
+def test_the_controller_comes_back_with_its_jobs(slurm_private) -> None:  # type: ignore[no-untyped-def]
+    cluster = slurm_private(nodes=1)
+    cluster.run("sbatch", "--hold", "--output=/dev/null", "--wrap", "true")
+    cluster.stop_controller()
+    assert cluster.daemons()["slurmctld"] is False
+    cluster.start_controller()
+    assert cluster.run("squeue", "--noheader", "--format=%T").split() == ["PENDING"]
+
+
+def test_a_deep_folder_is_possible(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["a-rather-long-name"] * 6)
+    try:
+        cluster = slurm_dev.up(folder, nodes=1, gpus_per_node=0)
+    except DethpcError as error:
+        if "not installed" in str(error):
+            pytest.skip(str(error))
+        raise
+    link = cluster.folder
+    try:
+        assert cluster.node_states() == {"n0": "idle"}
+        assert slurm_dev.load(folder) == cluster
+    finally:
+        slurm_dev.down(folder)
+    assert not folder.exists() and not link.is_symlink()
+
+
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_dev, "search_path", lambda: str(tmp_path))
+    with pytest.raises(DethpcError, match="slurmctld.*apt-get install"):
+        slurm_dev.up(tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path, slurm: slurm_dev.Cluster) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(Refused, match="not empty"):
+        slurm_dev.up(tmp_path)
+
+
+def test_no_cluster_no_status(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        slurm_dev.status(tmp_path)
+    slurm_dev.down(tmp_path / "absent")
+
+
+def test_a_start_that_fails_leaves_nothing_and_says_why(tmp_path: Path, slurm: slurm_dev.Cluster) -> None:
+    with pytest.raises(DethpcError, match="NoSuchOption"):
+        slurm_dev.up(tmp_path / "c", nodes=1, extra=("NoSuchOption=1",))
+    assert not (tmp_path / "c").exists()
+
+
+def _until(condition, timeout: float = 30) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "condition not met"
+        time.sleep(0.05)
