@@ -22,7 +22,8 @@ def read_pid_file(path: Path) -> int | None:
 def is_daemon(pid: int, name: str, folder: Path) -> bool:
     """Whether the pid still is what its pid file says, and not a later process with the same number."""
     command = _read(pid, "cmdline")
-    return alive(pid) and name.split("-")[0].encode() in command and str(folder).encode() in command
+    ours = str(folder).encode()
+    return alive(pid) and name.split("-")[0].encode() in command and (ours in command or ours in _read(pid, "environ"))
 
 
 def job_processes(folder: Path, node: str | None = None) -> list[int]:

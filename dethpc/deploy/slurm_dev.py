@@ -111,8 +111,7 @@ class Cluster:
 
     def kill_node(self, name: str, *, jobs_too: bool = False) -> None:
         """Kill a node's slurmd and have it marked down, as after a crash. Its job's processes live on unless ``jobs_too``."""
-        for pid in self._pids(f"slurmd-{name}"):
-            processes.kill([pid])
+        processes.kill(self._pids(f"slurmd-{name}"))
         if jobs_too:
             processes.kill(processes.job_processes(self.folder, name))
         self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=slurmd died")
@@ -145,10 +144,10 @@ class Cluster:
         names = ["munged", *(("mariadbd", "slurmdbd") if self.shape.accounting else ()), "slurmctld"]
         return {name: bool(self._pids(name)) for name in [*names, *(f"slurmd-{node}" for node in self.nodes)]}
 
-    def _pids(self, daemon: str) -> Iterator[int]:
+    def _pids(self, daemon: str) -> list[int]:
+        """The daemon's process, if it runs."""
         pid = processes.read_pid_file(self.folder / "run" / f"{daemon}.pid")
-        if pid is not None and processes.is_daemon(pid, daemon, self.folder):
-            yield pid
+        return [pid] if pid is not None and processes.is_daemon(pid, daemon, self.folder) else []
 
 
 _UP = frozenset({"idle", "mix", "alloc", "comp"})
@@ -331,6 +330,8 @@ def _start(cluster: Cluster) -> None:
     for node in cluster.nodes:
         _daemon(cluster, ["slurmd", "-N", node, "-f", str(cluster.conf)], f"slurmd-{node}")
     cluster.wait_idle()
+    if cluster.shape.accounting:
+        accounting_daemons.register(cluster.run, _user())
 
 
 def _daemon(cluster: Cluster, argv: list[str], name: str) -> None:
