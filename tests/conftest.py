@@ -10,6 +10,20 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+# Rooms whose tests take long, quickest first; every other room comes before them.
+LATE = ("packaging", "cli", "master", "e2e", "state", "scheduler", "cluster")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests fail first; the real Slurm comes last."""
+
+    def stage(item: pytest.Item) -> int:
+        room = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT / "tests") else ""
+        return LATE.index(room) + 1 if room in LATE else 0
+
+    items.sort(key=stage)
+
+
 pytest_plugins = ["tests.cluster.fixtures"]
 
 

@@ -1,0 +1,29 @@
+# Sourced by scripts/test: the system packages that the tests want. What cannot be had is named, and its tests say that they skip.
+
+missing_packages() {
+    have() { command -v "$1" >/dev/null || [[ -x /usr/sbin/$1 ]]; }
+    have sbatch && have slurmctld && have slurmd || echo slurm-wlm
+    have munged || echo munge
+    have slurmdbd || echo slurmdbd
+    have mariadbd || echo mariadb-server
+    [[ -e /usr/include/slurm/slurm.h ]] || echo libslurm-dev
+    have mpirun || echo openmpi-bin
+    have mpicc || echo libopenmpi-dev
+    compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || have initdb || echo postgresql
+    find_python >/dev/null 2>&1 || echo python3-venv
+}
+
+install_packages() {
+    local missing sudo=()
+    mapfile -t missing < <(missing_packages)
+    ((${#missing[@]})) || return 0
+    ((EUID == 0)) || sudo=(sudo -n)
+    if command -v apt-get >/dev/null && "${sudo[@]}" true 2>/dev/null; then
+        echo "Installing system packages: ${missing[*]}"
+        "${sudo[@]}" apt-get update -qq || true
+        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || true
+    fi
+    mapfile -t missing < <(missing_packages)
+    ((${#missing[@]})) || return 0
+    echo "Not installed (Debian's names), so the tests that need them skip: ${missing[*]}"
+}

@@ -1,0 +1,34 @@
+# Sourced by the other scripts, from the repository root: makes virtual environments, once per change of what goes into them.
+
+# The first Python that dethpc runs on; PYTHON names another.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python3.10}; do
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    echo "No Python >= 3.10 with its venv module. On Debian: apt-get install python3-venv. PYTHON=... names another Python." >&2
+    return 1
+}
+
+# make_venv FOLDER NAME REQUIREMENT...: the requirements are installed there unless that was done with the same input files.
+make_venv() {
+    local folder=$1 name=$2 python stamp
+    shift 2
+    stamp=$(cat pyproject.toml constraints.txt <(echo "$@") | cksum)
+    [[ $(cat "$folder/.installed-$name" 2>/dev/null) == "$stamp" ]] && return
+    echo "Installing into $folder: $* (a few minutes the first time)"
+    if ! "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
+        python=$(find_python)
+        rm -rf "$folder"
+        "$python" -m venv "$folder"
+    fi
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    echo "$stamp" >"$folder/.installed-$name"
+}
+
+dev_venv() {
+    make_venv .venv dev -c constraints.txt -e '.[dev]' torch==2.13.0
+}
