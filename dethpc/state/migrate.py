@@ -1,0 +1,47 @@
+"""Brings a database to the schema of this release. Runs in the caller's transaction: it happens whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+from dethpc.errors import StoreError
+from dethpc.state.tables import REVISION
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+_LOCK = 0x0DE7_4C0D
+
+
+def upgrade(connection: Connection) -> None:
+    """Raises: StoreError when a newer release wrote the database."""
+    if connection.dialect.name == "postgresql":  # SQLite's BEGIN IMMEDIATE already keeps others out
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    found = revision(connection)
+    if found != REVISION:
+        _migrate(connection, found)
+
+
+def revision(connection: Connection) -> str | None:
+    """The last migration that the database has seen; None when it is empty."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return found
+
+
+def _migrate(connection: Connection, found: str | None) -> None:
+    from alembic import command  # 10 MB of memory that a master with an up-to-date database does not need
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if found is not None and found not in known:
+        raise StoreError(
+            f"the state database was written by a newer release of dethpc (schema {found}, this release knows {REVISION}); "
+            "upgrade dethpc, or restore a backup made before the upgrade"
+        )
+    command.upgrade(config, REVISION)

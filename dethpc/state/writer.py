@@ -1,0 +1,127 @@
+"""The one thread that writes. Everything that waits when a transaction begins shares it: group commit."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from dethpc.domain.facts import Row
+from dethpc.errors import StoreError
+from dethpc.state import rows
+
+_MOST_ROWS = 20_000
+"""Rows in one transaction, so that nobody waits long for others."""
+
+Work = Callable[[Connection], Any]
+
+
+@dataclass(slots=True)
+class _Item:
+    work: Work | Sequence[Row]
+    future: Future[Any] = field(default_factory=Future)
+
+    @property
+    def size(self) -> int:
+        return 1 if callable(self.work) else len(self.work)
+
+
+class Writer:
+    """Runs work in transactions on ``engine``, in the order of submission."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.before_commit: Callable[[], None] | None = None
+        self._engine = engine
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # nothing enters the queue after the end mark
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Work | Sequence[Row]) -> Future[Any]:
+        """The future is done when the work is committed, or when it failed and nothing of it is stored."""
+        item = _Item(work)
+        with self._lock:
+            if self._closed:
+                raise StoreError("the store is closed")
+            self._queue.put(item)
+        return item.future
+
+    def close(self) -> None:
+        """Finish what was submitted."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            first = self._queue.get()
+            items: list[_Item] = []
+            size = 0
+            while first is not None:
+                items.append(first)
+                size += first.size
+                if size >= _MOST_ROWS:
+                    break
+                try:
+                    first = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            ended = first is None
+            if items:
+                self._group(items)
+
+    def _group(self, items: list[_Item]) -> None:
+        try:
+            results = self._transaction(items)
+        except BaseException as error:
+            if len(items) > 1:  # one of them is to blame; the others must not suffer
+                for item in items:
+                    self._group([item])
+            else:
+                self._alone(items[0], error)
+            return
+        for item, result in zip(items, results):
+            item.future.set_result(result)
+
+    def _alone(self, item: _Item, error: BaseException) -> None:
+        """A lost connection is made again once: the work can be repeated, because nothing of it was stored."""
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            try:
+                result = self._transaction([item])[0]
+            except BaseException as again:
+                error = again
+            else:
+                item.future.set_result(result)
+                return
+        if isinstance(error, SQLAlchemyError):
+            wrapped = StoreError(f"the database failed: {error}")
+            wrapped.__cause__ = error
+            error = wrapped
+        item.future.set_exception(error)
+
+    def _transaction(self, items: Sequence[_Item]) -> list[Any]:
+        results: list[Any] = []
+        with self._engine.begin() as connection:
+            together: list[Row] = []
+            for item in items:
+                if callable(item.work):
+                    rows.write(connection, together)
+                    together = []
+                    results.append(item.work(connection))
+                else:
+                    together.extend(item.work)
+                    results.append(None)
+            rows.write(connection, together)
+            if self.before_commit is not None:
+                self.before_commit()
+        return results
