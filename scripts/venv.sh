@@ -21,11 +21,11 @@ make_venv() {
     [[ $(cat "$folder/.installed-$name" 2>/dev/null) == "$stamp" ]] && return
     echo "Installing into $folder: $* (a few minutes the first time)"
     if ! "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
-        python=$(find_python)
+        python=$(find_python) || return
         rm -rf "$folder"
-        "$python" -m venv "$folder"
+        "$python" -m venv "$folder" || return
     fi
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" || return
     echo "$stamp" >"$folder/.installed-$name"
 }
 
