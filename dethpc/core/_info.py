@@ -1,0 +1,218 @@
+"""What a task knows about itself on the cluster: ``get_cluster_info()``.
+
+The node's task process writes one JSON file per node and names it in ``DETHPC_INFO``::
+
+    {"master_url": str | null, "master_file": str | null, "cluster_id": str, "agent_id": str, "slot_ids": [..],
+     "task_id": str, "allocation_id": str, "session_token": str, "task_type": "TRIAL", "latest_checkpoint": uuid | null,
+     "trial": {"trial_id", "experiment_id", "trial_seed", "hparams", "config", "steps_completed", "trial_run_id",
+               "debug": false, "inter_node_network_interface": null},
+     "rendezvous": {"container_addrs": [..], "container_rank": r, "container_slot_counts": [..]},
+     "resources": {"gpu_uuids": [..]},
+     "ports": {"core": [port, port]},                free ports of the chief's node
+     "checkpoint_storage": {..} | absent,            else that of the experiment's configuration
+     "stop_at": epoch seconds | absent}              when to checkpoint and leave, before the job's time limit
+
+It lies in the attempt's directory, so that the journal and the stop file are found beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+INFO_VARIABLE = "DETHPC_INFO"
+
+
+class RendezvousInfo:
+    """Where the containers (nodes) of this attempt are; the launchers start from it."""
+
+    def __init__(self, container_addrs: List[str], container_rank: int, container_slot_counts: List[int]) -> None:
+        self.container_addrs = container_addrs
+        self.container_rank = container_rank
+        self.container_slot_counts = container_slot_counts
+
+
+class TrialInfo:
+    """The trial that this task trains."""
+
+    def __init__(
+        self,
+        trial_id: int,
+        experiment_id: int,
+        trial_seed: int,
+        hparams: Dict[str, Any],
+        config: Dict[str, Any],
+        steps_completed: int,
+        trial_run_id: int,
+        debug: bool = False,
+        inter_node_network_interface: Optional[str] = None,
+    ) -> None:
+        #: Id of the trial.
+        self.trial_id = trial_id
+        #: Id of its experiment.
+        self.experiment_id = experiment_id
+        #: Seed that the trial should use for everything random.
+        self.trial_seed = trial_seed
+        #: The hyperparameters that the searcher chose, nested as in the configuration.
+        self.hparams = hparams
+        # Private, as in Determined: the configuration's shape may change between versions.
+        self._config = config
+        self._steps_completed = steps_completed
+        self._trial_run_id = trial_run_id
+        self._debug = debug
+        self._inter_node_network_interface = inter_node_network_interface
+
+
+class ResourcesInfo:
+    """The devices of this node that belong to the task."""
+
+    def __init__(self, gpu_uuids: List[str]) -> None:
+        self._gpu_uuids = gpu_uuids
+
+    @property
+    def gpu_uuids(self) -> List[str]:
+        """UUIDs of the GPUs, in the order of the slots."""
+        return self._gpu_uuids
+
+
+class ClusterInfo:
+    """Everything that the cluster told this task.
+
+    Training code that leans on it does not run off the cluster, where :func:`get_cluster_info` returns None; use it for
+    hyperparameters, the checkpoint to resume from, and for launchers of your own.
+    """
+
+    def __init__(
+        self,
+        master_url: str,
+        cluster_id: str,
+        agent_id: str,
+        slot_ids: List[int],
+        task_id: str,
+        allocation_id: str,
+        session_token: str,
+        task_type: str,
+        master_cert_name: Optional[str] = None,
+        master_cert_file: Optional[str] = None,
+        latest_checkpoint: Optional[str] = None,
+        trial_info: Optional[TrialInfo] = None,
+        rendezvous_info: Optional[RendezvousInfo] = None,
+        resources_info: Optional[ResourcesInfo] = None,
+    ) -> None:
+        #: Address of the master, or "" when the attempt started without one.
+        self.master_url = master_url
+        #: Id of the cluster (the installation).
+        self.cluster_id = cluster_id
+        #: Name of this node.
+        self.agent_id = agent_id
+        #: Slots of this node that belong to the task.
+        self.slot_ids = slot_ids
+        #: Id of the task; the same for all runs of a trial.
+        self.task_id = task_id
+        #: Id of this attempt.
+        self.allocation_id = allocation_id
+        #: Token that is good for this run alone.
+        self.session_token = session_token
+        #: "TRIAL", "NOTEBOOK", "SHELL", "COMMAND", "TENSORBOARD" or "CHECKPOINT_GC".
+        self.task_type = task_type
+        #: Name in the master's TLS certificate, if it differs from its address.
+        self.master_cert_name = master_cert_name
+        #: File of the master's TLS certificate, or "noverify".
+        self.master_cert_file = master_cert_file
+        self._latest_checkpoint = latest_checkpoint
+        self._trial_info = trial_info
+        self._rendezvous_info = rendezvous_info
+        self._resources_info = resources_info
+        self._master_file: Optional[str] = None
+        self._ports: Dict[str, List[int]] = {}
+        self._checkpoint_storage: Optional[Dict[str, Any]] = None
+        self._stop_at: Optional[float] = None
+        self._attempt_dir: Optional[Path] = None
+
+    @classmethod
+    def _from_json(cls, data: Mapping[str, Any], attempt_dir: Path) -> ClusterInfo:
+        trial, rendezvous, resources = data.get("trial"), data.get("rendezvous"), data.get("resources")
+        info = cls(
+            master_url=data.get("master_url") or "",
+            cluster_id=data.get("cluster_id") or "",
+            agent_id=data.get("agent_id") or "",
+            slot_ids=list(data.get("slot_ids") or []),
+            task_id=data.get("task_id") or "",
+            allocation_id=data["allocation_id"],
+            session_token=data.get("session_token") or "",
+            task_type=data.get("task_type") or "TRIAL",
+            master_cert_name=data.get("master_cert_name"),
+            master_cert_file=data.get("master_cert_file"),
+            latest_checkpoint=data.get("latest_checkpoint"),
+            trial_info=TrialInfo(**trial) if trial else None,
+            rendezvous_info=RendezvousInfo(**rendezvous) if rendezvous else None,
+            resources_info=ResourcesInfo(**resources) if resources else None,
+        )
+        info._master_file = data.get("master_file")
+        info._ports = dict(data.get("ports") or {})
+        info._checkpoint_storage = data.get("checkpoint_storage")
+        info._stop_at = data.get("stop_at")
+        info._attempt_dir = attempt_dir
+        return info
+
+    @property
+    def latest_checkpoint(self) -> Optional[str]:
+        """The checkpoint to resume from, or None for a fresh start. Always None for tasks that are not trials."""
+        return self._latest_checkpoint if self.task_type == "TRIAL" else None
+
+    @property
+    def user_data(self) -> Dict[str, Any]:
+        """The ``data`` section of the experiment's configuration; empty for tasks that are not trials."""
+        return self.trial._config.get("data") or {} if self.task_type == "TRIAL" else {}
+
+    @property
+    def trial(self) -> TrialInfo:
+        """Raises RuntimeError when the task is not a trial."""
+        if self.task_type != "TRIAL" or self._trial_info is None:
+            raise RuntimeError(f"info.trial exists in tasks of type TRIAL alone; this one is {self.task_type!r}")
+        return self._trial_info
+
+    @property
+    def container_addrs(self) -> List[str]:
+        """Addresses of the attempt's nodes, by node rank."""
+        return self._rendezvous_info.container_addrs if self._rendezvous_info else ["127.0.0.1"]
+
+    @property
+    def container_slot_counts(self) -> List[int]:
+        """Slots per node, by node rank."""
+        return self._rendezvous_info.container_slot_counts if self._rendezvous_info else [len(self.slot_ids)]
+
+    @property
+    def container_rank(self) -> int:
+        """Rank of this node. A training framework may number the nodes differently."""
+        return self._rendezvous_info.container_rank if self._rendezvous_info else 0
+
+    @property
+    def gpu_uuids(self) -> List[str]:
+        """UUIDs of this node's GPUs that belong to the task."""
+        return self._resources_info.gpu_uuids if self._resources_info else []
+
+
+_loaded: Tuple[Optional[str], Optional[ClusterInfo]] = (None, None)
+
+
+def get_cluster_info() -> Optional[ClusterInfo]:
+    """The :class:`ClusterInfo` of the task that this process belongs to, or None off the cluster.
+
+    Raises RuntimeError when ``DETHPC_INFO`` names a file that cannot be read: training as if off the cluster would lose
+    everything that the trial reports.
+    """
+    global _loaded
+    path = os.environ.get(INFO_VARIABLE) or None
+    if path != _loaded[0]:
+        _loaded = (path, _read(Path(path)) if path else None)
+    return _loaded[1]
+
+
+def _read(path: Path) -> ClusterInfo:
+    try:
+        return ClusterInfo._from_json(json.loads(path.read_bytes()), path.parent)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RuntimeError(f"{INFO_VARIABLE}={path} cannot be read: {error!r}") from error

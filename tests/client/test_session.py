@@ -1,0 +1,233 @@
+"""The HTTP session against a real server on loopback."""
+
+from __future__ import annotations
+
+import json
+import select
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+import pytest
+
+from dethpc.client.address import MasterFinder, auth_json, canonical, home, master_url, token
+from dethpc.client.session import Session
+from dethpc.errors import (
+    ConfigError,
+    MasterError,
+    MasterUnreachable,
+    NotFound,
+    NotSupportedYet,
+    Refused,
+    Unauthorized,
+)
+
+Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
+
+
+def say(handler: BaseHTTPRequestHandler, status: int, body: Any) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+class Master:
+    """Answers by path; remembers what it was asked and over how many connections."""
+
+    def __init__(self, answers: Dict[str, Answer], port: int = 0) -> None:
+        self.asked: List[Tuple[str, str, Dict[str, str], bytes]] = []
+        self.connections: List[Any] = []
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                owner.connections.append(self.connection)
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                owner.asked.append((self.command, self.path, dict(self.headers), body))
+                answers[self.path.split("?")[0]](self, body)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Master]]:
+    masters: List[Master] = []
+
+    def start(answers: Dict[str, Answer], port: int = 0) -> Master:
+        masters.append(Master(answers, port))
+        return masters[-1]
+
+    yield start
+    for master in masters:
+        master.stop()
+
+
+def test_a_call_carries_token_parameters_and_body_and_returns_the_answer(serve: Callable[..., Master]) -> None:
+    master = serve({"/api/v1/things": lambda h, b: say(h, 200, {"got": json.loads(b) if b else None})})
+    session = Session(master.url, "secret")
+    assert session.post("/api/v1/things", {"a": [1, "ü"]}) == {"got": {"a": [1, "ü"]}}
+    assert session.get("/api/v1/things", {"x": True, "list": ["a b", 2], "none": None}) == {"got": None}
+    assert master.asked[0][2]["Authorization"] == "Bearer secret"
+    assert master.asked[1][1] == "/api/v1/things?x=true&list=a%20b&list=2"
+    session.close()
+
+
+def test_a_thread_keeps_one_connection(serve: Callable[..., Master]) -> None:
+    master = serve({"/": lambda h, b: say(h, 200, {})})
+    session = Session(master.url)
+    for _ in range(5):
+        session.get("/")
+    assert len(master.connections) == 1
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (401, {"error": {"code": 16, "reason": "Unauthenticated", "error": "no token"}}, Unauthorized),
+        (403, {"error": {"code": 7, "reason": "PermissionDenied", "error": "not yours"}}, Unauthorized),
+        (404, {"error": {"code": 5, "reason": "NotFound", "error": "no such experiment"}}, NotFound),
+        (400, {"error": {"code": 3, "reason": "InvalidArgument", "error": "bad"}}, Refused),
+        (409, {"error": {"code": 9, "reason": "Conflict", "error": "it has ended"}}, Refused),
+        (501, {"error": {"code": 12, "reason": "Unimplemented", "error": "later"}}, NotSupportedYet),
+        (500, b"<html>boom</html>", MasterError),
+    ],
+)
+def test_an_error_answer_is_an_exception_with_the_masters_words(
+    serve: Callable[..., Master], status: int, body: Any, error: type
+) -> None:
+    master = serve({"/x": lambda h, b: say(h, status, body)})
+    session = Session(master.url, retries=0)
+    with pytest.raises(error) as caught:
+        session.post("/x", {})
+    words = body["error"]["error"] if isinstance(body, dict) else "boom"
+    assert words in str(caught.value)
+    session.close()
+
+
+def test_problems_of_a_config_arrive_one_by_one(serve: Callable[..., Master]) -> None:
+    problem = {
+        "file": "a.yaml",
+        "line": 3,
+        "field": "searcher.name",
+        "found": "rnadom",
+        "allowed": "random",
+        "hint": "?",
+    }
+    body = {"error": {"code": 3, "reason": "x", "error": "config", "problems": [problem, problem]}}
+    master = serve({"/x": lambda h, b: say(h, 400, body)})
+    session = Session(master.url)
+    with pytest.raises(ConfigError) as caught:
+        session.post("/x", {})
+    assert [p.to_json() for p in caught.value.problems] == [problem, problem]
+    session.close()
+
+
+def test_nobody_listening_is_unreachable_and_says_where() -> None:
+    with pytest.raises(MasterUnreachable, match="127.0.0.1:1 "):
+        Session("http://127.0.0.1:1", retries=1).get("/")
+
+
+def test_a_get_survives_a_broken_connection_and_a_post_is_not_sent_twice(serve: Callable[..., Master]) -> None:
+    broken = {"left": 2}
+
+    def flaky(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if broken["left"]:
+            broken["left"] -= 1
+            handler.close_connection = True
+            return
+        say(handler, 200, {"ok": True})
+
+    master = serve({"/x": flaky})
+    session = Session(master.url)
+    assert session.get("/x") == {"ok": True}
+    assert len(master.asked) == 3
+    broken["left"] = 1
+    with pytest.raises(MasterUnreachable):
+        session.post("/x", {})
+    assert len(master.asked) == 4
+    assert session.post("/x", {}) == {"ok": True}
+    session.close()
+
+
+def test_a_post_on_a_connection_that_the_server_dropped_meanwhile_goes_through(serve: Callable[..., Master]) -> None:
+    def once(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        say(handler, 200, {})
+        handler.close_connection = True
+
+    master = serve({"/x": once})
+    session = Session(master.url)
+    for _ in range(5):
+        session.post("/x", {})
+        select.select([session._local.connection.sock], [], [], 10)  # until the server has hung up
+    assert len(master.asked) == 5
+    session.close()
+
+
+def test_a_stream_yields_results_and_raises_errors(serve: Callable[..., Master]) -> None:
+    lines = b'{"result":{"n":1}}\n\n{"result":{"n":2}}\n{"error":{"code":5,"message":"gone"}}\n'
+    master = serve({"/s": lambda h, b: say(h, 200, lines)})
+    stream = Session(master.url).stream("/s")
+    assert [next(stream), next(stream)] == [{"n": 1}, {"n": 2}]
+    with pytest.raises(NotFound, match="gone"):
+        next(stream)
+
+
+def test_a_node_follows_a_master_that_moved(serve: Callable[..., Master], tmp_path: Any) -> None:
+    master = serve({"/": lambda h, b: say(h, 200, {"here": True})})
+    where = tmp_path / "master.json"
+    where.write_text(json.dumps({"url": "http://127.0.0.1:1"}))
+    session = Session(MasterFinder(str(where)), retries=2)
+    where.write_text(json.dumps({"url": master.url}))
+    assert session.get("/") == {"here": True}
+    session.close()
+
+
+def test_addresses_and_tokens_are_found_in_their_order(tmp_path: Any) -> None:
+    env = {"DETHPC_HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    assert home(env) == tmp_path / "home"
+    assert master_url(env) is None and token(None, env) is None
+    home(env).mkdir()
+    (home(env) / "master.json").write_text(json.dumps({"url": "http://login1:1234"}))
+    (home(env) / "token").write_text("own\n")
+    assert master_url(env) == "http://login1:1234"
+    assert token(None, env) == "own"
+    env["DET_MASTER"] = "elsewhere"
+    assert master_url(env) == "http://elsewhere:8080"
+    assert token(None, env) is None, "the owner's key must not go to a foreign master"
+    auth_json(env).parent.mkdir(parents=True)
+    known = {"masters": {"http://elsewhere:8080": {"active_user": "ada", "tokens": {"ada": "adas"}}}}
+    auth_json(env).write_text(json.dumps(known))
+    assert token(None, env) == "adas"
+    env["DET_USER_TOKEN"] = "mine"
+    assert token(None, env) == "mine"
+
+
+def test_addresses_are_spelled_as_determined_spells_them() -> None:
+    assert canonical("login1") == "http://login1:8080"
+    assert canonical("https://x/") == "https://x:443"
+    assert canonical("http://[::1]:9/p/") == "http://[::1]:9/p"
+    with pytest.raises(ValueError, match="not a master's address"):
+        canonical("http://")
