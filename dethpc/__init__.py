@@ -7,9 +7,20 @@ harness bundle. Submodules and the names of the public API load on first use.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dethpc.core._info import ClusterInfo as ClusterInfo
+    from dethpc.core._info import RendezvousInfo as RendezvousInfo
+    from dethpc.core._info import ResourcesInfo as ResourcesInfo
+    from dethpc.core._info import TrialInfo as TrialInfo
+    from dethpc.core._info import get_cluster_info as get_cluster_info
+    from dethpc.errors import InvalidHP as InvalidHP
 
 __version__ = "0.1.0"
+
+# The format for ``logging`` whose level the log viewers recognise.
+LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 
 # name -> the module that defines it, or the submodule itself
 _LAZY = {
@@ -29,3 +40,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_SUBMODULES})
