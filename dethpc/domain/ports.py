@@ -111,6 +111,7 @@ class Scheduler(Protocol):
     """
 
     kind: str  # "slurm" or "local"
+    settle: float  # seconds after an unclear submission in which its job may still appear
 
     def submit(self, job: JobRequest) -> str:
         """Submit and return the scheduler's job id.

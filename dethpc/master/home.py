@@ -54,8 +54,9 @@ class Home:
     def experiment(self, experiment_id: int) -> Path:
         return self.experiments / str(experiment_id)
 
-    def context(self, experiment_id: int) -> Path:
-        return self.experiment(experiment_id) / "context.tar.gz"
+    def context(self, sha256: str) -> Path:
+        """Contexts are named by their content: experiments that share code share the file."""
+        return self.root / "contexts" / f"{sha256}.tar.gz"
 
     def changes(self, experiment_id: int) -> Path:
         """The master's decisions about an experiment, one committed row a line."""

@@ -1,0 +1,274 @@
+"""The master: puts the rooms together and lets them run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+import dethpc
+from dethpc.config import load as load_config
+from dethpc.config.site import SiteConfig
+from dethpc.domain.facts import Attempt, Experiment, Row, Run
+from dethpc.domain.ids import AttemptId
+from dethpc.domain.ports import NodeInfo, PoolInfo, Scheduler
+from dethpc.domain.states import Intent
+from dethpc.engine import events
+from dethpc.errors import NotFound, Refused
+from dethpc.master.app import create_app
+from dethpc.master.auth import Auth
+from dethpc.master.changes import ChangeLog
+from dethpc.master.context import store_context
+from dethpc.master.harness import build as build_harness
+from dethpc.master.home import Home
+from dethpc.master.lease import Lease
+from dethpc.master.ledger import Ledger
+from dethpc.master.reconcile import Pace, Reconciler
+from dethpc.master.runs import Preparer
+from dethpc.rundir.journal import Event as JournalEvent
+from dethpc.searcher import build as build_searcher
+from dethpc.state.store import open_store
+
+log = logging.getLogger(__name__)
+
+VIEW_SECONDS = 10.0
+"""For how long an answer about pools and nodes is kept, so that a page that is reloaded costs the scheduler nothing."""
+
+
+class Daemon:
+    """One user's master on one cluster. Implements ``service.Master`` for the routes."""
+
+    def __init__(self, home: Home, site: SiteConfig, scheduler: Scheduler, cluster_id: str, pace: Pace) -> None:
+        self.paths, self.site, self.scheduler = home, site, scheduler
+        self.home = home.root
+        self.cluster_id, self.cluster_name = cluster_id, site.cluster_name
+        self.version = dethpc.__version__
+        self.started_at = time.time()
+        self.url = ""
+        self.log_path = home.log
+        self.lease = Lease(home.master_file, cluster_id)
+        self.lease.take()
+        self.store = open_store(site.database or home.database_url)
+        self.store.before_commit = self.lease.check
+        self.auth = Auth(home.root)
+        self._changes = ChangeLog(home)
+        self._changes.catch_up(self.store.load())
+        self.ledger = Ledger(self.store, build_searcher)
+        self.ledger.listen(self._changes.append)
+        self._preparer = Preparer(home, site, scheduler, self.lease, self.auth, build_harness(home.root))
+        self._stopped = threading.Event()
+        self._reconciler = Reconciler(
+            self.ledger,
+            scheduler,
+            home,
+            self.lease,
+            lambda run: self._preparer.prepare(run, self.ledger.state),
+            pace,
+            self.stop,
+        )
+        self._intents = threading.Condition()
+        self.ledger.listen(self._intents_changed)
+        self._views: dict[str, tuple[float, Any]] = {}
+        self._views_lock = threading.Lock()
+        self._server: uvicorn.Server | None = None
+
+    # --- life
+
+    def serve(self, host: str, port: int) -> None:
+        """Listen and work until a signal or ``stop``. ``port`` 0: any free one."""
+        self.ledger.start()
+        listener = socket.create_server((host, port))
+        self.url = f"http://{_reachable(host)}:{listener.getsockname()[1]}"
+        server_config = uvicorn.Config(create_app(self), log_config=None, access_log=False, lifespan="off")
+        self._server = uvicorn.Server(server_config)
+        self._reconciler.start()
+        self.lease.publish(self.url)
+        log.info("master of cluster %s listens at %s", self.cluster_id, self.url)
+        try:
+            if not self._stopped.is_set():
+                self._server.run(sockets=[listener])
+        finally:
+            self._reconciler.stop()
+            self.ledger.stop()
+            self.lease.release()
+            self.store.close()
+            log.info("master ended")
+
+    def stop(self) -> None:
+        """End soon; safe from any thread and from a signal handler."""
+        self._stopped.set()
+        if self._server is not None:
+            self._server.should_exit = True
+
+    # --- what the routes ask for
+
+    def do(self, event: events.Event) -> list[Row]:
+        return self.ledger.do(event)
+
+    def create_experiment(
+        self,
+        owner: str,
+        config_yaml: str,
+        context_targz: bytes,
+        activate: bool,
+        parent_id: int | None = None,
+        project_id: int | None = None,
+        validate_only: bool = False,
+        template: str | None = None,
+    ) -> Experiment | None:
+        """Raises ConfigError with every mistake, ContextError, Refused. None when it was only validated."""
+        if template:
+            raise Refused("templates are not supported yet")
+        loaded = load_config(config_yaml, file="config", defaults=self._defaults())
+        config = loaded.effective()
+        self._preparer.check(config)
+        if validate_only:
+            return None
+        reproducibility = config.setdefault("reproducibility", {}) or {}
+        if reproducibility.get("experiment_seed") is None:
+            reproducibility["experiment_seed"] = secrets.randbelow(2**31)
+        config["reproducibility"] = reproducibility
+        self._resolve_source(config["searcher"])
+        sha256 = store_context(self.paths, context_targz)
+        rows = self.ledger.do(
+            events.CreateExperiment(
+                owner=owner,
+                config=config,
+                original_config=config_yaml,
+                context_sha256=sha256,
+                seed=int(reproducibility["experiment_seed"]),
+                job_id=str(uuid.uuid4()),
+                activate=activate,
+                at=time.time(),
+                parent_id=parent_id,
+                project_id=project_id or 1,
+            )
+        )
+        experiment = rows[0]
+        assert isinstance(experiment, Experiment)
+        return experiment
+
+    def _defaults(self) -> dict[str, Any]:
+        """What the site gives to every experiment that does not say otherwise."""
+        storage = self.site.checkpoint_storage or {
+            "type": "shared_fs",
+            "host_path": str(self.paths.checkpoints),
+        }
+        return {"checkpoint_storage": storage, "resources": {"resource_pool": self._preparer.default_pool()}}
+
+    def _resolve_source(self, searcher: dict[str, Any]) -> None:
+        """``source_trial_id`` means that trial's latest checkpoint at this moment."""
+        source = searcher.get("source_trial_id")
+        if source is None:
+            return
+        trial = self.ledger.state.trial(int(source))
+        if trial is None:
+            raise NotFound(f"searcher.source_trial_id: no trial {source}")
+        if trial.latest_checkpoint is None:
+            raise Refused(f"searcher.source_trial_id: trial {source} has no checkpoint to start from")
+        searcher["source_checkpoint_uuid"] = trial.latest_checkpoint
+
+    def ring(self, attempt: AttemptId, lines: list[str]) -> tuple[int, str | None]:
+        """Journal lines from a run: returns the last sequence number applied, and why the run should stop, if it should."""
+        known = self.ledger.state.attempt(*attempt)
+        if known is None or not lines:
+            self._reconciler.wake()
+        if known is None:
+            return 0, self._stop_reason(attempt)
+        applied = known.applied_seq
+        if lines:
+            parsed = [JournalEvent.parse(line) for line in lines]
+            reports = [events.Report(event.seq, event.at, event.kind, event.data) for event in parsed]
+            rows = self.ledger.do(events.Reported(attempt.run, attempt.k, reports, time.time()))
+            applied = max([applied, *(row.applied_seq for row in rows if isinstance(row, Attempt))])
+            if applied < parsed[-1].seq:
+                self._reconciler.wake()  # a gap: the journal has what is missing
+        return applied, self._stop_reason(attempt)
+
+    def _stop_reason(self, attempt: AttemptId) -> str | None:
+        run = self.ledger.state.runs.get(attempt.run)
+        if run is None:
+            return "the run is over"
+        return None if run.intent is Intent.GO else run.intent_reason
+
+    def preemption(self, attempt: AttemptId, timeout: float) -> bool:
+        """Blocks until the run should stop, at most ``timeout`` seconds; True when it should."""
+        with self._intents:
+            return self._intents.wait_for(lambda: self._stop_reason(attempt) is not None, timeout)
+
+    def should_preempt(self, attempt: AttemptId) -> bool:
+        return self._stop_reason(attempt) is not None
+
+    def acked(self, attempt: AttemptId) -> None:
+        """The journal says so as well; nothing depends on the call."""
+
+    def _intents_changed(self, rows: Any) -> None:
+        if any(isinstance(row, Run) for row in rows):
+            with self._intents:
+                self._intents.notify_all()
+
+    def pools(self) -> list[PoolInfo]:
+        pools: list[PoolInfo] = self._view("pools", self.scheduler.pools)
+        return pools
+
+    def nodes(self) -> list[NodeInfo]:
+        nodes: list[NodeInfo] = self._view("nodes", self.scheduler.nodes)
+        return nodes
+
+    def _view(self, name: str, ask: Callable[[], Any]) -> Any:
+        with self._views_lock:
+            at, answer = self._views.get(name, (0.0, None))
+            if answer is None or time.monotonic() - at > VIEW_SECONDS:
+                answer = ask()
+                self._views[name] = (time.monotonic(), answer)
+            return answer
+
+    def context(self, experiment_id: int) -> bytes:
+        experiment = self.ledger.state.experiments.get(experiment_id)
+        if experiment is None:
+            raise NotFound(f"no experiment {experiment_id}")
+        return self.paths.context(experiment.row.context_sha256).read_bytes()
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "cluster_name": self.cluster_name,
+            "cluster_id": self.cluster_id,
+            "home": str(self.home),
+            "scheduler": self.scheduler.kind,
+            **self._defaults(),
+        }
+
+
+def _reachable(host: str) -> str:
+    """The name under which other machines find a server that listens on ``host``."""
+    return socket.getfqdn() if host in ("0.0.0.0", "::", "") else host  # noqa: S104
+
+
+def serve(root: Path, host: str | None, port: int, site_file: Path | None = None) -> None:
+    """Be the master until a signal ends it. Raises LeaseHeld when there is one already."""
+    from dethpc.master.cluster import cluster_id, find_scheduler, load_site
+
+    os.umask(0o077)
+    home = Home(root)
+    home.make()
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=[logging.FileHandler(home.log)],
+    )
+    site = load_site(home, site_file)
+    scheduler, pace = find_scheduler(home, site)
+    daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: daemon.stop())
+    daemon.serve(host or ("127.0.0.1" if scheduler.kind == "local" else "0.0.0.0"), port)  # noqa: S104

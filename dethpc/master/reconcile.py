@@ -1,0 +1,375 @@
+"""Brings the world to what the rows want, and tells the engine what the world did.
+
+One thread goes round: submit wanted runs, pass on stops and kills, read journals, and now and then ask the scheduler for all
+jobs at once. Everything it does may be done twice: a master that was killed at any point does the same again from its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dethpc.domain.facts import Row, Run
+from dethpc.domain.ids import job_name
+from dethpc.domain.ports import JobRecord, JobRequest, JobState, Scheduler
+from dethpc.domain.states import Intent, RunState
+from dethpc.engine import events
+from dethpc.engine.attempts import next_deadline
+from dethpc.engine.ends import conclusive
+from dethpc.errors import LeaseHeld, RunDirError, SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.master.home import Home
+from dethpc.master.lease import RENEW, Lease
+from dethpc.master.ledger import Ledger
+from dethpc.rundir.claim import claimed_by
+from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.journal import read as read_journal
+from dethpc.rundir.layout import RunDir
+
+log = logging.getLogger(__name__)
+
+KILL_AGAIN = 10.0
+"""Seconds after which a job that is still there is cancelled once more."""
+
+
+@dataclass(slots=True, frozen=True)
+class Pace:
+    """How often to look, in seconds."""
+
+    files: float = 0.5  # at the run directories of live runs
+    fastest_poll: float = 10.0  # between two questions to the scheduler, when much happens
+    slowest_poll: float = 60.0  # when nothing does
+
+
+class Reconciler:
+    """``prepare`` makes the run directory of a run and returns the job to submit. ``lost`` is called when the lease is gone."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        scheduler: Scheduler,
+        home: Home,
+        lease: Lease,
+        prepare: Callable[[Run], JobRequest],
+        pace: Pace,
+        lost: Callable[[], None],
+    ) -> None:
+        self._ledger, self._scheduler, self._home, self._lease = ledger, scheduler, home, lease
+        self._prepare, self._pace, self._lost = prepare, pace, lost
+        self._live: dict[str, Run] = dict(ledger.state.runs)
+        self._changed: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._next_poll, self._poll_interval = 0.0, pace.fastest_poll
+        self._not_before = 0.0  # the scheduler did not answer: leave it alone until then
+        self._unsure: dict[str, float] = {}  # run id -> when its job was first found ended or gone without an end report
+        self._killed: dict[str, float] = {}  # run id -> when it was last cancelled
+        self._told: set[tuple[str, int, Intent]] = set()
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+        ledger.listen(self._committed)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+
+    def wake(self) -> None:
+        """Something was written to a run directory: look now."""
+        self._wake.set()
+
+    def _committed(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if isinstance(row, Run):
+                self._changed.put(row)
+                self._wake.set()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                self.cycle()
+                failures = 0
+            except LeaseHeld as error:
+                log.error("%s; this master ends", error)
+                self._lost()
+                return
+            except Exception:
+                failures += 1
+                log.exception("a cycle failed; the next one tries again")
+            pause = RENEW if not self._live else self._pace.files
+            self._wake.wait(max(pause, min(30.0, failures * 2.0)))
+            self._wake.clear()
+
+    def cycle(self) -> None:
+        """One round. Raises LeaseHeld when another master has taken over."""
+        self._lease.renew()
+        self._take_in()
+        for run in list(self._live.values()):
+            if run.state is RunState.SUBMITTING:
+                self._submit(run)
+            else:
+                self._pass_on_intent(run)
+                self._look(run)
+        self._take_in()
+        self._cancel([run for run in self._live.values() if run.intent is Intent.KILL])
+        if self._live and time.monotonic() >= max(self._next_poll, self._not_before):
+            self._poll()
+        deadline = next_deadline(self._ledger.state) if self._live else None
+        if deadline is not None and time.time() >= deadline:
+            self._ledger.do(events.Tick(time.time()))
+
+    def _take_in(self) -> None:
+        while not self._changed.empty():
+            run = self._changed.get()
+            if run.state is RunState.ENDED:
+                self._live.pop(run.id, None)
+                self._unsure.pop(run.id, None)
+                self._killed.pop(run.id, None)
+            else:
+                self._live[run.id] = run
+
+    def _do(self, event: events.Event) -> None:
+        self._ledger.do(event)
+        self._take_in()
+
+    # --- submitting
+
+    def _submit(self, run: Run) -> None:
+        if time.monotonic() < self._not_before:
+            return
+        run_dir = self._home.run(run.id)
+        held_by = claimed_by(run_dir)
+        if held_by is not None:
+            return self._do(events.Submitted(run.id, held_by, time.time()))
+        tried = run_dir.path / "submitting"
+        earlier = read_json(tried)
+        try:
+            if earlier is not None:
+                found = self._scheduler.find(self._name(run))
+                if found:
+                    self._adopt(run, found)
+                    return None
+                if time.time() - float(earlier["at"]) < self._scheduler.settle:
+                    return None
+            if run.intent is not Intent.GO:
+                return self._do(events.AttemptEnded(run.id, -1, None, None, time.time()))
+            job = self._prepare(run)
+            self._lease.check()
+            write_json(tried, {"at": time.time()})
+            job_id = self._scheduler.submit(job)
+        except SubmitRejected as error:
+            return self._do(events.SubmitFailed(run.id, str(error), time.time()))
+        except SubmitUncertain as error:
+            log.warning("run %s: %s; its job will be looked up", run.id, error)
+            return None
+        except SchedulerUnavailable as error:
+            return self._back_off(error)
+        self._hurry()
+        return self._do(events.Submitted(run.id, job_id, time.time()))
+
+    def _adopt(self, run: Run, found: list[JobRecord]) -> None:
+        """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the rest go."""
+        live = [record for record in found if record.state.live] or found[-1:]
+        self._scheduler.cancel([record.job_id for record in live[1:] if record.state.live])
+        self._do(events.Submitted(run.id, live[0].job_id, time.time()))
+
+    def _name(self, run: Run) -> str:
+        return job_name(self._lease.cluster_id, run.id)
+
+    # --- stopping
+
+    def _pass_on_intent(self, run: Run) -> None:
+        told = (run.id, run.attempt, run.intent)
+        if run.intent is Intent.GO or told in self._told:
+            return
+        run_dir = self._home.run(run.id)
+        word = {"intent": run.intent.value.lower(), "reason": run.intent_reason, "at": time.time()}
+        write_json(run_dir.closed, word)
+        if run.attempt >= 0:
+            create_once(run_dir.attempt(run.attempt).stop, {**word, "deadline": None})
+        self._told.add(told)
+        self._hurry()
+
+    def _cancel(self, runs: list[Run]) -> None:
+        now = time.monotonic()
+        due = [
+            run
+            for run in runs
+            if run.job_id is not None and now - self._killed.get(run.id, -KILL_AGAIN) >= KILL_AGAIN
+        ]
+        if not due or now < self._not_before:
+            return
+        try:
+            self._lease.check()
+            self._scheduler.cancel([run.job_id for run in due if run.job_id is not None])
+        except SchedulerUnavailable as error:
+            return self._back_off(error)
+        for run in due:
+            self._killed[run.id] = now
+        self._hurry()
+
+    # --- listening
+
+    def _look(self, run: Run) -> None:
+        """Read what the run's attempts have written since the last look."""
+        run_dir = self._home.run(run.id)
+        try:
+            while (started := read_json(run_dir.attempt(run.attempt + 1).started)) is not None:
+                self._start_attempt(run, run_dir, run.attempt + 1, started)
+                run = self._live.get(run.id, run)
+            if run.attempt < 0 or run.state is not RunState.RUNNING:
+                return
+            self._read_journal(run, run_dir)
+            report = read_json(run_dir.attempt(run.attempt).end)
+        except RunDirError as error:
+            log.error("run %s: %s", run.id, error)
+            return
+        if report is None:
+            return
+        if conclusive(run.intent, report):
+            self._conclude(run, None)
+        elif run.id not in self._unsure:
+            self._unsure[run.id] = time.monotonic()
+            self._hurry()
+
+    def _start_attempt(self, run: Run, run_dir: RunDir, k: int, started: dict[str, Any]) -> None:
+        prior = {int(attempt): int(seq) for attempt, seq in (started.get("prior") or {}).items()}
+        if run.state is RunState.RUNNING and run.attempt >= 0:
+            self._read_journal(run, run_dir, until=prior.get(run.attempt))
+            report = read_json(run_dir.attempt(run.attempt).end)
+            self._do(events.AttemptEnded(run.id, run.attempt, report, None, time.time(), requeued=True))
+        if started.get("job_id") and str(started["job_id"]) != run.job_id:
+            self._do(events.Submitted(run.id, str(started["job_id"]), time.time()))
+        self._do(
+            events.AttemptStarted(
+                run_id=run.id,
+                k=k,
+                nodes=[str(node) for node in started.get("nodes") or []],
+                resumed_from=started.get("resumed_from"),
+                resumed_steps=int(started.get("resumed_steps") or 0),
+                at=float(started.get("at") or time.time()),
+                prior=prior,
+            )
+        )
+
+    def _read_journal(self, run: Run, run_dir: RunDir, until: int | None = None) -> None:
+        attempt = self._ledger.state.attempt(run.id, run.attempt)
+        path = run_dir.attempt(run.attempt).journal
+        if attempt is None or _size(path) <= attempt.applied_offset:
+            return
+        found, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
+        reports = [
+            events.Report(event.seq, event.at, event.kind, event.data)
+            for event in found
+            if until is None or event.seq <= until
+        ]
+        whole = len(reports) == len(found)
+        self._do(events.Reported(run.id, run.attempt, reports, time.time(), offset if whole else None))
+
+    def _conclude(self, run: Run, record: JobRecord | None) -> None:
+        """The job is over: take in all that it left, then say so."""
+        run_dir = self._home.run(run.id)
+        held_by = claimed_by(run_dir)
+        if record is not None and held_by is not None and held_by != record.job_id:
+            return self._do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
+        report, tail = None, ""
+        if run.attempt >= 0:
+            if run.state is RunState.RUNNING:
+                self._read_journal(run, run_dir)
+            report = read_json(run_dir.attempt(run.attempt).end)
+        else:
+            tail = _tail(run_dir.log)
+        return self._do(
+            events.AttemptEnded(run.id, run.attempt, report, record, time.time(), log_tail=tail)
+        )
+
+    # --- asking the scheduler
+
+    def _poll(self) -> None:
+        try:
+            listed = self._scheduler.jobs()
+            known = [run for run in self._live.values() if run.job_id is not None]
+            missing = [run.job_id for run in known if run.job_id is not None and run.job_id not in listed]
+            gone = self._scheduler.records(missing) if missing else {}
+        except SchedulerUnavailable as error:
+            return self._back_off(error)
+        finally:
+            self._next_poll = time.monotonic() + self._poll_interval
+            self._poll_interval = min(self._pace.slowest_poll, self._poll_interval * 2)
+        self._not_before = 0.0
+        for run in known:
+            self._look(run)
+            current = self._live.get(run.id)
+            if current is not None and current.job_id is not None:
+                self._compare(current, listed.get(current.job_id) or gone.get(current.job_id))
+
+    def _compare(self, run: Run, record: JobRecord | None) -> None:
+        if record is None:
+            if self._waited(run, self._scheduler.settle):
+                self._conclude(run, None)
+            return
+        if record.state is JobState.COMPLETING:
+            self._hurry()
+            return
+        if not record.state.live:
+            # Files of a compute node may arrive a little after the scheduler's word.
+            expected = record.state is not JobState.COMPLETED or self._report_is_there(run)
+            if expected or self._waited(run, min(5.0, self._scheduler.settle)):
+                self._conclude(run, record)
+            return
+        if run.state is RunState.RUNNING and 0 <= run.attempt < record.restarts:
+            self._requeued(run, record)
+        else:
+            self._unsure.pop(run.id, None)
+            self._do(events.JobSeen(run.id, record, time.time()))
+
+    def _requeued(self, run: Run, record: JobRecord) -> None:
+        run_dir = self._home.run(run.id)
+        if read_json(run_dir.attempt(run.attempt + 1).started) is None:
+            self._read_journal(run, run_dir)
+            report = read_json(run_dir.attempt(run.attempt).end)
+            if run.intent is not Intent.GO:
+                self._scheduler.cancel([record.job_id])  # nobody wants its next start
+            self._do(events.AttemptEnded(run.id, run.attempt, report, None, time.time(), requeued=True))
+
+    def _report_is_there(self, run: Run) -> bool:
+        return run.attempt >= 0 and self._home.run(run.id).attempt(run.attempt).end.exists()
+
+    def _waited(self, run: Run, seconds: float) -> bool:
+        first = self._unsure.setdefault(run.id, time.monotonic())
+        self._hurry()
+        return time.monotonic() - first >= seconds
+
+    def _hurry(self) -> None:
+        """Something is about to change: ask again as soon as the pace allows."""
+        self._poll_interval = self._pace.fastest_poll
+        self._next_poll = min(self._next_poll, time.monotonic() + self._pace.fastest_poll)
+
+    def _back_off(self, error: SchedulerUnavailable) -> None:
+        log.warning("the scheduler does not answer: %s", error)
+        self._not_before = time.monotonic() + self._pace.fastest_poll
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _tail(path: Path, lines: int = 5) -> str:
+    """The last lines of a small log as one line; empty when there is none."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return ""
+    return " / ".join(line.strip() for line in text.splitlines()[-lines:] if line.strip())

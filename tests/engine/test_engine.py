@@ -1,0 +1,389 @@
+"""The engine against a scheduler that hypothesis plays: whatever happens, memory is a fold of the rows and the search ends."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
+from dethpc.domain.ports import JobRecord, JobState, Snapshot
+from dethpc.domain.states import End, Intent, RunState, State
+from dethpc.engine import ClusterState, events, step
+from dethpc.searcher import build
+
+
+def config(name: str = "random", **searcher: Any) -> dict[str, Any]:
+    defaults: dict[str, Any] = {"name": name, "metric": "loss", "smaller_is_better": True, "max_trials": 4}
+    return {
+        "name": "test",
+        "searcher": {**defaults, "max_concurrent_trials": 2, **searcher},
+        "hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10}},
+        "resources": {"slots_per_trial": 1, "resource_pool": "main"},
+        "max_restarts": 1,
+    }
+
+
+@dataclass
+class World:
+    """Holds what a database would hold, and drives the engine as the master does."""
+
+    state: ClusterState = field(default_factory=lambda: ClusterState(build))
+    tables: dict[type, dict[Any, Row]] = field(default_factory=dict)
+    clock: float = 1000.0
+
+    def do(self, event: events.Event) -> list[Row]:
+        rows = step(self.state, event)
+        for row in rows:
+            self.tables.setdefault(type(row), {})[key(row)] = copy.deepcopy(row)
+        return rows
+
+    def now(self) -> float:
+        self.clock += 1
+        return self.clock
+
+    def rows(self, kind: type) -> list[Any]:
+        return list(self.tables.get(kind, {}).values())
+
+    def create(self, activate: bool = True, **changes: Any) -> Experiment:
+        cfg = {**config(), **changes}
+        rows = self.do(
+            events.CreateExperiment(
+                owner="me",
+                config=cfg,
+                original_config="",
+                context_sha256="",
+                seed=7,
+                job_id="00000000-0000-4000-8000-000000000001",
+                activate=activate,
+                at=self.now(),
+            )
+        )
+        assert isinstance(rows[0], Experiment)
+        return rows[0]
+
+    def start(self, run: Run) -> None:
+        self.do(events.Submitted(run.id, f"job-{run.id}", self.now()))
+        trial = self.trial(run)
+        checkpoint = self.state.checkpoints.get(trial.id, {}).get(trial.latest_checkpoint or "")
+        steps = checkpoint.steps_completed if checkpoint else 0
+        k = self.state.runs[run.id].attempt + 1
+        self.do(events.AttemptStarted(run.id, k, ["n0"], trial.latest_checkpoint, steps, self.now()))
+
+    def trial(self, run: Run) -> Trial:
+        trial = self.state.trial(run.trial_id)
+        assert trial is not None
+        return trial
+
+    def report(self, run: Run, kind: str, **data: Any) -> None:
+        current = self.state.runs[run.id]
+        attempt = self.state.attempt(run.id, current.attempt)
+        assert attempt is not None
+        report = events.Report(attempt.applied_seq + 1, self.now(), kind, data)
+        self.do(events.Reported(run.id, current.attempt, [report], self.now()))
+
+    def end(self, run: Run, report: dict[str, Any] | None, record: JobState | None = None, **more: Any) -> None:
+        current = self.state.runs[run.id]
+        told = None if record is None else JobRecord(current.job_id or "", "", record)
+        self.do(events.AttemptEnded(run.id, current.attempt, report, told, self.now(), **more))
+
+    def live(self) -> list[Run]:
+        return list(self.state.runs.values())
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            experiments=self.rows(Experiment),
+            trials=self.rows(Trial),
+            runs=self.rows(Run),
+            attempts=self.rows(Attempt),
+            checkpoints=self.rows(Checkpoint),
+            notes=self.rows(SearchNote),
+            next_experiment_id=self.state.next_experiment_id,
+            next_trial_id=self.state.next_trial_id,
+        )
+
+    def assert_memory_is_a_fold_of_the_rows(self) -> None:
+        folded = ClusterState.fold(build, copy.deepcopy(self.snapshot()))
+        assert folded.runs == self.state.runs
+        assert folded.trial_index == self.state.trial_index
+        assert folded.attempts == self.state.attempts
+        assert folded.checkpoints == self.state.checkpoints
+        assert (folded.next_experiment_id, folded.next_trial_id) == (
+            self.state.next_experiment_id,
+            self.state.next_trial_id,
+        )
+        assert folded.experiments.keys() == self.state.experiments.keys()
+        for experiment_id, experiment in self.state.experiments.items():
+            other = folded.experiments[experiment_id]
+            for name in ("row", "trials", "open", "waiting", "live", "notes"):
+                assert getattr(other, name) == getattr(experiment, name), name
+            assert vars_of(other.searcher) == vars_of(experiment.searcher)
+
+
+def vars_of(searcher: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(searcher).items() if not name.startswith("_")}
+
+
+def key(row: Row) -> Any:
+    if isinstance(row, Run):
+        return row.id
+    if isinstance(row, Attempt):
+        return (row.run_id, row.k)
+    if isinstance(row, Metric):
+        return (row.run_id, row.k, row.seq)
+    if isinstance(row, Checkpoint):
+        return row.uuid
+    if isinstance(row, SearchNote):
+        return (row.experiment_id, row.seq)
+    return row.id
+
+
+FINISHED = {"finished": True, "exit_code": 0}
+FAILED = {"finished": False, "exit_code": 1, "phase": "train", "message": "ValueError: bad"}
+STOPPED = {"finished": False, "exit_code": 0, "acked": True, "stop_reason": "pause"}
+
+
+def test_a_search_ends_when_every_trial_has_completed() -> None:
+    world = World()
+    experiment = world.create()
+    while runs := world.live():
+        assert len(runs) <= 2
+        world.start(runs[0])
+        world.report(runs[0], "metrics", group="validation", steps_completed=1, metrics={"loss": 0.5})
+        world.end(runs[0], FINISHED)
+    row = world.state.experiments[experiment.id].row
+    assert row.state is State.COMPLETED
+    assert len(world.rows(Trial)) == 4
+    assert row.progress == 1.0
+
+
+def test_a_fault_of_the_trial_uses_up_a_restart_and_then_ends_it() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    for _ in range(2):
+        (run,) = world.live()
+        world.start(run)
+        world.end(run, FAILED)
+    trial = world.state.experiments[experiment.id].trials[0]
+    assert trial.state is State.ERROR
+    assert trial.restarts == 1
+    assert "ValueError: bad" in trial.reason
+    assert "ValueError: bad" in world.state.experiments[experiment.id].row.reason
+
+
+def test_node_failures_and_preemptions_are_free() -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"])
+    for record in (JobState.NODE_FAIL, JobState.PREEMPTED, JobState.TIMEOUT) * 3:
+        (run,) = world.live()
+        world.start(run)
+        world.report(run, "progress", progress=0.1)
+        world.end(run, None, record)
+    (run,) = world.live()
+    assert world.trial(run).restarts == 0
+
+
+def test_losing_run_after_run_without_evidence_ends_the_trial() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    for _ in range(5):
+        (run,) = world.live()
+        world.start(run)
+        world.end(run, None)
+    assert world.state.experiments[experiment.id].row.state is State.ERROR
+
+
+def test_pause_stops_running_trials_and_activate_resumes_from_the_checkpoint() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    for step_number in (1, 2):
+        world.report(run, "metrics", group="training", steps_completed=step_number, metrics={"loss": 1.0})
+    world.report(run, "checkpoint", uuid="c1", steps_completed=2, metadata={}, resources={})
+    world.report(run, "metrics", group="training", steps_completed=3, metrics={"loss": 1.0})
+    world.do(events.Pause(experiment.id, world.now()))
+    assert world.state.runs[run.id].intent is Intent.STOP
+    world.end(run, STOPPED)
+    assert world.live() == []
+    world.do(events.Activate(experiment.id, world.now()))
+    (again,) = world.live()
+    world.start(again)
+    assert world.trial(again).steps_completed == 2
+    first = next(a for a in world.rows(Attempt) if a.run_id == run.id)
+    assert first.void_after == 3, "what came after the checkpoint is trained again and must not count twice"
+
+
+def test_a_checkpoint_that_cannot_be_used_voids_everything_before() -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.report(run, "checkpoint", uuid="c1", steps_completed=2, metadata={}, resources={})
+    world.end(run, None, JobState.NODE_FAIL)
+    (again,) = world.live()
+    world.do(events.Submitted(again.id, "j", world.now()))
+    world.do(events.AttemptStarted(again.id, 0, ["n0"], None, 0, world.now()))
+    first = next(a for a in world.rows(Attempt) if a.run_id == run.id)
+    assert first.void_after == 0
+    assert world.trial(again).latest_checkpoint is None
+
+
+def test_events_of_an_attempt_that_is_over_are_void() -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.end(run, None, JobState.NODE_FAIL, requeued=True)
+    world.do(events.AttemptStarted(run.id, 1, ["n1"], None, 0, world.now()))
+    data = {"group": "training", "steps_completed": 9, "metrics": {"loss": 0.0}}
+    world.do(events.Reported(run.id, 0, [events.Report(1, world.now(), "metrics", data)], world.now()))
+    assert world.rows(Metric) == []
+
+
+def test_reports_are_applied_once_and_never_past_a_gap() -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    reports = [
+        events.Report(seq, 0.0, "metrics", {"group": "training", "steps_completed": seq, "metrics": {"x": seq}})
+        for seq in (1, 2, 4)
+    ]
+    for _ in range(2):
+        world.do(events.Reported(run.id, 0, reports, world.now()))
+    assert [metric.seq for metric in world.rows(Metric)] == [1, 2]
+
+
+def test_scancel_from_outside_pauses_the_trial() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.end(run, None, JobState.CANCELLED)
+    row = world.state.experiments[experiment.id].row
+    assert row.state is State.PAUSED
+    assert "cancelled outside" in row.reason
+    world.do(events.Activate(experiment.id, world.now()))
+    assert len(world.live()) == 1
+
+
+def test_max_slots_is_never_exceeded() -> None:
+    world = World()
+    resources = {"slots_per_trial": 2, "max_slots": 5, "resource_pool": "main"}
+    world.create(resources=resources, searcher=config(max_trials=8, max_concurrent_trials=8)["searcher"])
+    assert len(world.live()) == 2
+
+
+def test_a_run_that_does_not_stop_in_time_is_killed() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"], preemption_timeout=10)
+    (run,) = world.live()
+    world.start(run)
+    world.do(events.Pause(experiment.id, world.now()))
+    world.do(events.Tick(world.clock + 5))
+    assert world.state.runs[run.id].intent is Intent.STOP
+    world.do(events.Tick(world.clock + 10))
+    assert world.state.runs[run.id].intent is Intent.KILL
+    world.end(run, None, JobState.CANCELLED)
+    assert world.rows(Run)[0].end is End.KILLED
+    assert world.state.experiments[experiment.id].row.state is State.PAUSED
+
+
+def test_invalid_hyperparameters_are_replaced_by_another_trial() -> None:
+    world = World()
+    experiment = world.create(searcher=config(max_trials=2, max_concurrent_trials=1)["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.report(run, "early_exit", reason="EXITED_REASON_INVALID_HP")
+    world.end(run, FINISHED)
+    while runs := world.live():
+        world.start(runs[0])
+        world.end(runs[0], FINISHED)
+    states = [trial.state for trial in world.state.experiments[experiment.id].trials]
+    assert states == [State.ERROR, State.COMPLETED, State.COMPLETED]
+    assert world.state.experiments[experiment.id].row.state is State.COMPLETED
+
+
+def test_a_refused_submission_ends_the_trial_with_the_schedulers_words() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.do(events.SubmitFailed(run.id, "invalid partition specified: nope", world.now()))
+    row = world.state.experiments[experiment.id].row
+    assert row.state is State.ERROR
+    assert "invalid partition" in row.reason
+
+
+ACTIONS = st.sampled_from(
+    [
+        "start",
+        "train",
+        "checkpoint",
+        "finish",
+        "fail",
+        "stopped",
+        "lost",
+        "requeue",
+        "node_fail",
+        "scancel",
+        "invalid",
+        "pause",
+        "activate",
+        "cancel",
+        "kill_trial",
+        "tick",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(ACTIONS, st.integers(0, 7)), max_size=80), st.sampled_from(["random", "grid", "single"]))
+def test_memory_is_a_fold_of_the_rows_whatever_happens(actions: list[tuple[str, int]], method: str) -> None:
+    world = World()
+    hyperparameters = {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10, "count": 3}}
+    experiment = world.create(searcher=config(method)["searcher"], hyperparameters=hyperparameters)
+    for number, (action, choice) in enumerate(actions):
+        play(world, experiment.id, action, choice, number)
+        world.assert_memory_is_a_fold_of_the_rows()
+        trials = world.rows(Trial)
+        assert [t.hparams for t in trials] == [t.hparams for t in world.state.experiments[experiment.id].trials]
+        per_trial = [run.trial_id for run in world.live()]
+        assert len(per_trial) == len(set(per_trial)), "a trial never has two live runs"
+
+
+def play(world: World, experiment_id: int, action: str, choice: int, number: int) -> None:
+    runs = world.live()
+    run = runs[choice % len(runs)] if runs else None
+    row = world.state.experiments[experiment_id].row
+    if action == "pause" and row.state in (State.ACTIVE, State.PAUSED):
+        world.do(events.Pause(experiment_id, world.now()))
+    elif action == "activate" and row.state in (State.ACTIVE, State.PAUSED):
+        world.do(events.Activate(experiment_id, world.now()))
+    elif action == "cancel" and number > 60 and not row.state.terminal:
+        world.do(events.Cancel(experiment_id, world.now()))
+    elif action == "tick":
+        world.do(events.Tick(world.now() + 10000 * choice))
+    elif run is None:
+        return
+    elif action == "start" and run.state is not RunState.RUNNING:
+        world.start(run)
+    elif action == "kill_trial" and not world.trial(run).state.terminal:
+        world.do(events.KillTrial(run.trial_id, world.now()))
+    elif run.state is not RunState.RUNNING:
+        return
+    elif action == "train":
+        world.report(run, "metrics", group="validation", steps_completed=choice, metrics={"loss": choice / 7})
+    elif action == "checkpoint":
+        world.report(run, "checkpoint", uuid=f"c{number}", steps_completed=choice, metadata={}, resources={})
+    elif action == "invalid":
+        world.report(run, "early_exit", reason="EXITED_REASON_INVALID_HP")
+    elif action == "requeue":
+        world.end(run, None, None, requeued=True)
+    elif action in ("finish", "fail", "stopped", "lost", "node_fail", "scancel"):
+        report = {"finish": FINISHED, "fail": FAILED, "stopped": STOPPED}.get(action)
+        record = {"node_fail": JobState.NODE_FAIL, "scancel": JobState.CANCELLED}.get(action)
+        world.end(run, report, record)
