@@ -1,0 +1,63 @@
+"""``det``, the command line. One file per noun; a noun's file is imported when the noun is used, so that ``det`` starts at once.
+
+Exit codes: 0 done; 1 the request failed (the reason is on stderr); 2 the command line itself is wrong; 130 interrupted with ctrl-C.
+Commands with more to say (``det experiment wait``) document it in their ``--help``.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import click
+
+from dethpc.cli.nouns import Nouns, Settings
+
+__all__ = ["main"]
+
+
+@click.group(
+    cls=Nouns,
+    lazy={
+        "experiment": ("dethpc.cli.experiment:experiment", "Create, watch and steer experiments."),
+        "trial": ("dethpc.cli.trial:trial", "Look at single trials, their metrics and logs."),
+        "checkpoint": ("dethpc.cli.checkpoint:checkpoint", "List, describe and download checkpoints."),
+        "resource-pool": ("dethpc.cli.pool:pool", "Look at resource pools."),
+        "slot": ("dethpc.cli.slot:slot", "Look at slots (GPUs, or shares of a CPU node)."),
+        "agent": ("dethpc.cli.agent:agent", "Look at the compute nodes."),
+        "master": ("dethpc.cli.master:master", "Start, stop and inspect the master."),
+        "user": ("dethpc.cli.user:user", "Who you are to the master."),
+        "deploy": ("dethpc.cli.deploy:deploy", "Start a private Slurm for trying and testing."),
+        "version": ("dethpc.cli.version:version", "Show the versions of det and of the master."),
+        "completion": ("dethpc.cli.completion:completion", "Print a shell completion script."),
+    },
+    aliases={
+        "e": "experiment",
+        "exp": "experiment",
+        "t": "trial",
+        "c": "checkpoint",
+        "rp": "resource-pool",
+        "s": "slot",
+        "a": "agent",
+        "u": "user",
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option(
+    "-m",
+    "--master",
+    metavar="URL",
+    envvar="DET_MASTER",
+    help="The master's address [DET_MASTER]. Default: your own master, started when none runs.",
+)
+@click.option("-u", "--user", metavar="NAME", envvar="DET_USER", help="Act as this user [DET_USER].")
+@click.pass_context
+def main(ctx: click.Context, master: Optional[str], user: Optional[str]) -> None:
+    """Deep-learning training on Slurm.
+
+    \b
+    A first experiment:
+      det experiment create config.yaml . --follow
+      det experiment list
+      det experiment wait 1
+    """
+    ctx.obj = Settings(master=master or None, user=user or None)

@@ -1,0 +1,104 @@
+"""``det checkpoint``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import click
+
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+from dethpc.cli.nouns import Nouns
+
+Json = dict[str, Any]
+
+
+@click.group(cls=Nouns)
+def checkpoint() -> None:
+    """List, describe and download checkpoints."""
+
+
+@checkpoint.command("list")
+@click.argument("experiment_id", metavar="EXPERIMENT", type=int)
+@click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
+@output.as_csv
+@output.as_json
+def list_checkpoints(experiment_id: int, best: Optional[int], as_csv: bool, as_json: bool) -> None:
+    """List the checkpoints of an experiment."""
+    from dethpc.client import experiments
+
+    print_checkpoints(experiments.checkpoints(connect(), experiment_id, best=best), as_csv=as_csv, as_json=as_json)
+
+
+@checkpoint.command()
+@click.argument("uuid")
+@output.as_json
+def describe(uuid: str, as_json: bool) -> None:
+    """Describe a checkpoint: where it comes from and which files it has."""
+    from dethpc.client import checkpoints
+
+    c = checkpoints.get(connect(), uuid)
+    if as_json:
+        output.print_json(c)
+        return
+    training = c.get("training") or {}
+    output.print_fields(
+        [
+            ("Checkpoint", c["uuid"]),
+            ("State", output.state(c.get("state"))),
+            ("Experiment", training.get("experimentId")),
+            ("Trial", training.get("trialId")),
+            ("Steps", (c.get("metadata") or {}).get("steps_completed")),
+            ("Reported", output.when(c.get("reportTime"))),
+            ("Metric", output.number(training.get("searcherMetric"))),
+            ("Validation", output.compact((training.get("validationMetrics") or {}).get("avgMetrics"))),
+            ("Metadata", output.compact(c.get("metadata"))),
+            ("Size", output.size(total_size(c))),
+        ]
+    )
+    click.echo()
+    files = sorted((c.get("resources") or {}).items())
+    output.print_table(["File", "Bytes"], [[name, count] for name, count in files])
+
+
+@checkpoint.command()
+@click.argument("uuid")
+@click.option("-o", "--output-dir", type=click.Path(file_okay=False), help="Where to [default: checkpoints/UUID].")
+@click.option("-q", "--quiet", is_flag=True, help="Print the path alone.")
+def download(uuid: str, output_dir: Optional[str], quiet: bool) -> None:
+    """Download a checkpoint; its files are verified."""
+    download_checkpoint(connect(), uuid, output_dir, quiet)
+
+
+def download_checkpoint(session: Any, uuid: str, output_dir: Optional[str], quiet: bool) -> None:
+    """Used by ``det trial download``, too."""
+    from dethpc.client import checkpoints
+
+    path = checkpoints.download(session, uuid, output_dir or f"checkpoints/{uuid}")
+    click.echo(path if quiet else f"Checkpoint {uuid} is in {path}")
+
+
+def print_checkpoints(found: Sequence[Json], *, as_csv: bool, as_json: bool) -> None:
+    """A table of checkpoints, for every command that lists some."""
+    if as_json:
+        output.print_json(list(found))
+        return
+    rows = [
+        [
+            (c.get("training") or {}).get("trialId"),
+            (c.get("metadata") or {}).get("steps_completed"),
+            output.state(c.get("state")),
+            output.number((c.get("training") or {}).get("searcherMetric")),
+            c["uuid"],
+            output.size(total_size(c)),
+            output.when(c.get("reportTime")),
+        ]
+        for c in found
+    ]
+    output.print_table(["Trial", "Steps", "State", "Metric", "UUID", "Size", "Reported"], rows, as_csv=as_csv)
+
+
+def total_size(checkpoint: Json) -> int:
+    """Bytes of all its files; the wire spells 64-bit numbers as strings."""
+    return sum(int(count) for count in (checkpoint.get("resources") or {}).values())

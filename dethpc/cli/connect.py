@@ -1,0 +1,77 @@
+"""The session that a command talks through: to the master that was named, else to the user's own, started when none runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Optional
+
+import click
+
+from dethpc import errors
+from dethpc.cli.nouns import Settings
+
+if TYPE_CHECKING:
+    from dethpc.client import Session
+
+
+def connect(*, start: bool = True) -> Session:
+    """A session with the master. ``start``: start the user's own when none is named and none runs.
+
+    Raises MasterUnreachable.
+    """
+    settings = _settings()
+    session = _session(settings)
+    if settings.master:
+        assert session is not None
+        return session
+    from dethpc.cli import start as starting
+
+    if session is None or not starting.answers(session.url):
+        if not start:
+            raise errors.MasterUnreachable("no master runs; start one with: det master up")
+        starting.up()
+        session = _session(settings)
+        assert session is not None
+    return session
+
+
+def reconnect(session: Session) -> Callable[[], Session]:
+    """A function that returns the session, or a new one when the master has moved meanwhile."""
+    settings = _settings()
+
+    def again() -> Session:
+        nonlocal session
+        found = _session(settings)
+        if found is not None and found.url != session.url:
+            session = found
+        return session
+
+    return again
+
+
+def _settings() -> Settings:
+    found = click.get_current_context().find_object(Settings)
+    return found or Settings()
+
+
+def _session(settings: Settings) -> Optional[Session]:
+    """None when no master is known."""
+    from dethpc.client import Session, master_url, token
+    from dethpc.client.address import canonical
+
+    if settings.user:
+        raise errors.NotSupportedYet(
+            "-u/--user: acting as another user is not supported yet; leave it out (and DET_USER unset) to act as yourself"
+        )
+    try:
+        url = canonical(settings.master) if settings.master else master_url({**_home_only()})
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'-m' / '--master' / DET_MASTER") from None
+    return Session(url, token(url)) if url else None
+
+
+def _home_only() -> dict[str, str]:
+    """The environment without DET_MASTER, which has had its say as the option's default."""
+    import os
+
+    return {name: value for name, value in os.environ.items() if name != "DET_MASTER"}

@@ -1,0 +1,126 @@
+"""``det experiment create``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from dethpc import errors
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+
+Json = dict[str, Any]
+
+_LARGE = 8 * 1024 * 1024  # bytes; below, sending takes no time worth a message
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG", type=click.File())
+@click.argument("context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path))
+@click.option("-f", "--follow", "--follow-first-trial", is_flag=True, help="Then follow the first trial's log.")
+@click.option("--paused", is_flag=True, help="Create it paused; start it with: det experiment activate.")
+@click.option(
+    "--config",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a field, such as resources.priority=3 (repeatable).",
+)
+@click.option(
+    "-i",
+    "--include",
+    "includes",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Send this file or folder, too (repeatable).",
+)
+@click.option("--project", "--project_id", "project", type=int, metavar="ID", help="Put it into this project.")
+@click.option("--template", metavar="NAME", help="Not supported yet.")
+@click.option("--local", is_flag=True, help="Not supported yet.")
+@click.option("-t", "--test-mode", "--test", is_flag=True, help="Not supported yet.")
+@output.as_json
+def create(
+    config: Any,
+    context_dir: Optional[Path],
+    follow: bool,
+    paused: bool,
+    overrides: Sequence[str],
+    includes: Sequence[Path],
+    project: Optional[int],
+    template: Optional[str],
+    local: bool,
+    test_mode: bool,
+    as_json: bool,
+) -> None:
+    """Create an experiment from CONFIG (YAML; - reads standard input) and the files of CONTEXT_DIR.
+
+    Mistakes in CONFIG are all shown at once, and nothing is sent then. A .detignore file in CONTEXT_DIR, written like a
+    .gitignore, keeps files out.
+    """
+    for name, used in (("--template", template), ("--local", local), ("--test-mode", test_mode)):
+        if used:
+            raise errors.NotSupportedYet(f"{name} is not supported yet; leave it out to run on the cluster")
+    if paused and follow:
+        raise click.UsageError("--paused and --follow exclude each other: a paused experiment writes no log.")
+    text = checked(config.read(), config.name, overrides)
+    answer = _send(text, packed(context_dir, includes), activate=not paused, project=project)
+    number = answer["experiment"]["id"]
+    if as_json:
+        output.print_json(answer)
+    else:
+        click.echo(f"Created experiment {number}")
+    for warning in answer.get("warnings") or []:
+        output.say(f"det: warning: {warning}")
+    if follow:
+        _follow(number)
+
+
+def checked(text: str, file: str, overrides: Sequence[str]) -> str:
+    """The YAML to send, overrides merged in. Raises ConfigError."""
+    from dethpc import config
+
+    config.load(text, file=file, overrides=list(overrides))
+    return text if not overrides else _merged(text, overrides)
+
+
+def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
+    """The files to send, as the wire wants them. Raises ContextError."""
+    from dethpc.cli.context import collect
+
+    return collect(context_dir, list(includes)).model_definition()
+
+
+def _merged(text: str, overrides: Sequence[str]) -> str:
+    raise NotImplementedError
+
+
+def _send(config: str, files: list[Json], **options: Any) -> Json:
+    from dethpc.client import experiments
+
+    session = connect()
+    total = sum(len(file.get("content") or "") for file in files)
+    if total < _LARGE or not sys.stderr.isatty():
+        return experiments.create(session, config, files, **options)
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"sending {output.size(total * 3 / 4)} in {len(files)} files ..."):
+        return experiments.create(session, config, files, **options)
+
+
+def _follow(experiment_id: int) -> None:
+    from dethpc.cli.logs import first_trial, show
+
+    try:
+        trial = first_trial(connect(), experiment_id, wait=True)
+    except KeyboardInterrupt:
+        output.say(f"\nStopped waiting; the experiment goes on. Its log: det experiment logs -f {experiment_id}")
+        raise click.exceptions.Exit(130) from None
+    if trial is None:
+        raise errors.NotFound(
+            f"experiment {experiment_id} ended without a trial; see det experiment describe {experiment_id}"
+        )
+    show(trial, follow=True)

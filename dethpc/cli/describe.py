@@ -1,0 +1,151 @@
+"""What ``det experiment describe`` and ``det trial describe`` print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from dethpc.cli import output
+from dethpc.client import experiments, trials
+from dethpc.client.session import Session
+
+Json = dict[str, Any]
+
+
+def describe_experiments(
+    session: Session, ids: Sequence[int], *, metrics: bool, outdir: Optional[Path], as_csv: bool, as_json: bool
+) -> None:
+    """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``) added."""
+    found = []
+    for experiment_id in ids:
+        about = experiments.get(session, experiment_id)
+        about["trials"] = list(experiments.trials(session, experiment_id))
+        if metrics:
+            for trial in about["trials"]:
+                trial["workloads"] = list(trials.workloads(session, int(trial["id"]), batch_metrics=True))
+        found.append(about)
+    if as_json:
+        output.print_json(found)
+    elif as_csv or outdir:
+        _write_csv(found, outdir)
+    else:
+        for n, about in enumerate(found):
+            if n:
+                click.echo()
+            _print_experiment(about)
+
+
+def trial_headers(metric: Optional[str]) -> list[str]:
+    return ["Trial", "State", "Steps", f"Best {metric or 'metric'}", "Restarts", "Hyperparameters", "Reason"]
+
+
+def trial_row(trial: Json) -> list[Any]:
+    return [
+        trial["id"],
+        output.state(trial.get("state")),
+        trial.get("totalBatchesProcessed"),
+        output.number(best_metric(trial)),
+        trial.get("restarts"),
+        output.compact(trial.get("hparams")),
+        reason(trial),
+    ]
+
+
+def best_metric(trial: Json) -> Any:
+    """The searcher metric of the best validation, as the master names it or as the validation holds it."""
+    if trial.get("searcherMetricValue") is not None:
+        return trial["searcherMetricValue"]
+    averages = ((trial.get("bestValidation") or {}).get("metrics") or {}).get("avgMetrics") or {}
+    return next(iter(averages.values())) if len(averages) == 1 else None
+
+
+def reason(noun: Json) -> str:
+    """Why it is in its state, in words; "" when the master has nothing to say."""
+    return str(noun.get("reason") or "")
+
+
+def workload_rows(workloads: Iterable[Json]) -> list[list[Any]]:
+    """[steps, reported, kind, what]: one row per report."""
+    rows = []
+    for workload in workloads:
+        for kind in ("training", "validation", "checkpoint"):
+            about = workload.get(kind)
+            if about is None:
+                continue
+            if kind == "checkpoint":
+                what = f"{about.get('uuid') or ''} {output.state(about.get('state'))}"
+            else:
+                what = output.compact((about.get("metrics") or {}).get("avgMetrics"))
+            rows.append([about.get("totalBatches"), output.when(about.get("endTime")), kind, what])
+    return rows
+
+
+WORKLOAD_HEADERS = ["Steps", "Reported", "Kind", "What"]
+
+
+def _print_experiment(about: Json) -> None:
+    e, config = about["experiment"], about.get("config") or {}
+    searcher = config.get("searcher") or {}
+    output.print_fields(
+        [
+            ("Experiment", e["id"]),
+            ("Name", e.get("name")),
+            ("Description", e.get("description")),
+            ("State", output.state(e.get("state"))),
+            ("Reason", reason(e)),
+            ("Progress", output.percent(e.get("progress"))),
+            ("Owner", e.get("username")),
+            ("Started", output.when(e.get("startTime"))),
+            ("Ended", output.when(e.get("endTime"))),
+            ("Searcher", " ".join(str(searcher[k]) for k in ("name", "metric") if searcher.get(k))),
+            ("Resource pool", e.get("resourcePool")),
+            ("Labels", ", ".join(sorted(e.get("labels") or []))),
+            ("Archived", "yes" if e.get("archived") else ""),
+        ]
+    )
+    if not about["trials"]:
+        click.echo("No trials yet.")
+        return
+    click.echo()
+    output.print_table(trial_headers(searcher.get("metric")), [trial_row(t) for t in about["trials"]])
+    for trial in about["trials"]:
+        if trial.get("workloads"):
+            output.print_table(WORKLOAD_HEADERS, workload_rows(trial["workloads"]), title=f"\nTrial {trial['id']}")
+
+
+_EXPERIMENT_COLUMNS = ["id", "state", "progress", "startTime", "endTime", "name", "description", "archived"]
+_EXPERIMENT_COLUMNS += ["resourcePool", "labels", "reason"]
+
+
+def _write_csv(found: Sequence[Json], outdir: Optional[Path]) -> None:
+    """experiments.csv, trials.csv and, where asked for, workloads.csv; without ``outdir`` one after the other on stdout."""
+    tables: list[tuple[str, list[str], list[list[Any]]]] = []
+    rows = [
+        [
+            output.compact(e.get(c)) if c == "labels" else output.state(e.get(c)) if c == "state" else e.get(c)
+            for c in _EXPERIMENT_COLUMNS
+        ]
+        for e in (about["experiment"] for about in found)
+    ]
+    tables.append(("experiments", _EXPERIMENT_COLUMNS, rows))
+    all_trials = [(about["experiment"]["id"], trial) for about in found for trial in about["trials"]]
+    tables.append(("trials", ["Experiment", *trial_headers(None)], [[e, *trial_row(t)] for e, t in all_trials]))
+    if any("workloads" in trial for _, trial in all_trials):
+        reports = [[t["id"], *row] for _, t in all_trials for row in workload_rows(t["workloads"])]
+        tables.append(("workloads", ["Trial", *WORKLOAD_HEADERS], reports))
+    if outdir is None:
+        for n, (_, headers, lines) in enumerate(tables):
+            if n:
+                click.echo()
+            output.print_table(headers, lines, as_csv=True)
+        return
+    import csv
+
+    outdir.mkdir(parents=True, exist_ok=True)
+    for name, headers, lines in tables:
+        with open(outdir / f"{name}.csv", "w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([headers, *lines])
+        click.echo(outdir / f"{name}.csv")

@@ -1,0 +1,413 @@
+"""``det experiment``: look at experiments and steer them. Creating, following and waiting have files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from dethpc import errors
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+from dethpc.cli.nouns import Nouns
+
+Json = dict[str, Any]
+
+_ID = click.argument("experiment_id", metavar="ID", type=int)
+
+
+def _ids(value: str) -> list[int]:
+    """``3`` or ``3,5,7``."""
+    try:
+        return [int(part) for part in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"found {value!r}; allowed: experiment ids, such as 3 or 3,5,7") from None
+
+
+_IDS = click.argument("ids", metavar="ID...", type=_ids, nargs=-1, required=True)
+
+
+@click.group(
+    cls=Nouns,
+    invoke_without_command=True,
+    aliases={"lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"},
+    lazy={
+        "create": ("dethpc.cli.create:create", "Submit CONFIG together with the files of CONTEXT_DIR."),
+        "render": ("dethpc.cli.render:render", "Print the batch script that a trial of CONFIG would be."),
+        "import": ("dethpc.cli.render:import_run", "Take in a run that was submitted with sbatch by hand."),
+        "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial."),
+        "wait": ("dethpc.cli.wait:wait", "Wait for the end and tell it by the exit code."),
+    },
+)
+@click.pass_context
+def experiment(ctx: click.Context) -> None:
+    """Create, watch and steer experiments. Without a command: list them."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_experiments)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+@experiment.command("list")
+@click.option("-a", "--all", "everybody", is_flag=True, help="Everybody's, archived ones too.")
+@click.option("--show-archived", is_flag=True, help="Archived ones too.")
+@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most this many, the newest.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the newest.")
+@output.as_csv
+@output.as_json
+def list_experiments(
+    everybody: bool = False,
+    show_archived: bool = False,
+    limit: int = 200,
+    offset: int = 0,
+    as_csv: bool = False,
+    as_json: bool = False,
+) -> None:
+    """List your experiments, the newest last."""
+    from dethpc.client import cluster, experiments
+
+    session = connect()
+    page = experiments.listing(
+        session,
+        archived=None if everybody or show_archived else False,
+        users=() if everybody else (cluster.me(session)["username"],),
+        newest_first=True,
+        limit=limit,
+        offset=offset,
+    )
+    found = sorted(page.get("experiments") or [], key=lambda e: int(e["id"]))
+    if as_json:
+        output.print_json(found)
+        return
+    headers = ["ID", "Owner", "Name", "State", "Progress", "Trials", "Started", "Ended", "Resource pool"]
+    rows = [
+        [
+            e["id"],
+            e.get("username"),
+            e.get("name"),
+            output.state(e.get("state")),
+            output.percent(e.get("progress")),
+            e.get("numTrials"),
+            output.when(e.get("startTime")),
+            output.when(e.get("endTime")),
+            e.get("resourcePool"),
+        ]
+        for e in found
+    ]
+    if everybody or show_archived:
+        headers.append("Archived")
+        rows = [[*row, e.get("archived", False)] for row, e in zip(rows, found)]
+    output.print_table(headers, rows, as_csv=as_csv)
+    total = (page.get("pagination") or {}).get("total") or len(found)
+    if len(found) + offset < total and not as_csv:
+        output.say(f"{len(found)} of {total}; the older ones: --offset {offset + len(found)}")
+
+
+@experiment.command()
+@_IDS
+@click.option("--metrics", is_flag=True, help="Everything the trials reported, too.")
+@click.option("--outdir", type=click.Path(path_type=Path, file_okay=False), help="Write CSV files into this folder.")
+@output.as_csv
+@output.as_json
+def describe(ids: tuple[list[int], ...], metrics: bool, outdir: Optional[Path], as_csv: bool, as_json: bool) -> None:
+    """Describe experiments and their trials; what failed and why stands there."""
+    from dethpc.cli.describe import describe_experiments
+
+    describe_experiments(connect(), sum(ids, []), metrics=metrics, outdir=outdir, as_csv=as_csv, as_json=as_json)
+
+
+@experiment.command("list-trials")
+@_ID
+@click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
+@click.option(
+    "--sort",
+    type=click.Choice(["id", "state", "metric", "steps", "start", "end", "restarts"]),
+    default="id",
+    show_default=True,
+)
+@click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: all).")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
+@output.as_csv
+@output.as_json
+def list_trials(
+    experiment_id: int, best: Optional[int], sort: str, limit: int, offset: int, as_csv: bool, as_json: bool
+) -> None:
+    """List the trials of an experiment."""
+    from dethpc.cli.describe import trial_headers, trial_row
+    from dethpc.client import experiments
+
+    session = connect()
+    about = experiments.get(session, experiment_id)
+    by_metric = best is not None or sort == "metric"
+    searcher = (about.get("config") or {}).get("searcher") or {}
+    found = list(
+        experiments.trials(
+            session,
+            experiment_id,
+            sort_by="SORT_BY_BEST_VALIDATION_METRIC" if by_metric else _SORTS[sort],
+            descending=by_metric and not searcher.get("smaller_is_better", True),
+            limit=best or limit,
+            offset=offset,
+        )
+    )
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [[*trial_row(t), output.when(t.get("startTime")), output.when(t.get("endTime"))] for t in found]
+    output.print_table([*trial_headers(searcher.get("metric")), "Started", "Ended"], rows, as_csv=as_csv)
+
+
+_SORTS = {
+    "id": "SORT_BY_ID",
+    "state": "SORT_BY_STATE",
+    "steps": "SORT_BY_BATCHES_PROCESSED",
+    "start": "SORT_BY_START_TIME",
+    "end": "SORT_BY_END_TIME",
+    "restarts": "SORT_BY_RESTARTS",
+}
+
+
+@experiment.command("list-checkpoints")
+@_ID
+@click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
+@output.as_csv
+@output.as_json
+def list_checkpoints(experiment_id: int, best: Optional[int], as_csv: bool, as_json: bool) -> None:
+    """List the checkpoints of an experiment."""
+    from dethpc.cli.checkpoint import print_checkpoints
+    from dethpc.client import experiments
+
+    found = experiments.checkpoints(connect(), experiment_id, best=best)
+    print_checkpoints(found, as_csv=as_csv, as_json=as_json)
+
+
+@experiment.command()
+@_ID
+@output.as_json
+def config(experiment_id: int, as_json: bool) -> None:
+    """Print the experiment's complete configuration as YAML."""
+    from dethpc.client import experiments
+
+    found = experiments.get(connect(), experiment_id).get("config") or {}
+    if as_json:
+        output.print_json(found)
+        return
+    import yaml
+
+    click.echo(yaml.safe_dump(found, default_flow_style=False, sort_keys=False, allow_unicode=True), nl=False)
+
+
+@experiment.command("download-model-def")
+@_ID
+@click.option("-o", "--output-dir", type=click.Path(path_type=Path, file_okay=False), default=Path(), help="Where to.")
+def download_model_def(experiment_id: int, output_dir: Path) -> None:
+    """Download the context directory as it was submitted, as a .tgz file."""
+    from dethpc.client import experiments
+
+    content = experiments.model_definition(connect(), experiment_id)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    target = output_dir / f"experiment_{experiment_id}_model_def.tgz"
+    target.write_bytes(content)
+    click.echo(target)
+
+
+# --- steering --------------------------------------------------------------------------------------------------------
+
+_LIVE = {"ACTIVE", "PAUSED", "QUEUED", "PULLING", "STARTING", "RUNNING"}
+_ENDED = {"COMPLETED", "CANCELED", "ERROR"}
+
+
+def _each(ids: tuple[list[int], ...], do: Callable[[Any, int], str]) -> None:
+    """Do it to each; go on after a failure, and fail at the end when one failed."""
+    session, failed = connect(), 0
+    for experiment_id in sum(ids, []):
+        try:
+            click.echo(do(session, experiment_id))
+        except errors.MasterUnreachable:
+            raise
+        except errors.DethpcError as error:
+            failed += 1
+            output.say(f"det: error: {error}")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _state(session: Any, experiment_id: int) -> str:
+    from dethpc.client import experiments
+
+    return output.state(experiments.get(session, experiment_id)["experiment"]["state"])
+
+
+def _act(action: str, *, allowed: set[str], done: str, already: set[str]) -> Callable[[Any, int], str]:
+    """``allowed``: the states from which it is possible; ``already``: those in which there is nothing to do."""
+
+    def do(session: Any, experiment_id: int) -> str:
+        from dethpc.client import experiments
+
+        before = _state(session, experiment_id)
+        if before in already:
+            return f"Experiment {experiment_id} is {before}: nothing to do"
+        if before not in allowed and not (before.startswith("STOPPING") and action == "kill"):
+            states = ", ".join(sorted(allowed))
+            raise errors.Refused(f"experiment {experiment_id} is {before}: {action} is possible in {states}")
+        experiments.act(session, experiment_id, action)
+        return f"{done} experiment {experiment_id}"
+
+    return do
+
+
+@experiment.command()
+@_IDS
+def pause(ids: tuple[list[int], ...]) -> None:
+    """Let the trials checkpoint, then free their slots."""
+    _each(ids, _act("pause", allowed=_LIVE, done="Paused", already={"PAUSED"}))
+
+
+@experiment.command()
+@_IDS
+def activate(ids: tuple[list[int], ...]) -> None:
+    """Go on with paused experiments, each trial from its checkpoint."""
+    _each(ids, _act("activate", allowed={"PAUSED"}, done="Activated", already=_LIVE - {"PAUSED"}))
+
+
+@experiment.command()
+@_IDS
+def cancel(ids: tuple[list[int], ...]) -> None:
+    """Let the trials checkpoint, then end the experiments for good."""
+    _each(ids, _act("cancel", allowed=_LIVE, done="Canceled", already=_ENDED | {"STOPPING_CANCELED"}))
+
+
+@experiment.command()
+@_IDS
+def kill(ids: tuple[list[int], ...]) -> None:
+    """End the experiments at once, without a checkpoint."""
+    _each(ids, _act("kill", allowed=_LIVE, done="Killed", already=_ENDED | {"STOPPING_KILLED"}))
+
+
+@experiment.command()
+@_IDS
+def archive(ids: tuple[list[int], ...]) -> None:
+    """Take ended experiments out of the list."""
+    _each(ids, _act("archive", allowed=_ENDED, done="Archived", already=set()))
+
+
+@experiment.command()
+@_IDS
+def unarchive(ids: tuple[list[int], ...]) -> None:
+    """Put archived experiments back into the list."""
+    _each(ids, _act("unarchive", allowed=_ENDED, done="Unarchived", already=set()))
+
+
+@experiment.command()
+@_IDS
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def delete(ids: tuple[list[int], ...], yes: bool) -> None:
+    """Delete ended experiments with their metrics, logs and checkpoints, for good."""
+    which = ", ".join(str(i) for i in sum(ids, []))
+    if not yes:
+        click.confirm(f"Delete experiment {which} with all its metrics, logs and checkpoints, for good?", abort=True)
+
+    def do(session: Any, experiment_id: int) -> str:
+        from dethpc.client import experiments
+
+        experiments.delete(session, experiment_id)
+        return f"Deleting experiment {experiment_id}"
+
+    _each(ids, do)
+
+
+# --- attributes ------------------------------------------------------------------------------------------------------
+
+
+@experiment.group()
+def label() -> None:
+    """Add and remove labels."""
+
+
+def _relabel(experiment_id: int, change: Callable[[list[str]], list[str]]) -> None:
+    from dethpc.client import experiments
+
+    session = connect()
+    labels = list(experiments.get(session, experiment_id)["experiment"].get("labels") or [])
+    wanted = change(labels)
+    if wanted != labels:
+        experiments.patch(session, experiment_id, labels=wanted)
+
+
+@label.command("add")
+@_ID
+@click.argument("label")
+def add_label(experiment_id: int, label: str) -> None:
+    """Add a label."""
+    _relabel(experiment_id, lambda labels: labels if label in labels else [*labels, label])
+    click.echo(f"Added label {label!r} to experiment {experiment_id}")
+
+
+@label.command("remove")
+@_ID
+@click.argument("label")
+def remove_label(experiment_id: int, label: str) -> None:
+    """Remove a label."""
+    _relabel(experiment_id, lambda labels: [kept for kept in labels if kept != label])
+    click.echo(f"Removed label {label!r} from experiment {experiment_id}")
+
+
+@experiment.group("set")
+def set_attribute() -> None:
+    """Change an attribute of an experiment."""
+
+
+def _set(experiment_id: int, attribute: str, value: Any, **fields: Any) -> None:
+    from dethpc.client import experiments
+
+    experiments.patch(connect(), experiment_id, **fields)
+    click.echo(f"Set {attribute} of experiment {experiment_id} to {value!r}")
+
+
+@set_attribute.command("name")
+@_ID
+@click.argument("name")
+def set_name(experiment_id: int, name: str) -> None:
+    """Set the name."""
+    _set(experiment_id, "name", name, name=name)
+
+
+@set_attribute.command("description")
+@_ID
+@click.argument("description")
+def set_description(experiment_id: int, description: str) -> None:
+    """Set the description."""
+    _set(experiment_id, "description", description, description=description)
+
+
+@set_attribute.command("max-slots")
+@_ID
+@click.argument("max_slots", metavar="N|none")
+def set_max_slots(experiment_id: int, max_slots: str) -> None:
+    """Set how many slots all trials together may use; "none" lifts the limit."""
+    if max_slots.lower() in ("none", "null"):
+        number = None
+    elif max_slots.isdigit():
+        number = int(max_slots)
+    else:
+        raise click.BadParameter(f"found {max_slots!r}; allowed: a number of slots, or none")
+    _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
+
+
+@set_attribute.command("weight")
+@_ID
+@click.argument("weight", type=click.FloatRange(0, min_open=True))
+def set_weight(experiment_id: int, weight: float) -> None:
+    """Set the weight (fair-share pools)."""
+    _set(experiment_id, "weight", weight, resources={"weight": weight})
+
+
+@set_attribute.command("priority")
+@_ID
+@click.argument("priority", type=click.IntRange(1, 99))
+def set_priority(experiment_id: int, priority: int) -> None:
+    """Set the priority, 1 (first) to 99 (last)."""
+    _set(experiment_id, "priority", priority, resources={"priority": priority})

@@ -1,0 +1,121 @@
+"""``det experiment logs`` and ``det trial logs``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+import click
+
+from dethpc import errors
+from dethpc.cli import output
+from dethpc.cli.connect import connect, reconnect
+
+_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        [
+            click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until the trial has ended."),
+            click.option("--head", type=click.IntRange(1), metavar="N", help="Only the first N lines."),
+            click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines."),
+            click.option("--rank", "--rank-id", "ranks", type=int, multiple=True, help="Only this rank (repeatable)."),
+            click.option(
+                "--level",
+                type=click.Choice(_LEVELS, case_sensitive=False),
+                metavar="LEVEL",
+                help=f"This level and above: {', '.join(_LEVELS)}.",
+            ),
+            click.option("--agent-id", "--node", "nodes", multiple=True, help="Only this node (repeatable)."),
+            click.option(
+                "--stdtype",
+                "stdtypes",
+                type=click.Choice(["stdout", "stderr"]),
+                multiple=True,
+                help="Only this stream.",
+            ),
+            click.option("--search", metavar="TEXT", help="Only lines with this text."),
+            click.option("--timestamp-after", "after", metavar="TIME", help="Only later lines (RFC 3339)."),
+            click.option("--timestamp-before", "before", metavar="TIME", help="Only earlier lines (RFC 3339)."),
+            output.as_json,
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("logs")
+@click.argument("experiment_id", metavar="ID", type=int)
+@_options
+def experiment_logs(experiment_id: int, **options: Any) -> None:
+    """Show the log of an experiment's first trial. Other trials: det trial logs."""
+    session = connect()
+    trial = first_trial(session, experiment_id, wait=options["follow"])
+    if trial is None:
+        raise errors.NotFound(f"experiment {experiment_id} has no trial yet; wait for it with -f")
+    show(trial, **options)
+
+
+@click.command("logs")
+@click.argument("trial_id", metavar="ID", type=int)
+@_options
+def trial_logs(trial_id: int, **options: Any) -> None:
+    """Show the log of a trial."""
+    show(trial_id, **options)
+
+
+def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int]:
+    """The experiment's first trial. ``wait``: until there is one, or the experiment has ended without."""
+    from dethpc.client import experiments
+
+    said = False
+    while True:
+        for trial in experiments.trials(session, experiment_id, limit=1):
+            return int(trial["id"])
+        state = output.state(experiments.get(session, experiment_id)["experiment"]["state"])
+        if not wait or state in ("COMPLETED", "CANCELED", "ERROR", "DELETED"):
+            return None
+        if not said:
+            output.say(f"Experiment {experiment_id} is {state}; waiting for its first trial ...")
+            said = True
+        time.sleep(0.5)
+
+
+def show(
+    trial: int,
+    *,
+    follow: bool = False,
+    head: Optional[int] = None,
+    tail: Optional[int] = None,
+    as_json: bool = False,
+    level: Optional[str] = None,
+    **which: Any,
+) -> None:
+    """Print a trial's log. Interrupting only stops the watching."""
+    from dethpc.client import logs
+
+    if sum((follow, head is not None, tail is not None)) > 1:
+        raise click.UsageError("--follow, --head and --tail exclude each other: take one.")
+    lines_wanted = logs.Filter(level=level and level.upper(), **which)
+    session = connect()
+    lines: Iterator[dict[str, Any]]
+    if follow:
+        lines = logs.follow(reconnect(session), trial, lines_wanted)
+    else:
+        lines = logs.read(session, trial, lines_wanted, head=head, tail=tail)
+    try:
+        for line in lines:
+            if as_json:
+                import json
+
+                click.echo(json.dumps(line, ensure_ascii=False))
+            else:
+                message = str(line.get("message", ""))
+                click.echo(message, nl=not message.endswith("\n"))
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+        output.say(f"\nStopped watching; the trial goes on. To watch again: det trial logs -f {trial}")
+        raise click.exceptions.Exit(130) from None

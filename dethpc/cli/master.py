@@ -1,0 +1,218 @@
+"""``det master``: start, stop and inspect the master."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from dethpc import errors
+from dethpc.cli import output, start
+from dethpc.cli.connect import connect
+from dethpc.cli.nouns import Nouns
+
+
+@click.group(cls=Nouns)
+def master() -> None:
+    """Start, stop and inspect the master.
+
+    There is one master for each user and cluster; det starts it when it is needed. It may be stopped, or die, at any time:
+    trials go on, and the next master takes up where it left.
+    """
+
+
+@master.command()
+@click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port [default: any free one].")
+@click.option("--host", metavar="ADDRESS", help="Listen on this address (with --foreground or --slurm).")
+@click.option("--foreground", is_flag=True, help="Stay in this terminal until ctrl-C.")
+@click.option("--slurm", is_flag=True, help="Run it as a Slurm job of its own.")
+@click.option(
+    "--sbatch-arg", "sbatch_args", multiple=True, metavar="ARG", help="With --slurm: an option for sbatch (repeatable)."
+)
+def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, sbatch_args: tuple[str, ...]) -> None:
+    """Start the master, unless it runs."""
+    root = _home()
+    if foreground and slurm:
+        raise click.UsageError("--foreground and --slurm exclude each other: take one.")
+    url = start.read_master_file(root).get("url")
+    if url and start.answers(url):
+        click.echo(f"A master runs already: {url}")
+        return
+    if foreground:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        words = start.command(root, port, host)
+        os.chdir(start.folder())
+        os.execve(words[0], words, start.environment())
+    elif slurm:
+        _up_as_a_job(root, port, host, sbatch_args)
+    elif host is not None:
+        raise click.UsageError(
+            "--host goes with --foreground or --slurm; a master in the background listens where trials reach it."
+        )
+    else:
+        start.up(port=port)
+
+
+def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_args: tuple[str, ...]) -> None:
+    """A singleton: of several jobs of this name Slurm runs one at a time, so that a requeued one finds its place free."""
+    if shutil.which("sbatch") is None:
+        raise errors.SchedulerUnavailable("sbatch is not on PATH: --slurm needs a Slurm login node")
+    log = root / "log" / "master.log"
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    run = f"cd {shlex.quote(start.folder())} && exec {shlex.join(start.command(root, port, host or '0.0.0.0'))}"
+    words = [
+        "sbatch",
+        "--parsable",
+        f"--job-name={_job_name(root)}",
+        "--dependency=singleton",
+        "--requeue",
+        "--open-mode=append",
+    ]
+    words += [f"--output={log}", "--ntasks=1", *sbatch_args, f"--wrap={run}"]
+    done = subprocess.run(words, capture_output=True, text=True, env=start.environment(), check=False)
+    if done.returncode != 0:
+        raise errors.SubmitRejected(f"sbatch refused the master's job: {done.stderr.strip() or done.stdout.strip()}")
+    job = done.stdout.strip().partition(";")[0]
+    output.say(f"submitted the master as job {job}; waiting for it to start ...")
+    url = start.wait_until_it_answers(root, timeout=120.0)
+    if url is None:
+        raise errors.MasterUnreachable(
+            f"job {job} has not brought a master up within two minutes; see squeue -j {job} and {log}. It stays submitted."
+        )
+    output.say(f"started master at {url}")
+
+
+def _job_name(root: Path) -> str:
+    """The same for the same home: that is what --dependency=singleton goes by."""
+    import hashlib
+
+    return f"det-master-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+
+
+@master.command()
+@click.option(
+    "--timeout", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds to wait for its end."
+)
+def down(timeout: float) -> None:
+    """Stop your master. Trials go on; the next master takes up their reports."""
+    root = _home()
+    held = start.read_master_file(root)
+    pid, host = int(held.get("pid") or 0), held.get("host")
+    if not pid:
+        click.echo("No master runs")
+        return
+    if host != socket.gethostname():
+        raise errors.Refused(f"the master runs on {host} (pid {pid}): stop it there, or cancel its job if it is one")
+    if not held.get("url") or not start.answers(held["url"]):
+        if not _is_a_master(pid):
+            click.echo("No master runs (the last one has gone without a word)")
+            return
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        click.echo("No master runs (the last one has gone without a word)")
+        return
+    deadline = time.monotonic() + timeout
+    while _is_a_master(pid):
+        if time.monotonic() > deadline:
+            raise errors.MasterError(
+                f"the master (pid {pid}) has not ended within {timeout:g} s; end it with kill -9 {pid}: nothing is lost"
+            )
+        time.sleep(0.05)
+    click.echo(f"Stopped the master (pid {pid})")
+
+
+def _is_a_master(pid: int) -> bool:
+    """Whether that process is a live master: its number may be another's by now."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z" and any(b"dethpc" in word for word in words)
+
+
+@master.command()
+@output.as_json
+def info(as_json: bool) -> None:
+    """Show the master's address, version and cluster."""
+    from dethpc.client import cluster
+
+    session = connect()
+    about: dict[str, Any] = {"url": session.url, **cluster.master(session)}
+    if as_json:
+        output.print_json(about)
+    else:
+        output.print_fields(
+            (name, value if not isinstance(value, (dict, list)) else output.compact(value))
+            for name, value in about.items()
+        )
+
+
+@master.command()
+@output.as_json
+def config(as_json: bool) -> None:
+    """Show the master's configuration."""
+    from dethpc.client import cluster
+
+    found = cluster.master_config(connect())
+    if as_json:
+        output.print_json(found)
+        return
+    import yaml
+
+    click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
+
+
+@master.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
+def logs(follow: bool, tail: Optional[int]) -> None:
+    """Show the master's log: from the master when one answers, else the file that the last one left."""
+    from dethpc.client import cluster
+
+    try:
+        session = connect(start=False)
+        for entry in cluster.master_logs(session, follow=follow, tail=tail):
+            level = str(entry.get("level") or "").removeprefix("LOG_LEVEL_")
+            click.echo(f"{output.when(entry.get('timestamp'))} {level}: {str(entry.get('message', '')).rstrip()}")
+    except errors.MasterUnreachable:
+        log = _home() / "log" / "master.log"
+        if follow or not log.exists():
+            raise
+        text = log.read_text(errors="replace")
+        output.say(f"no master runs; this is {log}")
+        click.echo(start.last_lines(text, tail) if tail else text, nl=bool(tail))
+    except KeyboardInterrupt:
+        output.say("\nStopped watching. To watch again: det master logs -f")
+        raise click.exceptions.Exit(130) from None
+
+
+@master.command()
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def rebuild(yes: bool) -> None:
+    """Recreate the state database from the files on the shared file system. The master must be down."""
+    root = _home()
+    url = start.read_master_file(root).get("url")
+    if url and start.answers(url):
+        raise errors.Refused(f"a master runs at {url}: stop it first with det master down")
+    if not yes:
+        click.confirm(
+            f"Recreate the database of {root} from its experiments and runs? The old one is kept beside it.", abort=True
+        )
+    done = subprocess.run([*start.command(root), "--rebuild"], cwd=start.folder(), env=start.environment(), check=False)
+    raise click.exceptions.Exit(1 if done.returncode else 0)
+
+
+def _home() -> Path:
+    from dethpc.client import home
+
+    return home().absolute()

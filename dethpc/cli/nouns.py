@@ -1,0 +1,104 @@
+"""The click group that ``det`` is made of: aliases, commands imported on first use, suggestions, and one form for errors."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import click
+
+from dethpc import errors
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options given before the noun."""
+
+    master: Optional[str] = None
+    user: Optional[str] = None
+
+
+class Failed(click.ClickException):
+    """The request failed: ``message`` is shown as ``det: error: ...`` and the exit code is 1."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:
+        lines = self.format_message().splitlines() or ["unknown error"]
+        for line in lines:
+            click.echo(f"det: error: {line}", file=file or sys.stderr)
+
+
+class Nouns(click.Group):
+    """A group with aliases whose ``lazy`` commands are imported when they are used.
+
+    ``lazy`` maps a name to ("module:attribute", one line of help); ``aliases`` maps a short name to a full one.
+    """
+
+    group_class = type  # groups inside this one are Nouns, too
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Optional[Mapping[str, tuple[str, str]]] = None,
+        aliases: Optional[Mapping[str, str]] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = dict(lazy or {})
+        self.aliases = {"ls": "list", **(aliases or {})}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.lazy, *self.commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Optional[click.Command]:
+        name = self.aliases.get(cmd_name, cmd_name)
+        if name in self.lazy:
+            module, _, attribute = self.lazy[name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        return self.commands.get(name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[Optional[str], Optional[click.Command], list[str]]:
+        name = args[0]
+        command = self.get_command(ctx, name)
+        if command is None and not name.startswith("-"):
+            known = self.list_commands(ctx)
+            close = difflib.get_close_matches(
+                name, [*known, *(a for a, to in self.aliases.items() if to in known)], n=2
+            )
+            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else f" There are: {', '.join(known)}."
+            ctx.fail(f"No such command {name!r}.{meant}")
+        resolved = self.aliases.get(name, name)
+        return super().resolve_command(ctx, [resolved, *args[1:]])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        short = {full: alias for alias, full in reversed(self.aliases.items())}
+        rows = []
+        for name in self.list_commands(ctx):
+            if name in self.lazy:
+                line = self.lazy[name][1]
+            else:
+                command = self.commands[name]
+                if command.hidden:
+                    continue
+                line = command.get_short_help_str(limit=80)
+            rows.append((f"{name}, {short[name]}" if name in short else name, line))
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except errors.DethpcError as error:
+            raise Failed(str(error) or type(error).__name__) from error
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            raise click.exceptions.Exit(130) from None

@@ -1,0 +1,126 @@
+"""What ``det`` prints: tables, JSON, CSV, times, sizes. Rich draws on a terminal; a pipe gets aligned plain text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional
+
+import click
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the REST API spells it.")
+as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, as_csv: bool = False, title: str = ""
+) -> None:
+    """Print a table; None and "" cells are empty. In a pipe an empty cell is ``-``, so that columns can be counted."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    if as_csv:
+        import csv
+
+        csv.writer(sys.stdout, lineterminator="\n").writerows([list(headers), *cells])
+    elif sys.stdout.isatty():
+        _draw(headers, cells, title)
+    else:
+        if title:
+            click.echo(title)
+        for line in aligned(headers, cells):
+            click.echo(line)
+
+
+def aligned(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of text, columns two blanks apart."""
+    grid = [list(headers), *([cell or "-" for cell in row] for row in cells)]
+    widths = [max(len(row[i]) for row in grid) for i in range(len(headers))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in grid]
+
+
+def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
+    """Print ``name: value`` lines, one noun in full. Empty values are left out."""
+    shown = [(name, _cell(value)) for name, value in fields if _cell(value)]
+    width = max((len(name) for name, _ in shown), default=0) + 1
+    for name, value in shown:
+        click.echo(f"{click.style((name + ':').ljust(width), bold=True)} {value}")
+
+
+def state(value: Optional[str]) -> str:
+    """``STATE_ACTIVE`` -> ``ACTIVE``."""
+    return (value or "").removeprefix("STATE_")
+
+
+def when(value: Optional[str]) -> str:
+    """A time of the wire (RFC 3339) as local ISO 8601, to the second."""
+    if not value:
+        return ""
+    import datetime
+
+    moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
+    return moment.astimezone().isoformat(timespec="seconds")
+
+
+def percent(value: Optional[float]) -> str:
+    return "" if value is None else f"{100 * value:.0f}%"
+
+
+def number(value: Any) -> str:
+    """A metric: six significant digits, as the wire spells NaN and the infinities."""
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def compact(value: Any) -> str:
+    """JSON on one line, for hyperparameters and metrics in a table."""
+    return json.dumps(value, ensure_ascii=False) if value else ""
+
+
+def say(message: str) -> None:
+    """Tell the user what goes on; stderr, so that output stays clean."""
+    click.echo(message, err=True)
+
+
+def _cell(value: Any) -> str:
+    """Text without control characters: a name may not move the cursor or break a line."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = number(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+_COLOURS = {
+    "COMPLETED": "green",
+    "ACTIVE": "cyan",
+    "RUNNING": "cyan",
+    "ERROR": "red",
+    "CANCELED": "yellow",
+    "PAUSED": "yellow",
+}
+
+
+def _draw(headers: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+    Console().print(table)

@@ -1,0 +1,56 @@
+"""``det experiment render`` and ``det experiment import``: runs that need no master."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG", type=click.File())
+@click.argument("context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path))
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
+@click.option(
+    "-i", "--include", "includes", multiple=True, type=click.Path(exists=True, path_type=Path), help="Send this, too."
+)
+@output.as_json
+def render(
+    config: Any, context_dir: Optional[Path], overrides: Sequence[str], includes: Sequence[Path], as_json: bool
+) -> None:
+    """Print the batch script that a trial of CONFIG would be.
+
+    \b
+    The script stands on its own; no master is needed while it runs:
+      det experiment render config.yaml . > trial.sbatch && sbatch trial.sbatch
+    What it reports is taken in later with: det experiment import RUN_DIR
+    """
+    from dethpc.cli.create import checked, packed
+    from dethpc.client import experiments
+
+    text = checked(config.read(), config.name, overrides)
+    answer = experiments.render(connect(), text, packed(context_dir, includes))
+    if as_json:
+        output.print_json(answer)
+        return
+    click.echo(answer["script"], nl=not answer["script"].endswith("\n"))
+    output.say(f"run directory: {answer['runDirectory']}")
+
+
+@click.command("import")
+@click.argument("run_dir", type=click.Path(exists=True, file_okay=False, resolve_path=True))
+@output.as_json
+def import_run(run_dir: str, as_json: bool) -> None:
+    """Take in a run that was submitted by hand: its metrics, checkpoints and logs."""
+    from dethpc.client import experiments
+
+    answer = experiments.import_run(connect(), run_dir)
+    if as_json:
+        output.print_json(answer)
+    else:
+        click.echo(f"Imported as experiment {answer['experiment']['id']}")

@@ -1,0 +1,127 @@
+"""Start the user's own master in the background, and see that it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from dethpc import errors
+from dethpc.cli import output
+
+_TIMEOUT = 60.0  # seconds; a login node's first import from a cold file system may take half of it
+
+
+def up(*, port: Optional[int] = None) -> str:
+    """Start a master detached from this terminal unless one answers already; returns its URL.
+
+    Of two that start at once the lease lets one live: the other exits, and both callers find the winner.
+    Raises MasterUnreachable with the end of its log when none answers in time.
+    """
+    from dethpc.client import home
+
+    root = home().absolute()
+    log = root / "log" / "master.log"
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    before = _size(log)
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as sink:
+        process = subprocess.Popen(
+            command(root, port),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            cwd=folder(),
+            start_new_session=True,
+            env=environment(),
+        )
+    url = wait_until_it_answers(root, process=process)
+    if url is None:
+        if process.poll() is None:
+            process.terminate()
+        raise errors.MasterUnreachable(f"the master did not start; the end of {log}:\n{_new_lines(log, before)}")
+    output.say(f"started master at {url}")
+    return url
+
+
+def command(root: Path, port: Optional[int] = None, host: Optional[str] = None) -> list[str]:
+    """The command that runs a master in the foreground."""
+    words = [sys.executable, "-m", "dethpc.master", "--home", str(root)]
+    if host is not None:
+        words += ["--host", host]
+    if port is not None:
+        words += ["--port", str(port)]
+    return words
+
+
+def environment() -> dict[str, str]:
+    """This one, without an address that a master would take for another's."""
+    return {name: value for name, value in os.environ.items() if name != "DET_MASTER"}
+
+
+def folder() -> str:
+    """The folder to start in: a source tree that is not installed is found there, and PYTHONPATH stays as the user set it."""
+    import sysconfig
+
+    import dethpc
+
+    parent = str(Path(dethpc.__file__).resolve().parents[1])
+    return "/" if parent in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) else parent
+
+
+def wait_until_it_answers(
+    root: Path, *, process: Optional[subprocess.Popen[bytes]] = None, timeout: float = _TIMEOUT
+) -> Optional[str]:
+    """The URL of a master that answers, or None. Once ``process`` has ended, only another master's lease is worth a wait."""
+    deadline = time.monotonic() + timeout
+    gone: Optional[float] = None
+    while time.monotonic() < deadline:
+        url = read_master_file(root).get("url")
+        if url and answers(url):
+            return str(url)
+        if process is not None and process.poll() is not None:
+            gone = gone or time.monotonic()
+            if not read_master_file(root).get("pid") or time.monotonic() - gone > 15.0:
+                return None
+        time.sleep(0.05)
+    return None
+
+
+def read_master_file(root: Path) -> dict[str, Any]:
+    """``master.json``; {} when there is none."""
+    try:
+        found = json.loads((root / "master.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def answers(url: str) -> bool:
+    """Whether this user's master answers at ``url``. Asked without a token: the port may be somebody else's by now."""
+    from dethpc.client import Session, home
+
+    try:
+        about = Session(url, timeout=5.0, retries=0).get("/api/v1/master")
+    except (errors.DethpcError, ValueError):
+        return False
+    known = read_master_file(home()).get("cluster_id")
+    return isinstance(about, dict) and (not known or about.get("clusterId") == known)
+
+
+def last_lines(text: str, count: int = 15) -> str:
+    lines: Sequence[str] = text.rstrip().splitlines()
+    return "\n".join(lines[-count:]) or "(nothing was written)"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _new_lines(log: Path, since: int) -> str:
+    with open(log, "rb") as file:
+        file.seek(since)
+        return last_lines(file.read()[-20_000:].decode(errors="replace"))

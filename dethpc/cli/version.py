@@ -1,0 +1,37 @@
+"""``det version``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import dethpc
+from dethpc import errors
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+
+
+@click.command()
+@output.as_json
+def version(as_json: bool) -> None:
+    """Show the versions of det and of the master, if one runs. Starts none."""
+    from dethpc.client import cluster
+
+    master: dict[str, Any] = {}
+    try:
+        session = connect(start=False)
+        about = cluster.master(session)
+        master = {"url": session.url, "version": about.get("dethpcVersion") or about.get("version")}
+        master.update(
+            api=about.get("version"), cluster_id=about.get("clusterId"), cluster_name=about.get("clusterName")
+        )
+    except errors.MasterUnreachable:
+        pass
+    if as_json:
+        output.print_json({"client": {"version": dethpc.__version__}, "master": master})
+        return
+    output.print_fields([("det", dethpc.__version__), ("master", master.get("version") or "does not run")])
+    output.print_fields(
+        [("address", master.get("url")), ("REST API", master.get("api")), ("cluster", master.get("cluster_id"))]
+    )

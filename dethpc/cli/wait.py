@@ -1,0 +1,152 @@
+"""``det experiment wait``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from dethpc import errors
+from dethpc.cli import output
+from dethpc.cli.connect import connect, reconnect
+
+Json = dict[str, Any]
+
+EXIT_CODES = {"COMPLETED": 0, "CANCELED": 3}
+_ENDED = {"COMPLETED", "CANCELED", "ERROR", "DELETED"}
+_PATIENCE = 60.0  # seconds without an answer from the master
+_MANY = 1000  # trials; beyond, only the experiment itself is watched
+
+
+@click.command()
+@click.argument("experiment_id", metavar="ID", type=int)
+@click.option(
+    "--polling-interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code tells.")
+def wait(experiment_id: int, polling_interval: float, quiet: bool) -> None:
+    """Wait until an experiment has ended.
+
+    On a terminal there is a bar for the experiment and a line per trial; in a pipe each change is a line.
+
+    Exit codes: 0 completed; 1 it ended in an error, or the request failed; 3 canceled or killed; 130 interrupted (the
+    experiment goes on).
+    """
+    look = _looking(experiment_id)
+    try:
+        if quiet:
+            state = _watch(look, polling_interval, lambda about, trials: None)
+        elif sys.stdout.isatty():
+            state = _on_terminal(look, polling_interval)
+        else:
+            state = _watch(look, polling_interval, _Lines())
+    except KeyboardInterrupt:
+        output.say(f"\nStopped waiting; the experiment goes on. To wait again: det experiment wait {experiment_id}")
+        raise click.exceptions.Exit(130) from None
+    raise click.exceptions.Exit(EXIT_CODES.get(state, 1))
+
+
+Look = Callable[[], tuple[Json, list[Json]]]
+Show = Callable[[Json, list[Json]], None]
+
+
+def _looking(experiment_id: int) -> Look:
+    """Returns a function that fetches the experiment and its trials, and bears with a master that restarts."""
+    from dethpc.client import experiments
+
+    again = reconnect(connect())
+
+    def look() -> tuple[Json, list[Json]]:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                session = again()
+                about = experiments.get(session, experiment_id)["experiment"]
+                few = int(about.get("numTrials") or 0) <= _MANY
+                return about, list(experiments.trials(session, experiment_id)) if few else []
+            except errors.MasterUnreachable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+
+    return look
+
+
+def _watch(look: Look, interval: float, show: Show) -> str:
+    while True:
+        about, trials = look()
+        show(about, trials)
+        state = output.state(about.get("state"))
+        if state in _ENDED:
+            return state
+        time.sleep(interval)
+
+
+class _Lines:
+    """A line for each change of a state."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, str] = {}
+
+    def __call__(self, about: Json, trials: list[Json]) -> None:
+        from dethpc.cli.describe import best_metric, reason
+
+        for trial in trials:
+            metric, why = best_metric(trial), reason(trial)
+            details = f"{trial.get('totalBatchesProcessed') or 0} steps"
+            details += f", metric {output.number(metric)}" if metric is not None else ""
+            self._line(f"trial {trial['id']}", output.state(trial.get("state")), details + (f": {why}" if why else ""))
+        self._line(f"experiment {about['id']}", output.state(about.get("state")), reason(about))
+
+    def _line(self, noun: str, state: str, details: str) -> None:
+        if self.shown.get(noun) != state:
+            self.shown[noun] = state
+            click.echo(f"{noun}: {state}" + (f" ({details})" if details else ""))
+
+
+def _on_terminal(look: Look, interval: float) -> str:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(Text("..."), console=console, refresh_per_second=8, vertical_overflow="crop") as live:
+        return _watch(look, interval, lambda about, trials: live.update(_picture(about, trials, console.height - 4)))
+
+
+def _picture(about: Json, trials: list[Json], room: int) -> Any:
+    """A bar for the experiment, then a line per trial: those that run first, when not all of them fit."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    from dethpc.cli.describe import best_metric, reason
+
+    progress = 1.0 if output.state(about.get("state")) == "COMPLETED" else float(about.get("progress") or 0)
+    head = Table.grid(padding=(0, 1))
+    head.add_row(
+        f"Experiment {about['id']}",
+        ProgressBar(total=1, completed=progress, width=40),
+        output.percent(progress),
+        output.state(about.get("state")),
+        Text(reason(about)),
+    )
+    shown = trials
+    if len(trials) > room:
+        shown = sorted(trials, key=lambda t: (output.state(t.get("state")) in _ENDED, -int(t["id"])))[: max(room, 1)]
+        shown.sort(key=lambda t: int(t["id"]))
+    lines = Table.grid(padding=(0, 2))
+    for trial in shown:
+        lines.add_row(
+            f"  trial {trial['id']}",
+            output.state(trial.get("state")),
+            f"{trial.get('totalBatchesProcessed') or 0} steps",
+            output.number(best_metric(trial)),
+            Text(reason(trial), overflow="ellipsis", no_wrap=True),
+        )
+    hidden = len(trials) - len(shown)
+    return Group(head, lines, Text(f"  and {hidden} more" if hidden else ""))

@@ -1,0 +1,45 @@
+"""The master, its resource pools, nodes and slots, and the user, over the REST API. Answers are the wire's JSON objects."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Optional
+
+from dethpc.client.session import Session
+
+Json = Dict[str, Any]
+
+
+def master(session: Session) -> Json:
+    """Version, cluster id, cluster name and the like."""
+    found: Json = session.get("/api/v1/master")
+    return found
+
+
+def master_config(session: Session) -> Json:
+    found: Json = session.get("/api/v1/master/config").get("config") or {}
+    return found
+
+
+def master_logs(session: Session, *, follow: bool = False, tail: Optional[int] = None) -> Iterator[Json]:
+    """Log entries: {"id", "timestamp", "level", "message"}. ``tail``: only the last N."""
+    params: Json = {"follow": follow}
+    if tail is not None:
+        params["offset"] = -tail
+    for entry in session.stream("/api/v1/master/logs", params=params):
+        yield entry["logEntry"]
+
+
+def me(session: Session) -> Json:
+    found: Json = session.get("/api/v1/me")["user"]
+    return found
+
+
+def resource_pools(session: Session) -> List[Json]:
+    pools: List[Json] = session.get("/api/v1/resource-pools").get("resourcePools") or []
+    return pools
+
+
+def agents(session: Session) -> List[Json]:
+    """The compute nodes; each has ``slots``, an object of slots by id."""
+    found: List[Json] = session.get("/api/v1/agents").get("agents") or []
+    return sorted(found, key=lambda agent: str(agent["id"]))

@@ -1,0 +1,144 @@
+"""Experiments over the REST API. Answers are the wire's JSON objects (camelCase, as Determined's REST API v1 names them).
+
+Every function raises MasterError when talking to the master fails, NotFound when there is no such experiment, Refused when its
+present state does not allow the request, and ConfigError from ``create``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+from dethpc.client.session import Session
+
+Json = Dict[str, Any]
+
+ACTIONS = ("pause", "activate", "cancel", "kill", "archive", "unarchive")
+_PAGE = 500
+_UPLOAD = 600.0  # seconds; the context may be tens of megabytes
+
+
+def create(
+    session: Session,
+    config: str,
+    files: Sequence[Json],
+    *,
+    activate: bool = True,
+    project: Optional[int] = None,
+    parent: Optional[int] = None,
+    validate_only: bool = False,
+) -> Json:
+    """Create an experiment; returns {"experiment", "config", "warnings"}.
+
+    ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode).
+    """
+    body: Json = {"config": config, "modelDefinition": list(files), "activate": activate, "validateOnly": validate_only}
+    if project is not None:
+        body["projectId"] = project
+    if parent is not None:
+        body["parentId"] = parent
+    answer: Json = session.post("/api/v1/experiments", json=body, timeout=_UPLOAD)
+    return answer
+
+
+def get(session: Session, experiment: int) -> Json:
+    """Returns {"experiment", "config", "jobSummary"}."""
+    answer: Json = session.get(f"/api/v1/experiments/{experiment}")
+    return answer
+
+
+def listing(
+    session: Session,
+    *,
+    archived: Optional[bool] = None,
+    users: Sequence[str] = (),
+    states: Sequence[str] = (),
+    newest_first: bool = False,
+    offset: int = 0,
+    limit: int = 0,
+) -> Json:
+    """One page: {"experiments": [...], "pagination": {...}}. ``archived`` None: both; ``limit`` 0: all."""
+    params: Json = {"offset": offset, "limit": limit, "sortBy": "SORT_BY_ID"}
+    params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
+    if archived is not None:
+        params["archived"] = archived
+    if users:
+        params["users"] = list(users)
+    if states:
+        params["states"] = list(states)
+    answer: Json = session.get("/api/v1/experiments", params=params)
+    return answer
+
+
+def trials(
+    session: Session,
+    experiment: int,
+    *,
+    sort_by: str = "SORT_BY_ID",
+    descending: bool = False,
+    offset: int = 0,
+    limit: int = 0,
+) -> Iterator[Json]:
+    """The trials in order, page by page. ``limit`` 0: all. ``SORT_BY_BEST_VALIDATION_METRIC`` sorts by the searcher's metric."""
+    got = 0
+    while True:
+        want = min(_PAGE, limit - got) if limit else _PAGE
+        params = {
+            "sortBy": sort_by,
+            "orderBy": "ORDER_BY_DESC" if descending else "ORDER_BY_ASC",
+            "offset": offset + got,
+            "limit": want,
+        }
+        page: List[Json] = session.get(f"/api/v1/experiments/{experiment}/trials", params=params).get("trials") or []
+        yield from page
+        got += len(page)
+        if len(page) < want or got == limit:
+            return
+
+
+def checkpoints(session: Session, experiment: int, *, best: Optional[int] = None) -> List[Json]:
+    """The experiment's checkpoints, oldest first; with ``best`` the N best by the searcher's metric, best first."""
+    params: Json = {"sortByAttr": "SORT_BY_SEARCHER_METRIC" if best else "SORT_BY_END_TIME"}
+    if best:
+        params["limit"] = best
+    answer: List[Json] = (
+        session.get(f"/api/v1/experiments/{experiment}/checkpoints", params=params).get("checkpoints") or []
+    )
+    return answer
+
+
+def act(session: Session, experiment: int, action: str) -> None:
+    """``action`` is one of ``ACTIONS``."""
+    session.post(f"/api/v1/experiments/{experiment}/{action}")
+
+
+def delete(session: Session, experiment: int) -> None:
+    session.delete(f"/api/v1/experiments/{experiment}")
+
+
+def patch(session: Session, experiment: int, **fields: Any) -> Json:
+    """Change ``name``, ``description``, ``notes``, ``labels`` or ``resources`` ({"maxSlots", "weight", "priority"})."""
+    answer: Json = session.patch(f"/api/v1/experiments/{experiment}", json={"id": experiment, **fields})
+    return answer
+
+
+def model_definition(session: Session, experiment: int) -> bytes:
+    """The context directory as a gzipped tar archive."""
+    import base64
+
+    return base64.b64decode(session.get(f"/api/v1/experiments/{experiment}/model_def")["b64Tgz"])
+
+
+def render(session: Session, config: str, files: Sequence[Json]) -> Json:
+    """Mint a run that no master will start; returns {"script", "run", "runDirectory"}.
+
+    ``script`` is the text of its batch script: ``sbatch`` runs it, and its journal can be taken in by ``import_run``.
+    """
+    body = {"config": config, "modelDefinition": list(files)}
+    answer: Json = session.post("/api/v1/experiments/render", json=body, timeout=_UPLOAD)
+    return answer
+
+
+def import_run(session: Session, run_directory: str) -> Json:
+    """Take in the journal of a run that was submitted by hand; returns {"experiment"}."""
+    answer: Json = session.post("/api/v1/experiments/import", json={"runDirectory": run_directory}, timeout=_UPLOAD)
+    return answer
