@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,6 +64,18 @@ def start(folder: Path, daemon: Callable[[list[str], str], None]) -> None:
     # MariaDB does not put itself into the background.
     daemon(["setsid", "--fork", "mariadbd", options], "mariadbd")
     daemon(["slurmdbd"], "slurmdbd")
+    # slurmctld gives up when slurmdbd does not answer at its first start, and slurmdbd makes its tables first.
+    port = int(re.findall(r"DbdPort=(\d+)", (folder / "slurmdbd.conf").read_text())[0])
+    end = time.monotonic() + 60
+    while not _listens(port):
+        if time.monotonic() > end:
+            raise DethpcError("slurmdbd does not listen")
+        time.sleep(0.05)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def register(run: Callable[..., str], user: str) -> None:

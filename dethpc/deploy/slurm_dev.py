@@ -17,6 +17,7 @@ import json
 import os
 import pwd
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -169,12 +170,11 @@ def up(folder: str | os.PathLike[str], shape: Shape | None = None, **options: ob
     try:
         _write(cluster)
         _start(cluster)
-    except BaseException:
-        log = cluster.folder / "log"
-        detail = "".join(_tail(path) for path in sorted(log.glob("*.log"))) if log.is_dir() else ""
+    except BaseException as error:
+        complaints = "".join(map(_complaints, sorted(cluster.folder.glob("log/*.log"))))
         down(target)
-        if detail:
-            raise DethpcError(f"the cluster did not start\n{detail}") from None
+        if complaints and isinstance(error, DethpcError):
+            raise DethpcError(f"the cluster did not start: {error}\n{complaints}") from None
         raise
     return cluster
 
@@ -329,7 +329,14 @@ def _start(cluster: Cluster) -> None:
     _daemon(cluster, ["slurmctld", "-f", str(cluster.conf)], "slurmctld")
     for node in cluster.nodes:
         _daemon(cluster, ["slurmd", "-N", node, "-f", str(cluster.conf)], f"slurmd-{node}")
-    cluster.wait_idle()
+
+    def idle() -> bool:
+        dead = [name for name, runs in cluster.daemons().items() if not runs]
+        if dead:
+            raise DethpcError(f"{dead[0]} died")
+        return cluster.node_states() == dict.fromkeys(cluster.nodes, "idle")
+
+    _wait(idle, 60, "the nodes do not become idle")
     if cluster.shape.accounting:
         accounting_daemons.register(cluster.run, _user())
 
@@ -337,13 +344,14 @@ def _start(cluster: Cluster) -> None:
 def _daemon(cluster: Cluster, argv: list[str], name: str) -> None:
     """Start a daemon that puts itself into the background, and wait for its pid file."""
     environment = {"PATH": search_path(), "SLURM_CONF": str(cluster.conf), "HOME": os.environ.get("HOME", "/")}
+    environment["MYSQL_UNIX_PORT"] = f"{cluster.folder}/run/mariadb.socket"
     log = cluster.folder / "log" / f"{name}.start.log"
     with log.open("ab") as out:
         done = subprocess.run(
             argv, env=environment, cwd=cluster.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=60
         )
     if done.returncode != 0:
-        raise DethpcError(f"{name} did not start\n{_tail(log)}")
+        raise DethpcError(f"{name}: exit code {done.returncode}")
     _wait(lambda: cluster.daemons().get(name, False), 20, f"{name} did not start; see {cluster.folder}/log/{name}.log")
 
 
@@ -380,6 +388,10 @@ def _wait(condition: Callable[[], bool], timeout: float, complaint: str) -> None
         time.sleep(0.05)
 
 
-def _tail(path: Path, lines: int = 8) -> str:
-    text = path.read_text(errors="replace").splitlines()[-lines:]
-    return "".join(f"{path.name}: {line}\n" for line in text)
+def _complaints(log: Path, limit: int = 5) -> str:
+    """The last lines of a log that say what is wrong."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if _BAD.search(line)]
+    return "".join(f"{log.name}: {line}\n" for line in lines[-limit:])
+
+
+_BAD = re.compile("error|fatal|denied|refused|unable|cannot", re.IGNORECASE)
