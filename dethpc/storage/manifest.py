@@ -1,0 +1,189 @@
+"""Checksums of a checkpoint's files.
+
+The manifest is a file in the checkpoint that is not listed among its resources: ``{"version": 1, "block": bytes, "files":
+{path: {"size": bytes, "crc32": [one per block, 8 hexadecimal digits]}}}``. CRC-32 finds damage at memory speed, where a
+cryptographic hash would take as long as writing the checkpoint; by block, several cores share one large file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from dethpc.errors import CheckpointError
+
+NAME = ".dethpc-manifest.json"
+BLOCK = 64 << 20
+_CHUNK = 4 << 20
+_SMALL = 8 << 20  # less than this in all is not worth starting threads
+
+
+class Sum(NamedTuple):
+    """Size in bytes and one CRC-32 per block of ``BLOCK`` bytes."""
+
+    size: int
+    crcs: Tuple[int, ...]
+
+
+Sums = Dict[str, Sum]
+
+
+def measure(root: Path, paths: Sequence[str], *, sync: bool = False) -> Sums:
+    """Sums of the files ``paths`` below ``root``; with ``sync`` their data is on disk, too, when this returns."""
+    sizes = {path: os.path.getsize(root / path) for path in paths}
+    blocks = [(path, n) for path in paths for n in range(_blocks(sizes[path]))]
+
+    def crc(block: Tuple[str, int]) -> int:
+        return _crc(root / block[0], block[1])
+
+    if sum(sizes.values()) < _SMALL:
+        if sync:
+            flush(root, paths)
+        crcs = [crc(block) for block in blocks]
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # Writing back and summing overlap: both release the interpreter lock.
+        with ThreadPoolExecutor(_workers() + 2) as pool:
+            flushes = [pool.submit(sync_path, root / path) for path in paths] if sync else []
+            crcs = list(pool.map(crc, blocks))
+            for done in flushes:
+                done.result()
+    by_path: Dict[str, List[int]] = {path: [] for path in paths}
+    for (path, _), value in zip(blocks, crcs):
+        by_path[path].append(value)
+    return {path: Sum(sizes[path], tuple(by_path[path])) for path in paths}
+
+
+def flush(root: Path, paths: Sequence[str]) -> None:
+    """Bring the data of files to disk."""
+    if len(paths) < 2:
+        for path in paths:
+            sync_path(root / path)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(8, len(paths))) as pool:
+        list(pool.map(lambda path: sync_path(root / path), paths))
+
+
+def copy(source: Path, target: Path) -> Sum:
+    """Copy a file's content and sum it on the way, so that it is read once."""
+    crcs: List[int] = []
+    size = 0
+    buffer = memoryview(bytearray(_CHUNK))
+    with open(source, "rb", buffering=0) as src, open(target, "wb", buffering=0) as dst:
+        while True:
+            n = src.readinto(buffer)
+            if not n:
+                return Sum(size, tuple(crcs))
+            written = 0
+            while written < n:
+                written += dst.write(buffer[written:n])
+            if size % BLOCK == 0:
+                crcs.append(0)
+            crcs[-1] = zlib.crc32(buffer[:n], crcs[-1])
+            size += n
+
+
+def write(root: Path, sums: Sums) -> None:
+    """Replace the manifest of the checkpoint at ``root`` in one step."""
+    files = {path: {"size": s.size, "crc32": [f"{crc:08x}" for crc in s.crcs]} for path, s in sorted(sums.items())}
+    staged = root / f"{NAME}.{os.getpid()}"
+    with open(staged, "w") as file:
+        json.dump({"version": 1, "block": BLOCK, "files": files}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(staged, root / NAME)
+
+
+def load(root: Path) -> Optional[Sums]:
+    """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointError when damaged."""
+    try:
+        content: Any = json.loads((root / NAME).read_bytes())
+        if content["version"] != 1 or content["block"] != BLOCK:
+            raise CheckpointError(
+                f"checkpoint {root.name}: its manifest is of a version that this dethpc does not know"
+            )
+        return {
+            path: Sum(int(entry["size"]), tuple(int(crc, 16) for crc in entry["crc32"]))
+            for path, entry in content["files"].items()
+        }
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
+
+
+def verify(root: Path, sums: Sums) -> None:
+    """Raises CheckpointError that names the first file that is missing or differs."""
+    for path, expected in sums.items():
+        try:
+            size = os.path.getsize(root / path)
+        except OSError as error:
+            raise CheckpointError(f"checkpoint {root.name}: {path} is missing ({error.strerror})") from None
+        if size != expected.size:
+            raise CheckpointError(
+                f"checkpoint {root.name}: {path} has {size} bytes, and had {expected.size} when stored"
+            )
+    compare(root.name, sums, measure(root, list(sums)))
+
+
+def compare(uuid: str, expected: Sums, found: Sums) -> None:
+    """Raises CheckpointError that names the first file of ``found`` that differs."""
+    for path, have in found.items():
+        if path in expected and have != expected[path]:
+            raise CheckpointError(f"checkpoint {uuid}: {path} is damaged: its checksum differs from when it was stored")
+
+
+def listing(root: Path) -> Dict[str, int]:
+    """Path -> bytes of everything below ``root``, as Determined lists resources: directories end in "/" and have 0 bytes."""
+    found: Dict[str, int] = {}
+    for here, directories, files in os.walk(root, followlinks=True):
+        prefix = os.path.relpath(here, root).replace(os.sep, "/") + "/"
+        prefix = "" if prefix == "./" else prefix
+        for name in directories:
+            found[f"{prefix}{name}/"] = 0
+        for name in files:
+            if prefix or not name.startswith(NAME):
+                found[prefix + name] = os.path.getsize(os.path.join(here, name))
+    return found
+
+
+def files_of(resources: Iterable[str]) -> List[str]:
+    return [path for path in resources if not path.endswith("/")]
+
+
+def sync_path(path: Path) -> None:
+    """fsync of a file or directory by name."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _blocks(size: int) -> int:
+    return -(-size // BLOCK)
+
+
+def _crc(path: Path, block: int) -> int:
+    buffer = memoryview(bytearray(_CHUNK))
+    value, left = 0, BLOCK
+    with open(path, "rb", buffering=0) as file:
+        file.seek(block * BLOCK)
+        while left:
+            n = file.readinto(buffer[: min(left, _CHUNK)])
+            if not n:
+                break
+            value = zlib.crc32(buffer[:n], value)
+            left -= n
+    return value
+
+
+def _workers() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(8, cores)
