@@ -1,0 +1,4 @@
+"""Configurations: YAML text to validated models, with errors that name file, line and field. Pure.
+
+``loading.load`` reads an experiment's, ``site.load_site`` a site's; ``hyperparameters`` is the space that searchers draw from.
+"""

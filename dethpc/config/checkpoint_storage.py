@@ -1,0 +1,108 @@
+"""The ``checkpoint_storage`` section: one model per kind of storage, told apart by ``type``."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Annotated, Any, Literal, Optional, Union
+
+from pydantic import AfterValidator, Field, model_validator
+
+from dethpc.config.section import Section, Whole, absolute, wrong
+
+Count = Annotated[Whole, Field(ge=0)]
+
+
+def _inside(prefix: str) -> str:
+    if ".." in prefix.split("/"):
+        raise wrong("a prefix without '..'")
+    return prefix
+
+
+Prefix = Annotated[str, AfterValidator(_inside)]
+AbsolutePath = Annotated[str, AfterValidator(absolute)]
+
+
+class _Common(Section):
+    """How many checkpoints are kept when the experiment is over."""
+
+    save_experiment_best: Count = 0
+    save_trial_best: Count = 1
+    save_trial_latest: Count = 1
+
+
+class SharedFS(_Common):
+    """A directory on the file system that all nodes share: ``host_path``, or ``storage_path`` below it."""
+
+    type: Literal["shared_fs"]
+    host_path: AbsolutePath
+    storage_path: Optional[str] = None
+    container_path: Optional[str] = None
+    checkpoint_path: Optional[str] = None
+    tensorboard_path: Optional[str] = None
+    propagation: str = "rprivate"
+
+    @model_validator(mode="after")
+    def _below_host_path(self) -> SharedFS:
+        if self.storage_path is not None:
+            base = posixpath.normpath(self.host_path)
+            if posixpath.commonpath([base, posixpath.normpath(posixpath.join(base, self.storage_path))]) != base:
+                raise wrong(
+                    "a relative path, or one below host_path", field="storage_path", found=repr(self.storage_path)
+                )
+        return self
+
+
+class Directory(_Common):
+    """A directory that is at the same path wherever a trial runs."""
+
+    type: Literal["directory"]
+    container_path: AbsolutePath
+
+
+class S3(_Common):
+    type: Literal["s3"]
+    bucket: str = Field(min_length=1)
+    access_key: Optional[str] = None
+    secret_key: Optional[str] = None
+    endpoint_url: Optional[str] = None
+    prefix: Optional[Prefix] = None
+
+
+class GCS(_Common):
+    type: Literal["gcs"]
+    bucket: str = Field(min_length=1)
+    prefix: Optional[Prefix] = None
+
+
+class Azure(_Common):
+    type: Literal["azure"]
+    container: str = Field(min_length=1)
+    connection_string: Optional[str] = None
+    account_url: Optional[str] = None
+    credential: Optional[str] = None
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Azure:
+        if (self.connection_string is None) == (self.account_url is None):
+            found = "neither" if self.account_url is None else "both"
+            raise wrong("exactly one of connection_string and account_url", field="connection_string", found=found)
+        if self.connection_string is not None and self.credential is not None:
+            raise wrong(
+                "credential only with account_url", field="credential", found="credential and connection_string"
+            )
+        return self
+
+
+class HDFS(_Common):
+    type: Literal["hdfs"]
+    hdfs_url: str = Field(min_length=1)
+    hdfs_path: AbsolutePath
+    user: Optional[str] = None
+
+
+CheckpointStorage = Annotated[Union[SharedFS, Directory, S3, GCS, Azure, HDFS], Field(discriminator="type")]
+
+
+def common_fields(storage: dict[str, Any]) -> dict[str, Any]:
+    """The part of a section that makes sense whatever its type."""
+    return {key: value for key, value in storage.items() if key in _Common.model_fields}

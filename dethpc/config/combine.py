@@ -1,0 +1,127 @@
+"""Laying one configuration over another: the user's over the master's defaults, ``--config`` options over the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dethpc.config.checkpoint_storage import common_fields
+from dethpc.config.environment import SLOT_TYPES
+from dethpc.config.mistake import Path
+from dethpc.config.report import UNIONS
+from dethpc.config.source import Place, Source, read_value
+from dethpc.errors import Problem
+
+_SEARCHER_COMMON = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
+_JOINED: dict[Path, str] = {
+    ("bind_mounts",): "container_path",
+    ("resources", "devices"): "container_path",
+    ("log_policies",): "name",
+}
+_VARIABLES = ("environment", "environment_variables")
+
+
+def override(source: Source, options: list[str]) -> list[Problem]:
+    """Set each ``key.sub=value`` in ``source``, the value read as YAML. A mapping is laid over the mapping that is there."""
+    problems: list[Problem] = []
+    for option in options:
+        key, equals, text = option.partition("=")
+        names = tuple(key.strip().split("."))
+        if not equals or not all(names):
+            found = repr(option)
+            problems.append(Problem("--config", found, "KEY=VALUE, with dots between nested keys", file="--config"))
+            continue
+        value, _, wrong = read_value(text, f"--config {key}")
+        for problem in wrong:
+            problem.field, problem.line = ".".join(names), None
+        problems += wrong
+        if wrong:
+            continue
+        level = source.data
+        for end, name in enumerate(names[:-1], 1):
+            inner = level.get(name)
+            if not isinstance(inner, dict) or _is_hyperparameter(names[:end], inner):
+                # Whatever stood there makes room.
+                inner = level[name] = {}
+                _forget(source, names[:end], f"--config {key}")
+            level = inner
+        _assign(source, level, names, value, f"--config {key}")
+    return problems
+
+
+def _assign(source: Source, level: dict[str, Any], path: Path, value: Any, file: str) -> None:
+    name = str(path[-1])
+    below = level.get(name)
+    atomic = _is_hyperparameter(path, value) or _is_hyperparameter(path, below)
+    if isinstance(value, dict) and isinstance(below, dict) and not atomic:
+        for key, inner in value.items():
+            _assign(source, below, (*path, key), inner, file)
+    else:
+        level[name] = value
+        _forget(source, path, file)
+
+
+def _forget(source: Source, path: Path, file: str) -> None:
+    """What stood at and below ``path`` was written in the old place; it comes from ``file`` now."""
+    for old in [old for old in source.places if old[: len(path)] == path]:
+        del source.places[old]
+    source.places[path] = Place(file, None)
+
+
+def _is_hyperparameter(path: Path, value: Any) -> bool:
+    return path[0] == "hyperparameters" and isinstance(value, dict) and "type" in value
+
+
+def fill(source: Source, defaults: Mapping[str, Any], file: str) -> None:
+    """Put ``defaults`` under ``source``: what the user left out or set to null comes from there.
+
+    Mappings are filled key by key; a hyperparameter is one thing; a section of another ``name`` or ``type`` lends only what all
+    its kinds share. Lists of bind mounts, devices, labels, log policies and environment variables are joined.
+    """
+    _fill(source, source.data, defaults, (), file)
+
+
+def _fill(source: Source, upper: dict[str, Any], lower: Mapping[str, Any], path: Path, file: str) -> None:
+    lower = _lendable(upper, lower, path)
+    for key, value in lower.items():
+        here = (*path, key)
+        mine = upper.get(key)
+        if value is None:
+            continue
+        if mine is None:
+            upper[key] = value
+            _forget(source, here, file)
+        elif here == _VARIABLES:
+            upper[key] = _join_variables(mine, value)
+        elif isinstance(mine, dict) and isinstance(value, Mapping):
+            if not _is_hyperparameter(here, mine) and not _is_hyperparameter(here, value):
+                _fill(source, mine, value, here, file)
+        elif isinstance(mine, list) and isinstance(value, list):
+            if here == ("labels",):
+                upper[key] = mine + [label for label in value if label not in mine]
+            elif here in _JOINED:
+                name = _JOINED[here]
+                taken = [item.get(name) for item in mine if isinstance(item, dict)]
+                upper[key] = mine + [
+                    item for item in value if not isinstance(item, dict) or item.get(name) not in taken
+                ]
+
+
+def _lendable(upper: Mapping[str, Any], lower: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    tag = UNIONS.get(path)
+    if tag is None or upper.get(tag) is None or upper.get(tag) == lower.get(tag):
+        return lower
+    if path == ("searcher",):
+        return {key: value for key, value in lower.items() if key in _SEARCHER_COMMON}
+    return common_fields(dict(lower)) if path == ("checkpoint_storage",) else {}
+
+
+def _join_variables(mine: Any, defaults: Any) -> Any:
+    """The defaults first: among equal names the last counts."""
+    if isinstance(mine, list) and isinstance(defaults, list):
+        return defaults + mine
+    by_type = [form if isinstance(form, Mapping) else dict.fromkeys(SLOT_TYPES, form) for form in (defaults, mine)]
+    if not all(isinstance(value, (list, type(None))) for form in by_type for value in form.values()):
+        return mine  # mistaken, and reported as it stands
+    keys = dict.fromkeys([*by_type[0], *by_type[1]])
+    return {key: [*(by_type[0].get(key) or []), *(by_type[1].get(key) or [])] for key in keys}

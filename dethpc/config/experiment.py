@@ -1,0 +1,84 @@
+"""The experiment configuration, as of Determined 0.38."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Optional, Union
+
+from pydantic import BeforeValidator, Field
+
+from dethpc.config.checkpoint_storage import CheckpointStorage
+from dethpc.config.environment import BindMount, Environment
+from dethpc.config.hyperparameters import plain, read_space
+from dethpc.config.mistake import dotted
+from dethpc.config.resources import PBS, Resources, Slurm
+from dethpc.config.searcher import Searcher
+from dethpc.config.section import Length, Section, Whole, wrong
+from dethpc.config.services import Integrations, LogPolicy, RetentionPolicy, Security
+from dethpc.config.training import DataLayer, Optimizations, Profiling, Reproducibility
+
+
+def _entrypoint(value: Any) -> Any:
+    words = value if isinstance(value, list) else [value]
+    if not words or not all(isinstance(word, str) and "\0" not in word for word in words) or not words[0].strip():
+        raise wrong("a command: a string, or a list of strings")
+    return value
+
+
+def _space(value: Any) -> Any:
+    space, mistakes = read_space(value)
+    if mistakes:
+        first = mistakes[0]
+        raise wrong(first.allowed, field=dotted(first.path), found=first.found)
+    return plain(space)
+
+
+def _nothing(value: Any) -> None:
+    raise wrong("nothing: this field is the master's own")
+
+
+class ExperimentConfig(Section):
+    """Every field, its default and its range. What has no effect yet is refused elsewhere, in ``unsupported``."""
+
+    omitted: ClassVar[frozenset[str]] = frozenset(
+        {"retention_policy", "data_layer", "internal", "security", "tensorboard_storage"}
+    )
+
+    name: str = ""
+    description: Optional[str] = None
+    labels: list[str] = []
+    workspace: str = ""
+    project: str = ""
+    data: dict[str, Any] = {}
+    entrypoint: Annotated[Union[str, list[str]], BeforeValidator(_entrypoint)]
+
+    hyperparameters: Annotated[dict[str, Any], BeforeValidator(_space)] = {}
+    searcher: Searcher
+    max_restarts: Annotated[Whole, Field(ge=0)] = 5
+    min_validation_period: Length = {"batches": 0}
+    min_checkpoint_period: Length = {"batches": 0}
+    checkpoint_policy: Literal["best", "all", "none"] = "best"
+    perform_initial_validation: bool = False
+    records_per_epoch: Annotated[Whole, Field(ge=0)] = 0
+    scheduling_unit: Annotated[Whole, Field(ge=1)] = 100
+    reproducibility: Reproducibility = Reproducibility()
+    optimizations: Optimizations = Optimizations()
+    profiling: Profiling = Profiling()
+
+    resources: Resources = Resources()
+    slurm: Slurm = Slurm()
+    pbs: PBS = PBS()
+    environment: Environment = Environment()
+    bind_mounts: list[BindMount] = []
+    checkpoint_storage: Optional[CheckpointStorage] = None
+    preemption_timeout: Optional[Annotated[Whole, Field(ge=0)]] = None  # seconds
+
+    log_policies: list[LogPolicy] = []
+    retention_policy: Optional[RetentionPolicy] = None
+    integrations: Optional[Integrations] = None
+    debug: bool = False
+
+    # Left over from older releases; Determined reads and ignores them.
+    data_layer: Optional[DataLayer] = None
+    internal: Annotated[None, BeforeValidator(_nothing)] = None
+    security: Optional[Security] = None
+    tensorboard_storage: Optional[dict[str, Any]] = None

@@ -1,0 +1,170 @@
+"""Hyperparameter spaces: constants, ranges and choices, nested to any depth. How to draw from them is the searcher's business."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Union
+
+from dethpc.config.mistake import Mistake, Path, did_you_mean, dotted, show
+from dethpc.errors import ConfigError, Problem
+
+
+@dataclass(frozen=True)
+class Const:
+    """The same value in every trial."""
+
+    val: Any
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of ``vals``; any YAML values."""
+
+    vals: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Double:
+    """A real number from ``minval`` to ``maxval``; ``count`` points of it in a grid."""
+
+    minval: float
+    maxval: float
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Int:
+    """A whole number from ``minval`` to ``maxval``, both included; ``count`` points of it in a grid."""
+
+    minval: int
+    maxval: int
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Log:
+    """``base ** x`` with x from ``minval`` to ``maxval``; ``count`` points, even in x, of it in a grid."""
+
+    minval: float
+    maxval: float
+    base: float
+    count: int | None = None
+
+
+Hyperparameter = Union[Const, Categorical, Double, Int, Log]
+Space = dict[str, Union[Hyperparameter, "Space"]]
+
+TYPES: dict[str, type[Any]] = {"const": Const, "categorical": Categorical, "double": Double, "int": Int, "log": Log}
+_RANGES = (Double, Int, Log)
+
+
+def parse_space(raw: Mapping[str, Any]) -> Space:
+    """A space from its plain form. Raises ConfigError with every mistake in it."""
+    space, mistakes = read_space(raw)
+    if mistakes:
+        raise ConfigError([Problem(dotted(m.path), m.found, m.allowed, hint=m.hint) for m in mistakes])
+    return space
+
+
+def read_space(raw: Any, path: Path = (), *, grid: bool = False) -> tuple[Space, list[Mistake]]:
+    """A space from its plain form, and the mistakes in it; what is mistaken is left out.
+
+    A value that is no mapping is a constant, also when it is a list; a mapping with ``type`` is one hyperparameter; any other
+    mapping is a space inside. With ``grid``, ranges must say their ``count``.
+    """
+    mistakes: list[Mistake] = []
+    if not isinstance(raw, Mapping):
+        return {}, [Mistake(path, show(raw), "a mapping of names to hyperparameters")]
+    space: Space = {}
+    for name, value in raw.items():
+        here = (*path, name)
+        if not isinstance(value, Mapping):
+            space[name] = Const(value)
+        elif "type" in value:
+            hyperparameter, wrong = _read(value, here, grid)
+            mistakes += wrong
+            if hyperparameter is not None:
+                space[name] = hyperparameter
+        else:
+            space[name], wrong = read_space(value, here, grid=grid)
+            mistakes += wrong
+    return space, mistakes
+
+
+def plain(space: Space) -> dict[str, Any]:
+    """The plain form of a space, every constant spelled out, as Determined stores it."""
+    return {name: plain(value) if isinstance(value, dict) else _plain(value) for name, value in space.items()}
+
+
+def _plain(hyperparameter: Hyperparameter) -> dict[str, Any]:
+    name = next(name for name, cls in TYPES.items() if isinstance(hyperparameter, cls))
+    form: dict[str, Any] = {"type": name}
+    for field in fields(hyperparameter):
+        value = getattr(hyperparameter, field.name)
+        if field.name != "count" or value is not None:
+            form[field.name] = list(value) if field.name == "vals" else value
+    return form
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _real(value: Any) -> float | None:
+    # A whole number stays one: the configuration is shown as it was written.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return value
+
+
+def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparameter | None, list[Mistake]]:
+    kind = raw["type"]
+    cls = TYPES.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        hint = did_you_mean(kind, TYPES) if isinstance(kind, str) else "a hyperparameter cannot itself be named 'type'"
+        return None, [Mistake((*path, "type"), show(kind), "one of " + ", ".join(sorted(TYPES)), hint)]
+    names = [field.name for field in fields(cls)]
+    mistakes: list[Mistake] = []
+    for name in raw:
+        if name != "type" and name not in names:
+            allowed = f"in type {kind}: " + ", ".join(names)
+            mistakes.append(Mistake((*path, name), "an unknown field", allowed, did_you_mean(name, names)))
+    for name in names:
+        if name not in raw and name != "count":
+            mistakes.append(Mistake((*path, name), "nothing", f"a value (type {kind} requires it)"))
+
+    given: dict[str, Any] = {}
+
+    def take(name: str, convert: Callable[[Any], Any], allowed: str) -> None:
+        if name in names and name in raw:
+            given[name] = convert(raw[name])
+            if given[name] is None:
+                mistakes.append(Mistake((*path, name), show(raw[name]), allowed))
+
+    if cls is Const:
+        return (None, mistakes) if mistakes else (Const(raw["val"]), [])
+    if cls is Categorical:
+        take(
+            "vals",
+            lambda vals: tuple(vals) if isinstance(vals, list) and vals else None,
+            "a list of at least one value",
+        )
+        return (None, mistakes) if mistakes else (Categorical(given["vals"]), [])
+    number, words = (_whole, "a whole number") if cls is Int else (_real, "a number")
+    take("minval", number, words)
+    take("maxval", number, words)
+    take("base", lambda base: _real(base) if _real(base) and base > 0 else None, "a number > 0")
+    if raw.get("count") is not None:
+        take("count", lambda count: _whole(count) if (_whole(count) or 0) >= 1 else None, "a whole number >= 1")
+    elif grid:
+        mistakes.append(
+            Mistake((*path, "count"), "nothing", "a whole number >= 1: grid search needs the count of each range")
+        )
+    low, high = given.get("minval"), given.get("maxval")
+    if low is not None and high is not None and not low < high:
+        mistakes.append(Mistake((*path, "maxval"), show(high), f"a number greater than minval ({show(low)})"))
+    return (None, mistakes) if mistakes else (cls(**given), [])

@@ -1,0 +1,94 @@
+"""From the text of an experiment configuration to a validated one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from dethpc.config.combine import fill, override
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.hyperparameters import Const, Space, read_space
+from dethpc.config.mistake import Mistake
+from dethpc.config.report import mistakes_of
+from dethpc.config.source import read
+from dethpc.config.unsupported import OLDER, ignored, refused
+from dethpc.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A valid configuration. ``original`` is the user's text as it was; ``warnings`` are lines for the user."""
+
+    config: ExperimentConfig
+    original: str
+    warnings: list[str] = field(default_factory=list)
+
+    def effective(self) -> dict[str, Any]:
+        """The configuration with all defaults filled in, as JSON has it and in the shape that Determined stores.
+
+        ``reproducibility.experiment_seed`` is null and ``name`` is empty where the user gave none: the master chooses.
+        """
+        return self.config.model_dump(mode="json")
+
+
+def load(
+    text: str,
+    *,
+    file: str = "config",
+    overrides: Sequence[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Read and check an experiment configuration.
+
+    ``overrides`` are ``key.sub=value`` options, laid over the text; ``defaults`` (the master's) are laid under it. ``file`` is
+    the name that errors give the text. Raises ConfigError with all problems at once.
+    """
+    source, problems = read(text, file)
+    problems += override(source, list(overrides))
+    if defaults:
+        fill(source, deepcopy(dict(defaults)), "the master's defaults")
+
+    mistakes: list[Mistake] = []
+    grid = source.get(("searcher", "name")) == "grid"
+    space: Space = {}
+    if source.data.get("hyperparameters") is not None:
+        space, mistakes = read_space(source.data["hyperparameters"], ("hyperparameters",), grid=grid)
+    config = None
+    if not any(problem.field == "YAML" for problem in problems):
+        try:
+            config = ExperimentConfig.model_validate(source.data)
+        except ValidationError as error:
+            found = mistakes_of(error, ExperimentConfig, source, elsewhere=OLDER)
+            mistakes += [m for m in found if m.path[:1] != ("hyperparameters",)]
+    wrong = {mistake.path for mistake in mistakes}
+    mistakes += [m for m in refused(source) if not any(path[: len(m.path)] == m.path for path in wrong)]
+    problems += [source.problem(mistake) for mistake in mistakes]
+    if problems or config is None:
+        raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
+    return Loaded(config, text, [*ignored(source), *_doubts(space, config)])
+
+
+def _doubts(space: Space, config: ExperimentConfig) -> list[str]:
+    """What is valid and yet perhaps not meant."""
+    doubts = []
+    if config.searcher.name == "single" and (varying := _varying(space)):
+        doubts.append(f"the single searcher draws one value at random of {', '.join(varying)}")
+    for name, value in space.items():
+        if isinstance(value, Const) and isinstance(value.val, list):
+            if any(isinstance(item, dict) and "type" in item for item in value.val):
+                doubts.append(f"hyperparameters.{name} is a list and so a constant: nothing inside it is searched")
+    return doubts
+
+
+def _varying(space: Space, prefix: str = "hyperparameters") -> list[str]:
+    names = []
+    for name, value in space.items():
+        if isinstance(value, dict):
+            names += _varying(value, f"{prefix}.{name}")
+        elif not isinstance(value, Const):
+            names.append(f"{prefix}.{name}")
+    return names

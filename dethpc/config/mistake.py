@@ -1,0 +1,63 @@
+"""One mistake at a path of a document, before it is known where in which file that path stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple, Union
+
+Path = tuple[Union[str, int], ...]
+
+SECRET = frozenset(
+    {
+        "access_key",
+        "account_url",
+        "auth",
+        "connection_string",
+        "credential",
+        "identitytoken",
+        "password",
+        "registrytoken",
+        "secret_key",
+        "token",
+    }
+)
+
+
+class Mistake(NamedTuple):
+    """``found`` and ``allowed`` are phrases for a person; ``hint`` says what was probably meant."""
+
+    path: Path
+    found: str
+    allowed: str
+    hint: str | None = None
+
+
+def dotted(path: Path) -> str:
+    """``("a", "b", 0)`` as ``a.b[0]``; the empty path is ``config``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".") or "config"
+
+
+def show(value: Any, path: Path = ()) -> str:
+    """A value as an error message may quote it: short, and never a secret or the contents of a mapping."""
+    if value is None:
+        return "nothing"
+    if any(part in SECRET for part in path):
+        return "a secret value"
+    if isinstance(value, Mapping):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list):
+        return f"a list of {len(value)}" if value else "an empty list"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint with the nearest of the ``known`` words, or None when none is near."""
+    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else None

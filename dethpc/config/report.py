@@ -1,0 +1,137 @@
+"""What pydantic says about a document, in words for the person who wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from dethpc.config.mistake import Mistake, Path, did_you_mean, dotted, show
+from dethpc.config.source import Source
+
+UNIONS: Mapping[Path, str] = {("searcher",): "name", ("checkpoint_storage",): "type", ("data_layer",): "type"}
+"""Sections of several models, and the field that tells which one."""
+
+_MANY = 15  # a likelier guess is worth more than so many names
+
+_KINDS = {
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "too_short": "at least one",
+}
+_BOUNDS = {
+    "greater_than": ("gt", ">"),
+    "greater_than_equal": ("ge", ">="),
+    "less_than": ("lt", "<"),
+    "less_than_equal": ("le", "<="),
+}
+
+
+def mistakes_of(
+    error: ValidationError, model: type[BaseModel], source: Source, elsewhere: Mapping[str, str] | None = None
+) -> Iterator[Mistake]:
+    """One mistake for each of pydantic's. ``elsewhere`` has hints for names that ``model`` does not know at all."""
+    index = {} if elsewhere is None else {**_leaves(model), **elsewhere}
+    for details in error.errors(include_url=False):
+        yield _mistake(details, model, source, index)
+
+
+def _mistake(details: ErrorDetails, model: type[BaseModel], source: Source, index: Mapping[str, str]) -> Mistake:
+    kind, context, value = details["type"], details.get("ctx") or {}, details["input"]
+    path, is_key = _path(details["loc"])
+    if kind == "wrong":
+        culprit = (*path, *(int(part) if part.isdigit() else part for part in context["field"].split(".") if part))
+        found = context["found"] or show(source.get(culprit), culprit)
+        return Mistake(culprit, found, context["allowed"], context["hint"] or None)
+    if kind == "extra_forbidden":
+        names = _fields(model, path[:-1], source)
+        word = str(path[-1])
+        hint = did_you_mean(word, names) or index.get(word)
+        brief = hint is not None and len(names) > _MANY
+        return Mistake(path, "an unknown field", "a known one" if brief else "one of " + ", ".join(names), hint)
+    if kind == "missing":
+        return Mistake(path, "nothing", "a value (this field is required)")
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        tag = UNIONS[path]
+        names = _tags(model, path, tag)
+        found = source.get((*path, tag))
+        hint = did_you_mean(found, names) if isinstance(found, str) else None
+        return Mistake((*path, tag), show(found), "one of " + ", ".join(names), hint)
+    if kind in ("literal_error", "enum"):
+        expected = str(context["expected"]).replace("'", "").replace(" or ", ", ")
+        hint = did_you_mean(value, expected.split(", ")) if isinstance(value, str) else None
+        return Mistake(path, show(value, path), "one of " + expected, hint)
+    if kind in _BOUNDS:
+        name, sign = _BOUNDS[kind]
+        return Mistake(path, show(value, path), f"a number {sign} {context[name]}")
+    if kind in ("model_type", "model_attributes_type"):
+        allowed = "a mapping with " + ", ".join(_fields(model, path, source))
+        return Mistake(path, show(value, path), allowed)
+    hint = "put it in quotes" if kind == "string_type" and not is_key and not isinstance(value, (dict, list)) else None
+    return Mistake(path, show(value, path), _KINDS.get(kind, details["msg"]), hint)
+
+
+def _path(loc: tuple[int | str, ...]) -> tuple[Path, bool]:
+    """The document's path for a pydantic location, which also names the member of a union, and whether a key is meant."""
+    path: Path = ()
+    is_key = False
+    skip = False
+    for part in loc:
+        if skip:
+            skip = False
+        elif part == "[key]":
+            is_key = True
+        else:
+            path = (*path, part)
+            skip = path in UNIONS
+    return path, is_key
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _at(model: type[BaseModel], path: Path, source: Source) -> list[type[BaseModel]]:
+    """The models that may stand at ``path``: one, or each of a union when the data does not tell which."""
+    models = [model]
+    for end, part in enumerate(path, 1):
+        # List indices and the keys of free mappings keep to the models that their container holds.
+        known = [field for m in models if (field := m.model_fields.get(str(part)))]
+        if known:
+            models = [m for field in known for m in _models(field.annotation)]
+        tag = UNIONS.get(path[:end])
+        if tag is not None:
+            value = source.get((*path[:end], tag))
+            models = [m for m in models if value in get_args(m.model_fields[tag].annotation)] or models
+    return models
+
+
+def _fields(model: type[BaseModel], path: Path, source: Source) -> list[str]:
+    return list(dict.fromkeys(name for m in _at(model, path, source) for name in m.model_fields))
+
+
+def _tags(model: type[BaseModel], path: Path, tag: str) -> list[str]:
+    models = _at(model, path, Source({}))
+    return [str(value) for m in models for value in get_args(m.model_fields[tag].annotation)]
+
+
+def _leaves(model: type[BaseModel]) -> dict[str, str]:
+    """For each name that stands one level down: a hint that says where."""
+    hints: dict[str, str] = {}
+    for section, field in model.model_fields.items():
+        for inner in _models(field.annotation):
+            for name in inner.model_fields:
+                if name not in model.model_fields:
+                    hints.setdefault(name, f"it belongs at {dotted((section, name))}")
+    return hints

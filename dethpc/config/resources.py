@@ -1,0 +1,77 @@
+"""The ``resources``, ``slurm`` and ``pbs`` sections: what a trial runs on."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Optional, Union
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from dethpc.config.mistake import show
+from dethpc.config.section import Section, Whole, wrong
+
+_SIZE = re.compile(r"([0-9]*[.])?[0-9]+ ?([kmgtp](i?b)?|b)?", re.IGNORECASE)
+_DEVICE = re.compile(r"(/[^:]*):(/[^:]*)(?::([rwm]*))?")
+
+
+def _memory(value: Any) -> Any:
+    fine = _SIZE.fullmatch(value) if isinstance(value, str) else isinstance(value, int) and not isinstance(value, bool)
+    if not fine or (isinstance(value, int) and value < 0):
+        raise wrong("bytes as a whole number, or a size such as 4GiB")
+    return value
+
+
+def _device(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    parts = _DEVICE.fullmatch(value)
+    if parts is None:
+        raise wrong("/path/on/host:/path/in/container[:rwm], or a mapping", found=show(value))
+    return {"host_path": parts[1], "container_path": parts[2], "mode": parts[3] or "mrw"}
+
+
+class Device(Section):
+    host_path: str
+    container_path: str
+    mode: str = "mrw"
+
+
+class Resources(Section):
+    omitted: ClassVar[frozenset[str]] = frozenset({"agent_label", "slots"})
+
+    slots_per_trial: Annotated[Whole, Field(ge=0)] = 1
+    max_slots: Optional[Annotated[Whole, Field(ge=0)]] = None
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    priority: Optional[Annotated[Whole, Field(ge=1, le=99)]] = None
+    resource_pool: str = ""
+    is_single_node: Optional[bool] = None
+    native_parallel: bool = False
+    shm_size: Optional[Annotated[Union[int, str], BeforeValidator(_memory)]] = None
+    devices: list[Annotated[Device, BeforeValidator(_device)]] = []
+    slots: Optional[Whole] = None
+    agent_label: Optional[str] = None
+
+    @model_validator(mode="after")
+    def _trial_fits(self) -> Resources:
+        if self.max_slots is not None and self.slots_per_trial > self.max_slots:
+            raise wrong(
+                f"at least slots_per_trial ({self.slots_per_trial}): no trial could ever start",
+                field="max_slots",
+                found=str(self.max_slots),
+            )
+        return self
+
+
+class Slurm(Section):
+    omitted: ClassVar[frozenset[str]] = frozenset({"slots_per_node", "gpu_type", "sbatch_args"})
+
+    slots_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None
+    gpu_type: Optional[str] = None
+    sbatch_args: Optional[list[str]] = None
+
+
+class PBS(Section):
+    omitted: ClassVar[frozenset[str]] = frozenset({"slots_per_node", "pbsbatch_args"})
+
+    slots_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None
+    pbsbatch_args: Optional[list[str]] = None

@@ -1,0 +1,73 @@
+"""What the sections of a configuration have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Union
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_core.core_schema import SerializerFunctionWrapHandler
+
+from dethpc.config.mistake import show
+
+
+class Section(BaseModel):
+    """A mapping with known fields. An unknown one is an error; null means the default, as in Determined."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    omitted: ClassVar[frozenset[str]] = frozenset()
+    """Fields that the effective configuration leaves out while they are null."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_default(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+
+    @model_serializer(mode="wrap")
+    def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        whole: dict[str, Any] = handler(self)
+        return {key: value for key, value in whole.items() if value is not None or key not in self.omitted}
+
+
+def wrong(allowed: str, *, field: str = "", found: str = "", hint: str = "") -> PydanticCustomError:
+    """The error that a validator raises. ``field`` names the culprit below the validated value, ``found`` what stands there."""
+    context = {"allowed": allowed, "field": field, "found": found, "hint": hint}
+    return PydanticCustomError("wrong", "allowed: {allowed}", context)
+
+
+def _integral(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_integral)]
+"""A whole number; ``1e4`` is one too, ``true`` and ``"3"`` are not."""
+
+UNITS = ("batches", "records", "epochs")
+
+
+def _length(value: Any, least: int) -> Any:
+    form = f"one of {{batches: N}}, {{records: N}}, {{epochs: N}}, or N alone, with N >= {least}"
+    number = value
+    if isinstance(value, dict):
+        if len(value) != 1 or next(iter(value)) not in UNITS:
+            raise wrong(form, found=f"a mapping with {', '.join(map(str, value)) or 'nothing'}")
+        number = next(iter(value.values()))
+    number = _integral(number)
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise wrong(form, found=show(number))
+    return {next(iter(value)): number} if isinstance(value, dict) else number
+
+
+Length = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value: _length(value, 0))]
+"""A duration of training: a mapping of one unit to a count, or a count alone."""
+
+PositiveLength = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value: _length(value, 1))]
+
+
+def absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise wrong("an absolute path")
+    return path

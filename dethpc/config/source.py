@@ -1,0 +1,220 @@
+"""YAML text to plain data, remembering where each value stands.
+
+Scalars follow YAML 1.2's core schema, as the configurations in circulation expect: ``1e-3`` is a number, ``yes`` and ``05:00``
+are strings. Keys are always text. Anchors and merge keys work; a key that stands twice is a mistake.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import yaml
+
+from dethpc.config.mistake import Mistake, Path, dotted, show
+from dethpc.errors import Problem
+
+MAX_VALUES = 100_000
+"""Bound on the values of one document, aliases expanded: a small text can otherwise unfold into gigabytes."""
+
+_TAG = "tag:yaml.org,2002:"
+_INT = re.compile(r"[-+]?[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+")
+
+
+class _CoreLoader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[Any, Any] = {}
+
+
+for _name, _pattern in (
+    ("null", r"~|null|Null|NULL|"),
+    ("bool", r"true|True|TRUE|false|False|FALSE"),
+    ("int", _INT.pattern),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    ),
+    ("merge", r"<<"),
+):
+    _CoreLoader.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), None)
+
+
+class Place(NamedTuple):
+    """Where a value was written. ``line`` is 1-based; None where lines mean nothing."""
+
+    file: str
+    line: int | None
+
+
+@dataclass
+class Source:
+    """Plain data (mappings, lists, scalars) and the place of each of its values."""
+
+    data: dict[str, Any]
+    places: dict[Path, Place] = field(default_factory=dict)
+
+    def place(self, path: Path) -> Place:
+        """The place of ``path``, or of the nearest thing above it that was written."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.places:
+                return self.places[path[:end]]
+        return Place("config", None)
+
+    def get(self, path: Path) -> Any:
+        """The value at ``path``, None when there is none."""
+        value: Any = self.data
+        for part in path:
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return value
+
+    def problem(self, mistake: Mistake) -> Problem:
+        file, line = self.place(mistake.path)
+        return Problem(dotted(mistake.path), mistake.found, mistake.allowed, file=file, line=line, hint=mistake.hint)
+
+
+def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Problem]]:
+    """Any YAML document as plain data, the places of its values, and what is wrong with it."""
+    try:
+        node = yaml.compose(text, Loader=_CoreLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        hint = "indent with spaces, not tabs" if "\\t" in str(error.problem) else error.context
+        line = mark.line + 1 if mark else None
+        return None, {}, [Problem("YAML", str(error.problem), "well-formed YAML", file=file, line=line, hint=hint)]
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        return None, {}, [Problem("YAML", f"character #x{error.character:04x}", "printable text", file=file, line=line)]
+    except RecursionError:
+        return None, {}, [Problem("YAML", "very deep nesting", "fewer levels", file=file)]
+    if node is None:
+        return None, {(): Place(file, 1)}, []
+    reader = _Reader(file)
+    try:
+        value = reader.value(node, ())
+    except _TooMuch:
+        return None, {}, [Problem("YAML", f"more than {MAX_VALUES} values", "a smaller document", file=file)]
+    except RecursionError:
+        return None, {}, [Problem("YAML", "very deep nesting", "fewer levels", file=file)]
+    return value, reader.places, reader.problems
+
+
+def read(text: str, file: str) -> tuple[Source, list[Problem]]:
+    """A YAML document whose top is a mapping. An empty document is an empty mapping."""
+    data, places, problems = read_value(text, file)
+    places.setdefault((), Place(file, 1))
+    if not isinstance(data, dict):
+        if data is not None:
+            problems.append(Problem("config", show(data), "a mapping of fields to values", file=file, line=1))
+        data = {}
+    return Source(data, places), problems
+
+
+class _TooMuch(Exception):
+    pass
+
+
+class _Reader:
+    """Turns composed nodes into data, noting places and mistakes on the way."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.places: dict[Path, Place] = {}
+        self.problems: list[Problem] = []
+        self._open: set[int] = set()  # the nodes above the present one: meeting one again is a cycle
+        self._count = 0
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        self._count += 1
+        if self._count > MAX_VALUES:
+            raise _TooMuch
+        self.places.setdefault(path, self._place(node))
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        if id(node) in self._open:
+            self._wrong(node, path, "an alias of something that contains it", "a value without cycles")
+            return None
+        self._open.add(id(node))
+        try:
+            if isinstance(node, yaml.SequenceNode):
+                self._check_tag(node, path, "seq")
+                return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+            self._check_tag(node, path, "map")
+            return self._mapping(node, path)
+        finally:
+            self._open.discard(id(node))
+
+    def _mapping(self, node: yaml.Node, path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        written: dict[str, int] = {}
+        merged: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            if key_node.tag == _TAG + "merge":
+                merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._wrong(key_node, path, "a key that is not a word", "text as key")
+                continue
+            key = key_node.value
+            line = key_node.start_mark.line + 1
+            if key in written:
+                hint = f"it stands on line {written[key]} too"
+                self._wrong(key_node, (*path, key), "the key a second time", "each key once", hint)
+                continue
+            written[key] = line
+            here = (*path, key)
+            self.places[here] = Place(self.file, line)
+            found[key] = self.value(value_node, here)
+        for base in merged:
+            if not isinstance(base, yaml.MappingNode) or id(base) in self._open:
+                self._wrong(base, path, "a merge of something that is no mapping", "<<: *anchor of a mapping")
+                continue
+            self._open.add(id(base))
+            for key, value in self._mapping(base, path).items():
+                found.setdefault(key, value)
+            self._open.discard(id(base))
+            # What was written here stands where it was written here, not where the anchor is.
+            self.places.update({(*path, key): Place(self.file, line) for key, line in written.items()})
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        kind, text = node.tag.removeprefix(_TAG), node.value
+        try:
+            if kind in ("str", "merge"):
+                return text
+            if kind == "null":
+                return None
+            if kind == "bool":
+                return {"true": True, "false": False}[text.lower()]
+            if kind == "int" and _INT.fullmatch(text):
+                plain = text.replace("_", "")
+                return int(plain, {"0x": 16, "0o": 8}.get(plain[:2], 10))
+            if kind == "float":
+                number = float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
+                if math.isfinite(number):
+                    return number
+                self._wrong(node, path, show(text), "a finite number")
+                return None
+        except (KeyError, ValueError):
+            pass
+        else:
+            if kind != "int":
+                self._wrong(node, path, f"the tag {node.tag}", "plain YAML values")
+                return None
+        self._wrong(node, path, show(text), f"a value of type {kind}")
+        return None
+
+    def _check_tag(self, node: yaml.Node, path: Path, kind: str) -> None:
+        if node.tag != _TAG + kind:
+            self._wrong(node, path, f"the tag {node.tag}", "plain YAML values")
+
+    def _place(self, node: yaml.Node) -> Place:
+        return Place(self.file, node.start_mark.line + 1)
+
+    def _wrong(self, node: yaml.Node, path: Path, found: str, allowed: str, hint: str | None = None) -> None:
+        self.problems.append(
+            Problem(dotted(path), found, allowed, file=self.file, line=self._place(node).line, hint=hint)
+        )

@@ -1,0 +1,74 @@
+"""Small sections about training itself: ``optimizations``, ``profiling``, ``reproducibility``, ``data_layer``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Optional, Union
+
+from pydantic import Field, model_validator
+
+from dethpc.config.section import Section, Whole, wrong
+
+AtLeastZero = Annotated[Whole, Field(ge=0)]
+Precision = Literal["O0", "O1", "O2", "O3"]
+
+
+class Optimizations(Section):
+    aggregation_frequency: Annotated[Whole, Field(ge=1)] = 1
+    average_aggregated_gradients: bool = True
+    average_training_metrics: bool = True
+    gradient_compression: bool = False
+    grad_updates_size_file: Optional[str] = None
+    mixed_precision: Precision = "O0"
+    tensor_fusion_threshold: AtLeastZero = 64  # MiB
+    tensor_fusion_cycle_time: AtLeastZero = 1  # milliseconds
+    auto_tune_tensor_fusion: bool = False
+
+
+class Profiling(Section):
+    enabled: bool = False
+    begin_on_batch: AtLeastZero = 0
+    end_after_batch: Optional[AtLeastZero] = None
+    sync_timings: bool = True
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Profiling:
+        if self.end_after_batch is not None and self.end_after_batch < self.begin_on_batch:
+            raise wrong(
+                f"at least begin_on_batch ({self.begin_on_batch})",
+                field="end_after_batch",
+                found=str(self.end_after_batch),
+            )
+        return self
+
+
+class Reproducibility(Section):
+    """Without a seed, the master draws one and writes it here."""
+
+    experiment_seed: Optional[Annotated[Whole, Field(ge=0, le=2**31 - 1)]] = None
+
+
+class SharedFSCache(Section):
+    type: Literal["shared_fs"] = "shared_fs"
+    host_storage_path: Optional[str] = None
+    container_storage_path: Optional[str] = None
+
+
+class _Bucket(Section):
+    bucket: str
+    bucket_directory_path: str
+    local_cache_host_path: Optional[str] = None
+    local_cache_container_path: Optional[str] = None
+
+
+class S3Cache(_Bucket):
+    type: Literal["s3"]
+    access_key: Optional[str] = None
+    secret_key: Optional[str] = None
+    endpoint_url: Optional[str] = None
+
+
+class GCSCache(_Bucket):
+    type: Literal["gcs"]
+
+
+DataLayer = Annotated[Union[SharedFSCache, S3Cache, GCSCache], Field(discriminator="type")]

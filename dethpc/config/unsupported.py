@@ -1,0 +1,113 @@
+"""Fields that are read and checked but have no effect yet. Setting one is refused rather than silently ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from dethpc.config.mistake import Mistake, Path, show
+from dethpc.config.source import Source
+
+
+class Unsupported(NamedTuple):
+    """``field`` may only be absent, null or one of ``fine``."""
+
+    field: str
+    reason: str
+    fine: tuple[Any, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        return tuple(self.field.split("."))
+
+
+_CONTAINERS = "runs start without a container so far"
+_TRIAL_API = "it belongs to the trial classes, which come later; call the Core API for it"
+_NO_LENGTH = (0, {"batches": 0}, {"records": 0}, {"epochs": 0})
+
+UNSUPPORTED = (
+    Unsupported("searcher.name", "single, random and grid are there so far", ("single", "random", "grid")),
+    Unsupported("checkpoint_storage.type", "shared_fs and directory are there so far", ("shared_fs", "directory")),
+    Unsupported("checkpoint_storage.propagation", _CONTAINERS, ("rprivate",)),
+    Unsupported("checkpoint_storage.checkpoint_path", "say storage_path, its newer name"),
+    Unsupported("checkpoint_storage.tensorboard_path", "TensorBoard comes later"),
+    Unsupported("min_validation_period", _TRIAL_API, _NO_LENGTH),
+    Unsupported("min_checkpoint_period", _TRIAL_API, _NO_LENGTH),
+    Unsupported("checkpoint_policy", _TRIAL_API, ("best",)),
+    Unsupported("perform_initial_validation", _TRIAL_API, (False,)),
+    Unsupported("records_per_epoch", _TRIAL_API, (0,)),
+    Unsupported("scheduling_unit", _TRIAL_API, (100,)),
+    Unsupported("optimizations.aggregation_frequency", _TRIAL_API, (1,)),
+    Unsupported("optimizations.average_aggregated_gradients", _TRIAL_API, (True,)),
+    Unsupported("optimizations.average_training_metrics", _TRIAL_API, (True,)),
+    Unsupported("optimizations.gradient_compression", _TRIAL_API, (False,)),
+    Unsupported("optimizations.grad_updates_size_file", _TRIAL_API),
+    Unsupported("optimizations.mixed_precision", _TRIAL_API, ("O0",)),
+    Unsupported("optimizations.tensor_fusion_threshold", _TRIAL_API, (64,)),
+    Unsupported("optimizations.tensor_fusion_cycle_time", _TRIAL_API, (1,)),
+    Unsupported("optimizations.auto_tune_tensor_fusion", _TRIAL_API, (False,)),
+    Unsupported("profiling.enabled", "the profiler comes later", (False,)),
+    Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),
+    Unsupported("resources.shm_size", _CONTAINERS),
+    Unsupported("resources.devices", _CONTAINERS, ([],)),
+    Unsupported("resources.slots", "commands come later; for trials say slots_per_trial"),
+    Unsupported("environment.image", _CONTAINERS, ({},)),
+    Unsupported("environment.force_pull_image", _CONTAINERS, (False,)),
+    Unsupported("environment.registry_auth", _CONTAINERS, ({},)),
+    Unsupported("environment.ports", _CONTAINERS, ({},)),
+    Unsupported("environment.proxy_ports", "the proxy comes later", ([],)),
+    Unsupported("environment.add_capabilities", _CONTAINERS, ([],)),
+    Unsupported("environment.drop_capabilities", _CONTAINERS, ([],)),
+    Unsupported("environment.pod_spec", "there are no pods on Slurm; say it in slurm.sbatch_args or a template"),
+    Unsupported("bind_mounts", _CONTAINERS + ": use the host's paths", ([],)),
+    Unsupported("pbs.slots_per_node", "this cluster runs Slurm; say slurm.slots_per_node"),
+    Unsupported("pbs.pbsbatch_args", "this cluster runs Slurm; say slurm.sbatch_args"),
+    Unsupported("data_layer", "the cache comes later", ({},)),
+    Unsupported("log_policies", "they come later", ([],)),
+    Unsupported("retention_policy", "logs are kept until the experiment is deleted", ({},)),
+    Unsupported("integrations.pachyderm", "there is no connection to Pachyderm"),
+    Unsupported("integrations.webhooks", "they come later", ({},)),
+    Unsupported("debug", "log levels come later", (False,)),
+)
+
+IGNORED = {
+    "resources.agent_label": "is ignored (also by Determined); say resources.resource_pool",
+    "security": "is ignored (also by Determined)",
+    "tensorboard_storage": "is ignored (also by Determined): TensorBoard files go to checkpoint_storage",
+    "checkpoint_storage.container_path": "is ignored for type shared_fs (also by Determined)",
+    "checkpoint_storage.save_experiment_best": "has no effect yet: no checkpoint is deleted when an experiment ends",
+    "checkpoint_storage.save_trial_best": "has no effect yet: no checkpoint is deleted when an experiment ends",
+    "checkpoint_storage.save_trial_latest": "has no effect yet: no checkpoint is deleted when an experiment ends",
+}
+"""Fields that are accepted without effect, each with the words of its warning."""
+
+OLDER = {
+    "batches_per_step": "a field of older configurations (scheduling_unit today); those are not read yet",
+    "max_steps": "a field of older configurations (max_length today); those are not read yet",
+    "target_trial_steps": "a field of older configurations (max_length today); those are not read yet",
+    "step_budget": "a field of older configurations (budget, later max_trials); those are not read yet",
+    "steps_per_round": "a field of older configurations (length_per_round today); those are not read yet",
+}
+
+
+def refused(source: Source) -> Iterator[Mistake]:
+    """One mistake for each field of ``UNSUPPORTED`` that is set."""
+    for row in UNSUPPORTED:
+        value = source.get(row.path)
+        if value is None or any(
+            value == fine and isinstance(value, bool) == isinstance(fine, bool) for fine in row.fine
+        ):
+            continue
+        allowed = f"not supported yet: {row.reason}"
+        yield Mistake(row.path, show(value, row.path), allowed)
+
+
+def ignored(source: Source) -> Iterator[str]:
+    """The warnings for fields that are accepted without effect."""
+    shared_fs = source.get(("checkpoint_storage", "type")) == "shared_fs"
+    for field, words in IGNORED.items():
+        path = tuple(field.split("."))
+        if source.get(path) is None or (field == "checkpoint_storage.container_path" and not shared_fs):
+            continue
+        file, line = source.place(path)
+        yield f"{file}:{line}: {field} {words}" if line else f"{file}: {field} {words}"
