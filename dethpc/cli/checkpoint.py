@@ -72,11 +72,20 @@ def download(uuid: str, output_dir: Optional[str], quiet: bool) -> None:
 
 
 def download_checkpoint(session: Any, uuid: str, output_dir: Optional[str], quiet: bool) -> None:
-    """Used by ``det trial download``, too."""
+    """Copy a checkpoint out of its storage, which the login node can read as the compute nodes can."""
+    from pathlib import Path
+
+    from dethpc import errors, storage
     from dethpc.client import checkpoints
 
-    path = checkpoints.download(session, uuid, output_dir or f"checkpoints/{uuid}")
-    click.echo(path if quiet else f"Checkpoint {uuid} is in {path}")
+    found = checkpoints.get(session, uuid)
+    if output.state(found.get("state")) != "COMPLETED":
+        raise errors.Refused(
+            f"checkpoint {uuid} is {output.state(found.get('state'))}; only a COMPLETED one can be downloaded"
+        )
+    target = Path(output_dir or f"checkpoints/{uuid}")
+    storage.build(checkpoints.storage(found)).download(uuid, target)
+    click.echo(target if quiet else f"Checkpoint {uuid} is in {target}")
 
 
 def print_checkpoints(found: Sequence[Json], *, as_csv: bool, as_json: bool) -> None:

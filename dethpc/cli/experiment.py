@@ -127,6 +127,7 @@ def describe(ids: tuple[list[int], ...], metrics: bool, outdir: Optional[Path], 
     type=click.Choice(["id", "state", "metric", "steps", "start", "end", "restarts"]),
     default="id",
     show_default=True,
+    help="In this order; metric: best first.",
 )
 @click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: all).")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")

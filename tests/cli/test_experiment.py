@@ -1,0 +1,316 @@
+"""``det experiment`` and ``det trial`` as a user's shell sees them: output, errors, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def line(number: int, text: str) -> dict[str, Any]:
+    at = f"2026-11-20T10:00:{number:02d}.000Z"
+    return {"id": str(number), "trialId": 1, "timestamp": at, "level": "LOG_LEVEL_INFO", "message": f"[{at}] {text}\n"}
+
+
+# --- looking
+
+
+def test_list_shows_ones_own_experiments_newest_last(det: Any, master: Any) -> None:
+    done = det("experiment", "list", master=master)
+    assert done.returncode == 0, done.stderr
+    rows = [row.split() for row in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["ID", "1", "2"]
+    assert rows[1] == ["1", "ada", "digits", "ACTIVE", "50%", "2", "2026-11-20T10:00:00+00:00", "-", "gpu"]
+    query = next(q for m, p, q, _ in master.asked if p == "/api/v1/experiments")
+    assert query["users"] == ["ada"] and query["archived"] == ["false"]
+
+
+def test_list_all_asks_for_everybody(det: Any, master: Any) -> None:
+    done = det("e", "ls", "-a", master=master)
+    query = next(q for m, p, q, _ in master.asked if p == "/api/v1/experiments")
+    assert "users" not in query and "archived" not in query
+    assert "Archived" in done.stdout
+
+
+def test_a_bare_noun_lists(det: Any, master: Any) -> None:
+    assert det("e", master=master).stdout == det("e", "list", master=master).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "experiment list",
+        "experiment describe 1",
+        "experiment list-trials 1",
+        "experiment config 1",
+        "trial describe 1",
+        "resource-pool list",
+        "slot list",
+        "agent list",
+        "master info",
+        "version",
+        "user whoami",
+    ],
+)
+def test_json_stands_beside_every_table(det: Any, master: Any, words: str) -> None:
+    done = det(*words.split(), "--json", master=master)
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout)
+    plain = det(*words.split(), master=master)
+    assert plain.returncode == 0 and plain.stdout and "\x1b" not in plain.stdout
+
+
+@pytest.mark.parametrize("words", ["experiment list", "experiment list-trials 1", "resource-pool list", "slot list"])
+def test_csv_has_one_row_per_noun(det: Any, master: Any, words: str) -> None:
+    rows = list(csv.reader(io.StringIO(det(*words.split(), "--csv", master=master).stdout)))
+    assert len(rows) > 1 and {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_describe_says_what_failed_and_why(det: Any, master: Any) -> None:
+    master.experiment.update(state="STATE_ERROR", reason="all trials failed")
+    done = det("experiment", "describe", 1, master=master)
+    assert "Reason:" in done.stdout and "all trials failed" in done.stdout
+    failed = next(row for row in done.stdout.splitlines() if row.startswith("2 "))
+    assert "ERROR" in failed and "exit code 3: ZeroDivisionError" in failed
+
+
+def test_describe_writes_csv_files_with_metrics(det: Any, master: Any, tmp_path: Path) -> None:
+    master.trials = master.trials[:1]
+    done = det("experiment", "describe", "1", "--metrics", "--outdir", "out", master=master)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"experiments.csv", "trials.csv", "workloads.csv"}
+    assert '""loss"": 0.25' in (tmp_path / "out" / "workloads.csv").read_text()
+
+
+def test_best_trials_come_first_in_the_metrics_direction(det: Any, master: Any) -> None:
+    det("experiment", "list-trials", 1, "--best", 3, master=master)
+    master.config["searcher"]["smaller_is_better"] = False
+    det("experiment", "list-trials", 1, "--best", 3, master=master)
+    queries = [q for _, p, q, _ in master.asked if p.endswith("/trials")]
+    assert [q["orderBy"] for q in queries] == [["ORDER_BY_ASC"], ["ORDER_BY_DESC"]]
+    assert all(q["sortBy"] == ["SORT_BY_BEST_VALIDATION_METRIC"] and q["limit"] == ["3"] for q in queries)
+
+
+# --- steering
+
+
+@pytest.mark.parametrize("verb, said", [("pause", "Paused"), ("cancel", "Canceled"), ("kill", "Killed")])
+def test_a_live_experiment_is_steered(det: Any, master: Any, verb: str, said: str) -> None:
+    done = det("experiment", verb, 1, master=master)
+    assert (done.returncode, done.stdout) == (0, f"{said} experiment 1\n")
+    assert master.did("POST") == [(f"/api/v1/experiments/1/{verb}", None)]
+
+
+@pytest.mark.parametrize(
+    "verb, state", [("pause", "PAUSED"), ("activate", "ACTIVE"), ("cancel", "CANCELED"), ("kill", "ERROR")]
+)
+def test_nothing_is_done_where_nothing_is_to_do(det: Any, master: Any, verb: str, state: str) -> None:
+    master.states = [state]
+    done = det("experiment", verb, 1, master=master)
+    assert (done.returncode, done.stdout) == (0, f"Experiment 1 is {state}: nothing to do\n")
+    assert master.did("POST") == []
+
+
+@pytest.mark.parametrize("verb, state", [("pause", "COMPLETED"), ("activate", "ERROR"), ("archive", "ACTIVE")])
+def test_the_impossible_is_refused_with_what_is_possible(det: Any, master: Any, verb: str, state: str) -> None:
+    master.states = [state]
+    done = det("experiment", verb, 1, master=master)
+    assert done.returncode == 1 and master.did("POST") == []
+    assert f"det: error: experiment 1 is {state}: {verb} is possible in " in done.stderr
+
+
+def test_one_bad_id_does_not_stop_the_others(det: Any, master: Any) -> None:
+    done = det("experiment", "pause", "99,1", master=master)
+    assert done.returncode == 1
+    assert done.stdout == "Paused experiment 1\n" and "no such thing" in done.stderr
+
+
+def test_what_is_no_id_is_a_usage_error(det: Any, master: Any) -> None:
+    done = det("experiment", "pause", "one", master=master)
+    assert done.returncode == 2 and "allowed: experiment ids" in done.stderr
+
+
+def test_deleting_asks_first(det: Any, master: Any) -> None:
+    assert det("experiment", "delete", 1, master=master, input="n\n").returncode == 1
+    assert master.did("DELETE") == []
+    assert det("experiment", "delete", 1, "--yes", master=master).returncode == 0
+    assert master.did("DELETE") == [("/api/v1/experiments/1", None)]
+
+
+def test_labels_are_added_and_removed_once(det: Any, master: Any) -> None:
+    det("experiment", "label", "add", 1, "new", master=master)
+    det("experiment", "label", "add", 1, "old", master=master)
+    det("experiment", "label", "remove", 1, "old", master=master)
+    assert [body["labels"] for _, body in master.did("PATCH")] == [["old", "new"], []]
+
+
+def test_attributes_are_set(det: Any, master: Any) -> None:
+    for words in ("name x", "description y", "max-slots 8", "max-slots none", "weight 2", "priority 3"):
+        attribute, value = words.split()
+        assert det("experiment", "set", attribute, 1, value, master=master).returncode == 0
+    sent = [{k: v for k, v in body.items() if k != "id"} for _, body in master.did("PATCH")]
+    assert sent == [
+        {"name": "x"},
+        {"description": "y"},
+        {"resources": {"maxSlots": 8}},
+        {"resources": {"maxSlots": None}},
+        {"resources": {"weight": 2.0}},
+        {"resources": {"priority": 3}},
+    ]
+
+
+def test_the_masters_refusal_is_shown_in_its_words(det: Any, master: Any) -> None:
+    master.refuse = (409, {"error": {"code": 9, "reason": "FailedPrecondition", "error": "pool gpu has no priorities"}})
+    done = det("experiment", "set", "priority", 1, 3, master=master)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "det: error: pool gpu has no priorities\n")
+
+
+def test_killing_a_trial_leaves_ended_ones_alone(det: Any, master: Any) -> None:
+    assert "nothing to do" in det("trial", "kill", 1, master=master).stdout
+    master.trials[0]["state"] = "STATE_ACTIVE"
+    assert det("trial", "kill", 1, master=master).stdout == "Killed trial 1\n"
+    assert master.did("POST") == [("/api/v1/trials/1/kill", None)]
+
+
+# --- logs
+
+
+def test_logs_of_an_experiment_are_its_first_trials(det: Any, master: Any) -> None:
+    master.logs = [[line(1, "hello"), line(2, "world")]]
+    done = det("experiment", "logs", 1, "--level", "warning", "--rank", 0, "--rank", 3, "--search", "x", master=master)
+    assert done.stdout == "".join(entry["message"] for entry in master.logs[0])
+    query = next(q for _, p, q, _ in master.asked if p == "/api/v1/trials/1/logs")
+    assert query["levels"] == ["LOG_LEVEL_WARNING", "LOG_LEVEL_ERROR", "LOG_LEVEL_CRITICAL"]
+    assert query["rankIds"] == ["0", "3"] and query["searchText"] == ["x"]
+
+
+def test_the_tail_is_printed_in_order(det: Any, master: Any) -> None:
+    master.logs = [[line(2, "last"), line(1, "before")]]
+    done = det("trial", "logs", 1, "--tail", 2, master=master)
+    assert [text.split()[-1] for text in done.stdout.splitlines()] == ["before", "last"]
+
+
+def test_following_survives_a_broken_stream_and_repeats_no_line(det: Any, master: Any) -> None:
+    master.logs = [
+        [line(1, "a"), line(2, "b"), None],
+        [line(1, "a"), line(2, "b"), line(3, "c"), None],
+        [line(3, "c"), line(4, "d")],
+    ]
+    done = det("trial", "logs", "-f", 1, master=master)
+    assert done.returncode == 0, done.stderr
+    assert [text.split()[-1] for text in done.stdout.splitlines()] == ["a", "b", "c", "d"]
+
+
+def test_following_goes_on_when_a_master_ends_the_stream_in_good_order(det: Any, master: Any) -> None:
+    master.trials[0]["state"] = "STATE_ACTIVE"
+    master.logs = [[line(1, "a")], [line(1, "a"), line(2, "b")], [line(2, "b"), line(3, "c")]]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dethpc.cli", "-m", master.url, "trial", "logs", "-f", "1"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert [process.stdout.readline().split()[-1] for _ in range(3)] == ["a", "b", "c"]
+    master.trials[0]["state"] = "STATE_COMPLETED"
+    assert process.stdout.read() == "" and process.wait(30) == 0
+    process.stdout.close()
+
+
+def test_ctrl_c_stops_the_watching_and_says_how_to_go_on(master: Any) -> None:
+    master.trials[0]["state"] = "STATE_ACTIVE"
+    master.logs = [[line(1, "a")]]
+    words = [sys.executable, "-m", "dethpc.cli", "-m", master.url, "trial", "logs", "-f", "1"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the trial goes on" in said and "det trial logs -f 1" in said and "Traceback" not in said
+
+
+def test_follow_and_tail_exclude_each_other(det: Any, master: Any) -> None:
+    assert det("trial", "logs", 1, "-f", "--tail", 3, master=master).returncode == 2
+
+
+# --- waiting
+
+
+@pytest.mark.parametrize("state, code", [("COMPLETED", 0), ("ERROR", 1), ("CANCELED", 3)])
+def test_the_exit_code_of_wait_tells_the_end(det: Any, master: Any, state: str, code: int) -> None:
+    master.states = ["ACTIVE", "ACTIVE", f"STOPPING_{state}", state]
+    done = det("experiment", "wait", 1, "--polling-interval", 0.1, master=master)
+    assert done.returncode == code, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "trial 1: COMPLETED (100 steps, metric 0.25)"
+    assert [text.partition(": ")[2] for text in lines if text.startswith("experiment")] == [
+        "ACTIVE",
+        f"STOPPING_{state}",
+        state,
+    ]
+
+
+def test_wait_on_a_terminal_draws_a_bar_and_a_line_per_trial(environment: dict[str, str], master: Any) -> None:
+    master.states = ["ACTIVE", "COMPLETED"]
+    primary, secondary = pty.openpty()
+    words = [
+        sys.executable,
+        "-m",
+        "dethpc.cli",
+        "-m",
+        master.url,
+        "experiment",
+        "wait",
+        "1",
+        "--polling-interval",
+        "0.1",
+    ]
+    process = subprocess.Popen(
+        words, stdin=secondary, stdout=secondary, stderr=secondary, env={**environment, "TERM": "xterm"}
+    )
+    os.close(secondary)
+    shown = b""
+    while True:
+        try:
+            data = os.read(primary, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+    os.close(primary)
+    assert process.wait(30) == 0
+    text = shown.decode()
+    assert "Experiment 1" in text and "100%" in text and "trial 1" in text and "ZeroDivisionError" in text
+
+
+# --- a master that is not there
+
+
+def test_no_answer_is_one_clear_line(det: Any, tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = det("-m", "http://127.0.0.1:9", "experiment", "list")
+    assert done.returncode == 1
+    assert done.stderr.startswith("det: error: the master at http://127.0.0.1:9 does not answer")
+    assert "Traceback" not in done.stderr and time.monotonic() - began < 30
+
+
+def test_an_address_that_is_none_is_a_usage_error(det: Any) -> None:
+    done = det("-m", "ftp://x?y", "experiment", "list")
+    assert done.returncode == 2 and "not a master's address" in done.stderr
+
+
+def test_version_starts_no_master(det: Any, tmp_path: Path) -> None:
+    done = det("version")
+    assert done.returncode == 0 and "does not run" in done.stdout
+    assert not (tmp_path / "home").exists()

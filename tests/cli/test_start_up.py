@@ -1,0 +1,119 @@
+"""What ``det`` does before it talks to anybody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dethpc.cli import main
+
+HEAVY = (
+    "rich",
+    "yaml",
+    "pydantic",
+    "requests",
+    "fastapi",
+    "sqlalchemy",
+    "pathspec",
+    "http.client",
+    "dethpc.client",
+    "dethpc.config",
+)
+
+
+def every_command(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    found = [(path, command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path[-1] if path else "det")
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            found += every_command(child, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["experiment", "--help"], ["experiment", "create", "--help"], ["trial", "-h"]]
+)
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    code = (
+        "import sys\nfrom dethpc.cli import main\n"
+        f"try: main({words!r})\nexcept SystemExit as end: assert not end.code\n"
+        f"print('LOADED', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "LOADED []"
+
+
+def test_every_command_and_option_has_help() -> None:
+    commands = every_command(main)
+    assert len(commands) > 40
+    for path, command in commands:
+        assert command.help and command.help.strip()[0].isupper(), path
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, (path, parameter.name)
+
+
+@pytest.mark.parametrize(
+    "words, full",
+    [
+        ("e ls", "experiment list"),
+        ("exp list", "experiment list"),
+        ("e lt", "experiment list-trials"),
+        ("e lc", "experiment list-checkpoints"),
+        ("e unpause", "experiment activate"),
+        ("t logs", "trial logs"),
+        ("c download", "checkpoint download"),
+        ("rp ls", "resource-pool list"),
+        ("s ls", "slot list"),
+        ("a ls", "agent list"),
+    ],
+)
+def test_determineds_short_names_work(words: str, full: str) -> None:
+    result = CliRunner().invoke(main, [*words.split(), "--help"])
+    assert result.exit_code == 0
+    assert f"{full} [OPTIONS]" in result.output
+
+
+@pytest.mark.parametrize(
+    "words, suggestion",
+    [
+        (["experimnt"], "Did you mean 'experiment'?"),
+        (["experiment", "lst"], "'list'"),
+        (["experiment", "create", "--folow", "x"], "--follow"),
+        (["master", "start"], "There are: up"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_likely_one(words: list[str], suggestion: str) -> None:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert suggestion in result.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_det(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_DET_COMPLETE" in result.output
+
+
+def test_completion_completes_nouns_and_verbs() -> None:
+    def complete(words: str, cword: int) -> list[str]:
+        env = {"_DET_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(cword)}
+        result: Any = CliRunner().invoke(main, [], env=env, prog_name="det", complete_var="_DET_COMPLETE")
+        return [line.partition(",")[2] for line in result.output.splitlines()]
+
+    assert complete("det exp", 1) == ["experiment"]
+    assert complete("det experiment list-", 2) == ["list-trials", "list-checkpoints"]
+
+
+def test_acting_as_another_user_is_refused_not_ignored() -> None:
+    result = CliRunner().invoke(main, ["-m", "http://127.0.0.1:1", "-u", "bob", "experiment", "list"])
+    assert result.exit_code == 1
+    assert "not supported yet" in result.output
