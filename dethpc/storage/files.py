@@ -74,7 +74,7 @@ class FileStorage:
     def copy_in(
         self, src: Union[str, os.PathLike[str]], uuid: str, paths: Optional[Sequence[str]] = None
     ) -> manifest.Sums:
-        """Copy files of ``src`` into the staged checkpoint and to disk. Several processes may do so at once, with different files."""
+        """Copy files of ``src`` into the staged checkpoint, to disk. Processes may do so at once, with different files."""
         source, staged = Path(src), self._staged(uuid)
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory")
