@@ -1,0 +1,1 @@
+"""Adapters of ``domain.ports.Scheduler``: Slurm, and this machine alone."""

@@ -1,0 +1,306 @@
+"""Slurm by its commands: sbatch, squeue, sacct, sinfo, scontrol, scancel.
+
+Output is asked for with a delimiter and with times in epoch seconds; ``--json`` needs plugins that some sites lack. A cycle of the
+master costs one squeue whatever the number of jobs (and one sacct when jobs have left squeue and the site keeps accounts).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from dethpc.domain.ports import JobRecord, JobRequest, NodeInfo, PoolInfo
+from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.scheduler.slurm import pools as slurm_pools
+from dethpc.scheduler.slurm import states
+from dethpc.scheduler.slurm.environment import scrub
+from dethpc.scheduler.slurm.hostlist import expand
+from dethpc.scheduler.slurm.pools import NodeRow, Pool
+from dethpc.scheduler.slurm.throttle import Throttle
+
+# The job may have been taken although nobody said so.
+_UNCERTAIN = re.compile(
+    r"timed out|zero bytes were transmitted|unexpected message received|connection reset|communication (connection )?failure",
+    re.IGNORECASE,
+)
+# Nothing was done, and the same may work later.
+_UNAVAILABLE = re.compile(
+    r"unable to contact slurm|connection refused|connect failure|standby mode|munge|authentication|temporarily unable"
+    r"|resource temporarily unavailable|could not establish a configuration|slurmdbd|persistent connection"
+    r"|MaxSubmit|GrpSubmit",
+    re.IGNORECASE,
+)
+# What asked for is already so, or can no longer be.
+_MOOT = re.compile(
+    r"invalid job id|already completing or completed|job has already|access/permission denied", re.IGNORECASE
+)
+
+_JOB_FIELDS = (
+    "JobID",
+    "State",
+    "Reason",
+    "NodeList",
+    "exit_code",
+    "RestartCnt",
+    "PreemptTime",
+    "SubmitTime",
+    "StartTime",
+    "EndTime",
+)
+_NODE_FIELDS = (
+    "NodeList",
+    "Partition",
+    "StateCompact",
+    "Gres",
+    "GresUsed",
+    "CPUsState",
+    "Memory",
+    "NodeAddr",
+    "Time",
+    "Reason",
+)
+_ACCOUNT_FIELDS = ("JobIDRaw", "State", "ExitCode", "NodeList", "Submit", "Start", "End", "JobName")
+_BATCH = 2000  # job ids on one command line
+
+
+class SlurmCommands:
+    """``ports.Scheduler`` by Slurm's commands.
+
+    ``pools``: the site's resource pools; none: each partition is one. ``environment``: what the commands run in (the process's own
+    by default), scrubbed of the variables of an enclosing job. ``timeout``: seconds for one command; Slurm itself gives up after
+    its MessageTimeout (10 s by default), sometimes several times over.
+    """
+
+    kind = "slurm"
+
+    def __init__(
+        self,
+        pools: Sequence[Pool] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        throttle: Throttle | None = None,
+        timeout: float = 60,
+    ) -> None:
+        self._pools = list(pools)
+        self._environment = scrub(os.environ if environment is None else environment)
+        self._throttle = throttle
+        self._timeout = timeout
+        self._config: dict[str, str] | None = None
+
+    # --- jobs --------------------------------------------------------------------------------------------------------
+
+    def submit(self, job: JobRequest) -> str:
+        if self._throttle is not None:
+            self._throttle.take()
+        environment = scrub(job.env or self._environment)
+        if "SLURM_CONF" in self._environment:
+            environment["SLURM_CONF"] = self._environment["SLURM_CONF"]
+        argv = ["sbatch", "--parsable", str(job.script)]
+        try:
+            done = _run(argv, environment, self._timeout, self._search_path(), cwd=job.run_dir)
+        except subprocess.TimeoutExpired:
+            raise SubmitUncertain(f"sbatch gave no answer in {self._timeout:g} s") from None
+        message = _message(done.stderr)
+        job_id = done.stdout.strip().partition(";")[0]
+        if done.returncode == 0 and re.fullmatch(r"\d+", job_id):
+            return job_id
+        if done.returncode <= 0 or _UNCERTAIN.search(message):
+            raise SubmitUncertain(message or f"sbatch ended with {done.returncode} and said {done.stdout.strip()!r}")
+        if _UNAVAILABLE.search(message):
+            raise SchedulerUnavailable(message)
+        raise SubmitRejected(message or f"sbatch: exit code {done.returncode}")
+
+    def jobs(self) -> dict[str, JobRecord]:
+        listed = "".join(f"{name}:0|," for name in _JOB_FIELDS) + "Name:0|"
+        argv = ["squeue", "--me", "--states=all", "--noheader", f"--Format={listed}"]
+        records = (_squeue_record(row) for row in _rows(self._ask(argv), len(_JOB_FIELDS)))
+        return {record.job_id: record for record in records}
+
+    def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        """From accounting. A site without it forgets a job when it leaves squeue (which lists ended ones for MinJobAge)."""
+        found: dict[str, JobRecord] = {}
+        if self.has_accounting:
+            for start in range(0, len(job_ids), _BATCH):
+                found.update(self._accounts(f"--jobs={','.join(job_ids[start : start + _BATCH])}"))
+        return found
+
+    def find(self, name: str) -> list[JobRecord]:
+        found: dict[str, JobRecord] = {}
+        if self.has_accounting:
+            found.update(self._accounts(f"--name={name}", "--starttime=now-30days"))
+        found.update(self.jobs())
+        return sorted((r for r in found.values() if r.name == name), key=lambda r: (r.submitted_at or 0, int(r.job_id)))
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        for start in range(0, len(job_ids), _BATCH):
+            self._tell(["scancel", *job_ids[start : start + _BATCH]])
+
+    def requeue(self, job_id: str) -> None:
+        self._tell(["scontrol", "requeue", job_id])
+
+    # --- the cluster -------------------------------------------------------------------------------------------------
+
+    def pools(self) -> list[PoolInfo]:
+        rows = self._node_rows()
+        return slurm_pools.describe(self._pools or slurm_pools.discover(rows), rows)
+
+    def nodes(self) -> list[NodeInfo]:
+        rows = self._node_rows()
+        return slurm_pools.nodes(self._pools or slurm_pools.discover(rows), rows)
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Slurm's configuration, asked for once."""
+        if self._config is None:
+            lines = (line.partition("=") for line in self._ask(["scontrol", "show", "config"]).splitlines())
+            self._config = {name.strip(): value.strip() for name, equals, value in lines if equals}
+        return self._config
+
+    @property
+    def has_accounting(self) -> bool:
+        kept = self.config.get("AccountingStorageType", "").endswith("slurmdbd")
+        return kept and shutil.which("sacct", path=self._search_path()) is not None
+
+    @property
+    def message_timeout(self) -> float:
+        """Seconds after which Slurm gives an answer up: a job of a lost answer may appear that much later."""
+        digits = re.match(r"\d+", self.config.get("MessageTimeout", ""))
+        return float(digits[0]) if digits else 10.0
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def _accounts(self, *which: str) -> dict[str, JobRecord]:
+        """Records by job id; a requeued job has one line per start, the last one last."""
+        argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", "--delimiter=|"]
+        found: dict[str, JobRecord] = {}
+        output = self._ask([*argv, f"--format={','.join(_ACCOUNT_FIELDS)}", *which])
+        for row in _rows(output, len(_ACCOUNT_FIELDS) - 1, closed=False):
+            record = _sacct_record(row)
+            before = found.get(record.job_id)
+            record.restarts = before.restarts + 1 if before else 0
+            found[record.job_id] = record
+        return found
+
+    def _node_rows(self) -> list[NodeRow]:
+        listed = "".join(f"{name}:0|," for name in _NODE_FIELDS).rstrip(",")
+        output = self._ask(["sinfo", "--Node", "--noheader", f"--Format={listed}"])
+        return [_node_row(row) for row in _rows(output, len(_NODE_FIELDS) - 1)]
+
+    def _ask(self, argv: list[str]) -> str:
+        done = self._command(argv)
+        if done.returncode != 0:
+            raise SchedulerUnavailable(f"{argv[0]}: {_message(done.stderr) or f'exit code {done.returncode}'}")
+        return done.stdout
+
+    def _tell(self, argv: list[str]) -> None:
+        done = self._command(argv)
+        problems = [line for line in done.stderr.splitlines() if not _MOOT.search(line)]
+        if done.returncode != 0 and problems:
+            raise SchedulerUnavailable(f"{argv[0]}: {_message(os.linesep.join(problems))}")
+
+    def _command(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
+        environment = {**self._environment, "SLURM_TIME_FORMAT": "%s"}
+        try:
+            return _run(argv, environment, self._timeout, self._search_path())
+        except subprocess.TimeoutExpired:
+            raise SchedulerUnavailable(f"{argv[0]} gave no answer in {self._timeout:g} s") from None
+
+    def _search_path(self) -> str | None:
+        return self._environment.get("PATH")
+
+
+def _run(
+    argv: list[str], environment: dict[str, str], timeout: float, search_path: str | None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    program = shutil.which(argv[0], path=search_path)
+    if program is None:
+        raise SchedulerUnavailable(f"{argv[0]} is not on PATH: is this a machine of the cluster?")
+    return subprocess.run(
+        [program, *argv[1:]],
+        env=environment,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=timeout,
+    )
+
+
+def _rows(output: str, fixed: int, *, closed: bool = True) -> Iterator[list[str]]:
+    """Rows of ``fixed`` fields and one last field, a free text that may itself hold the delimiter.
+
+    ``closed``: a delimiter ends the last field too.
+    """
+    for line in output.splitlines():
+        fields = line.split("|", fixed)
+        if len(fields) == fixed + 1:  # else: the rest of a name with a newline in it
+            yield [*fields[:-1], fields[-1].removesuffix("|") if closed else fields[-1]]
+
+
+def _squeue_record(row: list[str]) -> JobRecord:
+    job_id, word, why, hosts, status, restarts, preempted_at, submitted, started, ended, name = row
+    state = states.job_state(word)
+    start, preempted = states.epoch(started), states.epoch(preempted_at)
+    code, signal = (None, None) if state.live else states.exit_status(status)
+    return JobRecord(
+        job_id=job_id,
+        name=name,
+        state=state,
+        reason=states.reason(why) if word == "PENDING" else "",
+        nodes=expand(hosts),
+        exit_code=code,
+        signal=signal,
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        preempted=word == "PREEMPTED" or (preempted is not None and (start is None or preempted >= start)),
+        submitted_at=states.epoch(submitted),
+        started_at=None if word == "PENDING" else start,  # of a pending job it is a guess
+        ended_at=None if state.live else states.epoch(ended),
+    )
+
+
+def _sacct_record(row: list[str]) -> JobRecord:
+    job_id, word, status, hosts, submitted, started, ended, name = row
+    state = states.job_state(word)
+    code, signal = (None, None) if state.live else states.exit_status(status)
+    return JobRecord(
+        job_id=job_id,
+        name=name,
+        state=state,
+        nodes=expand(hosts),
+        exit_code=code,
+        signal=signal,
+        preempted=word.startswith("PREEMPTED"),
+        submitted_at=states.epoch(submitted),
+        started_at=states.epoch(started),
+        ended_at=None if state.live else states.epoch(ended),
+    )
+
+
+def _node_row(row: list[str]) -> NodeRow:
+    node, partition, word, gres, used, cpu_counts, memory, address, limit, why = row
+    allocated, _idle, _other, total = (int(count) for count in cpu_counts.split("/"))
+    return NodeRow(
+        node=node,
+        partition=partition.removesuffix("*"),
+        default_partition=partition.endswith("*"),
+        state=slurm_pools.node_state(word),
+        gpus=slurm_pools.gpus(gres),
+        gpus_used=slurm_pools.gpus(used),
+        cpus=total,
+        cpus_used=allocated,
+        memory_mb=int(memory) if memory.isdigit() else 0,
+        address=address,
+        max_time=states.duration(limit),
+        reason="" if why == "none" else why,
+    )
+
+
+def _message(stderr: str) -> str:
+    """What a command complained of, without its name in front of each line."""
+    lines = (re.sub(r"^\w+: (error|fatal): ", "", line.strip()) for line in stderr.splitlines())
+    return "; ".join(dict.fromkeys(line for line in lines if line))

@@ -1,0 +1,135 @@
+"""Resource pools: named slices of the cluster, and what a node's GRES say about its slots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dethpc.domain.ports import NodeInfo, PoolInfo
+
+
+@dataclass(frozen=True)
+class Pool:
+    """How a resource pool is asked of Slurm. The site configuration names pools; without one, each partition is a pool."""
+
+    name: str
+    partition: str
+    qos: str | None = None
+    account: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
+    slot_type: str | None = None  # cuda, rocm, cpu; None: cuda where the nodes have GPUs, else cpu
+    gpu_type: str | None = None  # the type in gres, e.g. "a100"; None: any
+    cpus_per_slot: int = 1
+    default: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node as a member of one partition."""
+
+    node: str
+    partition: str
+    default_partition: bool
+    state: str
+    gpus: Mapping[str, int] = field(default_factory=dict)  # by type; "" where the site names none
+    gpus_used: Mapping[str, int] = field(default_factory=dict)
+    cpus: int = 0
+    cpus_used: int = 0
+    memory_mb: int = 0
+    address: str = ""
+    max_time: float | None = None
+    reason: str = ""
+
+
+_GRES = re.compile(r"(?:^|,)gpu(?::([A-Za-z_][^:,()]*))?(?::(\d+))?(?=[,(]|$)(?:\([^)]*\))?")
+_SHORT = {
+    "mix": "mixed",
+    "alloc": "allocated",
+    "comp": "completing",
+    "drng": "draining",
+    "drain": "drained",
+    "maint": "maint",
+}
+_DOWN = frozenset({"down", "drained", "drain", "fail", "unk", "inval", "boot", "futr", "no_respond", "power_down"})
+
+
+def gpus(gres: str) -> dict[str, int]:
+    """GPUs by type of ``gpu:a100:4(S:0-1),gpu:2`` or ``gpu:a100:2(IDX:0-1)``."""
+    found: dict[str, int] = {}
+    for kind, count in _GRES.findall(gres):
+        found[kind] = found.get(kind, 0) + (int(count) if count else 1)
+    return found
+
+
+def node_state(word: str) -> str:
+    """``mix*`` is ``mixed``: flags behind the word (not responding, power saving) are left off."""
+    plain = word.rstrip("*~#!%$@^-+").lower()
+    return _SHORT.get(plain, plain)
+
+
+def discover(rows: Sequence[NodeRow]) -> list[Pool]:
+    """One pool per partition; Slurm's default partition is the default pool."""
+    partitions = {row.partition: row.default_partition for row in rows}
+    return [Pool(name=name, partition=name, default=default) for name, default in partitions.items()]
+
+
+def describe(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
+    """What each pool has and uses now. Nodes that are down or drained have no slots."""
+    infos = []
+    for pool in pools:
+        members = [row for row in rows if row.partition == pool.partition]
+        kind = pool.slot_type or ("cuda" if any(row.gpus for row in members) else "cpu")
+        counts = [_slots(row, kind, pool) for row in members if row.state not in _DOWN]
+        infos.append(
+            PoolInfo(
+                name=pool.name,
+                partition=pool.partition,
+                nodes=len(members),
+                slots=sum(total for total, _ in counts),
+                slots_used=sum(used for _, used in counts),
+                slot_type=kind,
+                max_time=next((row.max_time for row in members), None),
+                default=pool.default,
+                description=pool.description,
+            )
+        )
+    return infos
+
+
+def nodes(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[NodeInfo]:
+    """Each node once, with the pools it belongs to."""
+    by_name: dict[str, NodeInfo] = {}
+    for row in rows:
+        mine = [pool for pool in pools if pool.partition == row.partition]
+        info = by_name.get(row.node)
+        if info is None:
+            kind = "cuda" if row.gpus else "cpu"
+            shape = next((pool for pool in mine if pool.slot_type), None)
+            if shape is not None and shape.slot_type is not None:
+                kind = shape.slot_type
+            total, used = _slots(row, kind, shape or Pool("", row.partition))
+            info = by_name[row.node] = NodeInfo(
+                name=row.node,
+                state=row.state,
+                slots=total,
+                slots_used=used,
+                slot_type=kind,
+                cpus=row.cpus,
+                memory_mb=row.memory_mb,
+                reason=row.reason,
+                address=row.address,
+            )
+        info.pools += tuple(pool.name for pool in mine)
+    return list(by_name.values())
+
+
+def _slots(row: NodeRow, kind: str, pool: Pool) -> tuple[int, int]:
+    """(slots, slots in use) of a node."""
+    if kind == "cpu":
+        return row.cpus // pool.cpus_per_slot, -(-row.cpus_used // pool.cpus_per_slot)
+    if pool.gpu_type is not None:
+        return row.gpus.get(pool.gpu_type, 0), row.gpus_used.get(pool.gpu_type, 0)
+    return sum(row.gpus.values()), sum(row.gpus_used.values())

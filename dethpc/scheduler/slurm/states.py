@@ -1,0 +1,72 @@
+"""Slurm's words about a job, as its various commands spell them, reduced to dethpc's. Pure."""
+
+from __future__ import annotations
+
+from dethpc.domain.ports import JobState
+
+_STATES = {
+    **{state.value: state for state in JobState},
+    "CONFIGURING": JobState.PENDING,  # its nodes are booting
+    "REQUEUED": JobState.PENDING,
+    "REQUEUE_FED": JobState.PENDING,
+    "REQUEUE_HOLD": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    "REVOKED": JobState.CANCELLED,
+    "LAUNCH_FAILED": JobState.BOOT_FAIL,
+    "RECONFIG_FAIL": JobState.BOOT_FAIL,
+}
+
+
+def job_state(word: str) -> JobState:
+    """The state for a word such as ``RUNNING``, ``CANCELLED by 1000``, ``CANCELLED+`` or ``PENDING,COMPLETING``.
+
+    A word of a later Slurm that is not known here counts as RUNNING: nothing is concluded from it.
+    """
+    words = word.upper().replace(",", " ").split() or [""]
+    if "COMPLETING" in words:
+        return JobState.COMPLETING
+    return _STATES.get(words[0].rstrip("+"), JobState.RUNNING)
+
+
+def exit_status(text: str) -> tuple[int | None, int | None]:
+    """(exit code, signal) of ``3:0``, ``0:15`` or a raw wait status such as ``768``; None for what does not apply."""
+    code, colon, signal = text.strip().partition(":")
+    if not code.isdigit():
+        return None, None
+    if colon:
+        died = int(signal) if signal.isdigit() else 0
+        return (None, died) if died else (int(code), None)
+    status = int(code)
+    died = status & 0x7F
+    return (None, died) if died else (status >> 8, None)
+
+
+def epoch(text: str) -> float | None:
+    """A time printed under SLURM_TIME_FORMAT=%s; None for ``N/A``, ``NONE``, ``Unknown`` and the like."""
+    return float(text) if text.isdigit() and text != "0" else None
+
+
+def duration(text: str) -> float | None:
+    """Seconds of ``[days-]hours:minutes:seconds`` and its shorter forms; None for ``infinite`` and whatever is no duration."""
+    days, dash, clock = text.rpartition("-")
+    try:
+        parts = [int(part) for part in clock.split(":")]
+        whole_days = int(days) if dash else 0
+    except ValueError:
+        return None
+    if len(parts) > 3:
+        return None
+    if dash:  # days-hours[:minutes[:seconds]]
+        parts += [0] * (3 - len(parts))
+    elif len(parts) == 1:  # minutes
+        parts = [0, *parts, 0]
+    elif len(parts) == 2:  # minutes:seconds
+        parts = [0, *parts]
+    hours, minutes, seconds = parts
+    return float(((whole_days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def reason(word: str) -> str:
+    """Why a job is pending, without Slurm's ways of saying nothing."""
+    return "" if word in ("None", "N/A", "(null)") else word
