@@ -32,9 +32,11 @@ _folder = click.option("--folder", type=click.Path(), default=_default_folder, h
 
 @slurm_dev.command()
 @_folder
-@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True)
-@click.option("--gpus-per-node", type=click.IntRange(0, 64), default=4, show_default=True)
-@click.option("--cpus-per-node", type=click.IntRange(1, 1024), default=8, show_default=True)
+@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="How many nodes.")
+@click.option(
+    "--gpus-per-node", type=click.IntRange(0, 64), default=4, show_default=True, help="GPUs of each node (pretended)."
+)
+@click.option("--cpus-per-node", type=click.IntRange(1, 1024), default=8, show_default=True, help="CPUs of each node.")
 @click.option("--accounting", is_flag=True, help="Run slurmdbd and MariaDB too, so that sacct works.")
 def up(folder: str, nodes: int, gpus_per_node: int, cpus_per_node: int, accounting: bool) -> None:
     """Start the cluster; prints the line that makes a shell use it.
