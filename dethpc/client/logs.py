@@ -73,7 +73,8 @@ def follow(
         if recent:
             params["timestampAfter"] = _earlier(recent[-1][0])
         try:
-            session, began = connect(), time.monotonic()
+            session, began, news = connect(), time.monotonic(), False
+            ended = session.get(f"/api/v1/trials/{trial}")["trial"]["state"] in _ENDED
             for line in session.stream(f"/api/v1/trials/{trial}/logs", params=params):
                 answered = time.monotonic()
                 key = str(line.get("id") or (line.get("timestamp"), line.get("message")))
@@ -83,10 +84,13 @@ def follow(
                     seen.discard(recent[0][1])
                 recent.append((str(line.get("timestamp")), key))
                 seen.add(key)
+                news = True
                 yield line
-            if session.get(f"/api/v1/trials/{trial}")["trial"]["state"] in _ENDED:
+            # A stream that ends proves little: a master that shuts down ends it as well. Nothing new after the end does.
+            if ended and not news:
                 return
-            time.sleep(pause)  # a master that shuts down in good order ends the stream as well
+            if not ended:
+                time.sleep(pause)
         except errors.MasterUnreachable:
             if began is not None and time.monotonic() - began > 5.0:
                 answered = time.monotonic()  # a live master, and a trial with nothing to say
