@@ -1,0 +1,242 @@
+"""The batch script of a run, rendered from the templates in ``templates/sbatch``.
+
+Every value passes a filter: ``sh`` makes any text one word of bash; ``#SBATCH`` lines go through ``directive``, because sbatch
+reads them with rules of its own. The local scheduler runs the same script with bash, without the srun.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jinja2
+
+from dethpc.errors import ConfigError, Problem
+
+BUILT_IN = Path(__file__).parents[2] / "templates" / "sbatch"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What is asked of Slurm. Fields that are None are left to the site's defaults."""
+
+    nodes: int = 1
+    cpus_per_task: int | None = None  # cores of each node; there is one task per node
+    gres: str | None = None  # per node, e.g. "gpu:4" or "gpu:a100:4"
+    mem: str | None = None  # per node, e.g. "32G"
+    partition: str | None = None
+    qos: str | None = None
+    account: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
+    time: float | None = None  # seconds; Slurm counts whole minutes
+    lead: float | None = None  # seconds before the time limit at which the script is told
+    nice: int | None = None
+    requeue: bool = True
+
+
+@dataclass(frozen=True)
+class ScriptInput:
+    """All that a script is made from.
+
+    ``env`` is exported as it is. ``prologue`` is shell code, such as ``module load cuda``. ``sbatch_args`` are the user's own
+    options, one or more per line. ``self_requeue``: nobody looks after the run, so after a clean early stop it requeues itself.
+    """
+
+    job_name: str
+    run_dir: Path
+    harness: str
+    python: str = "python3"
+    resources: Resources = field(default_factory=Resources)
+    sbatch_args: Sequence[str] = ()
+    prologue: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    use_srun: bool = True
+    self_requeue: bool = False
+
+
+def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
+    """The script's text. ``template_dirs`` are searched before the built-in templates.
+
+    Raises ConfigError: a value that no directive line can hold, a name that is no environment variable's, an option of
+    ``sbatch_args`` that dethpc sets itself.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader([*template_dirs, BUILT_IN])]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["sh"] = sh
+    template = environment.get_template("trial.sbatch.j2")
+    return template.render(
+        directives=[*_directives(script), *_user_directives(script.sbatch_args)],
+        run_dir=str(script.run_dir),
+        harness=script.harness,
+        python=script.python,
+        prologue=list(script.prologue),
+        env=_variables(script.env),
+        use_srun=script.use_srun,
+        self_requeue=script.self_requeue,
+    )
+
+
+def sh(value: object) -> str:
+    """``value`` as one word of bash, on one line: control characters are spelled as escapes."""
+    text = str(value)
+    if "\0" in text:
+        raise ConfigError([Problem("environment", repr(text), "text without NUL characters")])
+    if not _CONTROL.search(text):
+        return shlex.quote(text)
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", escaped) + "'"
+
+
+def directive(name: str, value: object = None) -> str:
+    """``--name=value`` as sbatch's reader of ``#SBATCH`` lines takes it. Raises ConfigError when it cannot be said there."""
+    return f"--{name}" if value is None else f"--{name}={_word(name, str(value))}"
+
+
+_CONTROL = re.compile(r"[\x01-\x1f\x7f]")
+_PLAIN = re.compile(r"[\w@%+=:,./\[\]*^|&-]*\Z")
+
+
+def _word(name: str, text: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        raise ConfigError([Problem(name, repr(text), "text on one line, without control characters")])
+    if _PLAIN.match(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _directives(script: ScriptInput) -> Iterator[str]:
+    asked = script.resources
+    yield directive("job-name", script.job_name)
+    yield directive("output", _literal_path(script.run_dir / "slurm.log"))
+    yield directive("open-mode", "append")
+    yield directive("requeue" if asked.requeue else "no-requeue")
+    yield directive("nodes", asked.nodes)
+    yield directive("ntasks-per-node", 1)
+    for name in ("cpus_per_task", "gres", "mem", "partition", "qos", "account", "constraint", "reservation", "nice"):
+        value = getattr(asked, name)
+        if value is not None:
+            yield directive(name.replace("_", "-"), value)
+    if asked.time is not None:
+        yield directive("time", math.ceil(asked.time / 60))
+    if asked.lead is not None:
+        yield directive("signal", f"B:USR1@{math.ceil(asked.lead)}")
+
+
+def _literal_path(path: Path) -> str:
+    """sbatch replaces ``%j`` and the like in file names; a backslash anywhere would switch that off and vanish."""
+    text = str(path)
+    if "\\" in text:
+        raise ConfigError([Problem("output", repr(text), "a run directory without a backslash in its path")])
+    return text.replace("%", "%%")
+
+
+def _variables(env: Mapping[str, str]) -> dict[str, str]:
+    bad = [name for name in env if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
+    if bad:
+        allowed = "letters, digits and _, not starting with a digit"
+        raise ConfigError([Problem("environment_variables", repr(name), allowed) for name in bad])
+    return dict(env)
+
+
+# --- options of the user's own ----------------------------------------------------------------------------------------
+
+_OURS = "dethpc reads it from the run directory"
+_SHAPE = "it follows from resources.slots_per_trial"
+REFUSED: Mapping[str, str] = {
+    "array": "a run is one job: use the searcher to try many configurations",
+    "wrap": "the script is dethpc's; give the entrypoint instead",
+    "output": _OURS,
+    "error": _OURS,
+    "open-mode": _OURS,
+    "input": "the trial has no standard input",
+    "job-name": "dethpc finds its jobs by name; set the experiment's name instead",
+    "requeue": "set by dethpc, which continues runs from their checkpoints",
+    "no-requeue": "set by dethpc, which continues runs from their checkpoints",
+    "parsable": "it would change what sbatch answers",
+    "quiet": "it would change what sbatch answers",
+    "test-only": "nothing would be submitted",
+    "wait": "the master does not wait for single jobs",
+    "help": "nothing would be submitted",
+    "usage": "nothing would be submitted",
+    "version": "nothing would be submitted",
+    "export": "set environment.environment_variables instead",
+    "export-file": "set environment.environment_variables instead",
+    "get-user-env": "set environment.environment_variables instead",
+    "signal": "dethpc chooses when the trial is told of its time limit",
+    "clusters": "a resource pool belongs to one cluster",
+    "nodes": _SHAPE,
+    "ntasks": _SHAPE,
+    "ntasks-per-node": _SHAPE,
+    "ntasks-per-gpu": _SHAPE,
+    "gpus": _SHAPE,
+    "gpus-per-node": _SHAPE,
+    "gpus-per-task": _SHAPE,
+    "gpu-bind": "launchers choose the device of each process",
+    "overcommit": "there is one task per node",
+}
+_SHORT_REFUSED = {
+    "a": "array",
+    "o": "output",
+    "e": "error",
+    "i": "input",
+    "J": "job-name",
+    "Q": "quiet",
+    "W": "wait",
+    "h": "help",
+    "V": "version",
+    "M": "clusters",
+    "N": "nodes",
+    "n": "ntasks",
+    "G": "gpus",
+    "O": "overcommit",
+}
+_SHORT_FLAGS = frozenset("HhIkOQsvVW")  # those without an argument
+
+
+def _user_directives(lines: Sequence[str]) -> Iterator[str]:
+    problems: list[Problem] = []
+    for line in lines:
+        try:
+            words = shlex.split(line.removeprefix("#SBATCH"))
+        except ValueError as error:
+            problems.append(Problem("slurm.sbatch_args", repr(line), f"an sbatch option ({error})"))
+            continue
+        if not words or not words[0].startswith("-") or "--" in words:
+            problems.append(Problem("slurm.sbatch_args", repr(line), "options of sbatch, such as --mail-type=END"))
+            continue
+        for word in words:
+            for name in _refused(word):
+                problems.append(
+                    Problem("slurm.sbatch_args", word, f"other options; --{name} is not yours: {REFUSED[name]}")
+                )
+        if not problems:
+            yield " ".join(_word("slurm.sbatch_args", word) for word in words)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _refused(word: str) -> Iterator[str]:
+    """Names of refused options in ``word``. sbatch takes any unambiguous beginning of a long name, and bundles short ones."""
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        # No option that stays the user's is the beginning of a refused one's name.
+        close = [refused for refused in REFUSED if refused.startswith(name)]
+        if close:
+            yield name if name in REFUSED else close[0]
+    elif word.startswith("-"):
+        for letter in word[1:]:
+            if letter in _SHORT_REFUSED:
+                yield _SHORT_REFUSED[letter]
+            if letter not in _SHORT_FLAGS:
+                break
