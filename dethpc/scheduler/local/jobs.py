@@ -1,0 +1,173 @@
+"""The table of jobs. One SQLite file, so that its readers and writers, which are several processes, agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dethpc.domain.ports import JobRecord, JobState
+from dethpc.errors import SchedulerUnavailable
+
+CANCEL, REQUEUE = "cancel", "requeue"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    script TEXT NOT NULL,
+    run_dir TEXT NOT NULL,
+    slots INTEGER NOT NULL,
+    env TEXT NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL DEFAULT '',
+    devices TEXT NOT NULL DEFAULT '[]',
+    supervisor TEXT,
+    mark TEXT NOT NULL DEFAULT '',
+    wanted TEXT,
+    starting_until REAL NOT NULL DEFAULT 0,
+    node TEXT NOT NULL DEFAULT '',
+    restarts INTEGER NOT NULL DEFAULT 0,
+    exit_code INTEGER,
+    signal INTEGER,
+    submitted_at REAL NOT NULL,
+    started_at REAL,
+    ended_at REAL
+);
+CREATE INDEX IF NOT EXISTS jobs_name ON jobs (name);
+CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state, id);
+CREATE INDEX IF NOT EXISTS jobs_ended ON jobs (ended_at);
+CREATE TABLE IF NOT EXISTS settings (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+@dataclass
+class Job:
+    """A row."""
+
+    id: int
+    name: str
+    script: str
+    run_dir: str
+    slots: int
+    env: str  # JSON
+    state: JobState
+    reason: str
+    devices: str  # JSON: the slots it holds
+    supervisor: str | None  # identity of its process
+    mark: str
+    wanted: str | None  # CANCEL or REQUEUE, until it is done
+    starting_until: float  # a supervisor has been started for it; if none has claimed it by then, start another
+    node: str
+    restarts: int
+    exit_code: int | None
+    signal: int | None
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+
+    def __post_init__(self) -> None:
+        self.state = JobState(self.state)
+
+    @property
+    def held(self) -> list[str]:
+        ids: list[str] = json.loads(self.devices)
+        return ids
+
+    def record(self) -> JobRecord:
+        completing = self.state is JobState.RUNNING and self.wanted
+        return JobRecord(
+            job_id=str(self.id),
+            name=self.name,
+            state=JobState.COMPLETING if completing else self.state,
+            reason=self.reason,
+            nodes=(self.node,) if self.node else (),
+            exit_code=self.exit_code,
+            signal=self.signal,
+            restarts=self.restarts,
+            submitted_at=self.submitted_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+        )
+
+
+_COLUMNS = ", ".join(field.name for field in fields(Job))
+_LIVE = (JobState.PENDING.value, JobState.RUNNING.value)
+
+
+class Jobs:
+    """The table in ``folder``. Every method but ``transaction`` needs to be inside a transaction of this object."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._file = folder / "jobs.db"
+        if not self._file.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
+
+    def create(self) -> None:
+        """Make the tables when they are missing. Raises: SchedulerUnavailable."""
+        with self.transaction("PRAGMA journal_mode=WAL") as table:
+            for statement in _SCHEMA.split(";"):
+                table.execute(statement)
+
+    @contextmanager
+    def transaction(self, *before: str) -> Iterator[Table]:
+        """Keeps every other process out until it ends. Raises: SchedulerUnavailable."""
+        try:
+            connection = sqlite3.connect(self._file, timeout=30, isolation_level=None)
+            try:
+                for statement in before:
+                    connection.execute(statement)
+                connection.execute("BEGIN IMMEDIATE")
+                yield Table(connection)
+                connection.execute("COMMIT")
+            finally:
+                connection.close()  # an unfinished transaction is undone
+        except sqlite3.Error as error:
+            raise SchedulerUnavailable(f"the local scheduler's table {self._file} failed: {error}") from error
+
+
+class Table:
+    """The table within a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        return self._connection.execute(statement, parameters)
+
+    def select(self, where: str, parameters: Sequence[Any] = ()) -> list[Job]:
+        return [Job(*row) for row in self.execute(f"SELECT {_COLUMNS} FROM jobs WHERE {where}", parameters)]
+
+    def get(self, job_id: int) -> Job | None:
+        found = self.select("id = ?", (job_id,))
+        return found[0] if found else None
+
+    def running(self) -> list[Job]:
+        return self.select("state = 'RUNNING' ORDER BY id")
+
+    def listed(self, ended_after: float) -> list[Job]:
+        """Live jobs, and those that ended since."""
+        return self.select("state IN (?, ?) OR ended_at > ? ORDER BY id", (*_LIVE, ended_after))
+
+    def add(self, **columns: Any) -> int:
+        marks = ", ".join("?" * len(columns))
+        cursor = self.execute(f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({marks})", list(columns.values()))
+        return int(cursor.lastrowid or 0)
+
+    def set(self, job_id: int, **columns: Any) -> None:
+        changes = ", ".join(f"{name} = ?" for name in columns)
+        self.execute(f"UPDATE jobs SET {changes} WHERE id = ?", (*columns.values(), job_id))
+
+    def settings(self) -> dict[str, Any]:
+        return {key: json.loads(value) for key, value in self.execute("SELECT key, value FROM settings")}
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        for key, value in settings.items():
+            self.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (key, json.dumps(value)))

@@ -1,0 +1,160 @@
+"""The adapter."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo
+from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.scheduler.local import devices, processes, queue
+from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs
+
+_LISTED_FOR = 300.0
+"""Seconds for which ``jobs`` lists an ended job, as Slurm's MinJobAge."""
+
+_KEPT_FOR = 90 * 86400.0
+_IDS_AT_ONCE = 500
+
+
+class LocalScheduler:
+    """``domain.ports.Scheduler`` on this machine. Jobs live on when the process that submitted them ends.
+
+    ``home`` is DETHPC_HOME; two homes know nothing of each other and may use the same slots. ``slots``: how many GPUs, or CPU
+    slots on a machine without GPUs; default all. ``grace``: seconds between TERM and KILL.
+    """
+
+    kind = "local"
+
+    def __init__(self, home: Path, slots: int | None = None, *, grace: float = 30.0) -> None:
+        self._slots = devices.find(slots)
+        self._grace = grace
+        self._jobs = Jobs(Path(home).absolute() / "local")
+        self._ready = False
+
+    def submit(self, job: JobRequest) -> str:
+        total = len(self._slots.ids)
+        if job.slots > total:
+            raise SubmitRejected(f"the job needs {job.slots} slots and this machine has {total} ({self._slots.type})")
+        if not job.script.is_file() or not job.run_dir.is_dir():
+            raise SubmitRejected(f"no batch script at {job.script}, or no run directory at {job.run_dir}")
+        self._prepare()
+        try:
+            with self._jobs.transaction() as table:
+                job_id = table.add(
+                    name=job.name,
+                    script=str(job.script.absolute()),
+                    run_dir=str(job.run_dir.absolute()),
+                    slots=job.slots,
+                    env=json.dumps(dict(job.env)),
+                    state=JobState.PENDING.value,
+                    reason="Resources",
+                    submitted_at=time.time(),
+                )
+            self._schedule()
+        except SchedulerUnavailable as error:
+            raise SubmitUncertain(str(error)) from error
+        return str(job_id)
+
+    def jobs(self) -> dict[str, JobRecord]:
+        self._schedule()
+        with self._jobs.transaction() as table:
+            listed = table.listed(time.time() - _LISTED_FOR)
+        return {str(job.id): job.record() for job in listed}
+
+    def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        self._schedule()
+        return {str(job.id): job.record() for job in self._get(job_ids)}
+
+    def find(self, name: str) -> list[JobRecord]:
+        self._schedule()
+        with self._jobs.transaction() as table:
+            return [job.record() for job in table.select("name = ? ORDER BY id", (name,))]
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        self._schedule()
+        for job in self._get(job_ids):
+            self._want(job.id, CANCEL)
+
+    def requeue(self, job_id: str) -> None:
+        self._schedule()
+        for job in self._get([job_id]):
+            self._want(job.id, REQUEUE)
+
+    def pools(self) -> list[PoolInfo]:
+        used = self._used()
+        return [
+            PoolInfo(
+                name="default",
+                partition="local",
+                nodes=1,
+                slots=len(self._slots.ids),
+                slots_used=used,
+                slot_type=self._slots.type,
+                default=True,
+                description="this machine",
+            )
+        ]
+
+    def nodes(self) -> list[NodeInfo]:
+        total, used = len(self._slots.ids), self._used()
+        return [
+            NodeInfo(
+                name=socket.gethostname(),
+                state="idle" if used == 0 else "allocated" if used >= total else "mixed",
+                slots=total,
+                slots_used=used,
+                pools=("default",),
+                slot_type=self._slots.type,
+                cpus=os.cpu_count() or 1,
+                memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+                address="127.0.0.1",
+            )
+        ]
+
+    def _prepare(self) -> None:
+        """Supervisors, which outlive this process, read from the table what they need to know."""
+        if not self._ready:
+            self._jobs.create()
+            with self._jobs.transaction() as table:
+                table.configure({"slots": self._slots.ids, "slot_type": self._slots.type, "grace": self._grace})
+                table.execute("DELETE FROM jobs WHERE ended_at < ?", (time.time() - _KEPT_FOR,))
+            self._ready = True
+
+    def _schedule(self) -> None:
+        self._prepare()
+        queue.schedule(self._jobs)
+
+    def _used(self) -> int:
+        self._schedule()
+        with self._jobs.transaction() as table:
+            return sum(job.slots for job in table.running())
+
+    def _get(self, job_ids: Sequence[str]) -> list[Job]:
+        known = sorted({int(job_id) for job_id in job_ids if job_id.isdigit()})
+        with self._jobs.transaction() as table:
+            return [
+                job
+                for start in range(0, len(known), _IDS_AT_ONCE)
+                if (chunk := known[start : start + _IDS_AT_ONCE])
+                for job in table.select(f"id IN ({', '.join('?' * len(chunk))}) ORDER BY id", chunk)
+            ]
+
+    def _want(self, job_id: int, what: str) -> None:
+        with self._jobs.transaction() as table:
+            job = table.get(job_id)
+            if job is None or not job.state.live:
+                return
+            if job.state is JobState.PENDING:
+                if what == CANCEL:
+                    table.set(job_id, state=JobState.CANCELLED.value, reason="cancelled", ended_at=time.time())
+                return
+            if job.wanted != CANCEL:  # a cancelled job is not queued again
+                table.set(job_id, wanted=what)
+        if processes.alive(job.supervisor):
+            processes.send([processes.pid_of(job.supervisor or "")], signal.SIGUSR1)
