@@ -15,6 +15,9 @@ from dethpc.cli.connect import connect
 
 Json = dict[str, Any]
 
+_WARNINGS = {
+    "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED": "a trial wants more slots than its resource pool has now; it will wait",
+}
 _LARGE = 8 * 1024 * 1024  # bytes; below, sending takes no time worth a message
 
 
@@ -74,7 +77,7 @@ def create(
     else:
         click.echo(f"Created experiment {number}")
     for warning in answer.get("warnings") or []:
-        output.say(f"det: warning: {warning}")
+        output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
     if follow:
         _follow(number)
 

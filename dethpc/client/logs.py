@@ -75,7 +75,7 @@ def follow(
         try:
             session, began, news = connect(), time.monotonic(), False
             ended = session.get(f"/api/v1/trials/{trial}")["trial"]["state"] in _ENDED
-            for line in session.stream(f"/api/v1/trials/{trial}/logs", params=params):
+            for line in session.stream(f"/api/v1/trials/{trial}/logs", params=params, timeout=60.0):
                 answered = time.monotonic()
                 key = str(line.get("id") or (line.get("timestamp"), line.get("message")))
                 if key in seen:

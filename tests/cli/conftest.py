@@ -40,6 +40,7 @@ class Answers:
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[tuple[str, str, Json, Any]] = []
+        self.headers: list[Json] = []
         self.experiment: Json = {
             "id": 1,
             "name": "digits",
@@ -124,6 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
         query = parse_qs(parts.query)
+        answers.headers.append(dict(self.headers))
         answers.asked.append((self.command, parts.path, query, body))
         if parts.path.endswith("/logs"):
             self._logs(answers)

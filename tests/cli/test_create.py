@@ -1,0 +1,97 @@
+"""``det experiment create``: what is checked, what is sent, what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = """\
+name: digits
+entrypoint: python3 train.py
+searcher: {name: single, metric: loss}
+hyperparameters: {lr: 1e-3}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    code = tmp_path / "code"
+    (code / "inner").mkdir(parents=True)
+    (code / "train.py").write_text("print('hello')\n")
+    (code / "inner" / "model.py").write_text("")
+    (code / "data.bin").write_text("large")
+    (code / ".detignore").write_text("*.bin\n")
+    (tmp_path / "extra.txt").write_text("extra")
+    return tmp_path
+
+
+def sent(master: Any) -> dict[str, Any]:
+    [(path, body)] = master.did("POST")
+    assert path == "/api/v1/experiments"
+    found: dict[str, Any] = body
+    return found
+
+
+def test_the_config_is_sent_as_written_with_the_files_of_the_folder(det: Any, master: Any, folder: Path) -> None:
+    done = det("experiment", "create", "config.yaml", "code", "-i", "extra.txt", master=master)
+    assert (done.returncode, done.stdout) == (0, "Created experiment 7\n"), done.stderr
+    body = sent(master)
+    assert body["config"] == CONFIG and body["activate"] is True
+    files = {file["path"].rstrip("/"): file for file in body["modelDefinition"]}
+    assert {"train.py", "inner", "inner/model.py", "extra.txt"} <= set(files) and "data.bin" not in files
+    assert base64.b64decode(files["train.py"]["content"]) == b"print('hello')\n"
+
+
+def test_overrides_are_merged_and_keep_every_type(det: Any, master: Any, folder: Path) -> None:
+    words = ["--config", "resources.slots_per_trial=2", "--config", 'name="07"', "--config", "hyperparameters.lr=1e-4"]
+    done = det("experiment", "create", "config.yaml", "code", "--paused", *words, "--project_id", 1, master=master)
+    assert done.returncode == 0, done.stderr
+    config = json.loads(sent(master)["config"])
+    assert config["resources"] == {"slots_per_trial": 2} and config["name"] == "07"
+    assert config["hyperparameters"] == {"lr": 1e-4}
+    assert sent(master)["activate"] is False and sent(master)["projectId"] == 1
+
+
+def test_every_mistake_is_a_line_and_nothing_is_sent(det: Any, master: Any, folder: Path) -> None:
+    (folder / "config.yaml").write_text(
+        "entrypoint: x\nsearcher: {name: sngle, metric: loss}\nresources:\n  slots_per_trail: 2\n"
+    )
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert done.returncode == 1 and master.asked == []
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2 and all(line.startswith("det: error: config.yaml:") for line in lines)
+    assert "config.yaml:2: searcher" in lines[0] and "sngle" in lines[0]
+    assert "config.yaml:4: resources.slots_per_trail" in lines[1] and "slots_per_trial" in lines[1]
+
+
+def test_the_config_may_come_from_standard_input(det: Any, master: Any, folder: Path) -> None:
+    done = det("experiment", "create", "-", "code", "--json", master=master, input=CONFIG)
+    assert json.loads(done.stdout)["experiment"]["id"] == 7
+
+
+@pytest.mark.parametrize("option", [["--template", "x"], ["--local"], ["--test-mode"]])
+def test_what_is_not_supported_yet_says_so(det: Any, master: Any, folder: Path, option: list[str]) -> None:
+    done = det("experiment", "create", "config.yaml", "code", *option, master=master)
+    assert done.returncode == 1 and "not supported yet" in done.stderr and master.asked == []
+
+
+def test_a_context_that_is_too_large_is_refused_with_its_largest_files(det: Any, master: Any, folder: Path) -> None:
+    with open(folder / "code" / "huge.dat", "wb") as file:
+        file.truncate(96 * 2**20)
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert done.returncode == 1 and "huge.dat" in done.stderr and master.asked == []
+
+
+@pytest.mark.parametrize(
+    "words", [["missing.yaml", "code"], ["config.yaml", "missing"], ["config.yaml", "code", "-f", "--paused"]]
+)
+def test_a_wrong_command_line_is_told_before_anything_else(
+    det: Any, master: Any, folder: Path, words: list[str]
+) -> None:
+    done = det("experiment", "create", *words, master=master)
+    assert done.returncode == 2 and master.asked == []

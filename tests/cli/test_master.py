@@ -1,0 +1,158 @@
+"""``det`` and its own master: started when needed, one of them, found again, stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.cli import start
+
+pytestmark = pytest.mark.usefixtures("no_master_is_left")
+
+
+def master_file(home: Path) -> dict[str, Any]:
+    return start.read_master_file(home)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def eventually(condition: Callable[[], bool], timeout: float = 30) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def home(environment: dict[str, str]) -> Path:
+    return Path(environment["DETHPC_HOME"])
+
+
+@pytest.fixture
+def no_master_is_left(home: Path) -> Iterator[None]:
+    yield
+    pid = int(master_file(home).get("pid") or 0)
+    if pid and not gone(pid):
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda: gone(pid))
+
+
+def test_det_starts_its_own_master_once(det: Any, home: Path) -> None:
+    first = det("experiment", "list")
+    assert first.returncode == 0, first.stderr
+    url = master_file(home)["url"]
+    assert first.stderr == f"started master at {url}\n"
+    second = det("experiment", "list")
+    assert (second.returncode, second.stderr) == (0, "")
+    assert master_file(home)["url"] == url
+
+
+def test_two_at_once_end_up_with_one_master(environment: dict[str, str], home: Path) -> None:
+    words = [sys.executable, "-m", "dethpc.cli", "master", "info", "--json"]
+    both = [
+        subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in "ab"
+    ]
+    answers = []
+    for process in both:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        answers.append(json.loads(out))
+    assert answers[0]["url"] == answers[1]["url"] == master_file(home)["url"]
+    assert answers[0]["masterId"] == answers[1]["masterId"]
+
+
+def test_up_down_up(det: Any, home: Path) -> None:
+    assert det("master", "up").returncode == 0
+    first = master_file(home)
+    assert det("master", "up").stdout == f"A master runs already: {first['url']}\n"
+    down = det("master", "down")
+    assert (down.returncode, down.stdout) == (0, f"Stopped the master (pid {first['pid']})\n")
+    assert gone(first["pid"])
+    assert det("master", "down").stdout.startswith("No master runs")
+    assert det("master", "up").returncode == 0
+    assert master_file(home)["generation"] == first["generation"] + 1
+
+
+def test_a_killed_master_is_replaced(det: Any, home: Path) -> None:
+    det("master", "up")
+    pid = master_file(home)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: gone(pid))
+    done = det("experiment", "list")
+    assert done.returncode == 0 and "started master at" in done.stderr
+    assert master_file(home)["pid"] != pid
+
+
+def test_a_master_in_the_foreground_ends_with_ctrl_c(environment: dict[str, str], home: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "dethpc.cli", "master", "up", "--foreground"], env=environment)
+    eventually(lambda: bool(master_file(home).get("url")))
+    assert master_file(home)["pid"] == process.pid
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+
+
+def test_a_port_can_be_chosen_and_a_taken_one_is_told(det: Any, home: Path, master: Any) -> None:
+    port = master.url.rpartition(":")[2]
+    done = det("master", "up", "--port", port)
+    assert done.returncode == 1
+    assert "the master did not start" in done.stderr and "ddress already in use" in done.stderr
+    assert not master_file(home).get("url")
+
+
+def test_a_master_that_cannot_start_shows_the_end_of_its_log(det: Any, home: Path) -> None:
+    home.mkdir()
+    (home / "site.yaml").write_text("nonsense: [\n")
+    done = det("experiment", "list")
+    assert done.returncode == 1
+    assert "the master did not start" in done.stderr and "site.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_somebody_elses_server_at_the_old_address_gets_no_token(det: Any, home: Path, master: Any) -> None:
+    home.mkdir()
+    (home / "token").write_text("secret")
+    held = {"url": master.url, "pid": 2**22 - 1, "host": "nowhere", "heartbeat": 0, "cluster_id": "another"}
+    (home / "master.json").write_text(json.dumps(held))
+    done = det("version")
+    assert "does not run" in done.stdout
+    assert master.asked and all("secret" not in str(seen) for seen in master.headers)
+
+
+def test_the_log_can_be_read_with_and_without_a_master(det: Any, home: Path) -> None:
+    det("master", "up")
+    shown = det("master", "logs")
+    assert shown.returncode == 0 and "listens at" in shown.stdout
+    assert len(det("master", "logs", "--tail", 1).stdout.splitlines()) == 1
+    det("master", "down")
+    left = det("master", "logs")
+    assert left.returncode == 0 and "listens at" in left.stdout and "no master runs" in left.stderr
+    assert len(det("master", "logs", "--tail", 1).stdout.splitlines()) == 1
+
+
+def test_info_and_config_name_the_cluster(det: Any, home: Path) -> None:
+    info = json.loads(det("master", "info", "--json").stdout)
+    config = json.loads(det("master", "config", "--json").stdout)
+    assert info["clusterId"] == config["cluster_id"] == master_file(home)["cluster_id"]
+    assert info["url"] in det("master", "info").stdout
+    assert "cluster_id:" in det("master", "config").stdout
+
+
+def test_rebuild_needs_the_master_down(det: Any) -> None:
+    det("master", "up")
+    done = det("master", "rebuild", "--yes")
+    assert done.returncode == 1 and "det master down" in done.stderr
