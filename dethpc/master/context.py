@@ -1,0 +1,92 @@
+"""Context directories: from the list of files that clients send to a tar.gz, and back to a tree for readers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import io
+import tarfile
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from dethpc.errors import ContextError, NotFound
+
+LIMIT = 95 << 20
+"""Bytes of all files together."""
+
+
+class Member(Protocol):
+    """A file as a client sends it; ``type`` is the code of the tar type flag, ``content`` base64."""
+
+    path: str
+    type: int
+    content: str
+    mtime: int
+    mode: int
+
+
+def pack(members: Iterable[Member]) -> bytes:
+    """The files as tar.gz; the same files give the same bytes.
+
+    Raises: ContextError when they are too large, or when one is neither file nor directory or would lie outside.
+    """
+    total = 0
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for member in members:
+            info = tarfile.TarInfo(_inside(member.path))
+            info.mtime, info.mode = member.mtime, member.mode & 0o777
+            if member.type == ord(tarfile.DIRTYPE):
+                info.type = tarfile.DIRTYPE
+                tar.addfile(info)
+                continue
+            if member.type not in (ord(tarfile.REGTYPE), ord(tarfile.AREGTYPE), 0):
+                raise ContextError(f"{member.path}: only files and directories can be sent")
+            content = _decode(member)
+            total += len(content)
+            if total > LIMIT:
+                raise ContextError(
+                    f"the context directory is larger than {LIMIT >> 20} MiB; leave data out by .detignore"
+                )
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return gzip.compress(plain.getvalue(), compresslevel=6, mtime=0)
+
+
+def _decode(member: Member) -> bytes:
+    try:
+        return base64.b64decode(member.content, validate=True)
+    except (binascii.Error, ValueError):
+        raise ContextError(f"{member.path}: the content is not base64") from None
+
+
+def _inside(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        raise ContextError(f"{path!r} is not a path inside the context directory")
+    return str(PurePosixPath(path))
+
+
+def members(targz: bytes) -> list[tarfile.TarInfo]:
+    """Files and directories, by path. Raises: ContextError."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(targz), mode="r:gz") as tar:
+            return sorted((member for member in tar if member.isfile() or member.isdir()), key=lambda m: m.name)
+    except tarfile.TarError as error:
+        raise ContextError(f"the stored context directory is damaged: {error}") from error
+
+
+def content(targz: bytes, path: str) -> bytes:
+    """One file. Raises: NotFound, ContextError."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(targz), mode="r:gz") as tar:
+            file = tar.extractfile(path)
+            if file is None:
+                raise NotFound(f"{path} is a directory")
+            return file.read()
+    except KeyError:
+        raise NotFound(f"no file {path} in the context directory") from None
+    except tarfile.TarError as error:
+        raise ContextError(f"the stored context directory is damaged: {error}") from error

@@ -1,0 +1,289 @@
+"""Logs are files: reading and following those of a trial and of the master itself, by offset.
+
+Each node of each attempt has a file of its own. Nodes of one attempt are merged by time; attempts follow each other.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from dethpc.domain.ids import AttemptId
+from dethpc.errors import RunDirError
+from dethpc.rundir import logline
+from dethpc.rundir.files import read_json
+from dethpc.rundir.layout import AttemptDir, RunDir
+
+_BLOCK = 1 << 16
+_READ = 1 << 20  # bytes of one file that a follower takes in at a time
+
+
+class Line(NamedTuple):
+    """One line of one node's log. ``id`` is the same at each reading: a 63-bit number made of run, attempt, node and
+    offset."""
+
+    at: float
+    level: str
+    rank: int | None
+    stdtype: str
+    text: str
+    id: int
+    attempt: AttemptId
+    node: str
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which lines are wanted; an empty set or None is no condition. Times are seconds since the epoch."""
+
+    levels: frozenset[str] = frozenset()
+    ranks: frozenset[int] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    stdtypes: frozenset[str] = frozenset()
+    attempts: frozenset[str] = frozenset()
+    text: str | re.Pattern[str] | None = None
+    after: float | None = None
+    before: float | None = None
+
+    def __call__(self, line: Line) -> bool:
+        return (
+            (not self.levels or line.level in self.levels)
+            and (not self.ranks or line.rank in self.ranks)
+            and (not self.nodes or line.node in self.nodes)
+            and (not self.stdtypes or line.stdtype in self.stdtypes)
+            and (not self.attempts or str(line.attempt) in self.attempts)
+            and (self.after is None or line.at > self.after)
+            and (self.before is None or line.at < self.before)
+            and self._has_text(line.text)
+        )
+
+    def _has_text(self, text: str) -> bool:
+        if not self.text:
+            return True
+        if isinstance(self.text, str):
+            return self.text in text
+        return self.text.search(text) is not None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The log of one node of one attempt. ``n`` is the run's number within its trial."""
+
+    path: Path
+    attempt: AttemptId
+    n: int
+    rank: int
+    node: str
+
+    def line(self, offset: int, read: logline.LogLine) -> Line:
+        id = (self.n & 0xFFF) << 51 | (self.attempt.k & 0xFF) << 43 | (self.rank & 0x7FF) << 32 | offset & 0xFFFFFFFF
+        return Line(*read, id, self.attempt, self.node)
+
+    def lines(self, offset: int = 0) -> Iterator[Line]:
+        for at, raw in _forward(self.path, offset):
+            with suppress(ValueError):
+                yield self.line(at, logline.parse(raw.decode("utf-8", "replace")))
+
+    def lines_backward(self) -> Iterator[Line]:
+        for at, raw in _backward(self.path):
+            with suppress(ValueError):
+                yield self.line(at, logline.parse(raw.decode("utf-8", "replace")))
+
+
+def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
+    """The logs of a trial's runs, given in order: one list for each attempt."""
+    found = []
+    for n, run_id in enumerate(run_ids, 1):
+        run_dir = RunDir(runs / run_id)
+        for k in run_dir.attempts():
+            attempt = run_dir.attempt(k)
+            ranks = attempt.nodes_with_logs()
+            if ranks:
+                names = _node_names(attempt)
+                found.append(
+                    [
+                        Source(
+                            attempt.log(rank),
+                            AttemptId(run_id, k),
+                            n,
+                            rank,
+                            names[rank] if rank < len(names) else f"node-{rank}",
+                        )
+                        for rank in ranks
+                    ]
+                )
+    return found
+
+
+def _node_names(attempt: AttemptDir) -> Sequence[str]:
+    try:
+        started = read_json(attempt.started) or {}
+    except (OSError, RunDirError):
+        return []
+    return [str(name) for name in started.get("nodes") or []]
+
+
+def read(
+    attempts: Sequence[Sequence[Source]], wanted: Filter, limit: int = 0, *, newest_first: bool = False
+) -> Iterator[Line]:
+    """Lines in order of time, at most ``limit`` of them unless it is 0. ``newest_first`` reads the files from their ends, so
+    the tail of a long log costs what the tail costs."""
+    lines = filter(wanted, _newest_first(attempts) if newest_first else _oldest_first(attempts))
+    return islice(lines, limit) if limit > 0 else lines
+
+
+def _oldest_first(attempts: Sequence[Sequence[Source]]) -> Iterator[Line]:
+    for attempt in attempts:
+        yield from heapq.merge(*(source.lines() for source in attempt), key=_time)
+
+
+def _newest_first(attempts: Sequence[Sequence[Source]]) -> Iterator[Line]:
+    for attempt in reversed(attempts):
+        yield from heapq.merge(*(source.lines_backward() for source in attempt), key=_time, reverse=True)
+
+
+def _time(line: Line) -> float:
+    return line.at
+
+
+class Follower:
+    """Reads on where it stopped. ``look`` lists the sources anew, so that later attempts and nodes are found."""
+
+    def __init__(self, look: Callable[[], Sequence[Sequence[Source]]], wanted: Filter) -> None:
+        self._look, self._wanted = look, wanted
+        self._offsets: dict[Path, int] = {}
+        self.behind = False  # the last ``more`` left something unread
+
+    def history(self) -> Iterator[Line]:
+        """What is there already, in order. To be read to its end before ``more`` is called."""
+        for attempt in self._look():
+            merged = heapq.merge(*(self._go_on(source, None) for source in attempt), key=_time)
+            yield from filter(self._wanted, merged)
+
+    def more(self) -> list[Line]:
+        """What was written since, in order of time within an attempt; not all of it at once where it is much."""
+        self.behind = False
+        lines: list[Line] = []
+        for attempt in self._look():
+            fresh = [line for source in attempt for line in self._go_on(source, _READ)]
+            lines += sorted(filter(self._wanted, fresh), key=_time)
+        return lines
+
+    def _go_on(self, source: Source, limit: int | None) -> Iterator[Line]:
+        begin = self._offsets.get(source.path, 0)
+        with suppress(FileNotFoundError):
+            if os.stat(source.path).st_size <= begin:
+                return
+        for offset, raw in _forward(source.path, begin):
+            end = self._offsets[source.path] = offset + len(raw)
+            with suppress(ValueError):
+                yield source.line(offset, logline.parse(raw.decode("utf-8", "replace")))
+            if limit is not None and end - begin >= limit:
+                self.behind = True
+                return
+
+
+# --- the master's own log
+
+
+class Entry(NamedTuple):
+    """One line of the master's log; ``id`` counts the lines of the file from 1."""
+
+    id: int
+    timestamp: str
+    level: str
+    message: str
+
+
+_ENTRY = re.compile(
+    r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\]?\s+"
+    r"\[?(TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?:?\s+(.*)"
+)
+
+
+def entry(id: int, line: str) -> Entry:
+    match = _ENTRY.fullmatch(line)
+    if match is None:  # a line of a traceback, or of another program
+        return Entry(id, "", "UNSPECIFIED", line)
+    timestamp, level, message = match.groups()
+    return Entry(id, timestamp, level, message)
+
+
+def master_log(path: Path, offset: int = 0, limit: int = 0) -> tuple[list[Entry], int, int]:
+    """Entries after the first ``offset`` (the last ``-offset`` when negative), at most ``limit`` unless it is 0; and, to go on
+    from: how many lines the file has, and its bytes."""
+    lines: list[str] = []
+    end = 0
+    with suppress(FileNotFoundError):
+        for begin, raw in _forward(path, 0):
+            lines.append(raw.decode("utf-8", "replace").rstrip("\r\n"))
+            end = begin + len(raw)
+    first = max(len(lines) + offset, 0) if offset < 0 else offset
+    chosen = lines[first : first + limit if limit > 0 else None]
+    return [entry(first + number, line) for number, line in enumerate(chosen, 1)], len(lines), end
+
+
+def master_log_after(path: Path, count: int, end: int) -> tuple[list[Entry], int, int]:
+    """What was appended since; from the start again when the file was replaced by a shorter one."""
+    entries: list[Entry] = []
+    with suppress(FileNotFoundError):
+        if os.stat(path).st_size < end:
+            count = end = 0
+        for begin, raw in _forward(path, end):
+            count += 1
+            entries.append(entry(count, raw.decode("utf-8", "replace").rstrip("\r\n")))
+            end = begin + len(raw)
+    return entries, count, end
+
+
+# --- whole lines of a file, with the offset of each
+
+
+def _forward(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:
+    try:
+        file = open(path, "rb")
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(offset)
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                return  # still being written
+            yield offset, raw
+            offset += len(raw)
+
+
+def _backward(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        file = open(path, "rb")
+    except FileNotFoundError:
+        return
+    with file:
+        position = file.seek(0, os.SEEK_END)
+        rest = b""  # what stands from ``position`` on and was not yielded yet
+        whole = False  # whether ``rest`` ends with a newline; what follows the last one is still being written
+        while position > 0:
+            step = min(_BLOCK, position)
+            position -= step
+            file.seek(position)
+            rest = file.read(step) + rest
+            if not whole:
+                rest = rest[: rest.rfind(b"\n") + 1] or rest
+                whole = rest.endswith(b"\n")
+            first = rest.find(b"\n") + 1
+            if not whole or first == len(rest):
+                continue
+            at = position + len(rest)
+            for text in reversed(rest[first:-1].split(b"\n")):
+                at -= len(text) + 1
+                yield at, text + b"\n"
+            rest = rest[:first]
+        if whole:
+            yield 0, rest

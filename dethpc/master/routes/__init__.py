@@ -1,0 +1,35 @@
+"""The REST API: one file per noun."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from dethpc.master.routes import (
+    allocations,
+    checkpoints,
+    cluster,
+    experiments,
+    jobs,
+    masters,
+    runs,
+    tasks,
+    templates,
+    trials,
+    users,
+    workspaces,
+)
+
+ROUTERS: list[APIRouter] = [
+    allocations.router,
+    checkpoints.router,
+    cluster.router,
+    experiments.router,
+    jobs.router,
+    masters.router,
+    runs.router,
+    tasks.router,
+    templates.router,
+    trials.router,
+    users.router,
+    workspaces.router,
+]

@@ -1,0 +1,42 @@
+"""Answers that go on: newline-delimited JSON, as Determined's gateway streams it. No thread waits for a quiet stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from dethpc.errors import DethpcError
+
+Item = TypeVar("Item")
+
+PAUSE = 0.5
+"""Seconds between two looks at something that is followed."""
+
+
+def line(model: BaseModel) -> bytes:
+    return b'{"result":' + model.model_dump_json(by_alias=True).encode() + b"}\n"
+
+
+async def in_thread(items: Iterator[Item], at_once: int = 500) -> AsyncIterator[list[Item]]:
+    """Items of a blocking iterator, many at a time, read in a thread."""
+    while chunk := await asyncio.to_thread(lambda: list(islice(items, at_once))):
+        yield chunk
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except DethpcError as error:  # the status has gone out already
+        message = {"grpcCode": 13, "httpCode": 500, "httpStatus": "Internal Server Error", "message": str(error)}
+        yield json.dumps({"error": message}).encode() + b"\n"
+
+
+def ndjson(chunks: AsyncIterator[bytes]) -> StreamingResponse:
+    return StreamingResponse(_lines(chunks), media_type="application/json")

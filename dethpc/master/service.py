@@ -1,0 +1,95 @@
+"""What routes need of the master. The daemon implements it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from dethpc.domain.facts import Experiment, Row
+from dethpc.domain.ids import AttemptId
+from dethpc.domain.ports import NodeInfo, PoolInfo
+from dethpc.engine.events import Event
+from dethpc.master.auth import Auth
+from dethpc.state.store import SqlStore
+
+
+class Master(Protocol):
+    """Every method may block and may be called from any thread.
+
+    ``do`` and what is built on it raise errors.NotFound, errors.Refused, errors.NotSupportedYet and errors.ConfigError.
+    """
+
+    @property
+    def store(self) -> SqlStore: ...
+
+    @property
+    def home(self) -> Path: ...
+
+    @property
+    def auth(self) -> Auth: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def cluster_name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def started_at(self) -> float: ...
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def log_path(self) -> Path: ...
+
+    def do(self, event: Event) -> list[Row]:
+        """Decide and commit; the rows that changed."""
+        ...
+
+    def create_experiment(
+        self,
+        owner: str,
+        config_yaml: str,
+        context_targz: bytes,
+        activate: bool,
+        parent_id: int | None = None,
+        project_id: int | None = None,
+        validate_only: bool = False,
+        template: str | None = None,
+    ) -> Experiment:
+        """Load the config, store the context, create the experiment. ``validate_only`` goes no further than the config; the
+        experiment returned then has id 0 and is stored nowhere."""
+        ...
+
+    def ring(self, attempt: AttemptId, lines: list[str]) -> tuple[int, str | None]:
+        """Take in journal lines of an attempt; the last sequence number applied, and why the attempt should stop, if it
+        should."""
+        ...
+
+    def preemption(self, attempt: AttemptId, timeout: float) -> bool:
+        """Whether the attempt should stop; waits ``timeout`` seconds for a yes. With 0 it must return at once."""
+        ...
+
+    def acked(self, attempt: AttemptId) -> None:
+        """The attempt's user code knows that it should stop."""
+        ...
+
+    def pools(self) -> list[PoolInfo]:
+        """As the scheduler said last."""
+        ...
+
+    def nodes(self) -> list[NodeInfo]:
+        """As the scheduler said last."""
+        ...
+
+    def context(self, experiment_id: int) -> bytes:
+        """The context directory as tar.gz."""
+        ...
+
+    def config(self) -> dict[str, Any]:
+        """The master's configuration, without secrets."""
+        ...

@@ -1,0 +1,1 @@
+"""Determined's REST API v1 as data: one module per noun, nothing but shapes and how a fact becomes one."""

@@ -1,0 +1,93 @@
+"""What all wire models share: camelCase names, times as RFC 3339, numbers that JSON can carry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic.alias_generators import to_camel
+
+T = TypeVar("T")
+
+
+class Wire(BaseModel):
+    """Python names inside, camelCase on the wire; unknown fields of a request are ignored, as Determined's master does."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+def plain(value: Any) -> Any:
+    """``value`` with NaN and infinities spelled as protobuf's JSON spells them; JSON itself has no such numbers."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+Plain = Annotated[Any, PlainSerializer(plain, when_used="json")]
+"""Any JSON value."""
+
+Float = Annotated[float, PlainSerializer(plain, return_type=Any, when_used="json")]
+
+
+def time(at: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC."""
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def time_or_none(at: float | None) -> str | None:
+    return None if at is None else time(at)
+
+
+def seconds(text: str) -> float:
+    """Seconds since the epoch of an RFC 3339 time. Raises: ValueError."""
+    moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00").replace("z", "+00:00"))
+    return moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp()
+
+
+def state(value: Enum) -> str:
+    return f"STATE_{value.value}"
+
+
+class Pagination(Wire):
+    """The slice of a list that an answer holds. ``end_index`` is the next ``offset``."""
+
+    offset: int
+    limit: int
+    start_index: int
+    end_index: int
+    total: int
+
+    @classmethod
+    def of(cls, total: int, offset: int, limit: int, count: int) -> Pagination:
+        return cls(offset=offset, limit=limit, start_index=offset, end_index=offset + count, total=total)
+
+
+def window(total: int, offset: int, limit: int) -> tuple[int, int]:
+    """Where a page begins and how many it may hold. A negative offset counts from the end; a limit of 0 or -1 is no limit;
+    -2 asks for the pagination alone."""
+    begin = max(total + offset, 0) if offset < 0 else min(offset, total)
+    if limit == -2:
+        return begin, 0
+    return begin, total - begin if limit <= 0 else limit
+
+
+def paged(items: Sequence[T], offset: int, limit: int) -> tuple[list[T], Pagination]:
+    """A page of a list that is in memory."""
+    begin, count = window(len(items), offset, limit)
+    page = list(items[begin : begin + count])
+    return page, Pagination.of(len(items), begin, limit, len(page))
+
+
+def names_of_states(wanted: Iterable[str]) -> set[str]:
+    """``STATE_X`` and plain ``X`` alike; the unspecified state is no wish."""
+    return {name.removeprefix("STATE_") for name in wanted} - {"UNSPECIFIED"}

@@ -1,0 +1,68 @@
+"""Checkpoints on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dethpc.domain import facts
+from dethpc.domain.ids import AttemptId, task_id
+from dethpc.master.wire.base import Float, Pagination, Plain, Wire, state, time
+from dethpc.master.wire.trial import Metrics, split
+from dethpc.state.queries import CheckpointOrigin, searcher_metric
+
+
+class Training(Wire):
+    """The training that wrote the checkpoint; ``validation_metrics`` are those reported at the same step."""
+
+    trial_id: int
+    experiment_id: int
+    experiment_config: Plain
+    hparams: Plain
+    training_metrics: Metrics | None = None
+    validation_metrics: Metrics | None
+    searcher_metric: Float | None
+
+
+class Checkpoint(Wire):
+    uuid: str
+    task_id: str
+    allocation_id: str
+    report_time: str
+    resources: dict[str, str]
+    metadata: Plain
+    state: str
+    training: Training
+
+    @classmethod
+    def of(cls, fact: facts.Checkpoint, origin: CheckpointOrigin) -> Checkpoint:
+        config = dict(origin.config)
+        if fact.storage:
+            config["checkpoint_storage"] = fact.storage
+        validation = None if origin.validation is None else split(origin.validation)[0]
+        value: Any = (validation or {}).get(searcher_metric(config))
+        return cls(
+            uuid=fact.uuid,
+            task_id=task_id(fact.experiment_id, fact.trial_id),
+            allocation_id=str(AttemptId(fact.run_id, fact.k)),
+            report_time=time(fact.reported_at),
+            resources={path: str(size) for path, size in fact.resources.items()},
+            metadata={"steps_completed": fact.steps_completed, **fact.metadata},
+            state=state(fact.state),
+            training=Training(
+                trial_id=fact.trial_id,
+                experiment_id=fact.experiment_id,
+                experiment_config=config,
+                hparams=origin.hparams,
+                validation_metrics=None if validation is None else Metrics(avg_metrics=validation),
+                searcher_metric=value if isinstance(value, (int, float)) else None,
+            ),
+        )
+
+
+class CheckpointAnswer(Wire):
+    checkpoint: Checkpoint
+
+
+class Checkpoints(Wire):
+    checkpoints: list[Checkpoint]
+    pagination: Pagination
