@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dethpc.config.checkpoint_storage import common_fields
@@ -21,7 +21,7 @@ _JOINED: dict[Path, str] = {
 _VARIABLES = ("environment", "environment_variables")
 
 
-def override(source: Source, options: list[str]) -> list[Problem]:
+def override(source: Source, options: Sequence[str]) -> list[Problem]:
     """Set each ``key.sub=value`` in ``source``, the value read as YAML. A mapping is laid over the mapping that is there."""
     problems: list[Problem] = []
     for option in options:

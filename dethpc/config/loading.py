@@ -14,7 +14,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Const, Space, read_space
 from dethpc.config.mistake import Mistake
 from dethpc.config.report import mistakes_of
-from dethpc.config.source import read
+from dethpc.config.source import dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused
 from dethpc.errors import ConfigError
 
@@ -48,7 +48,7 @@ def load(
     the name that errors give the text. Raises ConfigError with all problems at once.
     """
     source, problems = read(text, file)
-    problems += override(source, list(overrides))
+    problems += override(source, overrides)
     if defaults:
         fill(source, deepcopy(dict(defaults)), "the master's defaults")
 
@@ -70,6 +70,15 @@ def load(
     if problems or config is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
     return Loaded(config, text, [*ignored(source), *_doubts(space, config)])
+
+
+def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config") -> str:
+    """The text with ``key.sub=value`` options worked in, as new YAML. Raises ConfigError when text or options cannot be read."""
+    source, problems = read(text, file)
+    problems += override(source, overrides)
+    if problems:
+        raise ConfigError(problems)
+    return dump(source.data)
 
 
 def _doubts(space: Space, config: ExperimentConfig) -> list[str]:

@@ -26,6 +26,7 @@ _KINDS = {
     "finite_number": "a finite number",
     "list_type": "a list",
     "dict_type": "a mapping",
+    "string_pattern_mismatch": "one word",
     "too_short": "at least one",
 }
 _BOUNDS = {
@@ -107,7 +108,7 @@ def _at(model: type[BaseModel], path: Path, source: Source) -> list[type[BaseMod
     models = [model]
     for end, part in enumerate(path, 1):
         # List indices and the keys of free mappings keep to the models that their container holds.
-        known = [field for m in models if (field := m.model_fields.get(str(part)))]
+        known = [field for m in models for name, field in m.model_fields.items() if (field.alias or name) == part]
         if known:
             models = [m for field in known for m in _models(field.annotation)]
         tag = UNIONS.get(path[:end])
@@ -118,7 +119,8 @@ def _at(model: type[BaseModel], path: Path, source: Source) -> list[type[BaseMod
 
 
 def _fields(model: type[BaseModel], path: Path, source: Source) -> list[str]:
-    return list(dict.fromkeys(name for m in _at(model, path, source) for name in m.model_fields))
+    models = _at(model, path, source)
+    return list(dict.fromkeys(field.alias or name for m in models for name, field in m.model_fields.items()))
 
 
 def _tags(model: type[BaseModel], path: Path, tag: str) -> list[str]:

@@ -27,17 +27,30 @@ class _CoreLoader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[Any, Any] = {}
 
 
-for _name, _pattern in (
-    ("null", r"~|null|Null|NULL|"),
-    ("bool", r"true|True|TRUE|false|False|FALSE"),
-    ("int", _INT.pattern),
-    (
-        "float",
-        r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
-    ),
-    ("merge", r"<<"),
-):
-    _CoreLoader.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), None)
+_PATTERNS = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": _INT.pattern,
+    "float": r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    "merge": r"<<",
+}
+
+
+class _CoreDumper(yaml.SafeDumper):
+    """Quotes what any generation of YAML would take for something else than text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _name, _pattern in _PATTERNS.items():
+    for _class in (_CoreLoader, _CoreDumper):
+        _class.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), None)
+
+
+def dump(data: Any) -> str:
+    """Plain data as YAML that ``read`` understands, keys in their order."""
+    return yaml.dump(data, Dumper=_CoreDumper, sort_keys=False, allow_unicode=True)
 
 
 class Place(NamedTuple):

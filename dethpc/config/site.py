@@ -1,0 +1,186 @@
+"""The site configuration: what an administrator (or a user, for their own installation) says about the cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+
+from dethpc.config.checkpoint_storage import CheckpointStorage
+from dethpc.config.mistake import did_you_mean, show
+from dethpc.config.report import mistakes_of
+from dethpc.config.section import Section, Whole, absolute, wrong
+from dethpc.config.source import read
+from dethpc.errors import ConfigError, Problem
+
+EVERYWHERE = "/etc/dethpc/site.yaml"
+
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+_MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
+
+
+def _time(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return str(value)
+    if not isinstance(value, str) or _TIME.fullmatch(value) is None:
+        raise wrong(
+            "minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, as sbatch has it", hint="put a time in quotes"
+        )
+    return value
+
+
+def _memory(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return f"{value}M"
+    if not isinstance(value, str) or _MEMORY.fullmatch(value) is None:
+        raise wrong("a size such as 8G or 8000M")
+    return value
+
+
+def _lines(value: Any) -> Any:
+    return value.splitlines() if isinstance(value, str) else value
+
+
+Word = Annotated[str, Field(pattern=r"^[^\s\x00]+$")]
+AbsolutePath = Annotated[str, AfterValidator(absolute)]
+
+
+class Pool(Section):
+    """A named slice of the cluster, in Slurm's words. What is left out is left to Slurm."""
+
+    description: str = ""
+    partition: Optional[Word] = None  # None: Slurm's default partition
+    qos: Optional[Word] = None
+    account: Optional[Word] = None
+    reservation: Optional[Word] = None
+    constraint: Optional[Word] = None
+    slot_type: Optional[Literal["cuda", "rocm", "cpu"]] = None  # None: as the partition's nodes are
+    gpu_type: Optional[Word] = None  # the type in gres, such as a100
+    gres: Optional[Word] = None  # in place of gpu:TYPE:N, with {slots} where the number goes
+    slots_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None
+    cpus_per_slot: Optional[Annotated[Whole, Field(ge=1)]] = None
+    mem_per_slot: Optional[Annotated[str, BeforeValidator(_memory)]] = None
+    time_limit: Optional[Annotated[str, BeforeValidator(_time)]] = None
+    scheduler: Literal["priority", "fair_share", "fifo"] = "priority"
+    window: Optional[Annotated[Whole, Field(ge=1)]] = None  # jobs kept pending in Slurm at most
+    sbatch_args: list[str] = []
+    prologue: Annotated[list[str], BeforeValidator(_lines)] = []  # shell, such as: module load cuda
+    python: Word = "python3"  # on the compute nodes
+
+    @model_validator(mode="after")
+    def _one_kind_of_slot(self) -> Pool:
+        if self.gpu_type is not None and self.gres is not None:
+            raise wrong("either gpu_type or gres", field="gres", found="both")
+        if self.gres is not None and "{slots}" not in self.gres:
+            raise wrong("text with {slots} where the number of slots goes", field="gres", found=repr(self.gres))
+        if self.slot_type == "cpu" and (self.gpu_type is not None or self.gres is not None):
+            field = "gpu_type" if self.gpu_type is not None else "gres"
+            raise wrong("no GPUs in a pool of slot_type cpu", field=field, found=repr(self.gpu_type or self.gres))
+        return self
+
+    @property
+    def time_limit_seconds(self) -> float | None:
+        return None if self.time_limit is None else seconds(self.time_limit)
+
+
+class Master(Section):
+    """Where the master listens. Without a host: loopback where jobs run on this machine, else every interface."""
+
+    host: Optional[Word] = None
+    port: Annotated[Whole, Field(ge=0, le=65535)] = 0  # 0: any free one
+
+
+class Limits(Section):
+    """How hard the master may press the scheduler."""
+
+    submit_per_second: Optional[Annotated[float, Field(gt=0)]] = None
+    submit_burst: Annotated[Whole, Field(ge=1)] = 10
+
+
+class SiteConfig(Section):
+    """Every field has a default: without pools, each Slurm partition is a pool; without Slurm, this machine is one."""
+
+    cluster_name: Annotated[str, Field(min_length=1)] = "cluster"
+    scheduler: Literal["auto", "slurm", "local"] = "auto"
+    pools: dict[Word, Pool] = {}
+    default_pool: Optional[str] = None
+    storage: Optional[CheckpointStorage] = Field(default=None, alias="checkpoint_storage")
+    database: Optional[str] = None  # SQLAlchemy URL; None: SQLite in DETHPC_HOME
+    templates: Optional[AbsolutePath] = None  # a folder whose files take the place of the sbatch templates
+    master: Master = Master()
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _default_exists(self) -> SiteConfig:
+        if self.default_pool is not None and self.default_pool not in self.pools:
+            names = ", ".join(self.pools)
+            hint = did_you_mean(self.default_pool, self.pools) or ""
+            allowed = f"one of {names}" if names else "a pool (there are none under pools)"
+            raise wrong(allowed, field="default_pool", found=show(self.default_pool), hint=hint)
+        return self
+
+    @property
+    def checkpoint_storage(self) -> dict[str, Any] | None:
+        """The section as it was written, to be laid under the experiments' own."""
+        return None if self.storage is None else self.storage.model_dump(mode="json", exclude_unset=True)
+
+    @property
+    def pool(self) -> str:
+        """The pool for experiments that name none; empty without pools."""
+        return self.default_pool or next(iter(self.pools), "")
+
+
+def seconds(time: str) -> float:
+    """Seconds of a time in Slurm's form: MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
+    match = _TIME.fullmatch(time)
+    if match is None:
+        raise ValueError(f"not a time: {time!r}")
+    days, *numbers = match.groups()
+    parts = [int(number) for number in numbers if number is not None]
+    if days is not None:
+        hours, minutes, rest = [*parts, 0, 0][:3]
+        return int(days) * 86400 + hours * 3600 + minutes * 60 + rest
+    if len(parts) == 3:
+        return parts[0] * 3600 + parts[1] * 60 + parts[2]
+    return parts[0] * 60 + (parts[1] if len(parts) == 2 else 0)
+
+
+def parse_site(text: str, file: str = "site.yaml") -> SiteConfig:
+    """Read and check a site configuration. Raises ConfigError with all problems at once."""
+    source, problems = read(text, file)
+    try:
+        config = SiteConfig.model_validate(source.data)
+    except ValidationError as error:
+        problems += [source.problem(mistake) for mistake in mistakes_of(error, SiteConfig, source, elsewhere={})]
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda problem: problem.line or 0))
+    return config
+
+
+def find_site(env: Mapping[str, str], home: str | Path, exists: Callable[[str], bool] = os.path.isfile) -> str | None:
+    """The path of the site configuration: $DETHPC_SITE_CONFIG, else site.yaml in DETHPC_HOME, else the machine's; or None.
+
+    Raises ConfigError when $DETHPC_SITE_CONFIG names no file.
+    """
+    named = env.get("DETHPC_SITE_CONFIG")
+    if named:
+        if not exists(named):
+            raise ConfigError([Problem("DETHPC_SITE_CONFIG", show(named), "the path of a file", file="environment")])
+        return named
+    return next((path for path in (os.path.join(home, "site.yaml"), EVERYWHERE) if exists(path)), None)
+
+
+def load_site(path: str | Path | None) -> SiteConfig:
+    """The site configuration in the file; None: all defaults. Raises ConfigError."""
+    if path is None:
+        return SiteConfig()
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "bytes that are not UTF-8"
+        raise ConfigError([Problem("config", reason, "a readable file in UTF-8", file=str(path))]) from None
+    return parse_site(text, str(path))
