@@ -99,6 +99,8 @@ class Limits(Section):
 
     submit_per_second: Optional[Annotated[float, Field(gt=0)]] = None
     submit_burst: Annotated[Whole, Field(ge=1)] = 10
+    fastest_poll: Annotated[float, Field(gt=0)] = 10  # seconds between two questions to Slurm when much happens
+    slowest_poll: Annotated[float, Field(gt=0)] = 60  # and when nothing does
 
 
 class SiteConfig(Section):

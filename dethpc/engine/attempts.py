@@ -23,6 +23,13 @@ PREEMPTION_TIMEOUT = 3600.0
 """Seconds that a run has for its checkpoint after it was asked to stop, unless the config says otherwise."""
 
 
+def prepared(state: ClusterState, event: events.Prepared) -> Outcome:
+    run = state.runs.get(event.run_id)
+    if run is None or run.token_sha256 == event.token_sha256:
+        return Outcome()
+    return Outcome([replace(run, token_sha256=event.token_sha256)])
+
+
 def submitted(state: ClusterState, event: events.Submitted) -> Outcome:
     run = state.runs.get(event.run_id)
     if run is None:
@@ -169,7 +176,8 @@ def _metrics(
     if group != "validation" or searcher["metric"] not in metrics:
         return trial
     value = number(metrics[searcher["metric"]])
-    outcome.then.append(events.Validated(trial.id, steps, value, report.at))
+    length = number(metrics.get(searcher.get("time_metric") or "", steps))
+    outcome.then.append(events.Validated(trial.id, steps if math.isnan(length) else length, value, report.at))
     if math.isnan(value):
         return trial
     best, smaller = trial.best_validation, searcher.get("smaller_is_better", True)
@@ -279,6 +287,8 @@ def _after_run(
         _close(trial, State.COMPLETED if not trial.state.stopping else trial.state.end, trial.reason, at, outcome)
     elif trial.state.stopping:
         _close(trial, trial.state.end, trial.reason, at, outcome)
+    elif experiment.row.unmanaged:
+        _close(trial, State.ERROR, reason or end.value, at, outcome)  # nobody will submit it again
     elif end is End.INVALID_HP:
         _close(trial, State.ERROR, reason, at, outcome)
     elif end.trials_fault:

@@ -77,7 +77,32 @@ class Delete:
     at: float
 
 
+@dataclass(slots=True)
+class TakeIn:
+    """A run that was submitted without a master becomes an experiment of one trial. What it did follows as further events."""
+
+    run_id: str
+    job_id: str
+    owner: str
+    config: dict[str, Any]
+    original_config: str
+    context_sha256: str
+    queue_id: str
+    hparams: dict[str, Any]
+    seed: int
+    at: float
+
+
 # --- the scheduler's word
+
+
+@dataclass(slots=True)
+class Prepared:
+    """The run directory is about to be written, with a token whose digest this is."""
+
+    run_id: str
+    token_sha256: str
+    at: float
 
 
 @dataclass(slots=True)
@@ -188,7 +213,7 @@ class TrialClosed:
 @dataclass(slots=True)
 class Validated:
     trial_id: int
-    steps_completed: int
+    length: float  # how long the trial has trained, in the searcher's unit
     metric: float
     at: float
 
@@ -202,6 +227,8 @@ Event = Union[
     KillTrial,
     ChangeExperiment,
     Delete,
+    TakeIn,
+    Prepared,
     Submitted,
     SubmitFailed,
     JobSeen,

@@ -52,6 +52,48 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Outcome:
     return outcome
 
 
+def take_in(state: ClusterState, event: events.TakeIn) -> Outcome:
+    """Raises Refused when the run was taken in before."""
+    known = next((e for e in state.experiments.values() if e.row.unmanaged and e.row.notes == event.run_id), None)
+    if known is not None:
+        raise Refused(f"run {event.run_id} is experiment {known.row.id} already")
+    made = create(
+        state,
+        events.CreateExperiment(
+            owner=event.owner,
+            config=event.config,
+            original_config=event.original_config,
+            context_sha256=event.context_sha256,
+            seed=event.seed,
+            job_id=event.queue_id,
+            activate=True,
+            at=event.at,
+            unmanaged=True,
+        ),
+    )
+    experiment = made.rows[0]
+    assert isinstance(experiment, Experiment)
+    made.rows[0] = replace(experiment, notes=event.run_id)
+    searcher = state.build_searcher(event.config["searcher"], event.config["hyperparameters"], event.seed)
+    trial = _new_trial(
+        state, ExperimentState(experiment, searcher), Create(0, event.hparams, {"bracket": 0}), state.next_trial_id, event.at
+    )
+    trial = replace(trial, seed=event.seed, runs=1)
+    run = Run(
+        id=event.run_id,
+        experiment_id=experiment.id,
+        trial_id=trial.id,
+        n=1,
+        state=RunState.PENDING,
+        created_at=event.at,
+        slots=experiment.slots_per_trial,
+        pool=experiment.pool,
+        job_id=event.job_id,
+    )
+    made.rows += [trial, run]
+    return made
+
+
 def _act(
     state: ClusterState, experiment: ExperimentState, actions: Iterable[Action], at: float, outcome: Outcome
 ) -> None:
@@ -221,7 +263,7 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Outcome:
     assert trial is not None
     experiment = state.experiments[trial.experiment_id]
     row, outcome = experiment.row, Outcome()
-    if not row.state.stopping and not row.state.terminal:
+    if not row.state.stopping and not row.state.terminal and not row.unmanaged:
         actions = experiment.searcher.exited(trial.index, event.how)
         _act(state, experiment, actions, event.at, outcome)
         if any(isinstance(action, Create) for action in actions):
@@ -253,7 +295,7 @@ def validated(state: ClusterState, event: events.Validated) -> Outcome:
     assert trial is not None
     experiment, outcome = state.experiments[trial.experiment_id], Outcome()
     if trial.state in (State.ACTIVE, State.PAUSED) and not experiment.row.state.stopping:
-        actions = experiment.searcher.validated(trial.index, event.steps_completed, event.metric)
+        actions = experiment.searcher.validated(trial.index, event.length, event.metric)
         if actions:
             _act(state, experiment, actions, event.at, outcome)
     return outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import secrets
@@ -17,18 +18,18 @@ from typing import Any
 import uvicorn
 
 import dethpc
-from dethpc.config import load as load_config
+from dethpc.config.loading import load as load_config
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Attempt, Experiment, Row, Run
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.ports import NodeInfo, PoolInfo, Scheduler
-from dethpc.domain.states import Intent
+from dethpc.domain.states import Intent, State
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
+from dethpc.master import handmade
 from dethpc.master.app import create_app
 from dethpc.master.auth import Auth
 from dethpc.master.changes import ChangeLog
-from dethpc.master.context import store_context
 from dethpc.master.harness import build as build_harness
 from dethpc.master.home import Home
 from dethpc.master.lease import Lease
@@ -60,19 +61,20 @@ class Daemon:
         self.lease.take()
         self.store = open_store(site.database or home.database_url)
         self.store.before_commit = self.lease.check
-        self.auth = Auth(home.root)
+        self.owner = getpass.getuser()
+        self.auth = Auth(home.root, self.owner, self.store)
         self._changes = ChangeLog(home)
         self._changes.catch_up(self.store.load())
         self.ledger = Ledger(self.store, build_searcher)
         self.ledger.listen(self._changes.append)
-        self._preparer = Preparer(home, site, scheduler, self.lease, self.auth, build_harness(home.root))
+        self._preparer = Preparer(home, site, scheduler, self.ledger, cluster_id, build_harness(home.root))
         self._stopped = threading.Event()
         self._reconciler = Reconciler(
             self.ledger,
             scheduler,
             home,
             self.lease,
-            lambda run: self._preparer.prepare(run, self.ledger.state),
+            self._preparer.prepare,
             pace,
             self.stop,
         )
@@ -125,21 +127,19 @@ class Daemon:
         project_id: int | None = None,
         validate_only: bool = False,
         template: str | None = None,
-    ) -> Experiment | None:
-        """Raises ConfigError with every mistake, ContextError, Refused. None when it was only validated."""
+    ) -> Experiment:
+        """Raises ConfigError with every mistake, ContextError, Refused."""
         if template:
             raise Refused("templates are not supported yet")
-        loaded = load_config(config_yaml, file="config", defaults=self._defaults())
-        config = loaded.effective()
-        self._preparer.check(config)
+        config = self._load(config_yaml)
         if validate_only:
-            return None
+            return Experiment(0, owner, config, config_yaml, State.PAUSED, time.time(), seed=0, job_id="")
         reproducibility = config.setdefault("reproducibility", {}) or {}
         if reproducibility.get("experiment_seed") is None:
             reproducibility["experiment_seed"] = secrets.randbelow(2**31)
         config["reproducibility"] = reproducibility
         self._resolve_source(config["searcher"])
-        sha256 = store_context(self.paths, context_targz)
+        sha256 = self.paths.keep_context(context_targz)
         rows = self.ledger.do(
             events.CreateExperiment(
                 owner=owner,
@@ -157,6 +157,32 @@ class Daemon:
         experiment = rows[0]
         assert isinstance(experiment, Experiment)
         return experiment
+
+    def _load(self, config_yaml: str) -> dict[str, Any]:
+        config = load_config(config_yaml, file="config", defaults=self._defaults()).effective()
+        self._preparer.check(config)
+        return config
+
+    def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path]:
+        """A run that needs no master: its script and its directory. Raises ConfigError, ContextError."""
+        config = self._load(config_yaml)
+        run, trial, experiment = handmade.wanted(config, owner, time.time())
+        experiment.context_sha256 = self.paths.keep_context(context_targz)
+        job = self._preparer.write(run, trial, experiment, secrets.token_urlsafe(32), self_requeue=True)
+        return job.script.read_text(), job.run_dir
+
+    def take_in(self, run_dir: Path) -> Experiment:
+        """An experiment from a run that ``render`` made. Raises Refused, RunDirError."""
+        live = {job_id for job_id, record in self.scheduler.jobs().items() if record.state.live}
+        entry, happened = handmade.history(run_dir, live)
+        expected = self.paths.run(entry.run_id).path
+        if run_dir.resolve() != expected.resolve():
+            raise Refused(f"{run_dir} is not where this master keeps runs; expected {expected}")
+        row = self.ledger.do(entry)[0]
+        assert isinstance(row, Experiment)
+        for event in happened:
+            self.ledger.do(event)
+        return self.ledger.state.experiments[row.id].row
 
     def _defaults(self) -> dict[str, Any]:
         """What the site gives to every experiment that does not say otherwise."""
@@ -256,7 +282,7 @@ def _reachable(host: str) -> str:
 
 def serve(root: Path, host: str | None, port: int, site_file: Path | None = None) -> None:
     """Be the master until a signal ends it. Raises LeaseHeld when there is one already."""
-    from dethpc.master.cluster import cluster_id, find_scheduler, load_site
+    from dethpc.master.cluster import cluster_id, find_scheduler, site_of
 
     os.umask(0o077)
     home = Home(root)
@@ -266,9 +292,10 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         handlers=[logging.FileHandler(home.log)],
     )
-    site = load_site(home, site_file)
+    site = site_of(home, site_file)
     scheduler, pace = find_scheduler(home, site)
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: daemon.stop())
-    daemon.serve(host or ("127.0.0.1" if scheduler.kind == "local" else "0.0.0.0"), port)  # noqa: S104
+    listen = host or site.master.host or ("127.0.0.1" if scheduler.kind == "local" else "0.0.0.0")  # noqa: S104
+    daemon.serve(listen, port or site.master.port)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import threading
 from pathlib import Path
 
 from dethpc.rundir.layout import RunDir
@@ -57,6 +59,20 @@ class Home:
     def context(self, sha256: str) -> Path:
         """Contexts are named by their content: experiments that share code share the file."""
         return self.root / "contexts" / f"{sha256}.tar.gz"
+
+    def keep_context(self, targz: bytes) -> str:
+        """Store a context; returns its SHA-256. It is whole on disk when this returns."""
+        sha256 = hashlib.sha256(targz).hexdigest()
+        path = self.context(sha256)
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+            with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(targz)
+                file.flush()
+                os.fsync(file.fileno())
+            staged.replace(path)
+        return sha256
 
     def changes(self, experiment_id: int) -> Path:
         """The master's decisions about an experiment, one committed row a line."""

@@ -30,6 +30,7 @@ class LocalScheduler:
     """
 
     kind = "local"
+    settle = 0.0
 
     def __init__(self, home: Path, slots: int | None = None, *, grace: float = 30.0) -> None:
         self._slots = devices.find(slots)

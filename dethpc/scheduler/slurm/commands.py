@@ -166,6 +166,10 @@ class SlurmCommands:
         return kept and shutil.which("sacct", path=self._search_path()) is not None
 
     @property
+    def settle(self) -> float:
+        return 2 * self.message_timeout
+
+    @property
     def message_timeout(self) -> float:
         """Seconds after which Slurm gives an answer up: a job of a lost answer may appear that much later."""
         digits = re.match(r"\d+", self.config.get("MessageTimeout", ""))

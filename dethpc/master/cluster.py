@@ -1,0 +1,75 @@
+"""What this master serves: the cluster's id, its site configuration, its scheduler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from dethpc.config.site import SiteConfig, find_site, load_site
+from dethpc.domain.ports import Scheduler
+from dethpc.errors import ConfigError, Problem
+from dethpc.master.home import Home
+from dethpc.master.reconcile import Pace
+from dethpc.rundir.files import create_once, read_json
+
+
+def cluster_id(home: Home) -> str:
+    """A uuid, made once per home."""
+    path = home.root / "cluster.json"
+    create_once(path, {"cluster_id": str(uuid.uuid4())})
+    found = read_json(path)
+    assert found is not None
+    return str(found["cluster_id"])
+
+
+def site_of(home: Home, file: Path | None) -> SiteConfig:
+    """The site configuration in ``file``, or the first one found. Raises ConfigError."""
+    return load_site(file or find_site(os.environ, home.root))
+
+
+def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
+    """What the site configuration says; else Slurm where its commands are on PATH, and this machine where not.
+
+    ``DETHPC_SCHEDULER`` overrides both.
+    """
+    kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
+    if kind == "auto":
+        kind = "slurm" if shutil.which("sbatch") else "local"
+    if kind == "local":
+        from dethpc.scheduler.local import LocalScheduler
+
+        slots = os.environ.get("DETHPC_LOCAL_SLOTS")
+        return LocalScheduler(home.root, int(slots) if slots else None), Pace(0.3, 0.5, 5.0)
+    if kind == "slurm":
+        limits = site.limits
+        slowest = max(limits.fastest_poll, limits.slowest_poll)
+        return _slurm(site), Pace(files=0.5, fastest_poll=limits.fastest_poll, slowest_poll=slowest)
+    raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
+
+
+def _slurm(site: SiteConfig) -> Scheduler:
+    from dethpc.scheduler.slurm.commands import SlurmCommands
+    from dethpc.scheduler.slurm.pools import Pool
+    from dethpc.scheduler.slurm.throttle import Throttle
+
+    pools = [
+        Pool(
+            name=name,
+            partition=pool.partition or name,
+            qos=pool.qos,
+            account=pool.account,
+            constraint=pool.constraint,
+            reservation=pool.reservation,
+            slot_type=pool.slot_type,
+            gpu_type=pool.gpu_type,
+            cpus_per_slot=pool.cpus_per_slot or 1,
+            default=name == site.pool,
+            description=pool.description,
+        )
+        for name, pool in site.pools.items()
+    ]
+    limits = site.limits
+    rate = limits.submit_per_second
+    return SlurmCommands(pools, throttle=None if rate is None else Throttle(rate, limits.submit_burst))

@@ -1,0 +1,251 @@
+"""From a run that is wanted to a job that can be submitted: its shape on the cluster, its directory, its script."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dethpc.config.site import Pool, SiteConfig
+from dethpc.domain.facts import Experiment, Run, Trial
+from dethpc.domain.ids import job_name, task_id
+from dethpc.domain.ports import JobRequest, NodeInfo, PoolInfo, Scheduler
+from dethpc.engine import events
+from dethpc.errors import ConfigError, Problem, SubmitRejected
+from dethpc.master.auth import digest, mint_run_token
+from dethpc.master.home import Home
+from dethpc.master.ledger import Ledger
+from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.spec import Spec
+from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
+
+# Of the master's own environment nothing that names another job, another master or a secret goes along.
+_NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_")
+
+LEAD = 60.0
+"""Seconds before the time limit at which a trial is told, until its checkpoint's cost is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many nodes, and how many slots on each."""
+
+    nodes: int
+    slots_per_node: int
+    slot_type: str
+
+
+def shape(slots: int, per_node: int, slot_type: str, *, single_node: bool = False) -> Shape:
+    """Spread ``slots`` evenly over as few nodes as hold them. Raises ValueError when that cannot be done.
+
+    ``per_node``: slots of one node; 0 when unknown, then all slots are asked of one node.
+    """
+    if slots <= max(1, per_node) or per_node == 0:
+        return Shape(1, slots, slot_type)
+    if single_node:
+        raise ValueError(f"{slots} slots on a single node; the largest node has {per_node}")
+    if slots % per_node:
+        raise ValueError(
+            f"{slots} slots on nodes of {per_node} slots each; use a multiple of {per_node}, or set slurm.slots_per_node"
+        )
+    return Shape(slots // per_node, per_node, slot_type)
+
+
+class Preparer:
+    """Knows the site. ``prepare`` may be called again for the same run: it writes the same directory."""
+
+    def __init__(
+        self, home: Home, site: SiteConfig, scheduler: Scheduler, ledger: Ledger, cluster_id: str, harness: Path
+    ) -> None:
+        self._home, self._site, self._scheduler, self._ledger = home, site, scheduler, ledger
+        self._cluster_id, self._harness = cluster_id, harness
+        self._cluster: tuple[float, list[PoolInfo], list[NodeInfo]] = (-1e9, [], [])
+
+    # --- the cluster's shape
+
+    def _look_at_cluster(self) -> tuple[list[PoolInfo], list[NodeInfo]]:
+        """Pools and nodes; they change rarely, so that once in five minutes is enough."""
+        at, pools, nodes = self._cluster
+        if time.monotonic() - at > 300:
+            pools, nodes = self._scheduler.pools(), self._scheduler.nodes()
+            self._cluster = (time.monotonic(), pools, nodes)
+        return pools, nodes
+
+    def default_pool(self) -> str:
+        pools, _ = self._look_at_cluster()
+        return next((pool.name for pool in pools if pool.default), pools[0].name if pools else "default")
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Refuse at once what could never start. Raises ConfigError."""
+        pools, _ = self._look_at_cluster()
+        name = config["resources"]["resource_pool"]
+        if name not in {pool.name for pool in pools}:
+            known = ", ".join(pool.name for pool in pools)
+            raise ConfigError([Problem("resources.resource_pool", repr(name), f"one of {known}")])
+        try:
+            found = self._shape(config)
+        except ValueError as error:
+            raise ConfigError([Problem("resources.slots_per_trial", str(error), "a number that fits the nodes")]) from None
+        pool = next(pool for pool in pools if pool.name == name)
+        if found.nodes > pool.nodes:
+            raise ConfigError(
+                [
+                    Problem(
+                        "resources.slots_per_trial",
+                        f"{config['resources']['slots_per_trial']} ({found.nodes} nodes of {found.slots_per_node} slots)",
+                        f"at most the {pool.nodes} nodes of pool {name}",
+                    )
+                ]
+            )
+        self._script(Path("/run"), "check", config, found)
+
+    def _shape(self, config: Mapping[str, Any]) -> Shape:
+        resources, slurm = config["resources"], config.get("slurm") or {}
+        name = resources["resource_pool"]
+        pools, nodes = self._look_at_cluster()
+        site_pool = self._site_pool(name)
+        slot_type = next((pool.slot_type for pool in pools if pool.name == name), "cpu")
+        largest = max((node.slots for node in nodes if name in node.pools), default=0)
+        per_node = slurm.get("slots_per_node") or site_pool.slots_per_node or largest
+        return shape(
+            int(resources["slots_per_trial"]),
+            int(per_node),
+            slot_type,
+            single_node=bool(resources.get("is_single_node")),
+        )
+
+    def _site_pool(self, name: str) -> Pool:
+        pool = self._site.pools.get(name) or Pool()
+        return pool if pool.partition else pool.model_copy(update={"partition": name})
+
+    # --- the run directory
+
+    def prepare(self, run: Run) -> JobRequest:
+        """Raises SubmitRejected when the run can never be submitted, SchedulerUnavailable, OSError."""
+        state = self._ledger.state
+        experiment, trial = state.experiments[run.experiment_id].row, state.trial(run.trial_id)
+        assert trial is not None
+        earlier = read_json(self._home.run(run.id).spec)
+        token = str(earlier["token"]) if earlier else mint_run_token(run.id)[0]
+        self._ledger.do(events.Prepared(run.id, digest(token), time.time()))
+        try:
+            return self.write(run, trial, experiment, token)
+        except (ValueError, ConfigError) as error:
+            raise SubmitRejected(str(error)) from None
+
+    def write(
+        self, run: Run, trial: Trial, experiment: Experiment, token: str, *, self_requeue: bool = False
+    ) -> JobRequest:
+        """Write the run directory. Raises ValueError, ConfigError, OSError."""
+        run_dir = self._home.run(run.id)
+        run_dir.make()
+        found = self._shape(experiment.config)
+        name = job_name(self._cluster_id, run.id)
+        script = self._script(run_dir.path, name, experiment.config, found, self_requeue=self_requeue)
+        write_json(run_dir.spec, self._spec(run, trial, experiment, found, token).to_json())
+        run_dir.script.write_text(script)
+        return JobRequest(
+            run_id=run.id,
+            name=name,
+            script=run_dir.script,
+            run_dir=run_dir.path,
+            slots=run.slots,
+            env=job_environment(),
+        )
+
+    def _spec(self, run: Run, trial: Trial, experiment: Experiment, found: Shape, token: str) -> Spec:
+        return Spec(
+            cluster_id=self._cluster_id,
+            cluster_name=self._site.cluster_name,
+            master_file=str(self._home.master_file),
+            run=run.id,
+            experiment_id=experiment.id,
+            trial_id=trial.id,
+            task_id=task_id(experiment.id, trial.id),
+            run_number=run.n,
+            trial_seed=trial.seed,
+            hparams=trial.hparams,
+            config=experiment.config,
+            entrypoint=experiment.config["entrypoint"],
+            context=str(self._home.context(experiment.context_sha256)),
+            context_sha256=experiment.context_sha256,
+            token=token,
+            slots=run.slots,
+            num_nodes=found.nodes,
+            slots_per_node=found.slots_per_node,
+            slot_type=found.slot_type,
+            latest_checkpoint=trial.latest_checkpoint or trial.source_checkpoint,
+            steps_completed=trial.steps_completed if trial.latest_checkpoint else 0,
+            restarts=trial.restarts,
+            owner=experiment.owner,
+            environment=user_variables(experiment.config, found.slot_type),
+            harness=str(self._harness),
+            checkpoint_storage=experiment.config["checkpoint_storage"],
+        )
+
+    def _script(
+        self, run_dir: Path, name: str, config: Mapping[str, Any], found: Shape, *, self_requeue: bool = False
+    ) -> str:
+        pool = self._site_pool(config["resources"]["resource_pool"])
+        slurm = config.get("slurm") or {}
+        gpu_type = slurm.get("gpu_type") or pool.gpu_type
+        slots = max(1, found.slots_per_node)
+        gres = None
+        if found.slot_type != "cpu" and found.slots_per_node:
+            form = pool.gres or ("gpu:{type}:{slots}" if gpu_type else "gpu:{slots}")
+            gres = form.replace("{type}", str(gpu_type)).replace("{slots}", str(slots))
+        resources = Resources(
+            nodes=found.nodes,
+            cpus_per_task=slots * (pool.cpus_per_slot or 1),
+            gres=gres,
+            mem=pool.mem_per_slot and _times(pool.mem_per_slot, slots),
+            partition=pool.partition,
+            qos=pool.qos,
+            account=pool.account,
+            constraint=pool.constraint,
+            reservation=pool.reservation,
+            time=pool.time_limit_seconds,
+            lead=LEAD,
+        )
+        return render(
+            ScriptInput(
+                job_name=name,
+                run_dir=run_dir,
+                harness=str(self._harness),
+                python=pool.python,
+                resources=resources,
+                sbatch_args=[*pool.sbatch_args, *(slurm.get("sbatch_args") or [])],
+                prologue=pool.prologue,
+                use_srun=self._scheduler.kind == "slurm",
+                self_requeue=self_requeue,
+            ),
+            [Path(self._site.templates)] if self._site.templates else [],
+        )
+
+
+def _times(memory: str, slots: int) -> str:
+    """``memory`` such as ``16G``, for so many slots."""
+    digits = memory.rstrip("KMGTkmgt")
+    return f"{int(digits) * slots}{memory[len(digits) :]}"
+
+
+def job_environment() -> dict[str, str]:
+    """The complete environment of a submission: the master's own, without what belongs to it alone.
+
+    The interpreter that runs the master stands first on PATH: ``python3`` in an entrypoint is the one that has the user's packages.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_JOBS)}
+    kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    return kept
+
+
+def user_variables(config: Mapping[str, Any], slot_type: str) -> dict[str, str]:
+    """``environment.environment_variables`` as names and values."""
+    given = (config.get("environment") or {}).get("environment_variables") or []
+    if isinstance(given, Mapping):
+        given = given.get(slot_type) or given.get("cpu" if slot_type == "cpu" else "gpu") or []
+    return dict(str(item).partition("=")[::2] for item in given)

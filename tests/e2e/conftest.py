@@ -1,0 +1,185 @@
+"""A user at a shell: ``det`` in a folder and a home of its own, on this machine or on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAIN = '''
+"""A training whose state is a chain of hashes: one step left out or done twice gives another end."""
+import hashlib, json, os, pathlib, sys, time
+import determined as det
+
+info = det.get_cluster_info()
+hparams = info.trial.hparams
+steps, pause = int(hparams.get("steps", 20)), float(hparams.get("pause", 0.02))
+state, start = "seed", 0
+with det.core.init() as core:
+    if info.latest_checkpoint is not None:
+        with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+            kept = json.loads((path / "state.json").read_text())
+            state, start = kept["state"], kept["step"]
+    print(f"starting at step {start}", flush=True)
+    for step in range(start, steps):
+        state = hashlib.sha256(f"{state}:{step}:{hparams['lr']}".encode()).hexdigest()
+        time.sleep(pause)
+        core.train.report_training_metrics(steps_completed=step + 1, metrics={"loss": int(state[:8], 16) / 2**32})
+        stop = core.preempt.should_preempt()
+        if (step + 1) % 5 == 0 or stop or step + 1 == steps:
+            with core.checkpoint.store_path({"steps_completed": step + 1}) as (path, uuid):
+                (path / "state.json").write_text(json.dumps({"state": state, "step": step + 1}))
+        if stop and step + 1 < steps:
+            print(f"stopping at step {step + 1}", flush=True)
+            sys.exit(0)
+    loss = abs(hparams["lr"] - 0.01)
+    core.train.report_validation_metrics(steps_completed=steps, metrics={"validation_loss": loss, "end": int(state[:8], 16)})
+    print(f"final state {state}", flush=True)
+'''
+
+
+class User:
+    """Runs ``det`` as a user would. ``env`` is the whole environment of the commands."""
+
+    def __init__(self, folder: Path, home: Path, env: dict[str, str]) -> None:
+        self.folder, self.home, self.env = folder, home, env
+
+    def det(self, *words: str, code: int | None = 0, timeout: float = 180, **options: Any) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "dethpc.cli", *words],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+        if code is not None:
+            assert done.returncode == code, f"det {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        self.errors = done.stderr
+        return done.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.det(*words, "--json"))
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def config(self, name: str = "config.yaml", **changes: Any) -> Path:
+        import yaml
+
+        config: dict[str, Any] = {
+            "name": "test",
+            "entrypoint": "python3 train.py",
+            "searcher": {"name": "single", "metric": "validation_loss"},
+            "hyperparameters": {"lr": 0.1},
+            "max_restarts": 0,
+            "reproducibility": {"experiment_seed": 42},
+            **changes,
+        }
+        return self.write(name, yaml.safe_dump(config))
+
+    def create(self, *options: str, **changes: Any) -> int:
+        self.config(**changes)
+        out = self.det("experiment", "create", "config.yaml", "context", *options)
+        return int(out.split()[-1].strip())
+
+    def experiment(self, experiment_id: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.api("GET", f"/api/v1/experiments/{experiment_id}")["experiment"]
+        return found
+
+    def trials(self, experiment_id: int) -> list[dict[str, Any]]:
+        trials: list[dict[str, Any]] = self.api("GET", f"/api/v1/experiments/{experiment_id}/trials?limit=1000")["trials"]
+        return sorted(trials, key=lambda trial: int(trial["id"]))
+
+    def metrics(self, trial_id: int, group: str) -> list[dict[str, Any]]:
+        """Every report of the group that counts, in order."""
+        from dethpc.client.session import Session
+
+        session = Session(self.master()["url"], (self.home / "token").read_text().strip())
+        answers = session.stream(
+            "/api/v1/trials/metrics/trial_metrics", params={"trialIds": trial_id, "group": group}
+        )
+        return [report for answer in answers for report in answer["result"]["metrics"]]
+
+    def api(self, method: str, path: str) -> Any:
+        from dethpc.client.session import Session
+
+        session = Session(self.master()["url"], (self.home / "token").read_text().strip())
+        return getattr(session, method.lower())(path)
+
+    def master(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.home / "master.json").read_text())
+        return found
+
+    def kill_master(self) -> None:
+        """``kill -9``, as a login node's watchdog would."""
+        pid = self.master()["pid"]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
+
+    def wait_state(self, experiment_id: int, *states: str, timeout: float = 120) -> dict[str, Any]:
+        wait_until(lambda: self.experiment(experiment_id)["state"].removeprefix("STATE_") in states, timeout)
+        return self.experiment(experiment_id)
+
+    def wait_steps(self, experiment_id: int, steps: int, timeout: float = 60) -> None:
+        """Until the first trial has reported that many steps."""
+        wait_until(lambda: any(self._steps(t) >= steps for t in self.trials(experiment_id)), timeout)
+
+    def _steps(self, trial: dict[str, Any]) -> int:
+        return int(trial.get("totalBatchesProcessed") or 0)
+
+    def log(self, experiment_id: int) -> str:
+        return self.det("experiment", "logs", str(experiment_id))
+
+
+def wait_until(condition: Callable[[], Any], timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def make_user(tmp_path: Path, **env: str) -> User:
+    folder, home = tmp_path / "work", tmp_path / "home"
+    (folder / "context").mkdir(parents=True)
+    (folder / "context" / "train.py").write_text(TRAIN)
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "DET", "PYTEST"))}
+    root = str(Path(__file__).parents[2])
+    path = f"{Path(sys.executable).parent}:{inherited['PATH']}"
+    return User(folder, home, {**inherited, "PYTHONPATH": root, "PATH": path, "DETHPC_HOME": str(home), **env})
+
+
+def take_down(user: User) -> None:
+    user.det("master", "down", code=None)
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            mine = f"DETHPC_HOME={user.home}".encode() in path.read_bytes()
+        except OSError:
+            continue
+        if mine and path.parent.name != str(os.getpid()):
+            try:
+                os.kill(int(path.parent.name), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    """A user of this machine alone, without a Slurm."""
+    user = make_user(tmp_path, DETHPC_SCHEDULER="local", DETHPC_LOCAL_SLOTS="4")
+    yield user
+    take_down(user)

@@ -1,0 +1,161 @@
+"""One experiment from ``det experiment create`` to its end, on this machine."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from tests.e2e.conftest import User, wait_until
+
+RANDOM = {
+    "searcher": {"name": "random", "metric": "validation_loss", "max_trials": 4, "max_concurrent_trials": 4},
+    "hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10}, "steps": 6},
+}
+
+
+def final_state(log: str) -> str:
+    found = re.search(r"final state (\w+)", log)
+    assert found, log
+    return found[1]
+
+
+def test_a_search_runs_from_create_to_the_table_of_its_trials(user: User) -> None:
+    experiment = user.create(**RANDOM)
+    user.det("experiment", "wait", str(experiment))
+    trials = user.trials(experiment)
+    assert [trial["state"] for trial in trials] == ["STATE_COMPLETED"] * 4
+    assert "COMPLETED" in user.det("experiment", "list-trials", str(experiment))
+    assert "final state" in user.log(experiment)
+    for trial in trials:
+        assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
+    undisturbed = user.create(hyperparameters={"lr": 0.1, "steps": 30})
+    user.det("experiment", "wait", str(undisturbed))
+    paused = user.create(hyperparameters={"lr": 0.1, "steps": 30, "pause": 0.1})
+    user.wait_steps(paused, 7)
+    user.det("experiment", "pause", str(paused))
+    user.wait_state(paused, "PAUSED")
+    wait_until(lambda: "stopping at step" in user.log(paused))
+    user.det("experiment", "activate", str(paused))
+    user.det("experiment", "wait", str(paused))
+    log = user.log(paused)
+    assert re.findall(r"stopping at step (\d+)", log) == re.findall(r"starting at step (\d+)", log)[1:]
+    assert final_state(log) == final_state(user.log(undisturbed))
+    (trial,) = user.trials(paused)
+    assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 31))
+
+
+def test_a_master_that_is_killed_is_replaced_and_nothing_is_lost(user: User) -> None:
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 60, "pause": 0.05})
+    for steps in (5, 15, 30):
+        user.wait_steps(experiment, steps)
+        user.kill_master()
+        user.det("experiment", "list")  # starts another
+    user.det("experiment", "wait", str(experiment))
+    (trial,) = user.trials(experiment)
+    assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 61))
+    assert user.log(experiment).count("starting at step 0") == 1
+
+
+def test_cancel_lets_the_trial_checkpoint_and_kill_does_not(user: User) -> None:
+    cancelled = user.create(hyperparameters={"lr": 0.1, "steps": 10000, "pause": 0.05})
+    killed = user.create(hyperparameters={"lr": 0.1, "steps": 10000, "pause": 0.05})
+    user.wait_steps(cancelled, 3)
+    user.wait_steps(killed, 3)
+    user.det("experiment", "cancel", str(cancelled))
+    user.det("experiment", "kill", str(killed))
+    for experiment in (cancelled, killed):
+        user.wait_state(experiment, "CANCELED")
+    assert "stopping at step" in user.log(cancelled)
+    assert "stopping at step" not in user.log(killed)
+    user.det("experiment", "wait", str(killed), code=None)
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "hook", "message"),
+    [
+        ("pyhton3 train.py", None, r"pyhton3"),
+        ("python3 -c 'raise ValueError(\"bad lr\")'", None, r"ValueError: bad lr"),
+        ("exit 7", None, r"exit code 7|exited with 7|7"),
+        ("python3 train.py", "echo preparing\necho no such dataset >&2\nexit 3\n", r"startup-hook.sh.*3"),
+    ],
+)
+def test_a_failure_gives_one_clear_message(user: User, entrypoint: str, hook: str | None, message: str) -> None:
+    if hook is not None:
+        user.write("context/startup-hook.sh", hook)
+    experiment = user.create(entrypoint=entrypoint)
+    user.det("experiment", "wait", str(experiment), code=1)
+    assert user.experiment(experiment)["state"] == "STATE_ERROR"
+    assert re.search(message, user.det("experiment", "describe", str(experiment)))
+    assert re.search(message if hook is None else "no such dataset", user.log(experiment))
+
+
+def test_a_faulty_trial_is_restarted_as_often_as_allowed(user: User) -> None:
+    experiment = user.create(entrypoint="echo attempt; exit 1", max_restarts=2)
+    user.det("experiment", "wait", str(experiment), code=1)
+    assert user.log(experiment).count("attempt") == 3
+    (trial,) = user.trials(experiment)
+    assert trial["restarts"] == 2
+
+
+def test_a_config_with_five_mistakes_gets_five_lines_and_creates_nothing(user: User) -> None:
+    user.write(
+        "config.yaml",
+        """\
+        name: bad
+        entrypont: python3 train.py
+        searcher:
+          name: randm
+          metric: loss
+        resources:
+          slots_per_trial: -1
+        max_restarts: many
+        checkpoint_policy: sometimes
+        """,
+    )
+    user.det("experiment", "create", "config.yaml", "context", code=1)
+    for line, field in ((2, "entrypont"), (4, "searcher.name"), (7, "slots_per_trial"), (8, "max_restarts"), (9, "checkpoint_policy")):
+        assert re.search(rf"config.yaml:{line}: .*{field}", user.errors), user.errors
+    assert user.json("experiment", "list") == []
+
+
+def test_processes_of_a_killed_trial_are_gone(user: User) -> None:
+    user.write("context/train.py", "import subprocess, time\nsubprocess.Popen(['sleep', '98765'])\ntime.sleep(98765)\n")
+    experiment = user.create()
+    wait_until(lambda: _sleepers() > 0)
+    user.det("experiment", "kill", str(experiment))
+    user.wait_state(experiment, "CANCELED")
+    wait_until(lambda: _sleepers() == 0)
+
+
+def _sleepers() -> int:
+    import subprocess
+
+    return len(subprocess.run(["pgrep", "-f", "sleep 98765"], capture_output=True, check=False).stdout.split())
+
+
+def test_an_experiment_created_paused_waits(user: User) -> None:
+    experiment = user.create("--paused", hyperparameters={"lr": 0.1, "steps": 2})
+    assert user.experiment(experiment)["state"] == "STATE_PAUSED"
+    time.sleep(0.5)
+    assert "starting" not in user.log(experiment)
+    user.det("experiment", "activate", str(experiment))
+    user.det("experiment", "wait", str(experiment))
+
+
+def test_everything_is_rebuilt_from_the_shared_file_system(user: User) -> None:
+    experiment = user.create(**RANDOM)
+    user.det("experiment", "wait", str(experiment))
+    before = [(t["hparams"], t["state"], t.get("bestValidation")) for t in user.trials(experiment)]
+    user.det("master", "down")
+    for path in user.home.glob("dethpc.db*"):
+        path.unlink()
+    user.det("master", "rebuild")
+    after = [(t["hparams"], t["state"], t.get("bestValidation")) for t in user.trials(experiment)]
+    assert after == before
+    for trial in user.trials(experiment):
+        assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == [1, 2, 3, 4, 5, 6]
