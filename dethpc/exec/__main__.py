@@ -1,0 +1,45 @@
+"""``python3 -m dethpc.exec RUN_DIR`` and ``python3 -m dethpc.exec claim RUN_DIR``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from dethpc.errors import RunDirError
+from dethpc.exec import node
+from dethpc.rundir.claim import claim, claimed_by
+from dethpc.rundir.layout import RunDir
+
+USAGE = """usage: python3 -m dethpc.exec RUN_DIR         run this node's part of the attempt
+       python3 -m dethpc.exec claim RUN_DIR   exit 0: the run is this job's; 3: another job has it; 1: cannot say
+"""
+HELD = 3
+
+
+def main(arguments: list[str]) -> int:
+    umask = os.umask(0o077)
+    if len(arguments) == 2 and arguments[0] == "claim":
+        return _claim(RunDir(arguments[1]))
+    if len(arguments) == 1 and not arguments[0].startswith("-"):
+        return node.run(RunDir(os.path.abspath(arguments[0])), umask)
+    sys.stderr.write(USAGE)
+    return 0 if arguments in (["-h"], ["--help"]) else 2
+
+
+def _claim(run: RunDir) -> int:
+    job = os.environ.get("DETHPC_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+    if not job:
+        sys.stderr.write("dethpc: neither DETHPC_JOB_ID nor SLURM_JOB_ID is set\n")
+        return 2
+    try:
+        if claim(run, job):
+            return 0
+        sys.stderr.write(f"dethpc: job {claimed_by(run)} runs this already; job {job} has nothing to do\n")
+        return HELD
+    except (OSError, RunDirError) as error:
+        sys.stderr.write(f"dethpc: the run cannot be claimed: {error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,146 @@
+"""How this node's part ended, and the end report of the attempt."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import time
+from typing import Any, Mapping, Optional, Sequence, Union
+
+from dethpc.errors import RunDirError
+from dethpc.exec import tee
+from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.layout import AttemptDir
+
+WRITE_TRIES = 5
+
+
+@dataclasses.dataclass
+class Outcome:
+    """``phase`` is how far the node came: unpack, hook, rendezvous or train. ``exit_code`` is as a shell states it
+    (128 + n for signal n), None when no process of the user's ended. ``early`` means that it was asked to stop before
+    training began."""
+
+    phase: str
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    message: str = ""
+    tail: list[str] = dataclasses.field(default_factory=list)
+    node: int = 0
+    early: bool = False
+    stop_reason: Optional[str] = None
+
+    @property
+    def good(self) -> bool:
+        return self.exit_code == 0
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, obj: dict[str, Any]) -> Outcome:
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in obj.items() if name in known})
+
+
+def write_report(attempt: AttemptDir, outcome: Outcome, log: tee.Log) -> None:
+    """Write ``end.json``. On a disk that stays full it goes to the batch script's output instead."""
+    acked = attempt.ack.exists() or outcome.early
+    message = outcome.message
+    if log.lost:
+        message = "; ".join(filter(None, [message, f"{log.lost} log lines were lost: {log.failure}"]))
+    report = {
+        "finished": outcome.good and not acked,
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "acked": acked,
+        "stop_reason": outcome.stop_reason or _stop_reason(attempt),
+        "phase": outcome.phase,
+        "message": message,
+        "node": outcome.node,
+        "tail": outcome.tail,
+        "at": time.time(),
+    }
+    for remaining in reversed(range(WRITE_TRIES)):
+        try:
+            write_json(attempt.end, report)
+            return
+        except OSError as error:
+            if not remaining:
+                sys.stderr.write(f"dethpc: the end report could not be written: {error}: {report}\n")
+                return
+            time.sleep(1)
+
+
+def _stop_reason(attempt: AttemptDir) -> Optional[str]:
+    try:
+        stop = read_json(attempt.stop)
+    except (OSError, RunDirError):
+        return None
+    return None if stop is None else stop.get("reason")
+
+
+def of_process(
+    phase: str, status: int, command: Union[str, Sequence[str]], env: Mapping[str, str], log: tee.Log
+) -> Outcome:
+    """The outcome of a process that ended with wait status ``status``. ``command`` as the user wrote it: a string
+    went through a shell."""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    code = 128 + number if number is not None else os.WEXITSTATUS(status)
+    if number is None and 128 < code <= 128 + 64:
+        number = code - 128  # a shell or launcher passing on how its child died
+    message = "" if code == 0 else _reason(code, number, command, env, log)
+    return Outcome(phase, code, number, message, list(log.tail) if code else [])
+
+
+def of_start(phase: str, error: OSError, command: Sequence[str], log: tee.Log) -> Outcome:
+    """The outcome of a process that could not be started, with a shell's exit codes."""
+    if isinstance(error, FileNotFoundError):
+        message, code = f"entrypoint not found: {command[0]}", 127
+    elif isinstance(error, PermissionError):
+        message, code = f"entrypoint is not executable: {command[0]}", 126
+    else:
+        message, code = f"entrypoint cannot be started: {error}", 126
+    log.say("ERROR", message)
+    return Outcome(phase, code, None, message, list(log.tail))
+
+
+def _reason(
+    code: int, number: Optional[int], command: Union[str, Sequence[str]], env: Mapping[str, str], log: tee.Log
+) -> str:
+    if code in (126, 127):
+        missing = _named_by_shell(log) or _missing_word(command, env)
+        if missing:
+            return f"entrypoint {'not found' if code == 127 else 'is not executable'}: {missing}"
+    exception = tee.cause(log.exceptions)
+    if number is not None and not exception:
+        try:
+            name = f" ({signal.Signals(number).name})"
+        except ValueError:
+            name = ""
+        hint = "; often the node ran out of memory" if number == signal.SIGKILL else ""
+        return f"killed by signal {number}{name}{hint}"
+    return f"exit code {code}: {exception}" if exception else f"exit code {code}"
+
+
+def _named_by_shell(log: tee.Log) -> str:
+    """The command that the shell complained of: "sh: 1: pyhton3: not found", "bash: line 1: x: Permission denied"."""
+    for text in reversed(log.tail):
+        match = re.search(r"(?:^|[\s:])([^\s:]+): (?:command )?not found$|([^\s:]+): Permission denied$", text)
+        if match:
+            return match.group(1) or match.group(2)
+    return ""
+
+
+def _missing_word(command: Union[str, Sequence[str]], env: Mapping[str, str]) -> str:
+    try:
+        words = shlex.split(command) if isinstance(command, str) else list(command)
+    except ValueError:
+        return ""
+    words = [word for word in words if not re.match(r"\w+=", word)]
+    return words[0] if words and shutil.which(words[0], path=env.get("PATH")) is None else ""

@@ -1,0 +1,161 @@
+"""The environment of user code: Determined's variables, the user's own, and Slurm's made fit for nesting."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from typing import Any, Mapping, Optional
+
+from dethpc.exec.place import Place
+from dethpc.exec.rendezvous import Meeting
+from dethpc.exec.resume import Resume
+from dethpc.rundir.layout import AttemptDir, RunDir
+from dethpc.rundir.spec import Spec
+
+_OUR_INPUT = ("DETHPC_ADDRESSES", "DETHPC_NODES", "DETHPC_NODE_RANK", "DETHPC_WORKDIR_BASE", "DETHPC_STOP_AT")
+# The step's own shape. A nested srun, sbatch or mpirun would take these for requests: an inner sbatch fails of the
+# first two, an inner srun inherits the binding of this task, and MPI programs believe that srun itself started them.
+_STEPS_OWN = re.compile(
+    r"SLURM_(GPUS_PER_TASK|NTASKS_PER_NODE|TRES_PER_TASK|CPU_BIND.*|STEP_(GPUS|RESV_PORTS)|SRUN_COMM_.*|LAUNCH_NODE_IPADDR)$"
+    r"|SRUN_CPUS_PER_TASK$|PMI_|PMIX_|OMPI_COMM_WORLD_|OMPI_UNIVERSE_SIZE$"
+)
+
+
+def slots_here(spec: Spec, rank: int) -> int:
+    """Slots of node ``rank``; the last node may have fewer."""
+    return max(0, min(spec.slots_per_node or spec.slots, spec.slots - rank * (spec.slots_per_node or spec.slots)))
+
+
+def slot_ids(count: int, environ: Mapping[str, str]) -> list[int]:
+    """The devices' own numbers where the scheduler gives numbers; 0, 1, ... where it gives UUIDs or MIG names, or
+    nothing."""
+    visible = [item.strip() for item in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if item.strip()]
+    if len(visible) == count and all(item.isdigit() for item in visible):
+        return [int(item) for item in visible]
+    return list(range(count))
+
+
+def gpu_uuids(spec: Spec, count: int, environ: Mapping[str, str]) -> list[str]:
+    """UUIDs of this node's GPUs that belong to the attempt; empty when nobody can tell."""
+    visible = [item.strip() for item in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if item.strip()]
+    if visible and not any(item.isdigit() for item in visible):
+        return visible
+    if spec.slot_type != "cuda" or not count or shutil.which("nvidia-smi") is None:
+        return []
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return []
+    pairs = [line.split(", ") for line in listed.stdout.splitlines() if ", " in line]
+    return [pair[1].strip() for pair in pairs if not visible or pair[0].strip() in visible]
+
+
+def for_user(
+    spec: Spec, place: Place, resume: Resume, master_url: str, directory: str, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Variables for the hook and the entrypoint. The token is not among them."""
+    env = {name: value for name, value in environ.items() if name not in _OUR_INPUT}
+    if "SLURM_JOB_ID" in env:
+        env = _for_nesting(env, spec, slots_here(spec, place.rank))
+    harness = env.get("PYTHONPATH", "")
+    env.setdefault("PYTHONUNBUFFERED", "1")  # or the log comes in lumps, and never when the process is killed
+    env.update(spec.environment)
+    if "PYTHONPATH" in spec.environment and harness:
+        env["PYTHONPATH"] = f"{harness}{os.pathsep}{spec.environment['PYTHONPATH']}"
+    allocation = f"{spec.run}.{place.k}"
+    env.update(
+        DET_MASTER=master_url,
+        DET_CLUSTER_ID=spec.cluster_id,
+        DET_AGENT_ID=place.name,
+        DET_ALLOCATION_ID=allocation,
+        DET_TASK_ID=spec.task_id,
+        DET_TASK_TYPE="TRIAL",
+        DET_RESOURCES_ID=f"{allocation}.{place.rank}",
+        DET_CONTAINER_ID=f"{allocation}.{place.rank}",
+        DET_SLOT_IDS=json.dumps(slot_ids(slots_here(spec, place.rank), environ)),
+        DET_EXPERIMENT_ID=str(spec.experiment_id),
+        DET_TRIAL_ID=str(spec.trial_id),
+        DET_TRIAL_RUN_ID=str(spec.run_number),
+        DET_TRIAL_SEED=str(spec.trial_seed),
+        DET_HPARAMS=json.dumps(spec.hparams),
+        DET_EXPERIMENT_CONFIG=json.dumps(spec.config),
+        DET_STEPS_COMPLETED=str(resume.steps),
+        DET_WORKDIR=directory,
+    )
+    env.pop("DET_LATEST_CHECKPOINT", None)
+    if resume.checkpoint:
+        env["DET_LATEST_CHECKPOINT"] = resume.checkpoint
+    return env
+
+
+def _for_nesting(env: dict[str, str], spec: Spec, slots: int) -> dict[str, str]:
+    """Inside a step that holds the whole allocation, srun hangs unless it may overlap, and mpirun finds one place per
+    node (that of this task) unless the counts are the job's: as many tasks per node as there are slots."""
+    env = {name: value for name, value in env.items() if not _STEPS_OWN.match(name)}
+    per_node = max(1, slots)
+    env["SLURM_OVERLAP"] = "1"
+    env["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{spec.num_nodes})" if spec.num_nodes > 1 else str(per_node)
+    env["SLURM_NTASKS"] = env["SLURM_NPROCS"] = str(per_node * spec.num_nodes)
+    cpus = env.get("SLURM_CPUS_ON_NODE", "")
+    if cpus.isdigit():  # this task has all of them; a worker gets its share
+        env["SLURM_CPUS_PER_TASK"] = str(max(1, int(cpus) // per_node))
+    return env
+
+
+def cluster_info(
+    spec: Spec,
+    run: RunDir,
+    attempt: AttemptDir,
+    place: Place,
+    meeting: Meeting,
+    master_url: str,
+    stop_at: Optional[float],
+    environ: Mapping[str, str],
+) -> dict[str, Any]:
+    """What ``get_cluster_info()`` reads; its layout is stated in ``core/_info``."""
+    count = slots_here(spec, place.rank)
+    info: dict[str, Any] = {
+        "run": spec.run,
+        "attempt": place.k,
+        "run_dir": str(run.path),
+        "attempt_dir": str(attempt.path),
+        "journal": str(attempt.journal),
+        "master_file": spec.master_file,
+        "master_url": master_url,
+        "cluster_id": spec.cluster_id,
+        "agent_id": place.name,
+        "slot_ids": slot_ids(count, environ),
+        "task_id": spec.task_id,
+        "allocation_id": f"{spec.run}.{place.k}",
+        "session_token": spec.token,
+        "task_type": "TRIAL",
+        "latest_checkpoint": meeting.resume.checkpoint,
+        "trial": {
+            "trial_id": spec.trial_id,
+            "experiment_id": spec.experiment_id,
+            "trial_seed": spec.trial_seed,
+            "hparams": spec.hparams,
+            "config": spec.config,
+            "steps_completed": meeting.resume.steps,
+            "trial_run_id": spec.run_number,
+            "debug": bool(spec.config.get("debug", False)),
+            "inter_node_network_interface": environ.get("DET_INTER_NODE_NETWORK_INTERFACE"),
+        },
+        "rendezvous": {
+            "container_addrs": [member.address for member in meeting.members],
+            "container_rank": place.rank,
+            "container_slot_counts": [member.slots for member in meeting.members],
+        },
+        "resources": {"gpu_uuids": gpu_uuids(spec, count, environ)},
+        "ports": meeting.ports,
+        "checkpoint_storage": spec.checkpoint_storage or None,
+    }
+    if stop_at is not None:
+        info["stop_at"] = stop_at
+    return info

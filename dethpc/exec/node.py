@@ -1,0 +1,236 @@
+"""One node's part of an attempt, from the first look at the run directory to the end report."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import sys
+import time
+from typing import Mapping, Optional, Sequence, Union
+
+from dethpc.errors import DethpcError, NotSupportedYet, RendezvousError, RunDirError
+from dethpc.exec import end, environment, hook, processes, unpack
+from dethpc.exec import resume as resuming
+from dethpc.exec.end import Outcome
+from dethpc.exec.link import Secret
+from dethpc.exec.place import Place, scratch_bases
+from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
+from dethpc.exec.signals import Signals
+from dethpc.exec.supervise import Supervisor, Watch
+from dethpc.exec.tee import Log
+from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.layout import AttemptDir, RunDir
+from dethpc.rundir.spec import Spec
+
+
+def run(run_dir: RunDir, umask: int) -> int:
+    """Run this node's part, user code under ``umask``. The exit code is the entrypoint's, 128 + n after signal n, 1 when
+    it never came to that."""
+    if run_dir.closed.exists():
+        sys.stderr.write("dethpc: the run is closed; nothing to do\n")
+        return 0
+    try:
+        spec = read_spec(run_dir)
+        place = Place.from_environment(os.environ, spec.num_nodes)
+        attempt = run_dir.attempt(place.k)
+        attempt.make()
+        resume = resuming.find(run_dir, place.k, spec)
+        if place.rank == 0:
+            _begin(attempt, place, resume)
+    except (DethpcError, OSError) as error:
+        sys.stderr.write(f"dethpc: the attempt cannot start: {error}\n")
+        return 1
+    processes.adopt_orphans()
+    with Signals(attempt, spec.grace, os.environ) as signals, contextlib.closing(Log(attempt.log(place.rank))) as log:
+        with contextlib.closing(Supervisor(log, signals, Watch(run_dir, place.k, signals))) as supervisor:
+            outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor).attempt_it()
+        if place.rank == 0:
+            log.flush()
+            end.write_report(attempt, outcome, log)
+    return 1 if outcome.exit_code is None else outcome.exit_code
+
+
+def read_spec(run_dir: RunDir) -> Spec:
+    """Raises: RunDirError when there is none or it is damaged."""
+    obj = read_json(run_dir.spec)
+    if obj is None:
+        raise RunDirError(f"{run_dir.spec} is missing")
+    return Spec.from_json(obj)
+
+
+def _begin(attempt: AttemptDir, place: Place, resume: resuming.Resume) -> None:
+    started = {
+        "at": time.time(),
+        "job_id": place.job_id,
+        "nodes": place.names,
+        "addresses": place.addresses,
+        **resume.to_json(),
+    }
+    if not create_once(attempt.started, started):
+        raise RunDirError(f"attempt {place.k} has been started before; each start needs a number of its own")
+
+
+class _Node:
+    def __init__(
+        self,
+        run_dir: RunDir,
+        spec: Spec,
+        place: Place,
+        resume: resuming.Resume,
+        umask: int,
+        log: Log,
+        supervisor: Supervisor,
+    ) -> None:
+        self._run, self._spec, self._place, self._resume = run_dir, spec, place, resume
+        self._attempt = run_dir.attempt(place.k)
+        self._log, self._supervisor = log, supervisor
+        self._slots = environment.slots_here(spec, place.rank)
+        self._umask = umask
+        self._directory = ""
+
+    def attempt_it(self) -> Outcome:
+        team: Optional[Team] = None
+        try:
+            team = self._team()
+            outcome = self._train(team)
+        except RendezvousError as error:
+            self._log.say("ERROR", f"dethpc: {error}")
+            outcome = Outcome("rendezvous", message=str(error), tail=list(self._log.tail), node=self._place.rank)
+        finally:
+            self._supervisor.end_all()
+            if team is not None:
+                team.close()
+            if self._directory:
+                unpack.remove(self._directory)
+        return outcome
+
+    def _team(self) -> Team:
+        spec, place = self._spec, self._place
+        if spec.num_nodes == 1:
+            return Alone(place, self._slots, self._resume, self._supervisor)
+        attempt = f"{spec.run}.{place.k}"
+        secret = Secret(spec.token, attempt)
+        if place.rank == 0:
+            return Chief(place, self._slots, self._resume, self._supervisor, secret, attempt, spec.rendezvous_timeout)
+        over = self._attempt.end.exists
+        return Peer(place, self._slots, self._resume, self._supervisor, secret, attempt, spec.rendezvous_timeout, over)
+
+    def _train(self, team: Team) -> Outcome:
+        met = team.meet(self._prepare())
+        if isinstance(met, Outcome):
+            return met
+        if met.early:
+            return team.settle(Outcome("train", 0, message="asked to stop before training began", early=True))
+        return team.settle(self._entrypoint(met, team))
+
+    def _prepare(self) -> Optional[Outcome]:
+        """Unpack the context and run the hook; how it failed, or None."""
+        spec, place = self._spec, self._place
+        prefix = f"dethpc-{spec.cluster_id[:8]}-{spec.run}."
+        _remove_left_over(prefix, place)
+        try:
+            self._directory = unpack.working_directory(
+                f"{prefix}{place.k}-{place.rank}",
+                scratch_bases(os.environ),
+                str(self._attempt.path),
+                spec.context,
+                spec.context_sha256,
+            )
+        except (RunDirError, OSError) as error:
+            return self._failed("unpack", f"the context cannot be unpacked: {error}")
+        env = self._environment(self._resume)
+        try:
+            return hook.run(self._directory, env, self._umask, self._supervisor, self._log)
+        except OSError as error:
+            return self._failed("hook", f"{hook.NAME} cannot be started: {error}")
+
+    def _entrypoint(self, meeting: Meeting, team: Team) -> Outcome:
+        info = self._attempt.info(self._place.rank)
+        env = self._environment(meeting.resume)
+        env["DETHPC_INFO"] = str(info)
+        try:
+            argv = command(self._spec.entrypoint)
+            write_json(info, self._cluster_info(meeting))
+        except NotSupportedYet as error:
+            return self._failed("train", str(error))
+        except OSError as error:
+            return self._failed("train", f"the run directory cannot be written: {error}")
+        try:
+            child = processes.start(argv, cwd=self._directory, env=env, umask=self._umask)
+        except OSError as error:
+            outcome = end.of_start("train", error, argv, self._log)
+        else:
+            status = self._supervisor.wait_for(child, team.end_now)
+            outcome = end.of_process("train", status, self._spec.entrypoint, env, self._log)
+            if self._supervisor.ended_because:
+                outcome.message = self._supervisor.ended_because
+            elif not outcome.good:
+                self._log.say("ERROR", f"dethpc: the entrypoint failed: {outcome.message}")
+        outcome.node = self._place.rank
+        # Workers that outlive the entrypoint would keep the slots busy.
+        self._supervisor.end_all()
+        return outcome
+
+    def _environment(self, resume: resuming.Resume) -> dict[str, str]:
+        return environment.for_user(self._spec, self._place, resume, self._master_url(), self._directory, os.environ)
+
+    def _cluster_info(self, meeting: Meeting) -> dict[str, object]:
+        return environment.cluster_info(
+            self._spec,
+            self._run,
+            self._attempt,
+            self._place,
+            meeting,
+            self._master_url(),
+            _stop_at(os.environ),
+            os.environ,
+        )
+
+    def _master_url(self) -> str:
+        """The master may have moved since the run was submitted."""
+        with contextlib.suppress(OSError, RunDirError):
+            known = read_json(self._spec.master_file)
+            if known and known.get("url"):
+                return str(known["url"])
+        return self._spec.master_url or ""
+
+    def _failed(self, phase: str, message: str) -> Outcome:
+        self._log.say("ERROR", f"dethpc: {message}")
+        return Outcome(phase, 1, None, message, list(self._log.tail), self._place.rank)
+
+
+def command(entrypoint: Union[str, Sequence[str]]) -> list[str]:
+    """The argument vector of an entrypoint: a string goes through a shell.
+
+    Raises: NotSupportedYet for the legacy ``module:Class``.
+    """
+    if not isinstance(entrypoint, str):
+        return list(entrypoint)
+    if re.fullmatch(r"\s*[A-Za-z_][\w.]*:[A-Za-z_]\w*\s*", entrypoint):
+        raise NotSupportedYet(
+            f"the entrypoint {entrypoint!r} names a Trial class, which is not supported yet; "
+            "give a command such as: python3 train.py"
+        )
+    return ["/bin/sh", "-c", entrypoint]
+
+
+def _stop_at(environ: Mapping[str, str]) -> Optional[float]:
+    """When the script wants the checkpoint before the time limit, by Core's own clock."""
+    try:
+        return float(environ["DETHPC_STOP_AT"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _remove_left_over(prefix: str, place: Place) -> None:
+    """Working directories of earlier attempts that were killed on this node."""
+    for base in scratch_bases(os.environ):
+        for path in glob.glob(os.path.join(glob.escape(base), glob.escape(prefix) + "*")):
+            k = os.path.basename(path)[len(prefix) :].split("-")[0]
+            if k.isdigit() and int(k) < place.k and not os.path.islink(path):
+                with contextlib.suppress(OSError):
+                    if os.stat(path).st_uid == os.getuid():
+                        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,99 @@
+"""The processes that descend from this one: find them, signal them, reap them, leave none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from typing import Iterable, Mapping, Optional, Sequence
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> bool:
+    """From now on a descendant whose parent dies becomes this process's child instead of init's. False where the
+    kernel or this Python cannot do that; then a session of its own is what keeps descendants findable."""
+    try:
+        import ctypes  # a Python built without libffi lacks it
+
+        return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def start(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], umask: int) -> subprocess.Popen[bytes]:
+    """Start user code in a session of its own, its outputs on pipes, TERM and USR1 ignored: torchrun, mpirun and shells
+    would else die of the signal that asks for a checkpoint. Only for a process without threads. Raises: OSError."""
+    return subprocess.Popen(
+        list(argv),
+        cwd=cwd,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+        umask=umask,
+        preexec_fn=_ignore_stop_signals,
+    )
+
+
+def _ignore_stop_signals() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def descendants(sessions: Iterable[int] = ()) -> list[int]:
+    """Living processes below this one, and those of the given ``sessions``; zombies do not count."""
+    parents: dict[int, int] = {}
+    alive: set[int] = set()
+    wanted = set(sessions)
+    found: set[int] = set()
+    for name in os.listdir("/proc"):
+        stat = _stat(name) if name.isdigit() else None
+        if stat is not None:
+            state, parent, session = stat
+            parents[int(name)] = parent
+            if state not in "ZX":
+                alive.add(int(name))
+            if session in wanted:
+                found.add(int(name))
+    me = os.getpid()
+    for pid in parents:
+        line, above = [], pid
+        while above in parents and above != me and above not in found:
+            line.append(above)
+            above = parents[above]
+        if above == me or above in found:
+            found.update(line)
+    return sorted((found & alive) - {me})
+
+
+def _stat(pid: str) -> Optional[tuple[str, int, int]]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[1]), int(fields[3])
+    except (OSError, IndexError, ValueError):
+        return None  # it has ended meanwhile
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def reap() -> dict[int, int]:
+    """Collect every child that has ended: process id -> wait status."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status

@@ -1,0 +1,349 @@
+"""The nodes of an attempt meet, learn of each other, and stay together until the end.
+
+Node 0 listens on the first free of a few ports that every node can work out; the others try these in turn. Nothing
+else is needed: no master, no polling of files. The connections are kept. A node that fails tells node 0, node 0 tells
+the others; a connection that breaks means that the node is lost.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import time
+import zlib
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+from dethpc.errors import RendezvousError
+from dethpc.exec import ports
+from dethpc.exec.end import Outcome
+from dethpc.exec.link import TIMEOUT, Link, Secret, nonce
+from dethpc.exec.place import Place
+from dethpc.exec.resume import Resume
+from dethpc.exec.supervise import Supervisor
+
+CANDIDATES = 8
+CORE_PORTS = 4
+FAREWELL_SECONDS = 15.0
+
+
+class Member(NamedTuple):
+    rank: int
+    name: str
+    address: str
+    slots: int
+
+
+class Meeting(NamedTuple):
+    """What all nodes know after the rendezvous. ``ports`` are free on node 0; ``early``: asked to stop before
+    training."""
+
+    members: list[Member]
+    ports: dict[str, list[int]]
+    resume: Resume
+    early: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "members": list(map(list, self.members)), "resume": self.resume.to_json()}
+
+    @classmethod
+    def from_json(cls, obj: dict[str, Any]) -> Meeting:
+        members = [Member(*fields) for fields in obj["members"]]
+        return cls(members, obj["ports"], Resume.from_json(obj["resume"]), obj["early"])
+
+
+def candidate_ports(attempt: str) -> list[int]:
+    """Where node 0 of ``attempt`` may listen."""
+    hashes = (zlib.crc32(f"{attempt}.{i}".encode()) for i in range(CANDIDATES))
+    return [ports.FIRST + value % ports.COUNT for value in hashes]
+
+
+class Alone:
+    """The rendezvous of a single node."""
+
+    def __init__(self, place: Place, slots: int, resume: Resume, supervisor: Supervisor) -> None:
+        self._place, self._slots, self._resume, self._supervisor = place, slots, resume, supervisor
+        self._reserved: list[socket.socket] = []
+
+    def meet(self, failed: Optional[Outcome]) -> Union[Meeting, Outcome]:
+        if failed is not None:
+            return failed
+        me = Member(0, self._place.name, self._place.addresses[0], self._slots)
+        return Meeting([me], self._free_ports(), self._resume, self._supervisor.watch.stop_asked)
+
+    def end_now(self) -> str:
+        return ""
+
+    def settle(self, mine: Outcome) -> Outcome:
+        return mine
+
+    def close(self) -> None:
+        for held in self._reserved:
+            held.close()
+
+    def _free_ports(self) -> dict[str, list[int]]:
+        self._reserved = ports.reserve(1 + CORE_PORTS, 0, len(self._place.names))
+        torch, *core = ports.numbers(self._reserved)
+        return {"torch": [torch], "core": core}
+
+
+class Chief(Alone):
+    """Node 0 of several."""
+
+    def __init__(
+        self,
+        place: Place,
+        slots: int,
+        resume: Resume,
+        supervisor: Supervisor,
+        secret: Secret,
+        attempt: str,
+        timeout: float,
+    ) -> None:
+        super().__init__(place, slots, resume, supervisor)
+        self._secret, self._timeout = secret, timeout
+        self._server = _listen(candidate_ports(attempt))
+        self._links: set[Link] = set()
+        self._present: dict[int, Link] = {}
+        self._members: dict[int, Member] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._failure: Optional[Outcome] = None
+
+    def meet(self, failed: Optional[Outcome]) -> Union[Meeting, Outcome]:
+        """Wait for all nodes. An Outcome when one of them (or this one) has failed already, or the run is killed.
+
+        Raises: RendezvousError that names the missing nodes, after the time-out.
+        """
+        if failed is not None:
+            return failed
+        self._supervisor.also(self._server.fileno(), self._accept)
+        until = time.monotonic() + self._timeout
+        expected = set(range(1, len(self._place.names)))
+        while expected - set(self._members):
+            killed = self._supervisor.watch.verdict()
+            if self._failure or killed:
+                return self._failure or Outcome("rendezvous", message=killed)
+            if time.monotonic() >= until:
+                missing = sorted(expected - set(self._members))
+                raise RendezvousError(
+                    f"after {self._timeout:g} s these nodes had not come: "
+                    + ", ".join(f"{self._place.names[rank]} (node {rank})" for rank in missing)
+                )
+            self._supervisor.poll(min(1.0, max(0.0, until - time.monotonic())))
+        if self._failure:
+            return self._failure
+        self._supervisor.no_more(self._server.fileno())
+        self._server.close()
+        # The address at which the others have in fact reached this node, however many it has.
+        me = Member(0, self._place.name, self._present[min(expected)].own_address, self._slots)
+        members = [me, *(self._members[rank] for rank in sorted(expected))]
+        meeting = Meeting(members, self._free_ports(), self._resume, self._supervisor.watch.stop_asked)
+        self._tell_all({"go": meeting.to_json()})
+        return meeting
+
+    def end_now(self) -> str:
+        """Why this node's processes must end: another node failed."""
+        return f"node {self._failure.node} failed: {self._failure.message}" if self._failure else ""
+
+    def settle(self, mine: Outcome) -> Outcome:
+        """Wait until every node has ended, and say how the attempt did: the first failure, or success."""
+        if not mine.good and self._failure is None:
+            self._failure = mine
+        while self._waiting() and self._failure is None:
+            killed = self._supervisor.watch.verdict()
+            if killed:
+                self._failure = Outcome("train", 137, 9, killed)
+            else:
+                self._supervisor.poll(1.0)
+        if self._failure is None:
+            return mine
+        self._tell_all({"end": self._failure.message})
+        until = time.monotonic() + FAREWELL_SECONDS
+        while self._waiting() and time.monotonic() < until:
+            self._supervisor.poll(0.1)
+        return self._failure
+
+    def close(self) -> None:
+        super().close()
+        self._server.close()
+        for link in self._links:
+            link.close()
+
+    def _waiting(self) -> bool:
+        return any(rank not in self._outcomes and not link.lost for rank, link in self._present.items())
+
+    def _tell_all(self, message: dict[str, Any]) -> None:
+        for link in self._present.values():
+            if not link.lost:
+                link.send(message)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._server.accept()
+        except OSError:
+            return
+        link = Link(sock)
+        self._links.add(link)
+        self._supervisor.also(link.fileno(), functools.partial(self._hear, link))
+        link.send({"nonce": link.challenge})
+
+    def _hear(self, link: Link) -> None:
+        for message in link.receive():
+            if link.rank is None:
+                self._admit(link, message)
+            elif "hello" in message:
+                self._greet(link, link.rank, message["hello"])
+            elif "outcome" in message:
+                self._note(link.rank, Outcome.from_json(message["outcome"]))
+        if link.lost:
+            self._supervisor.no_more(link.fileno())
+            self._links.discard(link)
+            link.close()
+            self._miss(link)
+
+    def _admit(self, link: Link, message: dict[str, Any]) -> None:
+        rank, answer = message.get("rank"), message.get("nonce")
+        known = isinstance(rank, int) and 0 < rank < len(self._place.names) and rank not in self._present
+        if not known or not self._secret.accepts(message.get("proof"), "node", rank or 0, link.challenge, str(answer)):
+            link.lost = True
+            return
+        assert isinstance(rank, int)
+        link.rank = rank
+        self._present[rank] = link
+        link.send({"proof": self._secret.proof("chief", rank, link.challenge, str(answer))})
+
+    def _greet(self, link: Link, rank: int, hello: dict[str, Any]) -> None:
+        if hello.get("failed"):
+            self._note(rank, Outcome.from_json(hello["failed"]))
+        self._members[rank] = Member(rank, str(hello["name"]), link.peer_address, int(hello["slots"]))
+
+    def _note(self, rank: int, outcome: Outcome) -> None:
+        outcome.node = rank
+        self._outcomes[rank] = outcome
+        if not outcome.good and self._failure is None:
+            self._failure = outcome
+
+    def _miss(self, link: Link) -> None:
+        """A node's connection broke. Before the start it may come again; later it is lost unless it had reported."""
+        rank = link.rank
+        if rank is None or self._present.get(rank) is not link:
+            return
+        if self._server.fileno() >= 0:
+            del self._present[rank]
+            self._members.pop(rank, None)
+        elif rank not in self._outcomes and self._failure is None:
+            message = f"node {self._place.names[rank]} (node {rank}) was lost"
+            self._failure = Outcome("train", None, None, message, node=rank, stop_reason="node_lost")
+
+
+class Peer(Alone):
+    """A node other than node 0."""
+
+    def __init__(
+        self,
+        place: Place,
+        slots: int,
+        resume: Resume,
+        supervisor: Supervisor,
+        secret: Secret,
+        attempt: str,
+        timeout: float,
+        over: Callable[[], bool],
+    ) -> None:
+        """``over`` says whether node 0 has reported the attempt's end already."""
+        super().__init__(place, slots, resume, supervisor)
+        self._secret, self._timeout, self._over = secret, timeout, over
+        self._candidates = candidate_ports(attempt)
+        self._link: Optional[Link] = None
+        self._go: Optional[Meeting] = None
+        self._end = ""
+
+    def meet(self, failed: Optional[Outcome]) -> Union[Meeting, Outcome]:
+        """Find node 0, tell it of this node (also that it has failed), and wait for the others.
+
+        Raises: RendezvousError.
+        """
+        until = time.monotonic() + self._timeout
+        link = self._find(until)
+        if isinstance(link, Outcome):
+            return failed or link
+        self._link = link
+        hello = {"name": self._place.name, "slots": self._slots, "failed": failed.to_json() if failed else None}
+        link.send({"hello": hello})
+        self._supervisor.also(link.fileno(), self._hear)
+        if failed is not None:
+            return failed
+        while self._go is None:
+            if self._end:
+                return Outcome("rendezvous", message=self._end)
+            # Node 0 counts the time; the surplus lets its answer arrive.
+            if time.monotonic() > until + 2 * FAREWELL_SECONDS:
+                raise RendezvousError(f"node 0 ({self._place.names[0]}) has not answered in {self._timeout:g} s")
+            self._supervisor.poll(1.0)
+        return self._go
+
+    def end_now(self) -> str:
+        return self._end
+
+    def settle(self, mine: Outcome) -> Outcome:
+        if self._link is not None and not self._link.lost:
+            self._link.send({"outcome": mine.to_json()})
+        return mine
+
+    def close(self) -> None:
+        super().close()
+        if self._link is not None:
+            self._link.close()
+
+    def _find(self, until: float) -> Union[Link, Outcome]:
+        while True:
+            for port in self._candidates:
+                link = self._try(port)
+                if link is not None:
+                    return link
+            ended = self._supervisor.watch.verdict() or ("node 0 has ended" if self._over() else "")
+            if ended:
+                return Outcome("rendezvous", message=ended)
+            if time.monotonic() >= until:
+                raise RendezvousError(
+                    f"node 0 ({self._place.names[0]} at {self._place.addresses[0]}) was not reached "
+                    f"in {self._timeout:g} s on any of the ports {', '.join(map(str, self._candidates))}"
+                )
+            self._supervisor.poll(0.2)
+
+    def _try(self, port: int) -> Optional[Link]:
+        try:
+            link = Link(socket.create_connection((self._place.addresses[0], port), timeout=TIMEOUT))
+        except OSError:
+            return None
+        challenge, answer, rank = str(link.next().get("nonce")), nonce(), self._place.rank
+        link.send({"rank": rank, "nonce": answer, "proof": self._secret.proof("node", rank, challenge, answer)})
+        if not self._secret.accepts(link.next().get("proof"), "chief", rank, challenge, answer):
+            link.close()  # somebody else's service
+            return None
+        link.rank = 0
+        return link
+
+    def _hear(self) -> None:
+        assert self._link is not None
+        for message in self._link.receive():
+            if "go" in message:
+                self._go = Meeting.from_json(message["go"])
+            elif "end" in message:
+                self._end = str(message["end"])
+        if self._link.lost:
+            self._supervisor.no_more(self._link.fileno())
+            self._end = self._end or f"node {self._place.names[0]} (node 0) was lost"
+
+
+Team = Union[Alone, Chief, Peer]
+
+
+def _listen(candidates: list[int]) -> socket.socket:
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    for port in candidates:
+        try:
+            return socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=1024)
+        except OSError:
+            continue
+    raise RendezvousError(f"none of the ports {', '.join(map(str, candidates))} is free on this node")

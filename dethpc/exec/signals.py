@@ -1,0 +1,82 @@
+"""The signals of the scheduler become ``stop.json``: user code never sees them.
+
+TERM says that the slots will be taken (preemption, or a cancel), USR1 that the time limit is near, INT that somebody
+pressed the key; a second INT means at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any, Mapping, Optional
+
+from dethpc.rundir.files import create_once
+from dethpc.rundir.layout import AttemptDir
+
+_REASONS = {signal.SIGTERM: "preempted", signal.SIGUSR1: "time_limit", signal.SIGINT: "interrupted"}
+
+
+class Signals:
+    """Context manager: receives the signals while it is open. ``fileno()`` becomes readable at each, also when a
+    child ends."""
+
+    def __init__(self, attempt: AttemptDir, grace: Optional[float], environ: Mapping[str, str]) -> None:
+        self._attempt, self._grace, self._environ = attempt, grace, environ
+        self._before: dict[int, Any] = {}
+        self._interrupts = 0
+
+    @property
+    def at_once(self) -> bool:
+        return self._interrupts > 1
+
+    def __enter__(self) -> Signals:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in _REASONS:
+            self._before[number] = signal.signal(number, self._stop)
+        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._read)
+        os.close(self._write)
+
+    def fileno(self) -> int:
+        return self._read
+
+    def drain(self) -> None:
+        try:
+            while os.read(self._read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _stop(self, number: int, frame: Optional[FrameType]) -> None:
+        if number == signal.SIGINT:
+            self._interrupts += 1
+        now = time.time()
+        stop = {"reason": _REASONS[signal.Signals(number)], "at": now, "deadline": self._deadline(number, now)}
+        try:
+            create_once(self._attempt.stop, stop)  # whoever asked first gave the reason
+        except OSError as error:
+            sys.stderr.write(f"dethpc: the request to stop could not be written: {error}\n")
+
+    def _deadline(self, number: int, now: float) -> Optional[float]:
+        """After this the scheduler kills; None: unknown."""
+        if number == signal.SIGUSR1:
+            return job_end(self._environ)
+        return now + self._grace if number == signal.SIGTERM and self._grace else None
+
+
+def job_end(environ: Mapping[str, str]) -> Optional[float]:
+    """When the job's time limit ends it, in epoch seconds, if the scheduler says."""
+    try:
+        return float(environ["SLURM_JOB_END_TIME"])
+    except (KeyError, ValueError):
+        return None

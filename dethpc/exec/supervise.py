@@ -1,0 +1,170 @@
+"""Watch over one process of the user's until nothing of it is left.
+
+One loop without threads: the process's output, the scheduler's signals, the other nodes, and the files by which the
+master kills all wake it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import selectors
+import signal
+import subprocess
+import time
+from typing import Callable, Optional
+
+from dethpc.errors import RunDirError
+from dethpc.exec import processes
+from dethpc.exec.signals import Signals
+from dethpc.exec.tee import Log, Stream
+from dethpc.rundir.files import read_json
+from dethpc.rundir.layout import RunDir
+
+TICK = 1.0
+LOOK_SECONDS = 2.0
+TERM_SECONDS = 2.0  # between asking what is left to end and killing it
+DRAIN_SECONDS = 2.0
+_CHUNK = 1 << 16
+
+
+class Watch:
+    """Reasons from outside to end user code at once, as the run directory states them."""
+
+    def __init__(self, run: RunDir, k: int, signals: Signals) -> None:
+        self._run, self._attempt, self._signals = run, run.attempt(k), signals
+        self._looked_at = 0.0
+        self._kill_at: Optional[float] = None
+        self._killed = ""
+
+    @property
+    def stop_asked(self) -> bool:
+        return self._attempt.stop.exists()
+
+    def verdict(self) -> str:
+        """Why user code must end now, or ""."""
+        if self._signals.at_once:
+            return "interrupted"
+        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            self._look()
+        if self._killed:
+            return self._killed
+        if self._kill_at is not None and time.time() >= self._kill_at:
+            return "it did not stop in the time that it was given"
+        return ""
+
+    def _look(self) -> None:
+        try:
+            closed = read_json(self._run.closed)
+            if closed is not None and closed.get("intent") == "kill":
+                self._killed = "killed" + (f": {closed['reason']}" if closed.get("reason") else "")
+            stop = read_json(self._attempt.stop)
+            if stop is not None and stop.get("deadline") is not None:
+                deadline, at = float(stop["deadline"]), float(stop.get("at") or time.time())
+                # A little before the scheduler does it, so that the end can still be reported.
+                self._kill_at = deadline - min(5.0, max(0.0, (deadline - at) / 4))
+        except (OSError, RunDirError, ValueError, TypeError):
+            pass  # a file system that hiccups; looked at again soon
+
+
+class Supervisor:
+    """The loop, and what it reads: signals, outputs of processes, and whatever else is registered with ``also``."""
+
+    def __init__(self, log: Log, signals: Signals, watch: Watch) -> None:
+        self._log, self._signals, self.watch = log, signals, watch
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(signals, selectors.EVENT_READ, signals.drain)
+        self._outputs: dict[int, Stream] = {}
+        self._sessions: set[int] = set()
+        self._statuses: dict[int, int] = {}
+        self.ended_because = ""
+
+    def close(self) -> None:
+        self._selector.close()
+
+    def also(self, fd: int, act: Callable[[], None]) -> None:
+        """Call ``act`` whenever ``fd`` is readable."""
+        self._selector.register(fd, selectors.EVENT_READ, act)
+
+    def no_more(self, fd: int) -> None:
+        self._selector.unregister(fd)
+
+    def poll(self, seconds: float) -> bool:
+        """One turn of the loop; True when something was to do."""
+        ready = self._selector.select(seconds)
+        for key, _ in ready:
+            if self._selector.get_map().get(key.fd) is key:  # an earlier one of this turn may have closed it
+                key.data()
+        return bool(ready)
+
+    def wait_for(self, child: subprocess.Popen[bytes], end_now: Callable[[], str] = lambda: "") -> int:
+        """Wait status of ``child``. A verdict from outside, or a reason from ``end_now``, ends every process first;
+        the reason is then in ``ended_because``. Otherwise what the child left behind lives on until ``end_all``."""
+        self._follow(child)
+        while True:
+            self._reap()
+            if child.pid in self._statuses:
+                break
+            self.ended_because = self.watch.verdict() or end_now()
+            if self.ended_because:
+                self._log.say("ERROR", f"dethpc: ending the processes: {self.ended_because}")
+                self.end_all()
+                break
+            self.poll(TICK)
+        self._settle()
+        status = self._statuses[child.pid]
+        child.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        return status
+
+    def end_all(self) -> None:
+        """End every descendant, and return when none is left. They ignore TERM unless they chose to hear it."""
+        kill_at = time.monotonic() + TERM_SECONDS
+        left = self._left()
+        processes.send(left, signal.SIGTERM)
+        while left:
+            if time.monotonic() >= kill_at:
+                processes.send(left, signal.SIGKILL)
+            self.poll(0.02)
+            left = self._left()
+        self._settle()
+        for fd in list(self._outputs):
+            self._end_output(fd)
+
+    def _left(self) -> list[int]:
+        self._reap()
+        return processes.descendants(self._sessions)
+
+    def _reap(self) -> None:
+        self._statuses.update(processes.reap())
+
+    def _settle(self) -> None:
+        """Read what ended processes have written."""
+        until = time.monotonic() + DRAIN_SECONDS
+        while self._outputs and time.monotonic() < until and self.poll(0.05):
+            pass
+
+    def _follow(self, child: subprocess.Popen[bytes]) -> None:
+        self._sessions.add(child.pid)
+        for pipe, stdtype in ((child.stdout, "stdout"), (child.stderr, "stderr")):
+            assert pipe is not None
+            fd = os.dup(pipe.fileno())
+            pipe.close()
+            os.set_blocking(fd, False)
+            self._outputs[fd] = Stream(self._log, stdtype)
+            self.also(fd, functools.partial(self._forward, fd))
+
+    def _forward(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return
+        if data:
+            self._outputs[fd].feed(data)
+        else:
+            self._end_output(fd)
+
+    def _end_output(self, fd: int) -> None:
+        self._selector.unregister(fd)
+        self._outputs.pop(fd).end()
+        os.close(fd)
