@@ -1,0 +1,361 @@
+"""What every store must do, whatever its database."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+from dethpc.domain import facts
+from dethpc.domain.facts import Metric
+from dethpc.domain.states import Intent, RunState, State
+from dethpc.errors import LeaseHeld, StoreError
+from dethpc.state import SqlStore, engines, open_store, rows, tables
+from tests.state.factories import attempt, checkpoint, experiment, metric, note, run, trial
+from tests.state.writes_until_killed import AT_ONCE
+
+ROOT = Path(__file__).parents[2]
+
+
+def seqs(store: SqlStore, *trials: int, **options: object) -> list[int]:
+    return [found.seq for found in store.metrics(trials or [1], **options)]  # type: ignore[arg-type]
+
+
+class StoreContract:
+    """Subclasses give the fixtures ``url`` (an empty database), ``store`` (open) and ``another_url``."""
+
+    def test_an_empty_store_loads_nothing_and_counts_from_one(self, store: SqlStore) -> None:
+        snapshot = store.load()
+        assert not any((snapshot.experiments, snapshot.trials, snapshot.runs, snapshot.attempts, snapshot.notes))
+        assert (snapshot.next_experiment_id, snapshot.next_trial_id) == (1, 1)
+
+    def test_every_field_comes_back_as_it_was(self, store: SqlStore, url: str) -> None:
+        strange = "naïve ☃ 'quotes' \"double\" \n\t $(id) 🙂"
+        kept = [
+            experiment(
+                config={strange: [1, 2.5, None, True, {"n": math.inf}]},
+                notes=strange,
+                labels=[strange],
+                archived=True,
+                weight=0.1 + 0.2,
+                max_slots=3,
+                seed=2**63 - 1,
+            ),
+            trial(hparams={"a": {"b": []}}, best_validation=-math.inf, started_at=1e-300, latest_checkpoint="c-1"),
+            run(intent=Intent.STOP, nodes=["a", "b"], exit_code=-9, job_id="77"),
+            attempt(applied_offset=2**40, void_after=0),
+            checkpoint(metadata={"x": 1}, resources={"a/b": 2**50}, storage={"type": "shared_fs"}),
+            note(),
+        ]
+        store.commit(kept)
+        for store_ in (store, open_store(url)):
+            found = store_.load()
+            assert [
+                *found.experiments,
+                *found.trials,
+                *found.runs,
+                *found.attempts,
+                *found.checkpoints,
+                *found.notes,
+            ] == kept
+            store_.close()
+
+    def test_nan_comes_back_as_nan_and_sorts_last(self, store: SqlStore) -> None:
+        store.commit([experiment(), *(trial(n, best_validation=v) for n, v in enumerate((math.nan, 2.0, math.inf), 1))])
+        store.commit([metric(1, metrics={"loss": math.nan, "bound": -math.inf})])
+        column = rows.table(facts.Trial).c
+        with store.read() as connection:
+            ordered = connection.execute(
+                rows.query(facts.Trial).with_only_columns(column.id).order_by(column.best_validation)
+            )
+            assert [id for (id,) in ordered] == [2, 3, 1]
+        assert math.isnan(store.load().trials[0].best_validation or 0.0)
+        found = next(iter(store.metrics([1])))
+        assert math.isnan(found.metrics["loss"]) and found.metrics["bound"] == -math.inf
+
+    def test_text_that_no_database_holds_is_replaced_and_stops_nobody(self, store: SqlStore) -> None:
+        store.commit([experiment(reason="a\0b\ud800c"), trial(hparams={"a": "\0\ud800"})])
+        found = store.load()
+        assert found.experiments[0].reason == "a\ufffdb\ufffdc"
+        assert found.trials[0].hparams == {"a": "\0\ud800"}
+
+    def test_a_row_takes_the_place_of_the_one_with_its_key_and_the_last_of_a_commit_counts(
+        self, store: SqlStore
+    ) -> None:
+        store.commit([experiment(name="first"), experiment(2), experiment(name="second")])
+        assert [e.name for e in store.load().experiments] == ["second", ""]
+        store.commit([experiment(name="third"), trial(), trial(restarts=2)])
+        assert [e.name for e in store.load().experiments] == ["third", ""]
+        assert [t.restarts for t in store.load().trials] == [2]
+
+    def test_metrics_and_notes_are_only_added(self, store: SqlStore) -> None:
+        store.commit([metric(1, metrics={"loss": 1.0}), note(1)])
+        store.commit(
+            [metric(1, metrics={"loss": 9.0}), metric(2, metrics={"loss": 3.0}), metric(2), note(1, more=1), note(2)]
+        )
+        assert [m.metrics for m in store.metrics([1])] == [{"loss": 1.0}, {"loss": 3.0}]
+        (summary,) = store.summaries([1])
+        assert (summary.count, summary.sum, summary.last) == (2, 4.0, 3.0)
+        store.commit([experiment()])
+        assert store.load().notes == [note(1), note(2)]
+
+    def test_load_leaves_ended_experiments_out_until_a_run_of_theirs_has_ended_too(self, store: SqlStore) -> None:
+        ended = [experiment(1, State.CANCELED), trial(1), run(), attempt(), checkpoint(), note()]
+        live = [
+            experiment(2, State.PAUSED),
+            trial(2, 2),
+            run("2.2.1", 2, 2, state=RunState.ENDED),
+            attempt("2.2.1", 0, 2),
+        ]
+        store.commit([*ended, *live, experiment(5, State.ERROR), trial(9, 5)])
+        found = store.load()
+        assert [e.id for e in found.experiments] == [1, 2]
+        assert [r.id for r in found.runs] == ["1.1.1", "2.2.1"]
+        store.commit([run(state=RunState.ENDED)])
+        found = store.load()
+        assert [*found.experiments, *found.trials, *found.runs, *found.attempts] == live
+        assert found.checkpoints == found.notes == []
+        assert (found.next_experiment_id, found.next_trial_id) == (6, 10)
+
+    def test_metrics_come_by_trial_and_in_order_of_report(self, store: SqlStore) -> None:
+        store.commit([metric(n, "1.1.10", trial_id=2) for n in (1, 2, 3)])
+        store.commit([metric(1), metric(2, group="validation"), metric(3)])
+        store.commit([metric(1, "1.1.2", k=1, steps_completed=5)])
+        assert [(m.trial_id, m.run_id, m.seq) for m in store.metrics([2, 1])] == [
+            (1, "1.1.1", 1),
+            (1, "1.1.1", 2),
+            (1, "1.1.1", 3),
+            (1, "1.1.2", 1),
+            (2, "1.1.10", 1),
+            (2, "1.1.10", 2),
+            (2, "1.1.10", 3),
+        ]
+        assert seqs(store, 1, group="validation") == [2]
+        assert seqs(store, 1, after_steps=10) == [2, 3]
+        assert seqs(store, 1, 2, limit=5) == [1, 2, 3, 1, 1]
+        assert seqs(store, 1, limit=0) == seqs(store, 3) == []
+
+    def test_voided_metrics_leave_every_answer_and_come_no_more(self, store: SqlStore) -> None:
+        store.commit(
+            [*(metric(n) for n in range(1, 7)), *(metric(n, k=1) for n in (1, 2)), metric(9, "1.2.1", trial_id=2)]
+        )
+        store.commit([attempt(void_after=3)])
+        assert seqs(store) == [1, 2, 3, 1, 2]
+        (summary,) = store.summaries([1])
+        assert (summary.count, summary.last_steps, summary.min) == (5, 30, 1 / 3)
+        store.commit([metric(3), metric(4), metric(5, k=1)])
+        store.commit([metric(7), attempt(void_after=3, applied_seq=7)])
+        store.commit([metric(8, "1.3.1"), attempt("1.3.1", void_after=0), metric(9, "1.3.1")])
+        assert seqs(store) == [1, 2, 3, 1, 2, 5]
+        assert store.summaries([1])[0].count == 6
+        assert seqs(store, 2) == [9]
+
+    def test_summaries_tell_types_apart(self, store: SqlStore) -> None:
+        values = {
+            "n": 2,
+            "b": True,
+            "s": "x",
+            "z": None,
+            "l": [1],
+            "o": {"a": 1},
+            "mixed": 1,
+            "nan": math.nan,
+            "big": 10**400,
+        }
+        store.commit([metric(1, metrics=values)])
+        store.commit([metric(2, metrics={**values, "n": 0.5, "mixed": "a", "nan": 3, "late": 1}, steps_completed=4)])
+        found = {s.name: s for s in store.summaries([1])}
+        assert {name: s.type for name, s in found.items()} == {
+            "n": "number", "b": "boolean", "s": "string", "z": "null", "l": "array", "o": "object", "mixed": "string",
+            "nan": "number", "big": "number", "late": "number",
+        }  # fmt: skip
+        assert (found["n"].sum, found["n"].min, found["n"].max, found["n"].mean) == (2.5, 0.5, 2.0, 1.25)
+        assert found["n"].last == 2  # ten steps are more than four, though four came later
+        assert (found["nan"].min, found["nan"].max) == (3.0, 3.0) and math.isnan(found["nan"].sum or 0)
+        assert found["mixed"].sum is None and found["mixed"].count == 2
+        assert found["big"].max == math.inf
+
+    def test_a_commit_that_fails_halfway_leaves_nothing(self, store: SqlStore) -> None:
+        store.commit([experiment(name="before")])
+        with pytest.raises(StoreError):
+            store.commit([experiment(name="after"), trial(), metric(1), metric(2, metrics={"loss": object()})])
+        with pytest.raises(StoreError):
+            store.commit([experiment(name="after"), object()])  # type: ignore[list-item]
+        with pytest.raises(StoreError):
+            store.commit([experiment(name="after"), replace(trial(), state="NONSENSE")])  # type: ignore[arg-type]
+        assert store.load().experiments == [experiment(name="before")]
+        assert store.load().trials == [] and seqs(store) == [] and store.summaries([1]) == []
+        store.commit([trial()])
+        assert store.load().trials == [trial()]
+
+    def test_commits_that_wait_together_share_a_transaction_and_each_has_its_own_end(self, store: SqlStore) -> None:
+        entered, go, commits = threading.Event(), threading.Event(), []
+
+        def check() -> None:
+            commits.append(1)
+            entered.set()
+            go.wait(30)
+
+        store.before_commit = check
+        first = store.begin([experiment()])
+        assert entered.wait(30)
+        good = [store.begin([trial(n), metric(n, f"1.{n}.1", trial_id=n)]) for n in range(1, 101)]
+        go.set()
+        for future in (first, *good):
+            future.result(30)
+        assert len(commits) == 2
+
+        entered.clear(), go.clear()
+        first = store.begin([experiment(2)])
+        assert entered.wait(30)
+        futures: list[Future[None]] = [
+            store.begin([trial(n, restarts=1), *([note(0, x={1})] * (n == 7))]) for n in range(1, 11)
+        ]
+        go.set()
+        failed = [n for n, future in enumerate(futures, 1) if future.exception(30)]
+        assert failed == [7]
+        assert isinstance(futures[6].exception(), StoreError)
+        assert [t.restarts for t in store.load().trials[:11]] == [1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0]
+
+    def test_order_of_commits_is_the_order_of_submission(self, store: SqlStore) -> None:
+        futures = [store.begin([experiment(name=str(n))]) for n in range(500)]
+        futures[-1].result(30)
+        assert store.load().experiments[0].name == "499"
+
+    def test_many_threads_commit_and_read_at_once(self, store: SqlStore) -> None:
+        def work(trial_id: int) -> None:
+            for n in range(1, 21):
+                store.commit([trial(trial_id, restarts=n), metric(n, f"1.{trial_id}.1", trial_id=trial_id)])
+                assert len(seqs(store, trial_id)) == n
+
+        store.commit([experiment()])
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(1, 17)))
+        assert {t.restarts for t in store.load().trials} == {20} and len(store.load().trials) == 16
+        assert {s.count for s in store.summaries(range(1, 17))} == {20}
+
+    def test_what_the_check_before_a_commit_raises_undoes_it(self, store: SqlStore) -> None:
+        def lost() -> None:
+            raise LeaseHeld("another master has the lease")
+
+        store.before_commit = lost
+        with pytest.raises(LeaseHeld):
+            store.commit([experiment()])
+        store.before_commit = None
+        assert store.load().experiments == []
+        store.commit([experiment()])
+        assert len(store.load().experiments) == 1
+
+    def test_a_readers_view_does_not_change_under_it_and_it_cannot_write(self, store: SqlStore) -> None:
+        store.commit([experiment(), trial()])
+        with store.read() as connection:
+            before = rows.read(connection, facts.Trial)
+            store.commit([trial(restarts=5), trial(2)])
+            assert rows.read(connection, facts.Trial) == before == [trial()]
+        assert [t.restarts for t in store.load().trials] == [5, 0]
+        with pytest.raises(StoreError), store.read() as connection:
+            rows.write(connection, [trial(3)])
+        assert len(store.load().trials) == 2
+
+    def test_other_writes_share_the_writer(self, store: SqlStore) -> None:
+        token = tables.metadata.tables["tokens"]
+
+        def add(connection: Connection) -> int:
+            connection.execute(
+                token.insert(),
+                {"sha256": "ab", "name": "x", "owner": "ada", "created_at": 1.0, "expires_at": None, "revoked": False},
+            )
+            return 42
+
+        assert store.write(add) == 42
+        with pytest.raises(StoreError):
+            store.write(add)  # the key is there already
+        with pytest.raises(ZeroDivisionError):
+            store.write(lambda connection: 1 // 0)
+        store.set_meta("cluster_id", "a")
+        store.set_meta("cluster_id", ["b"])
+        assert store.meta("cluster_id") == ["b"] and store.meta("none", 7) == 7
+
+    def test_a_closed_store_says_so(self, store: SqlStore) -> None:
+        last = store.begin([experiment()])
+        store.close()
+        store.close()
+        assert last.result(0) is None
+        with pytest.raises(StoreError, match="closed"):
+            store.commit([experiment()])
+
+    def test_what_was_acknowledged_survives_kill_9_and_nothing_is_there_by_half(self, url: str) -> None:
+        random_ = random.Random(5)
+        for _ in range(4):
+            writer = subprocess.Popen(
+                [sys.executable, "-m", "tests.state.writes_until_killed", url],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert writer.stdout is not None
+            with writer, writer.stdout as lines:
+                acknowledged = dict.fromkeys((1, 2, 3), 0)
+                stop = random_.randint(1, 60)
+                for n, line in enumerate(lines):
+                    trial_id, done = map(int, line.split())
+                    acknowledged[trial_id] = done
+                    if n == stop:
+                        writer.send_signal(signal.SIGKILL)
+            with open_store(url) as store:
+                applied = {a.trial_id: a.applied_seq for a in store.load().attempts}
+                for trial_id, done in acknowledged.items():
+                    stored = seqs(store, trial_id)
+                    assert len(stored) >= done and len(stored) % AT_ONCE == 0
+                    assert stored == list(range(1, len(stored) + 1))
+                    assert applied.get(trial_id, 0) == len(stored) == sum(s.count for s in store.summaries([trial_id]))
+
+    def test_migrating_an_empty_database_gives_the_tables_schema(self, store: SqlStore, another_url: str) -> None:
+        writer, reader = engines.connect(another_url)
+        with writer.begin() as fresh, store.read() as migrated:
+            tables.metadata.create_all(fresh)
+            assert _schema(fresh) == _schema(migrated)
+            context = MigrationContext.configure(migrated, opts={"compare_type": True, "compare_server_default": True})
+            assert compare_metadata(context, tables.metadata) == []
+        writer.dispose()
+        reader.dispose()
+
+    def test_a_database_of_a_newer_release_is_refused_and_left_alone(self, store: SqlStore, url: str) -> None:
+        store.commit([experiment()])
+        store.write(lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = '9999'")))
+        store.close()
+        with pytest.raises(StoreError, match=r"newer release of dethpc \(schema 9999"):
+            open_store(url)
+
+
+def _schema(connection: Connection) -> dict[str, object]:
+    inspector = inspect(connection)
+    return {
+        table: (
+            [(c["name"], str(c["type"]), c["nullable"], c["default"]) for c in inspector.get_columns(table)],
+            inspector.get_pk_constraint(table),
+            inspector.get_unique_constraints(table),
+            sorted((i["name"] or "", tuple(i["column_names"]), i["unique"]) for i in inspector.get_indexes(table)),
+        )
+        for table in inspector.get_table_names()
+        if table != "alembic_version"
+    }
+
+
+def test_tables_mirror_the_facts() -> None:
+    for fact in rows.FACTS:
+        columns = [column.name for column in rows.table(fact).columns]
+        assert columns == (["id"] if fact is Metric else []) + [field.name for field in fields(fact)]
