@@ -31,6 +31,7 @@ def slurm_conf(folder: Path, port: int) -> Iterator[str]:
     yield "AccountingStorageType=accounting_storage/slurmdbd"
     yield "AccountingStorageHost=127.0.0.1"
     yield f"AccountingStoragePort={port}"
+    yield "AccountingStorageEnforce=associations,limits,qos"
     yield f"AccountingStoragePass={folder}/run/munge.socket"
 
 

@@ -1,0 +1,241 @@
+"""Slurm by its commands, on a real one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dethpc.deploy.slurm_dev import Cluster
+from dethpc.domain.ports import JobRequest, JobState, Scheduler
+from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.scheduler.slurm.commands import SlurmCommands
+from dethpc.scheduler.slurm.pools import Pool
+from tests.scheduler.contract import Jobs, SchedulerContract, until
+
+
+def commands(cluster: Cluster, **options: object) -> SlurmCommands:
+    return SlurmCommands(environment={**os.environ, **cluster.env}, **options)  # type: ignore[arg-type]
+
+
+class SlurmContract(SchedulerContract):
+    all_slots = 16
+
+    def directives(self, slots: int) -> list[str]:
+        nodes = -(-slots // 4)
+        return [f"--nodes={nodes}", f"--gres=gpu:{slots // nodes}"]
+
+    @pytest.mark.parametrize(
+        ("option", "said"),
+        [
+            ("--partition=nowhere", "invalid partition"),
+            ("--no-such-option=1", "unrecognized option"),
+            ("--gres=gpu:h9000:1", "node configuration"),
+            ("--time=soon", "--time"),
+            ("--qos=diamond", "qos"),
+        ],
+    )
+    def test_what_slurm_refuses_is_refused_in_its_words(self, jobs: Jobs, option: str, said: str) -> None:
+        job = jobs.request("true")
+        job.script.write_text(f"#!/bin/bash\n#SBATCH {option}\ntrue\n")
+        if option.startswith("--qos") and not _has_accounting(jobs.scheduler):
+            pytest.skip("without accounting Slurm does not look at the QOS")
+        with pytest.raises(SubmitRejected, match=f"(?i){said}"):
+            jobs.scheduler.submit(job)
+
+    def test_an_enclosing_jobs_variables_do_not_leak(self, jobs: Jobs, tmp_path: Path) -> None:
+        leaks = {"SLURM_GPUS_PER_TASK": "7", "SBATCH_PARTITION": "nowhere", "SLURM_JOB_ID": "1", "PMI_RANK": "3"}
+        job_id = jobs.submit(f"env > '{tmp_path}/env'", env=leaks)
+        jobs.reaches(job_id, JobState.COMPLETED)
+        seen = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if "=" in line)
+        assert seen["SLURM_JOB_ID"] == job_id
+        assert not {"SLURM_GPUS_PER_TASK", "SBATCH_PARTITION", "PMI_RANK"} & set(seen)
+
+    def test_a_name_may_hold_anything_that_a_directive_can(self, jobs: Jobs) -> None:
+        name = "a|b 'c' $(d) é"
+        job = jobs.request("true", name="plain")
+        job.script.write_text(job.script.read_text().replace('--job-name="plain"', f'--job-name="{name}"'))
+        job_id = jobs.scheduler.submit(job)
+        assert jobs.scheduler.jobs()[job_id].name == name
+        assert [record.job_id for record in jobs.scheduler.find(name)] == [job_id]
+        jobs.reaches(job_id, JobState.COMPLETED)
+
+    def test_a_two_node_job_names_both_nodes(self, jobs: Jobs) -> None:
+        record = jobs.reaches(jobs.submit("sleep 1000", slots=8), JobState.RUNNING)
+        assert len(set(record.nodes)) == 2
+
+    def test_a_preempted_job_is_known_as_such_and_comes_back(self, jobs: Jobs, slurm_of: Cluster) -> None:
+        low = jobs.submit("sleep 1000", slots=16)
+        jobs.reaches(low, JobState.RUNNING)
+        job = jobs.request("sleep 1000", slots=16)
+        job.script.write_text(
+            job.script.read_text().replace("#!/bin/bash\n", "#!/bin/bash\n#SBATCH --partition=high\n")
+        )
+        high = jobs.scheduler.submit(job)
+        jobs.submitted.append(high)
+        until(lambda: jobs.scheduler.jobs()[low].preempted)  # in its grace
+        jobs.reaches(high, JobState.RUNNING)
+        jobs.scheduler.cancel([high])
+        again = until(lambda: (r := jobs.scheduler.jobs()[low]).state is JobState.RUNNING and r.restarts == 1 and r)
+        assert not again.preempted  # not in this attempt
+
+
+def _has_accounting(scheduler: Scheduler) -> bool:
+    return bool(getattr(scheduler, "has_accounting", False))
+
+
+class TestWithoutAccounting(SlurmContract):
+    @pytest.fixture
+    def slurm_of(self, slurm: Cluster) -> Cluster:
+        return slurm
+
+    @pytest.fixture
+    def scheduler(self, slurm_of: Cluster) -> SlurmCommands:
+        return commands(slurm_of)
+
+
+class TestWithAccounting(SlurmContract):
+    @pytest.fixture
+    def slurm_of(self, slurm_accounting: Cluster) -> Cluster:
+        return slurm_accounting
+
+    @pytest.fixture
+    def scheduler(self, slurm_of: Cluster) -> SlurmCommands:
+        return commands(slurm_of)
+
+    def test_jobs_that_left_the_queue_are_found_in_the_accounts(self, jobs: Jobs) -> None:
+        name = f"gone {time.time_ns()}"
+        failed = jobs.submit("exit 7", name=name)
+        killed = jobs.submit("kill -KILL $$")
+        until(lambda: not {failed, killed} & set(jobs.scheduler.jobs()), timeout=90)
+        records = until(lambda: len(r := jobs.scheduler.records([failed, killed, "987654"])) == 2 and r)
+        assert (records[failed].state, records[failed].exit_code) == (JobState.FAILED, 7)
+        assert records[failed].name == name and records[failed].nodes and records[failed].ended_at
+        assert (records[killed].exit_code, records[killed].signal) == (None, 9)
+        assert [record.job_id for record in jobs.scheduler.find(name)] == [failed]
+
+
+def _request(folder: Path, body: str = "true") -> JobRequest:
+    script = folder / "job.sbatch"
+    script.write_text(f"#!/bin/bash\n#SBATCH --output=/dev/null\n{body}\n")
+    return JobRequest("1.1.1", "a", script, folder, 1, {"PATH": os.environ["PATH"]})
+
+
+def test_a_lost_answer_is_uncertain_and_the_job_is_found(slurm: Cluster, tmp_path: Path) -> None:
+    """sbatch reaches the controller, and the answer does not come back."""
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/bash\n{shutil.which("sbatch")} "$@" >/dev/null\n'
+        "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2\nexit 1\n"
+    )
+    wrapper.chmod(0o755)
+    path = f"{wrapper.parent}:{slurm.env['PATH']}"
+    scheduler = SlurmCommands(environment={**os.environ, **slurm.env, "PATH": path})
+    job = _request(tmp_path)
+    job.script.write_text(f"#!/bin/bash\n#SBATCH --output=/dev/null --job-name={tmp_path.name}\nsleep 1000\n")
+    with pytest.raises(SubmitUncertain, match="Socket timed out"):
+        scheduler.submit(job)
+    found = scheduler.find(tmp_path.name)
+    assert len(found) == 1
+    scheduler.cancel([found[0].job_id])
+
+
+def test_an_sbatch_that_hangs_or_is_killed_is_uncertain(slurm: Cluster, tmp_path: Path) -> None:
+    wrapper = tmp_path / "sbatch"
+    scheduler = SlurmCommands(environment={**slurm.env, "PATH": f"{tmp_path}:{slurm.env['PATH']}"}, timeout=0.5)
+    for body in ("exec sleep 60", "kill -KILL $$", "echo nonsense"):
+        wrapper.write_text(f"#!/bin/bash\n{body}\n")
+        wrapper.chmod(0o755)
+        with pytest.raises(SubmitUncertain):
+            scheduler.submit(_request(tmp_path))
+
+
+def test_no_controller_no_answer(slurm_private: Callable[..., Cluster], tmp_path: Path) -> None:
+    cluster = slurm_private(nodes=1, message_timeout=2)
+    scheduler = commands(cluster)
+    cluster.stop_controller()
+    with pytest.raises(SchedulerUnavailable):
+        scheduler.submit(_request(tmp_path))
+    for question in (scheduler.jobs, scheduler.pools, lambda: scheduler.cancel(["1"])):
+        with pytest.raises(SchedulerUnavailable, match="(?i)contact|connect"):
+            question()
+    cluster.start_controller()
+    assert scheduler.jobs() == {}
+
+
+def test_a_frozen_controller_leaves_a_submission_uncertain(
+    slurm_private: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = slurm_private(nodes=1, message_timeout=2)
+    scheduler = commands(cluster)
+    cluster.freeze_controller()
+    try:
+        with pytest.raises(SubmitUncertain):
+            scheduler.submit(_request(tmp_path))
+        with pytest.raises(SchedulerUnavailable):
+            scheduler.jobs()
+    finally:
+        cluster.thaw_controller()
+
+
+def test_no_slurm_on_the_path() -> None:
+    with pytest.raises(SchedulerUnavailable, match="not on PATH"):
+        SlurmCommands(environment={"PATH": "/nowhere"}).jobs()
+
+
+def test_a_lost_node_gives_its_job_back(slurm_private: Callable[..., Cluster], tmp_path: Path) -> None:
+    cluster = slurm_private(nodes=2)
+    scheduler = commands(cluster)
+    job_id = scheduler.submit(_request(tmp_path, "sleep 1000"))
+    node = until(lambda: scheduler.jobs()[job_id].nodes)[0]
+    cluster.kill_node(node, jobs_too=True)
+    again = until(lambda: (r := scheduler.jobs()[job_id]).restarts == 1 and r.state is JobState.RUNNING and r)
+    assert again.nodes != (node,)
+    assert {info.name: info.state for info in scheduler.nodes()}[node] == "down"
+    assert next(pool for pool in scheduler.pools() if pool.default).slots == 4
+
+
+def _rpcs(cluster: Cluster) -> dict[str, int]:
+    """Requests by type since the controller's statistics were reset."""
+    section = cluster.run("sdiag").split("Remote Procedure Call statistics by message type")[1].split("\n\n")[0]
+    return {name: int(count) for name, count in re.findall(r"^\s*(\w+)\s+\(.*?\)\s+count:(\d+)", section, re.MULTILINE)}
+
+
+def test_a_cycle_costs_the_same_for_one_job_and_for_many(slurm_private: Callable[..., Cluster], tmp_path: Path) -> None:
+    cluster = slurm_private(nodes=1)
+    scheduler = commands(cluster)
+
+    def cycle() -> int:
+        before = sum(n for name, n in _rpcs(cluster).items() if "NODE_REGISTRATION" not in name and "STATS" not in name)
+        ids = list(scheduler.jobs())
+        scheduler.records(ids)
+        scheduler.pools()
+        after = sum(n for name, n in _rpcs(cluster).items() if "NODE_REGISTRATION" not in name and "STATS" not in name)
+        return after - before
+
+    def submit(count: int) -> None:
+        for _ in range(count):
+            cluster.run("sbatch", "--hold", "--output=/dev/null", "--wrap", "true")
+
+    scheduler.records([])  # asks for Slurm's configuration, once
+    submit(10)
+    few = cycle()
+    submit(190)
+    assert len(scheduler.jobs()) == 200
+    assert cycle() == few
+
+
+def test_site_pools_are_slices_of_partitions(slurm: Cluster) -> None:
+    named = [
+        Pool("a100", "main", default=True, description="big ones"),
+        Pool("cores", "high", slot_type="cpu", cpus_per_slot=4),
+    ]
+    gpus, cores = commands(slurm, pools=named).pools()
+    assert (gpus.name, gpus.partition, gpus.slots, gpus.slot_type, gpus.default) == ("a100", "main", 16, "cuda", True)
+    assert (cores.name, cores.slots, cores.slot_type, cores.default) == ("cores", 8, "cpu", False)
