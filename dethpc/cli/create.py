@@ -83,12 +83,12 @@ def create(
 
 
 def checked(text: str, file: str, overrides: Sequence[str]) -> str:
-    """The YAML to send, overrides merged in; doubts about it are told. Raises ConfigError with every mistake."""
-    from dethpc.config.loading import load
+    """The YAML to send, overrides worked in; doubts about it are told. Raises ConfigError with every mistake."""
+    from dethpc import config
 
-    for warning in load(text, file=file, overrides=list(overrides)).warnings:
+    for warning in config.load(text, file=file, overrides=list(overrides)).warnings:
         output.say(f"det: warning: {warning}")
-    return _merged(text, file, overrides) if overrides else text
+    return config.with_overrides(text, overrides, file=file) if overrides else text
 
 
 def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
@@ -96,18 +96,6 @@ def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
     from dethpc.cli.context import collect
 
     return collect(context_dir, list(includes)).model_definition()
-
-
-def _merged(text: str, file: str, overrides: Sequence[str]) -> str:
-    """JSON, which is YAML, too: it spells every number and string so that no generation of YAML reads it differently."""
-    import json
-
-    from dethpc.config.combine import override
-    from dethpc.config.source import read
-
-    source, _ = read(text, file)
-    override(source, list(overrides))
-    return json.dumps(source.data, indent=2, ensure_ascii=False)
 
 
 def _send(config: str, files: list[Json], **options: Any) -> Json:

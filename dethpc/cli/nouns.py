@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -23,14 +23,19 @@ class Settings:
 
 
 class Failed(click.ClickException):
-    """The request failed: ``message`` is shown as ``det: error: ...`` and the exit code is 1."""
+    """The request failed: shown as ``det: error: ...``, each of ``messages`` on a line of its own; the exit code is 1."""
 
     exit_code = 1
 
+    def __init__(self, messages: Sequence[str]) -> None:
+        super().__init__("\n".join(messages))
+        self.messages = messages
+
     def show(self, file: Any = None) -> None:
-        lines = self.format_message().splitlines() or ["unknown error"]
-        for line in lines:
-            click.echo(f"det: error: {line}", file=file or sys.stderr)
+        for message in self.messages:
+            first, *rest = message.splitlines() or ["unknown error"]
+            for line in (f"det: error: {first}", *(f"    {line}" for line in rest)):
+                click.echo(line, file=file or sys.stderr)
 
 
 class Nouns(click.Group):
@@ -97,8 +102,10 @@ class Nouns(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except errors.ConfigError as error:
+            raise Failed([str(problem) for problem in error.problems]) from error
         except errors.DethpcError as error:
-            raise Failed(str(error) or type(error).__name__) from error
+            raise Failed([str(error) or type(error).__name__]) from error
         except KeyboardInterrupt:
             click.echo(err=True)
             raise click.exceptions.Exit(130) from None

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from dethpc.config.source import read
+
 CONFIG = """\
 name: digits
 entrypoint: python3 train.py
@@ -51,7 +53,7 @@ def test_overrides_are_merged_and_keep_every_type(det: Any, master: Any, folder:
     words = ["--config", "resources.slots_per_trial=2", "--config", 'name="07"', "--config", "hyperparameters.lr=1e-4"]
     done = det("experiment", "create", "config.yaml", "code", "--paused", *words, "--project_id", 1, master=master)
     assert done.returncode == 0, done.stderr
-    config = json.loads(sent(master)["config"])
+    config = read(sent(master)["config"], "sent")[0].data
     assert config["resources"] == {"slots_per_trial": 2} and config["name"] == "07"
     assert config["hyperparameters"] == {"lr": 1e-4}
     assert sent(master)["activate"] is False and sent(master)["projectId"] == 1
