@@ -76,7 +76,7 @@ class Jobs:
 
 
 class SchedulerContract:
-    """Inherit, and give the fixture ``scheduler``: a machine or cluster with nothing else on it and at least ``all_slots`` slots."""
+    """Inherit, and give the fixture ``scheduler``: an otherwise idle machine or cluster of ``all_slots`` slots."""
 
     all_slots = 4
 
