@@ -1,0 +1,196 @@
+"""Collecting a context directory: which files go along, and in which form they are sent.
+
+A ``.detignore`` at the top of the directory keeps files out, with the meaning that git gives to the same lines in a
+``.gitignore`` there. Symbolic links are sent as links and never followed.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dethpc.cli.ignore import Ignore
+from dethpc.errors import ContextError
+
+LIMIT = 95 << 20
+"""Bytes of all files together."""
+
+IGNORE_FILE = ".detignore"
+_NAMED = 5  # how many culprits an error names
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file, directory or link. ``path`` is relative with ``/``; ``type`` a tar type flag; ``source`` where it is read."""
+
+    path: str
+    type: bytes
+    mode: int
+    mtime: int
+    size: int
+    source: Path
+    link: str = ""
+
+    def content(self) -> bytes:
+        """What is sent of it: a file's bytes, a link's target. Raises ContextError when the file cannot be read or has grown."""
+        if self.type != tarfile.REGTYPE:
+            return os.fsencode(self.link)
+        try:
+            with open(self.source, "rb") as file:
+                content = file.read(self.size + 1)
+        except OSError as error:
+            raise _unreadable(self.source, error) from None
+        if len(content) > self.size:
+            raise ContextError(f"{self.source} is being written to; try again, or leave it out with {IGNORE_FILE}")
+        return content
+
+
+@dataclass(frozen=True)
+class Context:
+    """What goes along with an experiment, sorted by path; a directory stands before what is in it."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes of all files together."""
+        return sum(entry.size for entry in self.entries)
+
+    def model_definition(self) -> list[dict[str, Any]]:
+        """The entries in Determined's wire form; ``content`` is base64, of a link its target. Raises ContextError."""
+        return [
+            {
+                "path": entry.path,
+                "type": ord(entry.type),
+                "content": base64.b64encode(entry.content()).decode("ascii"),
+                "mtime": entry.mtime,
+                "mode": entry.mode,
+                "uid": 0,
+                "gid": 0,
+            }
+            for entry in self.entries
+        ]
+
+
+def collect(directory: Path | None, includes: Sequence[Path] = (), *, limit: int = LIMIT) -> Context:
+    """The files of ``directory``, and each of ``includes`` at the top level under its own name.
+
+    An included directory has its own ``.detignore``. Raises ContextError: too large (naming the largest files), unreadable,
+    a name that is there twice, a link to outside.
+    """
+    entries: list[Entry] = []
+    if directory is not None:
+        if not directory.is_dir():
+            raise ContextError(f"{directory} is not a directory; a single file is sent with --include")
+        entries += _walk(directory, "")
+    for include in includes:
+        name = Path(os.path.abspath(include)).name
+        if not name:
+            raise ContextError(f"{include} has no name to be sent under")
+        if include.is_dir():
+            entries += [_entry(name, include), *_walk(include, name + "/")]
+        else:
+            entries.append(_entry(name, include, follow=True))
+    _check_names(entries)
+    _check_size(entries, limit)
+    return Context(tuple(sorted(entries, key=lambda entry: entry.path.split("/"))))
+
+
+def _walk(root: Path, prefix: str) -> Iterator[Entry]:
+    ignore = Ignore(_patterns(root))
+    pending = [""]
+    while pending:
+        below = pending.pop()
+        try:
+            found = sorted(os.scandir(root / below), key=lambda entry: entry.name)
+        except OSError as error:
+            raise _unreadable(root / below, error) from None
+        for item in found:
+            path = below + item.name
+            is_dir = item.is_dir(follow_symlinks=False)
+            if item.name == IGNORE_FILE or ignore(path, is_dir):
+                continue
+            if is_dir:
+                pending.append(path + "/")
+            elif not item.is_symlink() and not item.is_file(follow_symlinks=False):
+                continue  # a socket, a pipe, a device: nothing that git would keep
+            entry = _entry(prefix + path, Path(item.path))
+            if entry.type == tarfile.SYMTYPE:
+                entry = _inside(entry, root, path)
+            yield entry
+
+
+def _patterns(root: Path) -> str:
+    try:
+        return (root / IGNORE_FILE).read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise _unreadable(root / IGNORE_FILE, error) from None
+
+
+def _entry(path: str, source: Path, *, follow: bool = False) -> Entry:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ContextError(f"the name of {os.fsencode(source)!r} is not UTF-8; rename it, or leave it out") from None
+    try:
+        status = os.stat(source, follow_symlinks=follow)
+        mode, mtime = stat.S_IMODE(status.st_mode), int(status.st_mtime)
+        if stat.S_ISLNK(status.st_mode):
+            return Entry(path, tarfile.SYMTYPE, 0o777, mtime, 0, source, os.readlink(source))
+    except OSError as error:
+        raise _unreadable(source, error) from None
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(path, tarfile.DIRTYPE, mode, mtime, 0, source)
+    if not os.access(source, os.R_OK):
+        raise ContextError(f"{source} cannot be read (permission denied); leave it out with {IGNORE_FILE}")
+    return Entry(path, tarfile.REGTYPE, mode, mtime, status.st_size, source)
+
+
+def _inside(entry: Entry, root: Path, path: str) -> Entry:
+    """The link, relative if it was absolute. Raises ContextError when it leads out of the tree, where a node could not follow."""
+    here = os.path.dirname(path)
+    target = entry.link
+    if os.path.isabs(target):
+        target = os.path.relpath(target, os.path.join(os.path.abspath(root), here))
+    end = os.path.normpath(os.path.join(here, target))
+    if end == ".." or end.startswith("../"):
+        raise ContextError(
+            f"{entry.source} is a link to {entry.link}, outside the context directory; "
+            f"leave it out with {IGNORE_FILE}, or put a copy in its place"
+        )
+    return Entry(entry.path, entry.type, entry.mode, entry.mtime, 0, entry.source, target)
+
+
+def _check_names(entries: Sequence[Entry]) -> None:
+    twice = sorted(path for path, count in Counter(entry.path for entry in entries).items() if count > 1)
+    if twice:
+        raise ContextError("more than one of the things to send is named " + ", ".join(map(repr, twice[:_NAMED])))
+
+
+def _check_size(entries: Sequence[Entry], limit: int) -> None:
+    total = sum(entry.size for entry in entries)
+    if total <= limit:
+        return
+    largest = sorted(entries, key=lambda entry: entry.size, reverse=True)[:_NAMED]
+    listing = "".join(f"\n  {_mebibytes(entry.size):>12}  {entry.path}" for entry in largest if entry.size)
+    raise ContextError(
+        f"the files to send come to {_mebibytes(total)}; the limit is {_mebibytes(limit)}. "
+        f"Keep data on the shared file system and leave it out with {IGNORE_FILE}. The largest:{listing}"
+    )
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 19 else f"{size} bytes"
+
+
+def _unreadable(path: Path, error: OSError) -> ContextError:
+    return ContextError(f"{path} cannot be read ({error.strerror}); leave it out with {IGNORE_FILE}")
