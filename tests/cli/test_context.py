@@ -1,0 +1,245 @@
+"""What goes along with an experiment."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dethpc.cli.context import LIMIT, Context, collect
+from dethpc.errors import ContextError
+
+
+def write(root: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def paths(context: Context) -> list[str]:
+    return [entry.path for entry in context.entries]
+
+
+def files(context: Context) -> list[str]:
+    return [entry.path for entry in context.entries if entry.type != tarfile.DIRTYPE]
+
+
+def test_files_and_directories_go_along_a_directory_before_what_is_in_it(tmp_path: Path) -> None:
+    write(tmp_path, **{"model.py": "x", "a/b/c.py": "y", "a-b": "z"})
+    (tmp_path / "empty").mkdir()
+    assert paths(collect(tmp_path)) == ["a", "a/b", "a/b/c.py", "a-b", "empty", "model.py"]
+
+
+def test_the_wire_form_is_determineds(tmp_path: Path) -> None:
+    write(tmp_path, **{"d/train.py": "print()"})
+    (tmp_path / "d/train.py").chmod(0o750)
+    os.utime(tmp_path / "d/train.py", (1000, 1000))
+    (tmp_path / "link").symlink_to("d/train.py")
+    directory, file, link = collect(tmp_path).model_definition()
+    assert (directory["type"], file["type"], link["type"]) == (53, 48, 50)
+    assert file == {
+        "path": "d/train.py",
+        "type": 48,
+        "content": base64.b64encode(b"print()").decode(),
+        "mtime": 1000,
+        "mode": 0o750,
+        "uid": 0,
+        "gid": 0,
+    }
+    assert base64.b64decode(link["content"]) == b"d/train.py"
+
+
+def test_compiled_python_never_goes_along(tmp_path: Path) -> None:
+    write(tmp_path, **{"a.py": "", "a.pyc": "", "p/__pycache__/x": "", ".detignore": "!*.pyc\n!__pycache__\n"})
+    assert files(collect(tmp_path)) == ["a.py"]
+
+
+def test_only_the_ignore_file_at_the_top_counts_and_none_goes_along(tmp_path: Path) -> None:
+    write(tmp_path, **{"a/.detignore": "*", "a/x": "", "y.bin": "", ".detignore": "*.bin\n"})
+    assert files(collect(tmp_path)) == ["a/x"]
+
+
+NAMES = ["with space", "ünïcode", "new\nline", "-leading", "$(echo)", "quo'te\"", "back\\slash", "#hash", "!bang", "*"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_names_survive(tmp_path: Path, name: str) -> None:
+    write(tmp_path, **{f"{name}/{name}": "x"})
+    assert [item["path"] for item in collect(tmp_path).model_definition()] == [name, f"{name}/{name}"]
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    try:
+        with open(os.fsencode(tmp_path) + b"/\xff", "w"):
+            pass
+    except OSError:
+        pytest.skip("this file system takes only UTF-8 names")
+    with pytest.raises(ContextError, match="UTF-8"):
+        collect(tmp_path)
+
+
+def test_links_stay_links_and_broken_ones_go_along(tmp_path: Path) -> None:
+    write(tmp_path, **{"data/x": "x" * 100})
+    (tmp_path / "dir").symlink_to("data")
+    (tmp_path / "data/up").symlink_to("../data/x")
+    (tmp_path / "broken").symlink_to("nowhere")
+    (tmp_path / "absolute").symlink_to(tmp_path / "data" / "x")
+    context = collect(tmp_path)
+    links = {entry.path: entry.link for entry in context.entries if entry.type == tarfile.SYMTYPE}
+    assert links == {"dir": "data", "data/up": "../data/x", "broken": "nowhere", "absolute": "data/x"}
+    assert context.total == 100
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "a/../../outside"])
+def test_a_link_to_outside_is_refused_unless_ignored(tmp_path: Path, target: str) -> None:
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(ContextError, match=r"link.*outside.*\.detignore"):
+        collect(tmp_path)
+    write(tmp_path, **{".detignore": "link\n"})
+    assert collect(tmp_path).entries == ()
+
+
+def test_sockets_and_pipes_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        assert collect(tmp_path).entries == ()
+
+
+def test_too_much_names_the_largest_files(tmp_path: Path) -> None:
+    for name, size in (("small", 1 << 20), ("weights.bin", 60 << 20), ("data.npy", 36 << 20)):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(size)
+    with pytest.raises(ContextError) as caught:
+        collect(tmp_path)
+    message = str(caught.value)
+    assert "97.0 MiB" in message and "95.0 MiB" in message and ".detignore" in message
+    assert message.index("60.0 MiB  weights.bin") < message.index("36.0 MiB  data.npy") < message.index("small")
+    write(tmp_path, **{".detignore": "*.bin\n"})
+    assert collect(tmp_path).total == 37 << 20
+
+
+def test_the_limit_itself_is_allowed(tmp_path: Path) -> None:
+    with open(tmp_path / "x", "wb") as file:
+        file.truncate(LIMIT)
+    assert collect(tmp_path).total == LIMIT
+
+
+def test_includes_stand_at_the_top_under_their_own_names(tmp_path: Path) -> None:
+    write(tmp_path, **{"ctx/train.py": "", "lib/code/x.py": "", "lib/skip.me": "", "lib/.detignore": "*.me", "one.py": ""})
+    context = collect(tmp_path / "ctx", [tmp_path / "lib", tmp_path / "one.py"])
+    assert paths(context) == ["lib", "lib/code", "lib/code/x.py", "one.py", "train.py"]
+    assert paths(collect(None, [tmp_path / "one.py"])) == ["one.py"]
+    assert collect(None).entries == ()
+
+
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, **{"ctx/one.py": "", "one.py": ""})
+    with pytest.raises(ContextError, match=r"one\.py"):
+        collect(tmp_path / "ctx", [tmp_path / "one.py"])
+
+
+def test_a_context_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, **{"one.py": ""})
+    with pytest.raises(ContextError, match="not a directory.*--include"):
+        collect(tmp_path / "one.py")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path, **{"secret": ""})
+    (tmp_path / "secret").chmod(0)
+    with pytest.raises(ContextError, match="secret cannot be read"):
+        collect(tmp_path)
+
+
+def test_a_file_that_goes_away_or_grows_is_named(tmp_path: Path) -> None:
+    write(tmp_path, **{"gone": "", "log": "1"})
+    gone, log = collect(tmp_path).entries
+    (tmp_path / "gone").unlink()
+    (tmp_path / "log").write_text("12")
+    with pytest.raises(ContextError, match="gone cannot be read"):
+        gone.content()
+    with pytest.raises(ContextError, match="log is being written to"):
+        log.content()
+
+
+# --- git as the judge -------------------------------------------------------------------------------------------------
+
+TREE = [
+    *("a/a", "a/b/a", "a/b/x.log", "a/keep/y.txt", "b/a b", "b/.hid/x.log", "b/[k]/a", "keep/x.log", "keep/b/keep"),
+    *("x.log", "y.txt", "a b", "-n", "ü", ".hid", "[k]", "c/ü/a", "c/x.pyc", "c/__pycache__/m", "d/e/f/g/h.txt"),
+]
+SEGMENTS = ["*", "**", "a", "b", "keep", "*.log", "x.*", "?", "[ab]", "[!a]", "ke*", "a b", ".hid", "ü", r"\[k\]", "[k]"]
+SEGMENTS += ["*b", "-n", "[a-c]*", r"\a", r"a\ b", "[[:alpha:]]", r"\*", "d", "f", "*.txt"]
+TABLE = [
+    "*.log\n!x.log",
+    "a\n!a/b",
+    "*\n!*/\n!*.txt",
+    "/*\n!/keep",
+    "/*\n!/keep\n/keep/*\n!/keep/b",
+    "a/\n!a/keep/",
+    "a/*\n!a/keep",
+    "*.log\n!keep/",
+    "**/f",
+    "d/**/h.txt",
+    "d/**",
+    "# comment\n\n   \n\\#x",
+    "a b",
+    "x.log  ",
+    "link",
+    "link/",
+    "!x.log\n*.log",
+    "b/**/x.log",
+    "\r\n*.txt\r\n",
+]
+
+
+@st.composite
+def ignore_lines(draw: st.DrawFn) -> str:
+    body = "/".join(draw(st.lists(st.sampled_from(SEGMENTS), min_size=1, max_size=3)))
+    start = draw(st.sampled_from(["", "", "", "!", "!", "/", "!/", "#"]))
+    return start + body + draw(st.sampled_from(["", "", "", "/", "/", " "]))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    write(root, **dict.fromkeys(TREE, ""))
+    (root / "link").symlink_to("a")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    return root
+
+
+def assert_as_git(tree: Path, text: str) -> None:
+    (tree / ".detignore").write_text(text)
+    exclude = tree / ".git" / "exclude-for-test"
+    exclude.write_text(text + "\n*.pyc\n__pycache__\n.detignore\n")
+    listing = subprocess.run(
+        ["git", "-C", str(tree), "ls-files", "--others", "-z", f"--exclude-from={exclude}"],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"},
+    ).stdout.decode()
+    ours = [path for path in files(collect(tree)) if not path.startswith(".git/")]
+    assert sorted(ours) == sorted(path for path in listing.split("\0") if path)
+
+
+@pytest.mark.parametrize("text", TABLE)
+def test_known_cases_are_as_git_has_them(tree: Path, text: str) -> None:
+    assert_as_git(tree, text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(lines=st.lists(ignore_lines(), min_size=1, max_size=4))
+def test_any_patterns_are_as_git_has_them(tree: Path, lines: list[str]) -> None:
+    assert_as_git(tree, "\n".join(lines))
