@@ -82,25 +82,22 @@ class Preparer:
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse at once what could never start. Raises ConfigError."""
         pools, _ = self._look_at_cluster()
-        name = config["resources"]["resource_pool"]
-        if name not in {pool.name for pool in pools}:
-            known = ", ".join(pool.name for pool in pools)
-            raise ConfigError([Problem("resources.resource_pool", repr(name), f"one of {known}")])
+        resources = config["resources"]
+        name, usable = resources["resource_pool"], ", ".join(pool.name for pool in pools if pool.nodes)
+        pool = next((pool for pool in pools if pool.name == name), None)
+        if pool is None:
+            raise ConfigError([Problem("resources.resource_pool", repr(name), f"one of {usable}")])
+        if not pool.nodes:
+            found_pool = f"{name!r}, whose partition {pool.partition!r} has no nodes"
+            raise ConfigError([Problem("resources.resource_pool", found_pool, f"one of {usable}")])
         try:
             found = self._shape(config)
         except ValueError as error:
             raise ConfigError([Problem("resources.slots_per_trial", str(error), "a number that fits the nodes")]) from None
-        pool = next(pool for pool in pools if pool.name == name)
         if found.nodes > pool.nodes:
-            raise ConfigError(
-                [
-                    Problem(
-                        "resources.slots_per_trial",
-                        f"{config['resources']['slots_per_trial']} ({found.nodes} nodes of {found.slots_per_node} slots)",
-                        f"at most the {pool.nodes} nodes of pool {name}",
-                    )
-                ]
-            )
+            asked = f"{resources['slots_per_trial']} ({found.nodes} nodes of {found.slots_per_node} slots)"
+            allowed = f"at most the {pool.nodes} nodes of pool {name}"
+            raise ConfigError([Problem("resources.slots_per_trial", asked, allowed)])
         self._script(Path("/run"), "check", config, found)
 
     def _shape(self, config: Mapping[str, Any]) -> Shape:

@@ -1,0 +1,320 @@
+"""Experiments on a real Slurm of four nodes, with everything going wrong that goes wrong on clusters."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dethpc.deploy.slurm_dev import Cluster
+from tests.e2e.conftest import User, make_user, take_down, wait_until
+
+TORCH = '''
+"""Two processes on two nodes train one small network; its final weights are printed as a hash."""
+import hashlib, sys, time
+import torch, torch.distributed as dist
+import determined as det
+
+info = det.get_cluster_info()
+dist.init_process_group("gloo")
+torch.manual_seed(info.trial.trial_seed)
+torch.set_num_threads(1)
+net = torch.nn.Linear(8, 1)
+model = torch.nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+steps, pause = info.trial.hparams["steps"], info.trial.hparams["pause"]
+with det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()) as core:
+    start = 0
+    if info.latest_checkpoint is not None:
+        with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+            kept = torch.load(path / "state.pt")
+        net.load_state_dict(kept["net"]); optimizer.load_state_dict(kept["optimizer"]); start = kept["step"]
+    print(f"starting at step {start}", flush=True)
+    for step in range(start, steps):
+        generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
+        x = torch.randn(16, 8, generator=generator)
+        loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        time.sleep(pause)
+        if dist.get_rank() == 0:
+            core.train.report_training_metrics(steps_completed=step + 1, metrics={"loss": loss.item()})
+        stop = core.preempt.should_preempt()
+        if stop or step + 1 == steps:
+            if dist.get_rank() == 0:
+                with core.checkpoint.store_path({"steps_completed": step + 1}) as (path, uuid):
+                    torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, path / "state.pt")
+            if stop and step + 1 < steps:
+                print(f"stopping at step {step + 1}", flush=True)
+                sys.exit(0)
+    if dist.get_rank() == 0:
+        core.train.report_validation_metrics(steps_completed=steps, metrics={"validation_loss": loss.item()})
+    weights = b"".join(p.detach().numpy().tobytes() for p in net.parameters())
+    print(f"final state {hashlib.sha256(weights).hexdigest()}", flush=True)
+'''
+
+
+@pytest.fixture
+def on_slurm(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
+    """A user of the shared private Slurm."""
+    yield from _user(slurm, tmp_path)
+
+
+def _user(cluster: Cluster, tmp_path: Path, **site: Any) -> Iterator[User]:
+    env = {k: v for k, v in cluster.env.items() if k in ("SLURM_CONF",)}
+    user = make_user(tmp_path, DETHPC_SCHEDULER="slurm", **env)
+    user.home.mkdir()
+    limits = {"fastest_poll": 0.5, "slowest_poll": 3}
+    (user.home / "site.yaml").write_text(yaml.safe_dump({"limits": limits, "master": {"host": "127.0.0.1"}, **site}))
+    yield user
+    take_down(user)
+    subprocess.run(["scancel", "--me"], env=user.env, check=False)
+
+
+def slurm_command(user: User, *words: str) -> str:
+    return subprocess.run(words, env=user.env, capture_output=True, text=True, check=True).stdout
+
+
+def jobs(user: User) -> list[str]:
+    return slurm_command(user, "squeue", "--me", "--noheader", "--states=PENDING,RUNNING", "--format=%i").split()
+
+
+def final_state(log: str) -> str:
+    found = re.search(r"final state (\w+)", log)
+    assert found, log
+    return found[1]
+
+
+def outcome(user: User, experiment: int) -> list[tuple[Any, ...]]:
+    """What must be the same however often something was killed."""
+    rows = []
+    for trial in user.trials(experiment):
+        training = [(m["totalBatches"], m["metrics"]["avg_metrics"]["loss"]) for m in _ours(user, trial, "training")]
+        validation = [m["metrics"]["avg_metrics"] for m in _ours(user, trial, "validation")]
+        rows.append((trial["hparams"], trial["state"], training, validation))
+    return rows
+
+
+def _ours(user: User, trial: dict[str, Any], group: str) -> list[dict[str, Any]]:
+    return user.metrics(trial["id"], group)
+
+
+SEARCH = {
+    "searcher": {"name": "random", "metric": "validation_loss", "max_trials": 20, "max_concurrent_trials": 6},
+    "hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10}, "steps": 12, "pause": 0.15},
+}
+
+
+def test_two_nodes_train_one_network_and_a_pause_changes_no_bit(on_slurm: User) -> None:
+    user = on_slurm
+    user.write("context/train.py", TORCH)
+    shape: dict[str, Any] = {
+        "entrypoint": "python3 -m determined.launch.torch_distributed python3 train.py",
+        "resources": {"slots_per_trial": 2},
+        "slurm": {"slots_per_node": 1},
+        "environment": {"environment_variables": ["OMP_NUM_THREADS=1"]},
+    }
+    whole = user.create(hyperparameters={"steps": 40, "pause": 0.0}, **shape)
+    user.det("experiment", "wait", str(whole))
+    paused = user.create(hyperparameters={"steps": 40, "pause": 0.15}, **shape)
+    user.wait_steps(paused, random.Random(time.time()).randint(3, 20))
+    user.det("experiment", "pause", str(paused))
+    user.wait_state(paused, "PAUSED")
+    wait_until(lambda: not jobs(user))
+    user.det("experiment", "activate", str(paused))
+    user.det("experiment", "wait", str(paused))
+    log = user.log(paused)
+    stopped, restarted = re.findall(r"stopping at step (\d+)", log), re.findall(r"starting at step (\d+)", log)
+    assert stopped
+    assert set(restarted) == {"0", stopped[0]}
+    assert final_state(log) == final_state(user.log(whole))
+    (trial,) = user.trials(paused)
+    assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 41))
+    assert {"0", "1"} <= set(re.findall(r"rank=(\d)", user.det("experiment", "logs", str(paused))))
+
+
+def test_a_master_killed_ten_times_changes_nothing(on_slurm: User) -> None:
+    user = on_slurm
+    undisturbed = user.create(**SEARCH)
+    user.det("experiment", "wait", str(undisturbed), timeout=300)
+    disturbed = user.create(**SEARCH)
+    rng, kills = random.Random(os.urandom(8)), 0
+    while kills < 10 or user.experiment(disturbed)["state"] == "STATE_ACTIVE":
+        time.sleep(rng.uniform(0.0, 1.0))
+        if kills < 10:
+            user.kill_master()
+            kills += 1
+        user.det("experiment", "list")  # starts another when there is none
+    user.wait_state(disturbed, "COMPLETED")
+    assert outcome(user, disturbed) == outcome(user, undisturbed)
+    starts = [user.det("trial", "logs", str(trial["id"])).count("starting at step 0") for trial in user.trials(disturbed)]
+    assert starts == [1] * 20, "no trial is trained twice"
+
+
+def test_a_lost_node_and_a_scancel_lose_nothing(
+    slurm_private: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = slurm_private(nodes=4, gpus_per_node=2)
+    for user in _user(cluster, tmp_path):
+        search = {**SEARCH, "searcher": {**SEARCH["searcher"], "max_trials": 8}}  # type: ignore[dict-item]
+        undisturbed = user.create(**search)
+        user.det("experiment", "wait", str(undisturbed), timeout=300)
+        disturbed = user.create(**search)
+        user.wait_steps(disturbed, 3)
+        cluster.kill_node("n0")
+        wait_until(lambda: jobs(user))
+        slurm_command(user, "scancel", jobs(user)[-1])
+        time.sleep(1)
+        cluster.start_node("n0")
+
+        def release() -> bool:
+            """What its owner does: requeued jobs wait two minutes on their own, and a scancelled trial waits for its owner."""
+            for job in slurm_command(user, "squeue", "--me", "--noheader", "--states=PENDING", "--format=%i %r").splitlines():
+                if "BeginTime" in job:
+                    subprocess.run(["scontrol", "update", f"jobid={job.split()[0]}", "starttime=now"], env=user.env, check=False)
+            if user.experiment(disturbed)["state"] not in ("STATE_COMPLETED", "STATE_ERROR"):
+                user.det("experiment", "activate", str(disturbed), code=None)
+            return bool(user.experiment(disturbed)["state"] == "STATE_COMPLETED")
+
+        wait_until(release, timeout=240)
+        assert outcome(user, disturbed) == outcome(user, undisturbed)
+
+
+def test_a_script_submitted_by_hand_trains_without_a_master_and_is_taken_in_later(on_slurm: User) -> None:
+    user = on_slurm
+    user.config(hyperparameters={"lr": 0.1, "steps": 6})
+    script = user.det("experiment", "render", "config.yaml", "context")
+    user.det("master", "down")
+    path = user.write("trial.sbatch", "")
+    path.write_text(script)
+    job = slurm_command(user, "sbatch", "--parsable", str(path)).strip()
+    wait_until(lambda: job not in jobs(user))
+    (run_dir,) = user.home.glob("runs/hand-*")
+    out = user.det("experiment", "import", str(run_dir))
+    experiment = int(out.split()[-1])
+    assert user.experiment(experiment)["state"] == "STATE_COMPLETED"
+    (trial,) = user.trials(experiment)
+    assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 7))
+    assert "final state" in user.log(experiment)
+    user.det("experiment", "import", str(run_dir), code=1)
+
+
+HOSTILE = "it's \"quoted\" $(touch /tmp/pwned) `id` ünïcødé ; rm -rf / \\ 100% \n second line"
+
+
+def test_hostile_text_reaches_the_trial_unharmed(on_slurm: User) -> None:
+    user = on_slurm
+    user.write(
+        "context/show.py",
+        """\
+        import base64, json, os
+        import determined as det
+        info = det.get_cluster_info()
+        for text in (os.environ["STRANGE"], info.trial.hparams["text"], json.loads(os.environ["DET_HPARAMS"])["text"]):
+            print("got", base64.b64encode(text.encode()).decode(), flush=True)
+        """,
+    )
+    experiment = user.create(
+        name=HOSTILE,
+        description=HOSTILE,
+        entrypoint=["python3", "show.py"],
+        hyperparameters={"text": HOSTILE},
+        environment={"environment_variables": [f"STRANGE={HOSTILE}"]},
+    )
+    user.det("experiment", "wait", str(experiment))
+    import base64
+
+    got = re.findall(r"got (\S+)", user.log(experiment))
+    assert [base64.b64decode(text).decode() for text in got] == [HOSTILE] * 3
+    assert user.experiment(experiment)["name"] == HOSTILE
+    assert not Path("/tmp/pwned").exists()
+
+
+@pytest.mark.parametrize(
+    ("site", "changes", "message"),
+    [
+        ({"pools": {"gone": {"partition": "gone", "slots_per_node": 4}}}, {}, "invalid partition|partition"),
+        ({}, {"slurm": {"sbatch_args": ["--no-such-option"]}}, "no-such-option"),
+    ],
+)
+def test_what_slurm_refuses_is_said_in_its_own_words(
+    slurm: Cluster, tmp_path: Path, site: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    for user in _user(slurm, tmp_path, **site):
+        user.config(**changes)
+        out = user.det("experiment", "create", "config.yaml", "context", code=None)
+        if "Created" in out:
+            experiment = int(out.split()[-1])
+            user.wait_state(experiment, "ERROR")
+            assert re.search(message, user.det("experiment", "describe", str(experiment)))
+        else:
+            assert re.search(message, user.errors)
+
+
+def test_a_killed_trial_leaves_no_process_on_any_node(on_slurm: User) -> None:
+    user = on_slurm
+    user.write("context/train.py", "import subprocess, time\nsubprocess.Popen(['sleep', '87654'])\ntime.sleep(87654)\n")
+    experiment = user.create(resources={"slots_per_trial": 2}, slurm={"slots_per_node": 1})
+
+    def sleepers() -> int:
+        return len(subprocess.run(["pgrep", "-f", "sleep 87654"], capture_output=True, check=False).stdout.split())
+
+    wait_until(lambda: sleepers() == 2)
+    user.det("experiment", "kill", str(experiment))
+    user.wait_state(experiment, "CANCELED")
+    wait_until(lambda: sleepers() == 0)
+    wait_until(lambda: not jobs(user))
+
+
+def test_a_master_runs_as_a_slurm_job(on_slurm: User) -> None:
+    user = on_slurm
+    user.det("master", "up", "--slurm")
+    assert jobs(user)
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 3})
+    user.det("experiment", "wait", str(experiment))
+    user.det("master", "down")
+    wait_until(lambda: not jobs(user))
+
+
+def test_a_requeued_run_goes_on_from_its_checkpoint(on_slurm: User) -> None:
+    user = on_slurm
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 60, "pause": 0.1})
+    user.wait_steps(experiment, 12)
+    (job,) = jobs(user)
+    slurm_command(user, "scontrol", "requeue", job)
+
+    def started_again() -> bool:
+        subprocess.run(["scontrol", "update", f"jobid={job}", "starttime=now"], env=user.env, check=False, capture_output=True)
+        return user.log(experiment).count("starting at step") == 2
+
+    wait_until(started_again)
+    user.det("experiment", "wait", str(experiment))
+    (trial,) = user.trials(experiment)
+    assert trial["restarts"] == 0
+    assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 61))
+    assert int(re.findall(r"starting at step (\d+)", user.log(experiment))[1]) >= 10
+
+
+def test_two_masters_never_serve_one_home(on_slurm: User) -> None:
+    user = on_slurm
+    user.det("experiment", "list")
+    done = subprocess.run(
+        ["python3", "-m", "dethpc.master", "--home", str(user.home)], env=user.env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "a master runs already" in done.stderr
+
+
+def test_sigterm_ends_a_master_cleanly(on_slurm: User) -> None:
+    user = on_slurm
+    user.det("experiment", "list")
+    os.kill(user.master()["pid"], signal.SIGTERM)
+    wait_until(lambda: user.master()["pid"] == 0)
