@@ -7,8 +7,8 @@ import re
 
 from pathspec import GitIgnoreSpec
 
-ALWAYS = ("*.pyc", "__pycache__")
-"""Ignored whatever else is said."""
+ALWAYS = ("*.pyc", "__pycache__", ".git")
+"""Ignored whatever else is said; git itself never looks into ``.git`` either."""
 
 _CLASSES = {
     "[:alnum:]": "a-zA-Z0-9",

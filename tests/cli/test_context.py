@@ -230,7 +230,7 @@ def assert_as_git(tree: Path, text: str) -> None:
         capture_output=True,
         env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"},
     ).stdout.decode()
-    ours = [path for path in files(collect(tree)) if not path.startswith(".git/")]
+    ours = files(collect(tree))
     assert sorted(ours) == sorted(path for path in listing.split("\0") if path)
 
 
