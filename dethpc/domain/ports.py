@@ -110,8 +110,15 @@ class Scheduler(Protocol):
     known then, least of all that a job is gone.
     """
 
-    kind: str  # "slurm" or "local"
-    settle: float  # seconds after an unclear submission in which its job may still appear
+    @property
+    def kind(self) -> str:
+        """``slurm`` or ``local``."""
+        ...
+
+    @property
+    def settle(self) -> float:
+        """Seconds after an unclear submission in which its job may still appear."""
+        ...
 
     def submit(self, job: JobRequest) -> str:
         """Submit and return the scheduler's job id.

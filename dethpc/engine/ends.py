@@ -86,7 +86,9 @@ def classify(
     if run.intent is Intent.STOP:
         return Verdict(End.STOPPED, run.intent_reason, code)
     if run.attempt < 0 and record is not None and record.state is not JobState.COMPLETED:
-        return Verdict(End.LAUNCH_FAILED, log_tail or f"the job ended ({record.state.value}) before training began", code)
+        return Verdict(
+            End.LAUNCH_FAILED, log_tail or f"the job ended ({record.state.value}) before training began", code
+        )
     return Verdict(End.LOST, log_tail or "the job is gone and left no report", code)
 
 

@@ -76,7 +76,11 @@ def take_in(state: ClusterState, event: events.TakeIn) -> Outcome:
     made.rows[0] = replace(experiment, notes=event.run_id)
     searcher = state.build_searcher(event.config["searcher"], event.config["hyperparameters"], event.seed)
     trial = _new_trial(
-        state, ExperimentState(experiment, searcher), Create(0, event.hparams, {"bracket": 0}), state.next_trial_id, event.at
+        state,
+        ExperimentState(experiment, searcher),
+        Create(0, event.hparams, {"bracket": 0}),
+        state.next_trial_id,
+        event.at,
     )
     trial = replace(trial, seed=event.seed, runs=1)
     run = Run(
@@ -108,7 +112,9 @@ def _act(
             outcome.rows.append(SearchNote(row.id, notes, action.index, action.kind, action.data))
         else:
             assert isinstance(action, Stop)
-            _end_trial(experiment, experiment.trials[action.index], State.STOPPING_COMPLETED, action.reason, at, outcome)
+            _end_trial(
+                experiment, experiment.trials[action.index], State.STOPPING_COMPLETED, action.reason, at, outcome
+            )
     outcome.then.append(events.Schedule(at))
 
 
@@ -205,9 +211,7 @@ def kill_trial(state: ClusterState, event: events.KillTrial) -> Outcome:
     return outcome
 
 
-def _end_trial(
-    experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, outcome: Outcome
-) -> None:
+def _end_trial(experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, outcome: Outcome) -> None:
     """Bring an open trial to its end: by way of its live run if it has one."""
     if trial.state.terminal or (trial.state.stopping and how is not State.STOPPING_KILLED):
         return

@@ -138,4 +138,3 @@ def _journal_metrics(home: Home, experiment_id: int, attempt: Attempt) -> Iterat
                 reported_at=event.at,
                 metrics=event.data["metrics"],
             )
-

@@ -67,7 +67,9 @@ class Reconciler:
         self._stopping = False
         self._next_poll, self._poll_interval = 0.0, pace.fastest_poll
         self._not_before = 0.0  # the scheduler did not answer: leave it alone until then
-        self._unsure: dict[str, float] = {}  # run id -> when its job was first found ended or gone without an end report
+        self._unsure: dict[
+            str, float
+        ] = {}  # run id -> when its job was first found ended or gone without an end report
         self._killed: dict[str, float] = {}  # run id -> when it was last cancelled
         self._told: set[tuple[str, int, Intent]] = set()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
@@ -202,9 +204,7 @@ class Reconciler:
     def _cancel(self, runs: list[Run]) -> None:
         now = time.monotonic()
         due = [
-            run
-            for run in runs
-            if run.job_id is not None and now - self._killed.get(run.id, -KILL_AGAIN) >= KILL_AGAIN
+            run for run in runs if run.job_id is not None and now - self._killed.get(run.id, -KILL_AGAIN) >= KILL_AGAIN
         ]
         if not due or now < self._not_before:
             return
@@ -288,9 +288,7 @@ class Reconciler:
             report = read_json(run_dir.attempt(run.attempt).end)
         else:
             tail = _tail(run_dir.log)
-        return self._do(
-            events.AttemptEnded(run.id, run.attempt, report, record, time.time(), log_tail=tail)
-        )
+        return self._do(events.AttemptEnded(run.id, run.attempt, report, record, time.time(), log_tail=tail))
 
     # --- asking the scheduler
 

@@ -93,7 +93,9 @@ class Preparer:
         try:
             found = self._shape(config)
         except ValueError as error:
-            raise ConfigError([Problem("resources.slots_per_trial", str(error), "a number that fits the nodes")]) from None
+            raise ConfigError(
+                [Problem("resources.slots_per_trial", str(error), "a number that fits the nodes")]
+            ) from None
         if found.nodes > pool.nodes:
             asked = f"{resources['slots_per_trial']} ({found.nodes} nodes of {found.slots_per_node} slots)"
             allowed = f"at most the {pool.nodes} nodes of pool {name}"

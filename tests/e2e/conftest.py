@@ -102,7 +102,9 @@ class User:
         return found
 
     def trials(self, experiment_id: int) -> list[dict[str, Any]]:
-        trials: list[dict[str, Any]] = self.api("GET", f"/api/v1/experiments/{experiment_id}/trials?limit=1000")["trials"]
+        trials: list[dict[str, Any]] = self.api("GET", f"/api/v1/experiments/{experiment_id}/trials?limit=1000")[
+            "trials"
+        ]
         return sorted(trials, key=lambda trial: int(trial["id"]))
 
     def metrics(self, trial_id: int, group: str) -> list[dict[str, Any]]:
@@ -110,9 +112,7 @@ class User:
         from dethpc.client.session import Session
 
         session = Session(self.master()["url"], (self.home / "token").read_text().strip())
-        answers = session.stream(
-            "/api/v1/trials/metrics/trial_metrics", params={"trialIds": trial_id, "group": group}
-        )
+        answers = session.stream("/api/v1/trials/metrics/trial_metrics", params={"trialIds": trial_id, "group": group})
         return [report for answer in answers for report in answer["result"]["metrics"]]
 
     def api(self, method: str, path: str) -> Any:

@@ -118,7 +118,13 @@ def test_a_config_with_five_mistakes_gets_five_lines_and_creates_nothing(user: U
         """,
     )
     user.det("experiment", "create", "config.yaml", "context", code=1)
-    for line, field in ((2, "entrypont"), (4, "searcher.name"), (7, "slots_per_trial"), (8, "max_restarts"), (9, "checkpoint_policy")):
+    for line, field in (
+        (2, "entrypont"),
+        (4, "searcher.name"),
+        (7, "slots_per_trial"),
+        (8, "max_restarts"),
+        (9, "checkpoint_policy"),
+    ):
         assert re.search(rf"config.yaml:{line}: .*{field}", user.errors), user.errors
     assert user.json("experiment", "list") == []
 

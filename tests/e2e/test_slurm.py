@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +66,22 @@ with det.core.init(distributed=det.core.DistributedContext.from_torch_distribute
 @pytest.fixture
 def on_slurm(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
     """A user of the shared private Slurm."""
-    yield from _user(slurm, tmp_path)
+    with user_of(slurm, tmp_path) as user:
+        yield user
 
 
-def _user(cluster: Cluster, tmp_path: Path, **site: Any) -> Iterator[User]:
+@contextmanager
+def user_of(cluster: Cluster, tmp_path: Path, **site: Any) -> Iterator[User]:
     env = {k: v for k, v in cluster.env.items() if k in ("SLURM_CONF",)}
     user = make_user(tmp_path, DETHPC_SCHEDULER="slurm", **env)
     user.home.mkdir()
     limits = {"fastest_poll": 0.5, "slowest_poll": 3}
     (user.home / "site.yaml").write_text(yaml.safe_dump({"limits": limits, "master": {"host": "127.0.0.1"}, **site}))
-    yield user
-    take_down(user)
-    subprocess.run(["scancel", "--me"], env=user.env, check=False)
+    try:
+        yield user
+    finally:
+        take_down(user)
+        subprocess.run(["scancel", "--me"], env=user.env, check=False)
 
 
 def slurm_command(user: User, *words: str) -> str:
@@ -155,15 +160,15 @@ def test_a_master_killed_ten_times_changes_nothing(on_slurm: User) -> None:
         user.det("experiment", "list")  # starts another when there is none
     user.wait_state(disturbed, "COMPLETED")
     assert outcome(user, disturbed) == outcome(user, undisturbed)
-    starts = [user.det("trial", "logs", str(trial["id"])).count("starting at step 0") for trial in user.trials(disturbed)]
+    starts = [
+        user.det("trial", "logs", str(trial["id"])).count("starting at step 0") for trial in user.trials(disturbed)
+    ]
     assert starts == [1] * 20, "no trial is trained twice"
 
 
-def test_a_lost_node_and_a_scancel_lose_nothing(
-    slurm_private: Callable[..., Cluster], tmp_path: Path
-) -> None:
+def test_a_lost_node_and_a_scancel_lose_nothing(slurm_private: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = slurm_private(nodes=4, gpus_per_node=2)
-    for user in _user(cluster, tmp_path):
+    with user_of(cluster, tmp_path) as user:
         search = {**SEARCH, "searcher": {**SEARCH["searcher"], "max_trials": 8}}  # type: ignore[dict-item]
         undisturbed = user.create(**search)
         user.det("experiment", "wait", str(undisturbed), timeout=300)
@@ -177,9 +182,13 @@ def test_a_lost_node_and_a_scancel_lose_nothing(
 
         def release() -> bool:
             """What its owner does: requeued jobs wait two minutes on their own, and a scancelled trial waits for its owner."""
-            for job in slurm_command(user, "squeue", "--me", "--noheader", "--states=PENDING", "--format=%i %r").splitlines():
+            for job in slurm_command(
+                user, "squeue", "--me", "--noheader", "--states=PENDING", "--format=%i %r"
+            ).splitlines():
                 if "BeginTime" in job:
-                    subprocess.run(["scontrol", "update", f"jobid={job.split()[0]}", "starttime=now"], env=user.env, check=False)
+                    subprocess.run(
+                        ["scontrol", "update", f"jobid={job.split()[0]}", "starttime=now"], env=user.env, check=False
+                    )
             if user.experiment(disturbed)["state"] not in ("STATE_COMPLETED", "STATE_ERROR"):
                 user.det("experiment", "activate", str(disturbed), code=None)
             return bool(user.experiment(disturbed)["state"] == "STATE_COMPLETED")
@@ -207,7 +216,7 @@ def test_a_script_submitted_by_hand_trains_without_a_master_and_is_taken_in_late
     user.det("experiment", "import", str(run_dir), code=1)
 
 
-HOSTILE = "it's \"quoted\" $(touch /tmp/pwned) `id` ünïcødé ; rm -rf / \\ 100% \n second line"
+HOSTILE = 'it\'s "quoted" $(touch /tmp/pwned) `id` ünïcødé ; rm -rf / \\ 100% \n second line'
 
 
 def test_hostile_text_reaches_the_trial_unharmed(on_slurm: User) -> None:
@@ -248,7 +257,7 @@ def test_hostile_text_reaches_the_trial_unharmed(on_slurm: User) -> None:
 def test_what_slurm_refuses_is_said_in_its_own_words(
     slurm: Cluster, tmp_path: Path, site: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
-    for user in _user(slurm, tmp_path, **site):
+    with user_of(slurm, tmp_path, **site) as user:
         user.config(**changes)
         out = user.det("experiment", "create", "config.yaml", "context", code=None)
         if "Created" in out:
@@ -292,7 +301,9 @@ def test_a_requeued_run_goes_on_from_its_checkpoint(on_slurm: User) -> None:
     slurm_command(user, "scontrol", "requeue", job)
 
     def started_again() -> bool:
-        subprocess.run(["scontrol", "update", f"jobid={job}", "starttime=now"], env=user.env, check=False, capture_output=True)
+        subprocess.run(
+            ["scontrol", "update", f"jobid={job}", "starttime=now"], env=user.env, check=False, capture_output=True
+        )
         return user.log(experiment).count("starting at step") == 2
 
     wait_until(started_again)
@@ -307,7 +318,11 @@ def test_two_masters_never_serve_one_home(on_slurm: User) -> None:
     user = on_slurm
     user.det("experiment", "list")
     done = subprocess.run(
-        ["python3", "-m", "dethpc.master", "--home", str(user.home)], env=user.env, capture_output=True, text=True, check=False
+        ["python3", "-m", "dethpc.master", "--home", str(user.home)],
+        env=user.env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "a master runs already" in done.stderr
