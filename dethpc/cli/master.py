@@ -112,7 +112,7 @@ def down(timeout: float) -> None:
     if host != socket.gethostname():
         raise errors.Refused(f"the master runs on {host} (pid {pid}): stop it there, or cancel its job if it is one")
     if not held.get("url") or not start.answers(held["url"]):
-        if not _is_a_master(pid):
+        if not start.is_a_master(pid):
             click.echo("No master runs (the last one has gone without a word)")
             return
     try:
@@ -121,23 +121,13 @@ def down(timeout: float) -> None:
         click.echo("No master runs (the last one has gone without a word)")
         return
     deadline = time.monotonic() + timeout
-    while _is_a_master(pid):
+    while start.is_a_master(pid):
         if time.monotonic() > deadline:
             raise errors.MasterError(
                 f"the master (pid {pid}) has not ended within {timeout:g} s; end it with kill -9 {pid}: nothing is lost"
             )
         time.sleep(0.05)
     click.echo(f"Stopped the master (pid {pid})")
-
-
-def _is_a_master(pid: int) -> bool:
-    """Whether that process is a live master: its number may be another's by now."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z" and any(b"dethpc" in word for word in words)
 
 
 @master.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -76,19 +77,33 @@ def folder() -> str:
 def wait_until_it_answers(
     root: Path, *, process: Optional[subprocess.Popen[bytes]] = None, timeout: float = _TIMEOUT
 ) -> Optional[str]:
-    """The URL of a master that answers, or None. Once ``process`` has ended, only another master's lease is worth a wait."""
+    """The URL of a master that answers, or None. Once ``process`` has ended, only another live master is worth a wait."""
     deadline = time.monotonic() + timeout
-    gone: Optional[float] = None
     while time.monotonic() < deadline:
-        url = read_master_file(root).get("url")
-        if url and answers(url):
-            return str(url)
-        if process is not None and process.poll() is not None:
-            gone = gone or time.monotonic()
-            if not read_master_file(root).get("pid") or time.monotonic() - gone > 15.0:
-                return None
+        ended = process is not None and process.poll() is not None
+        held = read_master_file(root)
+        if held.get("url") and answers(held["url"]):
+            return str(held["url"])
+        if ended and not _may_live(held):
+            return None
         time.sleep(0.05)
     return None
+
+
+def _may_live(held: dict[str, Any]) -> bool:
+    """Whether the master that wrote ``held`` may be alive; on another host nobody can tell from here."""
+    pid = int(held.get("pid") or 0)
+    return pid > 0 and (held.get("host") != socket.gethostname() or is_a_master(pid))
+
+
+def is_a_master(pid: int) -> bool:
+    """Whether that process of this host is a live master: its number may be another's by now."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z" and any(b"dethpc" in word for word in words)
 
 
 def read_master_file(root: Path) -> dict[str, Any]:

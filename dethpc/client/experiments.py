@@ -57,7 +57,7 @@ def listing(
     limit: int = 0,
 ) -> Json:
     """One page: {"experiments": [...], "pagination": {...}}. ``archived`` None: both; ``limit`` 0: all."""
-    params: Json = {"offset": offset, "limit": limit, "sortBy": "SORT_BY_ID"}
+    params: Json = {"offset": offset, "limit": limit or -1, "sortBy": "SORT_BY_ID"}  # on the wire 0 means 100
     params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
     if archived is not None:
         params["archived"] = archived

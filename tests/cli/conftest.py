@@ -180,7 +180,12 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """A user with a home of their own and no master."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("DET_", "DETHPC_", "SLURM_"))}
     env.update(
-        DETHPC_HOME=str(tmp_path / "home"), HOME=str(tmp_path), PYTHONPATH=str(REPOSITORY), TZ="UTC", COLUMNS="120"
+        DETHPC_HOME=str(tmp_path / "home"),
+        DETHPC_SCHEDULER="local",
+        HOME=str(tmp_path),
+        PYTHONPATH=str(REPOSITORY),
+        TZ="UTC",
+        COLUMNS="120",
     )
     return env
 
