@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.config import unsupported
+
 ROOT = Path(__file__).parents[1]
 DOC = (ROOT / "docs" / "features.md").read_text()
 EXPECTED = {"A": 8, "B": 10, "C": 6, "D": 8, "E": 9, "F": 8, "G": 11, "H": 4, "J": 4, "K": 6, "X": 14}
@@ -50,8 +52,16 @@ def test_a_feature_that_is_said_to_work_names_a_test_that_exists(row: Row) -> No
         assert test in functions(ROOT / file), f"no test {test} in {file}"
 
 
+def documented(heading: str) -> list[str]:
+    """The fields in the first column of the table under this heading."""
+    table = DOC.partition(f"| {heading} |")[2].partition("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+
+
 def test_the_fields_that_are_not_supported_yet_are_those_that_the_configuration_refuses() -> None:
-    unsupported = pytest.importorskip("dethpc.config.unsupported")
-    section = DOC.partition("## Configuration fields that are not supported yet")[2]
-    documented = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
-    assert sorted(documented) == sorted(unsupported.FIELDS)
+    assert documented("field") == [row.field for row in unsupported.UNSUPPORTED]
+    assert documented("older field") == list(unsupported.OLDER)
+
+
+def test_the_fields_without_effect_are_those_that_the_configuration_warns_of() -> None:
+    assert documented("ignored field") == list(unsupported.IGNORED)

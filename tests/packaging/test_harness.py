@@ -30,7 +30,7 @@ for name in names:
         assert module.__file__.startswith(bundle), module.__file__
     except BaseException as error:
         failed.append(f"{name}: {error!r}")
-sys.exit("\\n".join(failed))
+sys.exit("\\n".join(failed) or None)
 """
 
 
