@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -103,25 +104,17 @@ def _job_name(root: Path) -> str:
 )
 def down(timeout: float) -> None:
     """Stop your master. Trials go on; the next master takes up their reports."""
-    root = _home()
-    held = start.read_master_file(root)
+    held = start.read_master_file(_home())
     pid, host = int(held.get("pid") or 0), held.get("host")
-    if not pid:
+    if pid and host != socket.gethostname():
+        raise errors.Refused(f"the master runs on {host} (pid {pid}): stop it there, or cancel its job if it is one")
+    if not start.lives(held):
         click.echo("No master runs")
         return
-    if host != socket.gethostname():
-        raise errors.Refused(f"the master runs on {host} (pid {pid}): stop it there, or cancel its job if it is one")
-    if not held.get("url") or not start.answers(held["url"]):
-        if not start.is_a_master(pid):
-            click.echo("No master runs (the last one has gone without a word)")
-            return
-    try:
+    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile: as wished
         os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        click.echo("No master runs (the last one has gone without a word)")
-        return
     deadline = time.monotonic() + timeout
-    while start.is_a_master(pid):
+    while start.lives(held):
         if time.monotonic() > deadline:
             raise errors.MasterError(
                 f"the master (pid {pid}) has not ended within {timeout:g} s; end it with kill -9 {pid}: nothing is lost"

@@ -92,18 +92,17 @@ def wait_until_it_answers(
 
 def _may_live(held: dict[str, Any]) -> bool:
     """Whether the master that wrote ``held`` may be alive; on another host nobody can tell from here."""
-    pid = int(held.get("pid") or 0)
-    return pid > 0 and (held.get("host") != socket.gethostname() or is_a_master(pid))
+    return bool(held.get("pid")) and (held.get("host") != socket.gethostname() or lives(held))
 
 
-def is_a_master(pid: int) -> bool:
-    """Whether that process of this host is a live master: its number may be another's by now."""
+def lives(held: dict[str, Any]) -> bool:
+    """Whether the process that wrote ``held`` lives, on this host. Its number may be another's by now: the start time tells."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        stat = Path(f"/proc/{int(held.get('pid') or 0)}/stat").read_text()
     except OSError:
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z" and any(b"dethpc" in word for word in words)
+    fields = stat.rpartition(")")[2].split()
+    return fields[0] != "Z" and int(fields[19]) == held.get("pid_started")
 
 
 def read_master_file(root: Path) -> dict[str, Any]:
