@@ -50,7 +50,8 @@ class SqlStore:
 
     @property
     def before_commit(self) -> Callable[[], None] | None:
-        """Called in the writer thread just before each commit; what it raises ends the commit and reaches its callers."""
+        """Called in the writer thread just before each commit; a DethpcError that it raises undoes the commit and reaches
+        everyone who waits for it."""
         return self._writer.before_commit
 
     @before_commit.setter

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from dethpc.domain.facts import Row
-from dethpc.errors import StoreError
+from dethpc.errors import DethpcError, StoreError
 from dethpc.state import rows
 
 _MOST_ROWS = 20_000
@@ -103,7 +103,8 @@ class Writer:
             else:
                 item.future.set_result(result)
                 return
-        if isinstance(error, SQLAlchemyError):
+        unfit = not callable(item.work) and not isinstance(error, DethpcError)  # the driver found a value it cannot store
+        if unfit or isinstance(error, SQLAlchemyError):
             wrapped = StoreError(f"the database failed: {error}")
             wrapped.__cause__ = error
             error = wrapped

@@ -1,0 +1,103 @@
+"""Metric values per second into the store, over raw sqlite3 inserts of the same rows in the same run.
+
+    python benchmarks/store_ingest.py [TRIALS] [REPORTS]
+
+Each trial reports in batches of ten, as a doorbell call carries them, from eight threads; every batch is one durable commit with
+its attempt's applied sequence number. Raw sqlite3 writes the metric rows alone, one transaction and one fsync per ten batches:
+no summaries, no fencing, no threads.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from dethpc.domain.facts import Attempt, Metric
+from dethpc.domain.states import AttemptState
+from dethpc.state import open_store
+
+BATCH = 10
+VALUES = {"loss": 0.731, "accuracy": 0.912, "learning_rate": 1e-3, "throughput": 1234.5}
+
+
+def batches(trials: int, reports: int) -> list[list[list[Metric]]]:
+    """Per trial, batches of metrics."""
+    return [
+        [
+            [
+                Metric(f"1.{trial}.1", 0, seq, 1, trial, "training", seq, 1.7e9 + seq, dict(VALUES))
+                for seq in range(start, start + BATCH)
+            ]
+            for start in range(1, reports, BATCH)
+        ]
+        for trial in range(1, trials + 1)
+    ]
+
+
+def raw(path: Path, work: list[list[list[Metric]]]) -> float:
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute(
+        "CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id, k, seq, experiment_id, trial_id, grp, steps, at, metrics, "
+        "UNIQUE (run_id, k, seq))"
+    )
+    database.execute("CREATE INDEX by_trial ON metrics (trial_id, grp, steps)")
+    every = [batch for trial in work for batch in trial]
+    began = time.perf_counter()
+    for start in range(0, len(every), 10):
+        rows = [
+            (
+                m.run_id,
+                m.k,
+                m.seq,
+                m.experiment_id,
+                m.trial_id,
+                m.group,
+                m.steps_completed,
+                m.reported_at,
+                json.dumps(m.metrics),
+            )
+            for batch in every[start : start + 10]
+            for m in batch
+        ]
+        with database:
+            database.executemany("INSERT INTO metrics VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    return time.perf_counter() - began
+
+
+def store(path: Path, work: list[list[list[Metric]]]) -> float:
+    with open_store(path) as database:
+
+        def report(trial: list[list[Metric]]) -> None:
+            for batch in trial:
+                last = batch[-1]
+                attempt = Attempt(last.run_id, 0, last.trial_id, AttemptState.RUNNING, 1.7e9, applied_seq=last.seq)
+                database.commit([*batch, attempt])
+
+        began = time.perf_counter()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(report, work))
+        took = time.perf_counter() - began
+        assert sum(1 for _ in database.metrics([work[0][0][0].trial_id])) == len(work[0]) * BATCH
+    return took
+
+
+def main() -> None:
+    trials, reports = (int(text) for text in (sys.argv[1:] + ["64", "500"][len(sys.argv) - 1 :]))
+    work = batches(trials, reports)
+    values = sum(len(batch) for trial in work for batch in trial) * len(VALUES)
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = store(Path(folder, "store.db"), work), raw(Path(folder, "raw.db"), work)
+    print(
+        f"store {values / ours:10,.0f} values/s   raw sqlite3 {values / theirs:10,.0f} values/s   ratio {theirs / ours:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

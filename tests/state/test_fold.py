@@ -1,0 +1,196 @@
+"""Whatever is committed, in whatever order: the database is the fold of the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+import tempfile
+import typing
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dethpc.domain import facts
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, SearchNote, Trial
+from dethpc.domain.states import RunState
+from dethpc.errors import StoreError
+from dethpc.state import SqlStore, open_store, summaries
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+NUMBER = st.floats(allow_nan=False)
+SMALL = st.integers(1, 3)
+JSON = st.recursive(
+    st.none() | st.booleans() | WHOLE | NUMBER | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
+)
+RUN_ID = st.builds("{}.{}.{}".format, SMALL, SMALL, SMALL)
+
+KEYS: dict[type[Any], tuple[str, ...]] = {
+    Experiment: ("id",),
+    Trial: ("id",),
+    Run: ("id",),
+    Attempt: ("run_id", "k"),
+    Checkpoint: ("uuid",),
+    SearchNote: ("experiment_id", "seq"),
+}
+SPECIAL: dict[str, st.SearchStrategy[Any]] = {
+    "run_id": RUN_ID,
+    "uuid": st.sampled_from(["a", "b", "c"]),
+    "experiment_id": SMALL,
+    "trial_id": SMALL,
+    "k": st.integers(0, 1),
+    "seq": st.integers(1, 8),
+    "void_after": st.none() | st.integers(0, 8),
+    "group": st.sampled_from(["training", "validation"]),
+    "steps_completed": st.integers(0, 50),
+    "metrics": st.dictionaries(st.sampled_from(["loss", "accuracy"]), NUMBER | WHOLE | JSON, max_size=2),
+}
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a field's type."""
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return st.sampled_from(list(hint))
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is dict:
+        return st.dictionaries(TEXT, JSON if arguments[1] is Any else values(arguments[1]), max_size=2)
+    if origin is list:
+        return st.lists(values(arguments[0]), max_size=2)
+    if arguments:
+        return st.one_of(*(values(argument) for argument in arguments))
+    plain = {int: WHOLE, float: NUMBER, str: TEXT, bool: st.booleans(), type(None): st.none()}
+    return plain[hint]
+
+
+def rows_of(fact: type[Any]) -> st.SearchStrategy[Any]:
+    hints = typing.get_type_hints(fact)
+    special = {**SPECIAL, "id": RUN_ID if fact is Run else SMALL}
+    fields = {f.name: special[f.name] if f.name in special else values(hints[f.name]) for f in dataclasses.fields(fact)}
+    return st.builds(fact, **fields)
+
+
+COMMIT = st.lists(st.one_of(*(rows_of(fact) for fact in typing.get_args(facts.Row))), max_size=8)
+
+
+class Model:
+    """Rows in dictionaries."""
+
+    def __init__(self) -> None:
+        self.rows: dict[type[Any], dict[Any, Any]] = {fact: {} for fact in KEYS}
+        self.metrics: list[Metric] = []
+
+    def commit(self, rows: list[Any]) -> None:
+        for row in rows:
+            if not isinstance(row, Metric):
+                table, key = self.rows[type(row)], tuple(getattr(row, name) for name in KEYS[type(row)])
+                if not (isinstance(row, SearchNote) and key in table):
+                    table[key] = row
+        for row in rows:
+            if isinstance(row, Attempt) and row.void_after is not None:
+                self.metrics = [
+                    m for m in self.metrics if (m.run_id, m.k) != (row.run_id, row.k) or m.seq <= row.void_after
+                ]
+        for row in rows:
+            if isinstance(row, Metric):
+                attempt = self.rows[Attempt].get((row.run_id, row.k))
+                void = attempt is not None and attempt.void_after is not None and row.seq > attempt.void_after
+                if not void and all((m.run_id, m.k, m.seq) != (row.run_id, row.k, row.seq) for m in self.metrics):
+                    self.metrics.append(row)
+
+    def live(self, fact: type[Any]) -> list[Any]:
+        unfinished = {run.experiment_id for run in self.rows[Run].values() if run.state is not RunState.ENDED}
+        experiments = {e.id for e in self.rows[Experiment].values() if not e.state.terminal or e.id in unfinished}
+        trials = {t.id: t.experiment_id for t in self.rows[Trial].values()}
+
+        def experiment(row: Any) -> int | None:
+            if fact is Experiment:
+                return int(row.id)
+            return row.experiment_id if hasattr(row, "experiment_id") else trials.get(row.trial_id)
+
+        return [row for _, row in sorted(self.rows[fact].items()) if experiment(row) in experiments]
+
+
+class Folds(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="dethpc-fold-"))
+        self.store: SqlStore = open_store(self.folder / "state.db")
+        self.model = Model()
+
+    @rule(rows=COMMIT)
+    def commit(self, rows: list[Any]) -> None:
+        self.store.commit(rows)
+        self.model.commit(rows)
+
+    @rule(rows=COMMIT, more=COMMIT)
+    def commit_together(self, rows: list[Any], more: list[Any]) -> None:
+        assume(not any(isinstance(row, Attempt) for row in [*rows, *more]))
+        futures = [self.store.begin(rows), self.store.begin(more)]
+        for future in futures:
+            future.result()
+        self.model.commit(rows)
+        self.model.commit(more)
+
+    @rule(rows=COMMIT)
+    def fail(self, rows: list[Any]) -> None:
+        with pytest.raises(StoreError):
+            self.store.commit([*rows, SearchNote(1, 10**30, 0, "too large a number for any database", {})])
+
+    @rule()
+    def restart(self) -> None:
+        self.store.close()
+        self.store = open_store(self.folder / "state.db")
+
+    @precondition(lambda self: hasattr(self, "store"))
+    @invariant()
+    def the_database_is_the_fold(self) -> None:
+        found = self.store.load()
+        for fact, rows in (
+            (Experiment, found.experiments),
+            (Trial, found.trials),
+            (Run, found.runs),
+            (Attempt, found.attempts),
+            (Checkpoint, found.checkpoints),
+            (SearchNote, found.notes),
+        ):
+            assert rows == self.model.live(fact)
+        assert found.next_trial_id == max((t.id for t in self.model.rows[Trial].values()), default=0) + 1
+        assert list(self.store.metrics([1, 2, 3])) == sorted(self.model.metrics, key=lambda m: m.trial_id)
+        folded: dict[summaries.Key, summaries.Summary] = {}
+        summaries.fold(folded, self.model.metrics)
+        kept = self.store.summaries([1, 2, 3])
+        assert [_comparable(s) for s in kept] == [_comparable(s) for _, s in sorted(folded.items())]
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            shutil.rmtree(self.folder)
+
+
+def _comparable(summary: summaries.Summary) -> tuple[Any, ...]:
+    """With one name for all NaN: infinities may add up to it."""
+    return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in dataclasses.astuple(summary))
+
+
+def test_the_database_is_the_fold_of_what_was_committed() -> None:
+    run_state_machine_as_test(
+        Folds,
+        settings=settings(
+            max_examples=15, stateful_step_count=8, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
