@@ -44,7 +44,7 @@ class NodeRow:
     reason: str = ""
 
 
-_GRES = re.compile(r"(?:^|,)gpu(?::([A-Za-z_][^:,()]*))?(?::(\d+))?(?=[,(]|$)(?:\([^)]*\))?")
+_GRES = re.compile(r"(?:^|,)gpu(?::([^:,()]*[A-Za-z_][^:,()]*))?(?::(\d+))?(?=[,(]|$)(?:\([^)]*\))?")
 _SHORT = {
     "mix": "mixed",
     "alloc": "allocated",

@@ -6,6 +6,7 @@ reads them with rules of its own. The local scheduler runs the same script with 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import shlex
@@ -65,16 +66,7 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
     Raises ConfigError: a value that no directive line can hold, a name that is no environment variable's, an option of
     ``sbatch_args`` that dethpc sets itself.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader([*template_dirs, BUILT_IN])]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters["sh"] = sh
-    template = environment.get_template("trial.sbatch.j2")
+    template = _templates(tuple(template_dirs)).get_template("trial.sbatch.j2")
     return template.render(
         directives=[*_directives(script), *_user_directives(script.sbatch_args)],
         run_dir=str(script.run_dir),
@@ -85,6 +77,21 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
         use_srun=script.use_srun,
         self_requeue=script.self_requeue,
     )
+
+
+@functools.lru_cache(maxsize=4)
+def _templates(folders: tuple[Path, ...]) -> jinja2.Environment:
+    """Compiled templates; a file that changes is read again."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([*folders, BUILT_IN]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["sh"] = sh
+    return environment
 
 
 def sh(value: object) -> str:

@@ -1,0 +1,137 @@
+"""Slurm's words, as its commands have been seen to spell them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dethpc.domain.ports import JobState
+from dethpc.scheduler.slurm import states
+from dethpc.scheduler.slurm.environment import scrub
+from dethpc.scheduler.slurm.hostlist import expand
+from dethpc.scheduler.slurm.pools import gpus, node_state
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        *((state.value, state) for state in JobState),
+        ("CANCELLED by 1000", JobState.CANCELLED),
+        ("CANCELLED+", JobState.CANCELLED),
+        ("PENDING,COMPLETING", JobState.COMPLETING),
+        ("CONFIGURING", JobState.PENDING),
+        ("REQUEUE_HOLD", JobState.PENDING),
+        ("SUSPENDED", JobState.RUNNING),
+        ("SIGNALING", JobState.RUNNING),
+        ("STAGE_OUT", JobState.RUNNING),
+        ("REVOKED", JobState.CANCELLED),
+        ("A_WORD_OF_NEXT_YEAR", JobState.RUNNING),
+        ("", JobState.RUNNING),
+    ],
+)
+def test_states(word: str, state: JobState) -> None:
+    assert states.job_state(word) is state
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("0:0", (0, None)),
+        ("3:0", (3, None)),
+        ("0:15", (None, 15)),
+        ("0:9", (None, 9)),
+        ("768", (3, None)),
+        ("9", (None, 9)),
+        ("0", (0, None)),
+        ("139", (None, 11)),
+        ("", (None, None)),
+        ("N/A", (None, None)),
+    ],
+)
+def test_exit_status(text: str, status: tuple[int | None, int | None]) -> None:
+    assert states.exit_status(text) == status
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("infinite", None),
+        ("UNLIMITED", None),
+        ("n/a", None),
+        ("30", 1800),
+        ("1:30", 90),
+        ("2:00:00", 7200),
+        ("1-00:00:00", 86400),
+        ("1-12", 129600),
+        ("365-00:00:01", 31536001),
+    ],
+)
+def test_durations(text: str, seconds: float | None) -> None:
+    assert states.duration(text) == seconds
+
+
+def test_times_and_reasons() -> None:
+    assert states.epoch("1795256061") == 1795256061.0
+    assert [states.epoch(text) for text in ("N/A", "NONE", "Unknown", "", "0")] == [None] * 5
+    assert [states.reason(word) for word in ("None", "Resources", "QOSMaxGRESPerUser")] == [
+        "",
+        "Resources",
+        "QOSMaxGRESPerUser",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("None assigned", ()),
+        ("n1", ("n1",)),
+        ("n[0-3,7]", ("n0", "n1", "n2", "n3", "n7")),
+        ("n[08-10],login-1", ("n08", "n09", "n10", "login-1")),
+        ("r[0-1]n[1,3]", ("r0n1", "r0n3", "r1n1", "r1n3")),
+        ("gpu-a[1-2]-ib,gpu-b", ("gpu-a1-ib", "gpu-a2-ib", "gpu-b")),
+        ("c[001-002,100]", ("c001", "c002", "c100")),
+    ],
+)
+def test_host_lists(text: str, names: tuple[str, ...]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("(null)", {}),
+        ("gpu:4", {"": 4}),
+        ("gpu", {"": 1}),
+        ("gpu:a100:4", {"a100": 4}),
+        ("gpu:a100:4(S:0-1)", {"a100": 4}),
+        ("gpu:a100:2(IDX:0,2)", {"a100": 2}),
+        ("gpu:2(IDX:0-1)", {"": 2}),
+        ("gpu:0", {"": 0}),
+        ("gpu:a100:4(S:0-1),gpu:v100:2(S:1),nvme:1", {"a100": 4, "v100": 2}),
+        ("gpu:tesla_v100-sxm2:8(S:0-1)", {"tesla_v100-sxm2": 8}),
+        ("gpu:3g.20gb:2", {"3g.20gb": 2}),
+        ("nvme:gpu:3", {}),
+        ("craynetwork:4,gpu:1", {"": 1}),
+    ],
+)
+def test_gpus_of_gres(text: str, found: dict[str, int]) -> None:
+    assert gpus(text) == found
+
+
+def test_node_states() -> None:
+    words = ["idle", "mix", "alloc", "down*", "drain", "drng@", "idle~", "mix-"]
+    plain = ["idle", "mixed", "allocated", "down", "drained", "draining", "idle", "mixed"]
+    assert [node_state(word) for word in words] == plain
+
+
+def test_scrubbing_keeps_the_way_to_the_cluster() -> None:
+    before = {
+        "SLURM_CONF": "c",
+        "SLURM_JOB_ID": "1",
+        "SBATCH_QOS": "q",
+        "PMIX_RANK": "0",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "PATH": "p",
+    }
+    assert scrub(before) == {"SLURM_CONF": "c", "PATH": "p"}
