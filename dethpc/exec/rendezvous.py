@@ -146,17 +146,16 @@ class Chief(Alone):
 
     def settle(self, mine: Outcome) -> Outcome:
         """Wait until every node has ended, and say how the attempt did: the first failure, or success."""
-        if not mine.good and self._failure is None:
-            self._failure = mine
+        if not mine.good:
+            self._fail(mine)
         while self._waiting() and self._failure is None:
             killed = self._supervisor.watch.verdict()
             if killed:
-                self._failure = Outcome("train", 137, 9, killed)
+                self._fail(Outcome("train", 137, 9, killed))
             else:
                 self._supervisor.poll(1.0)
         if self._failure is None:
             return mine
-        self._tell_all({"end": self._failure.message})
         until = time.monotonic() + FAREWELL_SECONDS
         while self._waiting() and time.monotonic() < until:
             self._supervisor.poll(0.1)
@@ -219,8 +218,8 @@ class Chief(Alone):
     def _note(self, rank: int, outcome: Outcome) -> None:
         outcome.node = rank
         self._outcomes[rank] = outcome
-        if not outcome.good and self._failure is None:
-            self._failure = outcome
+        if not outcome.good:
+            self._fail(outcome)
 
     def _miss(self, link: Link) -> None:
         """A node's connection broke. Before the start it may come again; later it is lost unless it had reported."""
@@ -230,9 +229,15 @@ class Chief(Alone):
         if self._server.fileno() >= 0:
             del self._present[rank]
             self._members.pop(rank, None)
-        elif rank not in self._outcomes and self._failure is None:
+        elif rank not in self._outcomes:
             message = f"node {self._place.names[rank]} (node {rank}) was lost"
-            self._failure = Outcome("train", None, None, message, node=rank, stop_reason="node_lost")
+            self._fail(Outcome("train", None, None, message, node=rank, stop_reason="node_lost"))
+
+    def _fail(self, outcome: Outcome) -> None:
+        """The first failure is the attempt's; the other nodes hear of it at once."""
+        if self._failure is None:
+            self._failure = outcome
+            self._tell_all({"end": self.end_now()})
 
 
 class Peer(Alone):

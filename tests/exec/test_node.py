@@ -1,0 +1,382 @@
+"""One node, for real: ``python -m dethpc.exec RUN_DIR``."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.journal import JournalWriter
+from dethpc.rundir.logline import read_lines
+
+SHOW = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'files': os.listdir()}))"
+
+
+def test_a_good_run_reports_that_it_finished(run) -> None:
+    code, end = run.run(["python3", "-c", "print('hello')"])
+    assert code == 0
+    assert end["finished"]
+    assert (end["exit_code"], end["signal"], end["acked"], end["message"]) == (0, None, False, "")
+    assert run.text() == "hello"
+    started = read_json(run.attempt().started)
+    assert (started["job_id"], started["nodes"], started["prior"]) == ("17", ["n0"], {})
+
+
+def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
+    write_json(run.dir.path / "master.json", {"url": "http://moved:1"})
+    run.run(
+        ["python3", "-c", SHOW], {"a.txt": "x"}, slots=2, slots_per_node=2, latest_checkpoint="c-1", steps_completed=5,
+        environment={"MINE": "a 'b' \"c\" $(d)\n\u00e9", "PYTHONPATH": "/mine"}, master_url="http://old:1",
+    )  # fmt: skip
+    shown = json.loads(run.text())
+    env = shown["env"]
+    assert shown["files"] == ["a.txt"]
+    assert env["DET_WORKDIR"] == shown["cwd"]
+    assert env["MINE"] == "a 'b' \"c\" $(d)\n\u00e9"
+    assert env["PYTHONPATH"].endswith(":/mine")
+    expected = {
+        "DET_MASTER": "http://moved:1", "DET_CLUSTER_ID": "c0ffee00-test", "DET_AGENT_ID": "n0",
+        "DET_ALLOCATION_ID": "7.1.2.0", "DET_TASK_ID": "7.1", "DET_TASK_TYPE": "TRIAL", "DET_SLOT_IDS": "[0, 1]",
+        "DET_EXPERIMENT_ID": "7", "DET_TRIAL_ID": "1", "DET_TRIAL_RUN_ID": "2", "DET_TRIAL_SEED": "99",
+        "DET_HPARAMS": '{"lr": 0.1}', "DET_LATEST_CHECKPOINT": "c-1", "DET_STEPS_COMPLETED": "5",
+    }  # fmt: skip
+    assert {name: env.get(name) for name in expected} == expected
+    assert not any("very-secret-token" in value for value in env.values())
+    info = read_json(Path(env["DETHPC_INFO"]))
+    assert info["session_token"] == "very-secret-token"
+    assert Path(env["DETHPC_INFO"]).stat().st_mode & 0o777 == 0o600
+    assert info["rendezvous"] == {"container_addrs": ["127.0.0.1"], "container_rank": 0, "container_slot_counts": [2]}
+    assert len(set(info["ports"]["torch"] + info["ports"]["core"])) == 5
+
+
+def test_slurms_variables_are_made_fit_for_nesting(run) -> None:
+    run.make(["python3", "-c", SHOW], slots=4, slots_per_node=4)
+    run.finish(
+        run.start(
+            SLURM_JOB_ID="17",
+            SLURM_NTASKS="1",
+            SLURM_TASKS_PER_NODE="1",
+            SLURM_GPUS_PER_TASK="4",
+            PMI_RANK="0",
+            SLURM_CPUS_ON_NODE="8",
+            SLURM_CPU_BIND_LIST="0xf",
+            OMPI_MCA_btl="self,tcp",
+            CUDA_VISIBLE_DEVICES="4,5,6,7",
+        )  # fmt: skip
+    )
+    env = json.loads(run.text())["env"]
+    assert (env["SLURM_OVERLAP"], env["SLURM_TASKS_PER_NODE"], env["SLURM_NTASKS"]) == ("1", "4", "4")
+    assert env["SLURM_CPUS_PER_TASK"] == "2"
+    assert env["OMPI_MCA_btl"] == "self,tcp"
+    assert not {"SLURM_GPUS_PER_TASK", "SLURM_CPU_BIND_LIST", "PMI_RANK"} & set(env)
+    assert env["DET_SLOT_IDS"] == "[4, 5, 6, 7]"
+
+
+def test_a_string_goes_through_a_shell(run) -> None:
+    code, end = run.run('A=3; test $A = 3 && echo "it\'s $A" && exit 4')
+    assert (code, end["exit_code"], end["message"], run.text().split("\n")[0]) == (4, 4, "exit code 4", "it's 3")
+    assert not end["finished"]
+
+
+@pytest.mark.parametrize("entrypoint", [["pyhton3", "train.py"], "pyhton3 train.py", "A=1 exec pyhton3 train.py"])
+def test_a_missing_entrypoint_is_named(run, entrypoint) -> None:
+    code, end = run.run(entrypoint)
+    assert (code, end["phase"], end["message"]) == (127, "train", "entrypoint not found: pyhton3")
+    assert any("pyhton3" in line for line in end["tail"])
+
+
+@pytest.mark.parametrize("entrypoint", [["./data.txt"], "./data.txt"])
+def test_an_entrypoint_that_cannot_be_executed_is_named(run, entrypoint) -> None:
+    files = {"data.txt": "x"}
+    run.make("true", files)
+    run.make(["sh", "-c", "chmod 600 data.txt; exec ./data.txt"] if entrypoint == ["./data.txt"] else
+             "chmod 600 data.txt; ./data.txt", files)  # fmt: skip
+    code, _ = run.finish(run.start())
+    assert code == 126
+    assert run.end()["message"] == "entrypoint is not executable: ./data.txt"
+
+
+def test_a_trial_class_is_refused_for_now(run) -> None:
+    code, end = run.run("model_def:MyTrial")
+    assert (code, end["phase"]) == (1, "train")
+    assert "not supported yet" in end["message"]
+
+
+def test_a_traceback_is_the_message(run) -> None:
+    program = "import sys\ntry:\n    1/0\nexcept Exception as e:\n    raise ValueError('bad lr') from e\n"
+    code, end = run.run(["python3", "train.py"], {"train.py": program})
+    assert (code, end["message"]) == (1, "exit code 1: ValueError: bad lr")
+    assert "ValueError: bad lr" in end["tail"]
+    lines, _ = read_lines(run.attempt().log(0))
+    assert {line.level for line in lines if "Error" in line.text or "Traceback" in line.text} == {"ERROR"}
+
+
+def test_a_signal_is_reported(run) -> None:
+    code, end = run.run(["python3", "-c", "import os; os.kill(os.getpid(), 9)"])
+    assert (code, end["exit_code"], end["signal"]) == (137, 137, 9)
+    assert end["message"].startswith("killed by signal 9 (SIGKILL)")
+
+
+def test_levels_and_ranks_are_told_apart(run) -> None:
+    program = (
+        "import sys\nprint('[rank=3] WARNING:root: low\\x1b[0m')\nprint('INFO: ok')\n"
+        "print('[2024-01-01 10:00:00,123] ERROR in x')\nprint('2024-01-01 10:00:00,123 - DEBUG - y')\n"
+        "sys.stderr.write('INFORMAL: plain\\n')\nprint('a\\rb\\r\\nc', end='')\n"
+    )
+    run.run(["python3", "-u", "train.py"], {"train.py": program})
+    lines, _ = read_lines(run.attempt().log(0))
+    assert [(line.level, line.rank, line.text) for line in lines if line.stdtype == "stdout"] == [
+        ("WARNING", 3, "WARNING:root: low\x1b[0m"),
+        ("INFO", None, "INFO: ok"),
+        ("ERROR", None, "[2024-01-01 10:00:00,123] ERROR in x"),
+        ("DEBUG", None, "2024-01-01 10:00:00,123 - DEBUG - y"),
+        ("INFO", None, "a"),
+        ("INFO", None, "b"),
+        ("INFO", None, "c"),
+    ]
+    assert [(line.level, line.text) for line in lines if line.stdtype == "stderr"] == [("INFO", "INFORMAL: plain")]
+
+
+def test_a_flood_of_output_arrives_whole(run) -> None:
+    run.run(["python3", "-c", "for i in range(200000): print('line', i)"])
+    lines, _ = read_lines(run.attempt().log(0))
+    assert [line.text for line in lines] == [f"line {i}" for i in range(200000)]
+
+
+def test_the_hook_runs_first_in_the_context(run) -> None:
+    hook = "echo from the hook\npwd > here\nexport LOST=1\n"
+    code, _ = run.run("cat here; echo lost=$LOST", {"startup-hook.sh": hook})
+    assert code == 0
+    first, second, third = run.text().split("\n")
+    assert first == "from the hook"
+    assert second.startswith(str(run.scratch))
+    assert third == "lost="
+
+
+def test_a_failing_hook_fails_the_run_with_its_last_lines(run) -> None:
+    code, end = run.run("echo never", {"startup-hook.sh": "echo about to fail\nexit 3\n"})
+    assert (code, end["phase"], end["exit_code"]) == (3, "hook", 3)
+    assert end["message"] == "startup-hook.sh exited with 3"
+    assert "about to fail" in end["tail"]
+    assert "never" not in run.text()
+
+
+def test_what_the_hook_leaves_running_lives_until_the_end(run) -> None:
+    hook = "(while :; do sleep 0.1; touch alive; done) &\n"
+    code, _ = run.run("rm -f alive; sleep 0.5; test -e alive", {"startup-hook.sh": hook})
+    assert code == 0
+
+
+def test_a_damaged_context_is_said(run) -> None:
+    run.make("true")
+    (run.dir.path / "context.tar.gz").write_bytes(b"other")
+    code, _ = run.finish(run.start())
+    assert code == 1
+    assert run.end()["phase"] == "unpack"
+    assert "damaged" in run.end()["message"]
+
+
+def test_a_closed_run_does_not_train(run) -> None:
+    run.make("true")
+    write_json(run.dir.closed, {"intent": "stop", "reason": "pause", "at": 0})
+    code, output = run.finish(run.start())
+    assert code == 0
+    assert "closed" in output
+    assert not run.attempt().started.exists()
+
+
+def test_an_attempt_starts_once(run) -> None:
+    run.run("true")
+    code, output = run.finish(run.start())
+    assert code == 1
+    assert "started before" in output
+    assert run.end()["finished"]
+
+
+@pytest.mark.parametrize("end", ["true", "exit 5"])
+def test_nothing_outlives_the_entrypoint(run, end) -> None:
+    """Neither a background job, nor a daemon in a session of its own, nor one that ignores TERM."""
+    daemon = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n"
+    code, _ = run.run(f"sleep 600 & (trap '' TERM; sleep 600) & python3 d.py; {end}", {"d.py": daemon})
+    assert code == (0 if end == "true" else 5)
+    assert run.survivors() == []
+
+
+def test_term_asks_user_code_to_stop_and_does_not_kill_it(run) -> None:
+    """As a launcher does: a shell round a Python, both of which would die of TERM."""
+    run.make("python3 train.py; echo over", {"train.py": WAITS_FOR_STOP}, grace=600)
+    node = run.start()
+    run.wait_until(lambda: "ready" in run.text())
+    os.killpg(node.pid, signal.SIGTERM)
+    code, _ = run.finish(node)
+    assert code == 0
+    end = run.end()
+    assert (end["acked"], end["finished"], end["stop_reason"]) == (True, False, "preempted")
+    stop = read_json(run.attempt().stop)
+    assert stop["deadline"] == pytest.approx(stop["at"] + 600)
+    assert run.text().split("\n") == ["ready", "stopping", "over"]
+
+
+WAITS_FOR_STOP = """
+import os, signal, time
+assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN == signal.getsignal(signal.SIGUSR1)
+print("ready", flush=True)
+attempt = os.path.dirname(os.environ["DETHPC_INFO"])
+while not os.path.exists(attempt + "/stop.json"):
+    time.sleep(0.05)
+print("stopping", flush=True)
+open(attempt + "/ack.json", "w").write("{}")
+"""
+
+
+def test_term_sent_to_every_process_leaves_user_code_alone(run) -> None:
+    run.make(["python3", "train.py"], {"train.py": WAITS_FOR_STOP})
+    node = run.start()
+    run.wait_until(lambda: "ready" in run.text())
+    for line in run.survivors():
+        os.kill(int(line.rpartition("(")[2][:-1]), signal.SIGTERM)
+    code, _ = run.finish(node)
+    assert (code, run.end()["acked"]) == (0, True)
+
+
+def test_usr1_means_the_time_limit(run) -> None:
+    run.make(["python3", "train.py"], {"train.py": WAITS_FOR_STOP})
+    node = run.start()
+    run.wait_until(lambda: "ready" in run.text())
+    node.send_signal(signal.SIGUSR1)
+    run.finish(node)
+    assert run.end()["stop_reason"] == "time_limit"
+
+
+def test_the_first_reason_to_stop_stands(run) -> None:
+    run.make(["python3", "train.py"], {"train.py": WAITS_FOR_STOP})
+    node = run.start()
+    run.wait_until(lambda: "ready" in run.text())
+    write_json(run.attempt().stop, {"reason": "pause", "at": 1.0, "deadline": None})
+    node.send_signal(signal.SIGTERM)
+    run.finish(node)
+    assert run.end()["stop_reason"] == "pause"
+
+
+def test_a_deadline_that_passes_kills(run) -> None:
+    run.make("trap '' TERM INT; echo ready; while :; do sleep 0.1; done", grace=2)
+    node = run.start()
+    run.wait_until(lambda: "ready" in run.text())
+    node.send_signal(signal.SIGTERM)
+    code, _ = run.finish(node)
+    end = run.end()
+    assert (code, end["signal"], end["stop_reason"]) == (137, 9, "preempted")
+    assert "did not stop in the time" in end["message"]
+
+
+def test_closed_with_intent_kill_ends_user_code(run) -> None:
+    run.make("trap '' TERM; echo ready; sleep 600 & sleep 600")
+    node = run.start()
+    run.wait_until(lambda: "ready" in run.text())
+    write_json(run.dir.closed, {"intent": "kill", "reason": "the user killed it", "at": 0})
+    code, _ = run.finish(node)
+    assert (code, run.end()["signal"]) == (137, 9)
+    assert run.end()["message"] == "killed: the user killed it"
+
+
+def test_asked_to_stop_before_training_it_does_not_begin(run) -> None:
+    run.make("echo never")
+    run.attempt().make()
+    write_json(run.attempt().stop, {"reason": "pause", "at": 1.0, "deadline": None})
+    code, _ = run.finish(run.start())
+    end = run.end()
+    assert (code, end["finished"], end["acked"], end["stop_reason"]) == (0, False, True, "pause")
+    assert run.text() == ""
+
+
+def test_a_later_attempt_goes_on_from_the_last_checkpoint_that_exists(run, tmp_path) -> None:
+    storage = {"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "checkpoints"}
+    for uuid in ("c-1", "c-2", "c-void"):
+        (tmp_path / "checkpoints" / uuid).mkdir(parents=True)
+    run.make(["python3", "-c", SHOW], checkpoint_storage=storage, latest_checkpoint="c-0", steps_completed=1)
+    for k, uuids in ((0, ["c-1"]), (1, ["c-2", "c-gone"])):
+        run.attempt(k).make()
+        with JournalWriter(run.attempt(k).journal) as journal:
+            for n, uuid in enumerate(uuids):
+                journal.append("checkpoint", {"uuid": uuid, "steps_completed": 10 * (k + 1) + n})
+    # Attempt 1 began after one event of attempt 0; what a lost node of attempt 0 wrote after that is void.
+    with JournalWriter(run.attempt(0).journal) as journal:
+        journal.append("checkpoint", {"uuid": "c-void", "steps_completed": 99})
+    write_json(run.attempt(1).started, {"prior": {"0": 1}})
+    run.finish(run.start(k=2))
+    env = json.loads(run.text(k=2))["env"]
+    assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("c-2", "20")
+    started = read_json(run.attempt(2).started)
+    assert (started["resumed_from"], started["resumed_steps"], started["prior"]) == ("c-2", 20, {"0": 1, "1": 2})
+
+
+def test_files_of_user_code_follow_the_users_umask(run) -> None:
+    old = os.umask(0o027)
+    try:
+        run.run("umask")
+    finally:
+        os.umask(old)
+    assert run.text() == "0027"
+    assert run.attempt().log(0).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_working_directory_of_a_killed_attempt_is_removed_by_the_next(run) -> None:
+    (run.scratch / "dethpc-c0ffee00-7.1.2.0-0-abc").mkdir()
+    other = run.scratch / "dethpc-c0ffee00-7.1.20.0-0-abc"
+    other.mkdir()
+    run.make("true")
+    run.finish(run.start(k=1))
+    assert os.listdir(run.scratch) == [other.name]
+    other.rmdir()
+
+
+def test_without_scratch_space_the_run_directory_serves(run) -> None:
+    run.make("pwd")
+    run.finish(run.start(DETHPC_WORKDIR_BASE="/proc", TMPDIR="/proc"))
+    assert run.text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_does_not_stop_training(run, tmp_path) -> None:
+    disk = tmp_path / "run" / "attempts"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("tmpfs cannot be mounted here")
+    try:
+        flood = (
+            "import os, time\nfor i in range(20000): print('x' * 50)\nprint('flooded', flush=True)\n"
+            "open(os.environ['GO'] + 'ing', 'w')\n"
+            "while not os.path.exists(os.environ['GO']): time.sleep(0.05)\nprint('after', flush=True)\n"
+        )
+        filler = disk / "filler"
+        filler.write_bytes(b"x" * 100_000)
+        run.make(["python3", "t.py"], {"t.py": flood}, environment={"GO": str(tmp_path / "go")})
+        node = run.start()
+        run.wait_until((tmp_path / "going").exists)
+        filler.unlink()
+        time.sleep(6)  # longer than the pause between two tries: the next line is written
+        (tmp_path / "go").touch()
+        code, output = run.finish(node)
+        assert code == 0
+        assert "No space left on device" in output
+        assert run.text().split("\n")[-1] == "after"
+        assert "lines are missing here: No space left on device" in run.text()
+        end = run.end()
+        assert end["finished"]
+        assert "log lines were lost: No space left on device" in end["message"]
+    finally:
+        run.kill()
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_claim_from_the_command_line(run) -> None:
+    def claim(job: str) -> int:
+        env = {**os.environ, "DETHPC_JOB_ID": job}
+        command = [sys.executable, "-m", "dethpc.exec", "claim", str(run.dir.path)]
+        return subprocess.run(command, env=env, capture_output=True).returncode
+
+    assert [claim("1"), claim("1"), claim("2")] == [0, 0, 3]
