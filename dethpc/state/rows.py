@@ -171,7 +171,14 @@ def _insert(fact: type[Any], dialect: str) -> Any:
     return (postgresql if dialect == "postgresql" else sqlite).insert(table(fact))
 
 
+_upserts: dict[tuple[type[Any], str], Any] = {}  # building one takes longer than running it
+
+
 def _upsert(fact: type[Any], dialect: str) -> Any:
-    insert, key = _insert(fact, dialect), table(fact).primary_key
-    changes = {name: insert.excluded[name] for name in names(fact) if name not in key.columns}
-    return insert.on_conflict_do_update(index_elements=list(key.columns), set_=changes)
+    statement = _upserts.get((fact, dialect))
+    if statement is None:
+        insert, key = _insert(fact, dialect), table(fact).primary_key
+        changes = {name: insert.excluded[name] for name in names(fact) if name not in key.columns}
+        statement = insert.on_conflict_do_update(index_elements=list(key.columns), set_=changes)
+        _upserts[fact, dialect] = statement
+    return statement
