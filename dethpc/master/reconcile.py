@@ -10,7 +10,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,12 @@ from dethpc.rundir.layout import RunDir
 
 log = logging.getLogger(__name__)
 
+SUBMIT_AT_ONCE = 25
+"""Submissions in a row, before anything else is looked at."""
+
+SUBMITTING = "submitting"
+"""File in the run directory: its job was, or was about to be, handed to the scheduler at this time."""
+
 KILL_AGAIN = 10.0
 """Seconds after which a job that is still there is cancelled once more."""
 
@@ -47,7 +53,7 @@ class Pace:
 
 
 class Reconciler:
-    """``prepare`` makes the run directory of a run and returns the job to submit. ``lost`` is called when the lease is gone."""
+    """``prepare`` makes run directories and returns the jobs to submit. ``lost`` is called when the lease is gone."""
 
     def __init__(
         self,
@@ -55,7 +61,7 @@ class Reconciler:
         scheduler: Scheduler,
         home: Home,
         lease: Lease,
-        prepare: Callable[[Run], JobRequest],
+        prepare: Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]],
         pace: Pace,
         lost: Callable[[], None],
     ) -> None:
@@ -115,10 +121,9 @@ class Reconciler:
         """One round. Raises LeaseHeld when another master has taken over."""
         self._lease.renew()
         self._take_in()
+        self._submit([run for run in self._live.values() if run.state is RunState.SUBMITTING])
         for run in list(self._live.values()):
-            if run.state is RunState.SUBMITTING:
-                self._submit(run)
-            else:
+            if run.state is not RunState.SUBMITTING:
                 self._pass_on_intent(run)
                 self._look(run)
         self._take_in()
@@ -145,38 +150,54 @@ class Reconciler:
 
     # --- submitting
 
-    def _submit(self, run: Run) -> None:
-        if time.monotonic() < self._not_before:
+    def _submit(self, runs: list[Run]) -> None:
+        if not runs or time.monotonic() < self._not_before:
             return
-        run_dir = self._home.run(run.id)
-        held_by = claimed_by(run_dir)
-        if held_by is not None:
-            return self._do(events.Submitted(run.id, held_by, time.time()))
-        tried = run_dir.path / "submitting"
-        earlier = read_json(tried)
         try:
-            if earlier is not None:
-                found = self._scheduler.find(self._name(run))
-                if found:
-                    self._adopt(run, found)
-                    return None
-                if time.time() - float(earlier["at"]) < self._scheduler.settle:
-                    return None
-            if run.intent is not Intent.GO:
-                return self._do(events.AttemptEnded(run.id, -1, None, None, time.time()))
-            job = self._prepare(run)
-            self._lease.check()
-            write_json(tried, {"at": time.time()})
-            job_id = self._scheduler.submit(job)
+            fresh = [run for run in runs if not self._submitted_before(run)][:SUBMIT_AT_ONCE]
+            jobs = self._prepare(fresh)
+            answers = [self._submit_one(run, jobs[run.id]) for run in fresh]
+        except SchedulerUnavailable as error:
+            return self._back_off(error)
+        for committed in [self._ledger.post(answer) for answer in answers if answer is not None]:
+            committed.result()
+        self._take_in()
+        if fresh:
+            self._hurry()
+
+    def _submit_one(self, run: Run, job: JobRequest | SubmitRejected) -> events.Event | None:
+        if isinstance(job, SubmitRejected):
+            return events.SubmitFailed(run.id, str(job), time.time())
+        self._lease.check()
+        # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
+        write_json(job.run_dir / SUBMITTING, {"at": time.time()}, durable=False)
+        try:
+            return events.Submitted(run.id, self._scheduler.submit(job), time.time())
         except SubmitRejected as error:
-            return self._do(events.SubmitFailed(run.id, str(error), time.time()))
+            return events.SubmitFailed(run.id, str(error), time.time())
         except SubmitUncertain as error:
             log.warning("run %s: %s; its job will be looked up", run.id, error)
             return None
-        except SchedulerUnavailable as error:
-            return self._back_off(error)
-        self._hurry()
-        return self._do(events.Submitted(run.id, job_id, time.time()))
+
+    def _submitted_before(self, run: Run) -> bool:
+        """Whether the run needs no submission now: it has a job, or may have one, or nobody wants it any more."""
+        run_dir = self._home.run(run.id)
+        held_by = claimed_by(run_dir)
+        if held_by is not None:
+            self._do(events.Submitted(run.id, held_by, time.time()))
+            return True
+        earlier = read_json(run_dir.path / SUBMITTING)
+        if earlier is not None:
+            found = self._scheduler.find(self._name(run))
+            if found:
+                self._adopt(run, found)
+                return True
+            if time.time() - float(earlier["at"]) < self._scheduler.settle:
+                return True
+        if run.intent is not Intent.GO:
+            self._do(events.AttemptEnded(run.id, -1, None, None, time.time()))
+            return True
+        return False
 
     def _adopt(self, run: Run, found: list[JobRecord]) -> None:
         """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the rest go."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,18 +123,29 @@ class Preparer:
 
     # --- the run directory
 
-    def prepare(self, run: Run) -> JobRequest:
-        """Raises SubmitRejected when the run can never be submitted, SchedulerUnavailable, OSError."""
+    def prepare(self, runs: Sequence[Run]) -> dict[str, JobRequest | SubmitRejected]:
+        """The jobs of several runs, by run id; for a run that can never be submitted the reason why.
+
+        All their tokens are committed together, before any directory is written. Raises SchedulerUnavailable, OSError.
+        """
         state = self._ledger.state
-        experiment, trial = state.experiments[run.experiment_id].row, state.trial(run.trial_id)
-        assert trial is not None
+        tokens = {run.id: self._token(run) for run in runs}
+        announced = [self._ledger.post(events.Prepared(id, digest(token), time.time())) for id, token in tokens.items()]
+        for future in announced:
+            future.result()
+        jobs: dict[str, JobRequest | SubmitRejected] = {}
+        for run in runs:
+            trial = state.trial(run.trial_id)
+            assert trial is not None
+            try:
+                jobs[run.id] = self.write(run, trial, state.experiments[run.experiment_id].row, tokens[run.id])
+            except (ValueError, ConfigError) as error:
+                jobs[run.id] = SubmitRejected(str(error))
+        return jobs
+
+    def _token(self, run: Run) -> str:
         earlier = read_json(self._home.run(run.id).spec)
-        token = str(earlier["token"]) if earlier else mint_run_token(run.id)[0]
-        self._ledger.do(events.Prepared(run.id, digest(token), time.time()))
-        try:
-            return self.write(run, trial, experiment, token)
-        except (ValueError, ConfigError) as error:
-            raise SubmitRejected(str(error)) from None
+        return str(earlier["token"]) if earlier else mint_run_token(run.id)[0]
 
     def write(
         self, run: Run, trial: Trial, experiment: Experiment, token: str, *, self_requeue: bool = False
@@ -145,7 +156,7 @@ class Preparer:
         found = self._shape(experiment.config)
         name = job_name(self._cluster_id, run.id)
         script = self._script(run_dir.path, name, experiment.config, found, self_requeue=self_requeue)
-        write_json(run_dir.spec, self._spec(run, trial, experiment, found, token).to_json())
+        write_json(run_dir.spec, self._spec(run, trial, experiment, found, token).to_json(), durable=False)
         run_dir.script.write_text(script)
         return JobRequest(
             run_id=run.id,

@@ -17,18 +17,19 @@ Path = Union[str, "os.PathLike[str]"]
 _counter = itertools.count()
 
 
-def write_json(path: Path, obj: dict[str, Any]) -> None:
-    """Write ``obj`` to ``path`` (mode 0600) in one step, on disk when this returns.
+def write_json(path: Path, obj: dict[str, Any], *, durable: bool = True) -> None:
+    """Write ``obj`` to ``path`` (mode 0600) in one step, on disk when this returns unless it need not be ``durable``.
 
     Raises: OSError (disk full, I/O error); then ``path`` is what it was before.
     """
-    staged = _stage(path, obj)
+    staged = _stage(path, obj, durable=durable)
     try:
         os.replace(staged, path)
     except OSError:
         _unlink(staged)
         raise
-    _sync_directory(path)
+    if durable:
+        _sync_directory(path)
 
 
 def create_once(path: Path, obj: dict[str, Any]) -> bool:
@@ -84,15 +85,16 @@ def _read(path: Path) -> bytes:
     raise AssertionError("unreachable")
 
 
-def _stage(path: Path, obj: dict[str, Any]) -> str:
+def _stage(path: Path, obj: dict[str, Any], *, durable: bool = True) -> str:
     data = json.dumps(obj).encode() + b"\n"
     staged = f"{os.fspath(path)}.{socket.gethostname()}.{os.getpid()}.{next(_counter)}.tmp"
     fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with open(fd, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
     except OSError:
         _unlink(staged)
         raise
