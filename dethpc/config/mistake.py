@@ -59,5 +59,5 @@ def show(value: Any, path: Path = ()) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A hint with the nearest of the ``known`` words, or None when none is near."""
-    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else None

@@ -56,7 +56,7 @@ def _mistake(details: ErrorDetails, model: type[BaseModel], source: Source, inde
     if kind == "extra_forbidden":
         names = _fields(model, path[:-1], source)
         word = str(path[-1])
-        hint = did_you_mean(word, names) or index.get(word)
+        hint = index.get(word) or did_you_mean(word, names)
         brief = hint is not None and len(names) > _MANY
         return Mistake(path, "an unknown field", "a known one" if brief else "one of " + ", ".join(names), hint)
     if kind == "missing":

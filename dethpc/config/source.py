@@ -42,6 +42,14 @@ class _CoreDumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        # YAML's rarer line breaks do not survive outside double quotes.
+        style = '"' if any(mark in data for mark in "\x85\u2028\u2029\ufeff") else None
+        return self.represent_scalar(_TAG + "str", data, style)
+
+
+_CoreDumper.add_representer(str, _CoreDumper.represent_str)
+
 
 for _name, _pattern in _PATTERNS.items():
     for _class in (_CoreLoader, _CoreDumper):

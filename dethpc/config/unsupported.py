@@ -51,7 +51,7 @@ UNSUPPORTED = (
     Unsupported("resources.shm_size", _CONTAINERS),
     Unsupported("resources.devices", _CONTAINERS, ([],)),
     Unsupported("resources.slots", "commands come later; for trials say slots_per_trial"),
-    Unsupported("environment.image", _CONTAINERS, ({},)),
+    Unsupported("environment.image", _CONTAINERS, ({}, {"cpu": None, "cuda": None, "rocm": None})),
     Unsupported("environment.force_pull_image", _CONTAINERS, (False,)),
     Unsupported("environment.registry_auth", _CONTAINERS, ({},)),
     Unsupported("environment.ports", _CONTAINERS, ({},)),
@@ -69,6 +69,8 @@ UNSUPPORTED = (
     Unsupported("integrations.webhooks", "they come later", ({},)),
     Unsupported("debug", "log levels come later", (False,)),
 )
+
+FIELDS = tuple(row.field for row in UNSUPPORTED)
 
 IGNORED = {
     "resources.agent_label": "is ignored (also by Determined); say resources.resource_pool",

@@ -1,0 +1,141 @@
+"""Site configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.config import load
+from dethpc.config.site import EVERYWHERE, SiteConfig, find_site, load_site, parse_site, seconds
+from dethpc.errors import ConfigError
+
+SITE = """\
+cluster_name: alps
+default_pool: a100
+pools:
+  debug: {partition: debug, time_limit: 30, scheduler: fifo}
+  a100:
+    partition: gpu
+    qos: normal
+    account: proj
+    reservation: r1
+    constraint: a100&nvlink
+    slot_type: cuda
+    gpu_type: a100
+    slots_per_node: 4
+    cpus_per_slot: 16
+    mem_per_slot: 60G
+    time_limit: 1-00:00:00
+    window: 20
+    sbatch_args: [--exclusive]
+    prologue: |
+      module purge
+      module load cuda
+checkpoint_storage: {type: shared_fs, host_path: /scratch/ckpt}
+templates: /etc/dethpc/sbatch
+master: {host: login1, port: 8080}
+limits: {submit_per_second: 0.5, submit_burst: 5}
+"""
+
+
+def test_every_field_is_taken_over() -> None:
+    site = parse_site(SITE)
+    pool = site.pools["a100"]
+    assert (site.cluster_name, site.pool, site.templates) == ("alps", "a100", "/etc/dethpc/sbatch")
+    assert (pool.constraint, pool.window, pool.prologue) == ("a100&nvlink", 20, ["module purge", "module load cuda"])
+    assert (pool.time_limit_seconds, site.pools["debug"].time_limit_seconds) == (86400, 1800)
+    assert site.checkpoint_storage == {"type": "shared_fs", "host_path": "/scratch/ckpt"}
+    assert (site.master.port, site.limits.submit_burst) == (8080, 5)
+
+
+def test_a_site_without_a_word_is_a_site() -> None:
+    site = load_site(None)
+    assert site == SiteConfig() == parse_site("")
+    assert (site.pools, site.pool, site.checkpoint_storage) == ({}, "", None)
+
+
+def test_its_storage_goes_under_the_experiments() -> None:
+    text = "entrypoint: x\nsearcher: {name: single, metric: l}\n"
+    loaded = load(text, defaults={"checkpoint_storage": parse_site(SITE).checkpoint_storage})
+    assert loaded.effective()["checkpoint_storage"]["host_path"] == "/scratch/ckpt"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "words"),
+    [
+        ("cluster: x", "cluster", "did you mean 'cluster_name'"),
+        ("storage: {}", "storage", "unknown"),
+        ("pools: {a: {partitoin: x}}", "pools.a.partitoin", "did you mean 'partition'"),
+        ("pools: {a: {partition: 'x y'}}", "pools.a.partition", "one word"),
+        ("pools: {a: {time_limit: soon}}", "pools.a.time_limit", "D-HH:MM:SS"),
+        ("pools: {a: {mem_per_slot: 8Q}}", "pools.a.mem_per_slot", "8G"),
+        ("pools: {a: {scheduler: fair}}", "pools.a.scheduler", "did you mean 'fair_share'"),
+        ("pools: {a: {slot_type: cpu, gpu_type: a100}}", "pools.a.gpu_type", "no GPUs"),
+        ("pools: {a: {gpu_type: a, gres: 'gpu:{slots}'}}", "pools.a.gres", "either"),
+        ("pools: {a: {gres: 'gpu:4'}}", "pools.a.gres", "{slots}"),
+        ("pools: {a: 3}", "pools.a", "a mapping with description"),
+        ("default_pool: a", "default_pool", "there are none"),
+        ("checkpoint_storage: {type: shared_fs, host_path: x}", "checkpoint_storage.host_path", "absolute"),
+        ("templates: here", "templates", "absolute"),
+        ("master: {port: 70000}", "master.port", "<= 65535"),
+        ("limits: {submit_per_second: 0}", "limits.submit_per_second", "> 0"),
+        ("scheduler: pbs", "scheduler", "auto, slurm, local"),
+    ],
+)
+def test_a_mistake_is_named_with_what_is_allowed(text: str, field: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_site("\n" + text, "site.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line, problem.field) == ("site.yaml", 2, field)
+    assert words in str(problem)
+
+
+def test_all_mistakes_come_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_site("clutser_name: x\npools:\n  a:\n    window: 0\n  b: {qos: 3}\ndefault_pool: 3\n")
+    assert [problem.line for problem in caught.value.problems] == [1, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        ("90", 5400),
+        ("1:30", 90),
+        ("2:00:01", 7201),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("1-12:30:05", 131405),
+    ],
+)
+def test_times_are_slurms(time: str, expected: int) -> None:
+    assert seconds(time) == expected
+
+
+def found(env: dict[str, str], files: set[str]) -> Any:
+    return find_site(env, "/home/me/.dethpc", files.__contains__)
+
+
+def test_the_file_is_looked_for_in_order() -> None:
+    mine, named = "/home/me/.dethpc/site.yaml", "/x.yaml"
+    assert found({"DETHPC_SITE_CONFIG": named}, {named, mine, EVERYWHERE}) == named
+    assert found({}, {named, mine, EVERYWHERE}) == mine
+    assert found({}, {EVERYWHERE}) == EVERYWHERE
+    assert found({}, set()) is None
+
+
+def test_a_named_file_must_be_there() -> None:
+    with pytest.raises(ConfigError, match="DETHPC_SITE_CONFIG"):
+        found({"DETHPC_SITE_CONFIG": "/x.yaml"}, {EVERYWHERE})
+
+
+def test_a_file_is_read_or_its_failure_said(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    with pytest.raises(ConfigError, match="No such file"):
+        load_site(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_site(path)
+    path.write_text(SITE)
+    assert load_site(path).cluster_name == "alps"
