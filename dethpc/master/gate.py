@@ -53,6 +53,10 @@ class Gate:
             except Unauthorized as error:
                 await refuse(send, 401, 16, str(error))
                 return
+        if b"content-type" not in headers:
+            # Determined's clients send JSON without saying so. Tokens travel in a header that no foreign web page can set,
+            # so nothing is lost by believing them.
+            scope = {**scope, "headers": [*scope["headers"], (b"content-type", b"application/json")]}
         await self.app(scope, receive, send)
 
     async def _principal(self, token: str) -> Principal:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -212,8 +213,17 @@ def entry(id: int, line: str) -> Entry:
     match = _ENTRY.fullmatch(line)
     if match is None:  # a line of a traceback, or of another program
         return Entry(id, "", "UNSPECIFIED", line)
-    timestamp, level, message = match.groups()
-    return Entry(id, timestamp, level, message)
+    moment, level, message = match.groups()
+    return Entry(id, _utc(moment), level, message)
+
+
+def _utc(moment: str) -> str:
+    """RFC 3339; a time without a zone is this machine's."""
+    try:
+        read = datetime.fromisoformat(moment.replace(",", ".").replace("Z", "+00:00"))
+    except ValueError:
+        return ""
+    return read.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def master_log(path: Path, offset: int = 0, limit: int = 0) -> tuple[list[Entry], int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Experiment, Row
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.ports import NodeInfo, PoolInfo
@@ -27,6 +28,9 @@ class Master(Protocol):
 
     @property
     def auth(self) -> Auth: ...
+
+    @property
+    def site(self) -> SiteConfig: ...
 
     @property
     def cluster_id(self) -> str: ...

@@ -19,13 +19,19 @@ from dethpc.state import queries
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
 
+def kind(master: Master, pool: str) -> str:
+    """How the pool's queue is ordered: priority, fair_share or fifo."""
+    known = master.site.pools.get(pool)
+    return known.scheduler if known else "priority"
+
+
 @router.get("/resource-pools")
 def resource_pools(
     master: TheMaster, connection: Reading, who: Owner, limit: Limit = 0, offset: Offset = 0
 ) -> ResourcePools:
     stats = pool_stats(connection)
     pools = [
-        ResourcePool.of(info, kind="priority", cluster=master.cluster_name, stats=stats.get(info.name))
+        ResourcePool.of(info, kind=kind(master, info.name), cluster=master.cluster_name, stats=stats.get(info.name))
         for info in master.pools()
     ]
     found, pagination = paged(pools, offset, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from dethpc.domain.ids import AttemptId
+from dethpc.errors import Refused
 from dethpc.master.routes.access import Anyone, TheMaster, may_be_run
 from dethpc.master.wire.task import RingAnswer, RingRequest, Stop
 
@@ -15,5 +16,8 @@ router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 def ring(run: str, k: int, request: RingRequest, master: TheMaster, who: Anyone) -> RingAnswer:
     """Take in journal lines; the answer says how far the journal is applied and whether the attempt should stop."""
     may_be_run(who, run)
-    applied, reason = master.ring(AttemptId(run, k), request.lines)
+    try:
+        applied, reason = master.ring(AttemptId(run, k), request.lines)
+    except ValueError as error:
+        raise Refused(str(error)) from None
     return RingAnswer(applied_seq=applied, stop=None if reason is None else Stop(reason=reason))

@@ -1,0 +1,253 @@
+"""A real daemon that serves the REST API over a real store, but submits nothing: what a test puts into the store stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from dethpc.client.session import Session
+from dethpc.config.site import SiteConfig
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Trial
+from dethpc.domain.ids import run_id
+from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
+from dethpc.master.app import create_app
+from dethpc.master.cluster import cluster_id, find_scheduler
+from dethpc.master.daemon import Daemon
+from dethpc.master.home import Home
+
+T0 = 1_763_000_000.0
+
+CONFIG: dict[str, Any] = {
+    "name": "digits",
+    "entrypoint": "python3 train.py",
+    "searcher": {"name": "random", "metric": "loss", "smaller_is_better": True, "max_trials": 3},
+    "hyperparameters": {"lr": {"type": "double", "minval": 0.001, "maxval": 0.1}},
+    "resources": {"slots_per_trial": 1, "resource_pool": "default"},
+}
+
+
+def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+def experiment(id: int = 1, **changes: Any) -> Experiment:
+    """A completed experiment."""
+    fact = Experiment(
+        id=id,
+        owner="ada",
+        config=CONFIG,
+        original_config="name: digits\n",
+        state=State.COMPLETED,
+        created_at=T0 + id,
+        seed=7,
+        job_id=f"00000000-0000-4000-8000-{id:012d}",
+        name=f"digits {id}",
+        pool="default",
+        started_at=T0 + id,
+        ended_at=T0 + 100 + id,
+        progress=1.0,
+    )
+    return replace(fact, **changes)
+
+
+def trial(id: int, experiment_id: int = 1, **changes: Any) -> Trial:
+    fact = Trial(
+        id=id,
+        experiment_id=experiment_id,
+        index=id - 1,
+        hparams={"lr": id / 100},
+        seed=id,
+        state=State.COMPLETED,
+        created_at=T0 + 1,
+        started_at=T0 + 2,
+        ended_at=T0 + 90,
+        runs=1,
+        steps_completed=4,
+        best_validation=1.0 / id,
+        latest_validation=2.0 / id,
+        best_validation_steps=2,
+    )
+    return replace(fact, **changes)
+
+
+def run_of(trial: Trial, n: int = 1, **changes: Any) -> Run:
+    fact = Run(
+        id=run_id(trial.experiment_id, trial.id, n),
+        experiment_id=trial.experiment_id,
+        trial_id=trial.id,
+        n=n,
+        state=RunState.ENDED,
+        created_at=T0 + 2,
+        slots=1,
+        pool="default",
+        attempt=0,
+        nodes=["node1"],
+    )
+    return replace(fact, **changes)
+
+
+def uuid_of(trial_id: int, steps: int) -> str:
+    return f"{trial_id:08d}-0000-4000-8000-{steps:012d}"
+
+
+def trained(trial: Trial) -> list[Row]:
+    """A trial with a run, training at every step, and validation and a checkpoint at steps 2 and 4."""
+    run = run_of(trial)
+    attempt = Attempt(run.id, 0, trial.id, AttemptState.ENDED, T0 + 2, T0 + 90, nodes=["node1"])
+    rows: list[Row] = [trial, run, attempt]
+    seq = 0
+    for step in range(1, 5):
+        seq += 1
+        rows.append(_metric(run, seq, "training", step, {"loss": 8.0 / step, "epoch": step}))
+        if step % 2 == 0:
+            seq += 1
+            value = (1.0 if step == 2 else 2.0) / trial.id
+            rows.append(_metric(run, seq, "validation", step, {"loss": value, "accuracy": 1 - value}))
+            seq += 1
+            rows.append(
+                Checkpoint(
+                    uuid=uuid_of(trial.id, step),
+                    experiment_id=trial.experiment_id,
+                    trial_id=trial.id,
+                    run_id=run.id,
+                    k=0,
+                    seq=seq,
+                    state=CheckpointState.COMPLETED,
+                    steps_completed=step,
+                    reported_at=T0 + 10 * step + trial.id,
+                    metadata={"framework": "torch"},
+                    resources={"weights.pt": 1000, "code/": 0},
+                )
+            )
+    return rows
+
+
+def _metric(run: Run, seq: int, group: str, step: int, metrics: dict[str, Any]) -> Metric:
+    return Metric(run.id, 0, seq, run.experiment_id, run.trial_id, group, step, T0 + 10 * step, metrics)
+
+
+class Served:
+    """A daemon behind a real HTTP server on loopback."""
+
+    def __init__(self, daemon: Daemon, url: str) -> None:
+        self.daemon, self.url = daemon, url
+        self.token = daemon.paths.token.read_text().strip()
+        self.owner = daemon.owner
+        self.session = Session(url, self.token)
+
+    def put(self, rows: Sequence[Row]) -> None:
+        """Rows that the engine's memory does not know: for what is read alone."""
+        self.daemon.store.commit(list(rows))
+
+    def as_run(self, run: Run, token: str) -> Session:
+        from dethpc.master.auth import digest
+
+        self.put([replace(run, token_sha256=digest(token))])
+        return Session(self.url, token)
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setenv("DETHPC_SCHEDULER", "local")
+    monkeypatch.setenv("DETHPC_LOCAL_SLOTS", "4")
+    home = Home(tmp_path / "home")
+    home.make()
+    site = SiteConfig(cluster_name="testbed")
+    scheduler, pace = find_scheduler(home, site)
+    daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
+    daemon.ledger.start()
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(daemon), host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off")
+    )
+    thread = threading.Thread(target=server.run, name="http")
+    thread.start()
+    try:
+        until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        served = Served(daemon, f"http://127.0.0.1:{port}")
+        yield served
+        served.session.close()
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        thread.join(20)
+        daemon.ledger.stop()
+        daemon.lease.release()
+        daemon.store.close()
+
+
+class Published:
+    """The published client in its own environment, in a home of its own."""
+
+    def __init__(self, venv: Path, served: Served, folder: Path) -> None:
+        self.venv, self.served, self.folder = venv, served, folder
+        self.config = folder / "xdg"
+        folder.mkdir(exist_ok=True)
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DET", "PYTHON", "SLURM"))}
+        self.env = {
+            **inherited,
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(self.config),
+            "DET_MASTER": served.url,
+            "NO_COLOR": "1",
+        }
+
+    def det(self, *words: str, code: int = 0, **options: Any) -> str:
+        done = subprocess.run(
+            [self.venv / "bin" / "det", *words],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            **options,
+        )
+        assert done.returncode == code, f"det {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        self.errors = done.stderr
+        return done.stdout
+
+    def python(self, code: str) -> Any:
+        """Run code that ends by printing JSON; ``sess``, ``bindings`` and ``client`` are there."""
+        prelude = (
+            "import json, warnings; warnings.simplefilter('ignore')\n"
+            "from determined.common import api\n"
+            "from determined.common.api import bindings\n"
+            "from determined.experimental import client\n"
+            f"sess = api.Session({self.served.url!r}, {self.served.owner!r}, {self.served.token!r}, None)\n"
+        )
+        done = subprocess.run(
+            [self.venv / "bin" / "python", "-c", prelude + code],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def published(determined_venv: Path, served: Served, tmp_path: Path) -> Published:
+    """Logged in by the token that the master puts where the client looks for it."""
+    from dethpc.master.auth import client_token_path, write_client_token
+
+    client = Published(determined_venv, served, tmp_path / "user")
+    write_client_token(served.url, served.owner, served.token, client_token_path(client.env))
+    return client

@@ -1,0 +1,223 @@
+"""The published ``determined`` package, unmodified and in its own environment, against a real master."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.master.conftest import CONFIG, Published, Served, experiment, run_of, trained, trial, uuid_of
+
+YAML = """
+name: digits
+entrypoint: python3 train.py
+searcher: {name: random, metric: loss, max_trials: 3, smaller_is_better: true}
+hyperparameters: {lr: {type: double, minval: 0.001, maxval: 0.1}}
+reproducibility: {experiment_seed: 42}
+"""
+
+
+@pytest.fixture
+def project(published: Published) -> Path:
+    folder = published.folder / "project"
+    (folder / "model").mkdir(parents=True)
+    (folder / "train.py").write_text("print('train')\n")
+    (folder / "model" / "net.py").write_text("layers = 3\n")
+    (folder / "config.yaml").write_text(YAML)
+    return folder
+
+
+def create(published: Published, project: Path, *options: str) -> int:
+    said = published.det("experiment", "create", f"{project}/config.yaml", str(project), *options)
+    return int(said.split()[-1])
+
+
+def test_version_raises_no_complaint(published: Published) -> None:
+    assert "0.38.1" in published.det("version")
+    assert published.errors == ""
+
+
+def test_the_token_that_the_master_leaves_is_a_login(published: Published) -> None:
+    assert published.served.owner in published.det("user", "whoami")
+    assert published.served.owner in published.det("user", "list")
+
+
+def test_login_by_password_and_by_token(published: Published) -> None:
+    owner, token = published.served.owner, published.served.token
+    (published.config / "determined" / "auth.json").unlink()
+    assert published.python(
+        f"d = client.Determined(user={owner!r}, password={token!r})\nprint(json.dumps(d.whoami().username))"
+    )
+    published.python(
+        f"d = client.Determined(user={owner!r}, password={token!r})\n"
+        f"d.get_user_by_name({owner!r}).change_password('Correct-horse-1')\nprint(1)"
+    )
+    assert published.python(
+        "from determined.common.api import authentication as a\n"
+        f"master = {published.served.url!r}\n"
+        "out = []\n"
+        "for user, password in [('determined', ''), ('admin', ''), (%r, ''), (%r, 'wrong'), (%r, 'Correct-horse-1')]:\n"
+        "    try:\n"
+        "        s = a.login(master, user, password); bindings.get_GetMe(s); bindings.post_Logout(s)\n"
+        "        try: bindings.get_GetMe(s); out.append('still in')\n"
+        "        except api.errors.UnauthenticatedException: out.append('out')\n"
+        "    except api.errors.ForbiddenException: out.append('refused')\n"
+        "print(json.dumps(out))" % (owner, owner, owner)
+    ) == ["refused", "refused", "refused", "refused", "out"]
+
+
+def test_an_experiments_life_by_the_cli(published: Published, project: Path) -> None:
+    id = create(published, project, "--paused")
+    assert "PAUSED" in published.det("experiment", "list")
+    published.det("experiment", "set", "name", str(id), "renamed")
+    published.det("experiment", "set", "description", str(id), "what it is")
+    published.det("experiment", "label", "add", str(id), "blue")
+    published.det("experiment", "label", "add", str(id), "green")
+    published.det("experiment", "label", "remove", str(id), "blue")
+    published.det("experiment", "set", "priority", str(id), "7")
+    published.det("experiment", "set", "max-slots", str(id), "2")
+    published.det("experiment", "set", "max-slots", str(id), "none")
+    described = json.loads(published.det("experiment", "describe", str(id), "--json"))[0]["experiment"]
+    assert (described["name"], described["description"], described["labels"]) == ("renamed", "what it is", ["green"])
+    published.det("experiment", "activate", str(id))
+    assert json.loads(published.det("job", "list", "--json"))["jobs"][0]["priority"] == 7
+    assert "QUEUED" in published.det("experiment", "list")
+    assert "det_version" not in published.det("experiment", "config", str(id))
+    published.det("experiment", "pause", str(id))
+    published.det("experiment", "cancel", str(id))
+
+
+def test_a_killed_experiment_is_waited_for_and_archived(published: Published, project: Path) -> None:
+    id = create(published, project, "--paused", "--config", "name=short-lived")
+    published.det("experiment", "kill", str(id))
+    published.det("experiment", "wait", str(id), "--polling-interval", "1", code=1)
+    published.det("experiment", "archive", str(id))
+    assert "short-lived" not in published.det("experiment", "list")
+    assert "short-lived" in published.det("experiment", "list", "--all")
+    published.det("experiment", "unarchive", str(id))
+    assert "short-lived" in published.det("experiment", "list")
+
+
+def test_the_context_directory_comes_back_as_it_was(published: Published, project: Path) -> None:
+    id = create(published, project, "--paused")
+    published.det("experiment", "download-model-def", str(id))
+    with tarfile.open(published.folder / f"experiment_{id}_model_def.tgz") as tar:
+        assert {"train.py", "model", "model/net.py", "config.yaml"} == set(tar.getnames())
+        assert tar.extractfile("model/net.py").read() == b"layers = 3\n"  # type: ignore[union-attr]
+
+
+def test_a_config_with_mistakes_is_refused_with_all_of_them(published: Published, project: Path) -> None:
+    (project / "config.yaml").write_text(
+        YAML.replace("name: random", "name: randm").replace("type: double", "type: doubl")
+    )
+    published.det("experiment", "create", f"{project}/config.yaml", str(project), code=1)
+    assert "randm" in published.errors and "doubl" in published.errors
+
+
+def test_tables_of_a_finished_experiment(published: Published, served: Served) -> None:
+    served.put([experiment(1, owner=served.owner), *(row for id in (1, 2, 3) for row in trained(trial(id)))])
+    described = published.det("experiment", "describe", "1", "--metrics")
+    assert "Training Metric: loss" in described and "Validation Metric: accuracy" in described
+    assert published.det("experiment", "list-trials", "1").count("COMPLETED") == 3
+    listed = published.det("experiment", "list-checkpoints", "1", "--best", "2")
+    assert uuid_of(3, 2) in listed and uuid_of(2, 2) in listed and uuid_of(3, 4) not in listed and "1000.0B" in listed
+    said = published.det("trial", "describe", "2", "--metrics")
+    assert uuid_of(2, 4) in said and '"accuracy": 0.5' in said
+    assert "Validation Metrics" in published.det("checkpoint", "describe", uuid_of(1, 4))
+    published.det("experiment", "wait", "1")
+    assert "digits 1" in published.det("experiment", "list")
+
+
+def test_a_checkpoint_on_shared_fs_is_downloaded(published: Published, served: Served, tmp_path: Path) -> None:
+    storage = {"type": "shared_fs", "host_path": str(tmp_path / "shared")}
+    served.put([experiment(1, config={**CONFIG, "checkpoint_storage": storage}), *trained(trial(1))])
+    for steps in (2, 4):
+        folder = tmp_path / "shared" / uuid_of(1, steps)
+        folder.mkdir(parents=True)
+        (folder / "weights.pt").write_text("weights")
+    published.det("checkpoint", "download", uuid_of(1, 2), "-o", "got")
+    assert (published.folder / "got" / "weights.pt").read_text() == "weights"
+    published.det("trial", "download", "1", "--best", "-o", "best")
+
+
+def test_the_sdk_reads_all_of_it(published: Published, served: Served) -> None:
+    served.put([experiment(1, owner=served.owner), *(row for id in (1, 2, 3) for row in trained(trial(id)))])
+    got = published.python(
+        "client.login()\n"
+        "exp = client.get_experiment(1)\n"
+        "trials = exp.list_trials(sort_by=client.TrialSortBy.BEST_VALIDATION_METRIC, order_by=client.OrderBy.ASC)\n"
+        "best = exp.top_checkpoint()\n"
+        "print(json.dumps({\n"
+        "  'state': exp.wait().value, 'trials': [t.id for t in trials],\n"
+        "  'best': best.uuid, 'metrics': best.training.validation_metrics['avgMetrics'],\n"
+        "  'top': [c.uuid for c in exp.list_checkpoints(sort_by='accuracy', order_by=client.OrderBy.ASC, max_results=2)],\n"
+        "  'distinct': [c.training.trial_id for c in exp.top_n_checkpoints(3)],\n"
+        "  'latest': trials[0].select_checkpoint(latest=True).uuid,\n"
+        "  'validation': [m.metrics['loss'] for m in trials[0].iter_metrics('validation')],\n"
+        "  'training': [m.steps_completed for m in trials[0].iter_metrics('training')],\n"
+        "  'summary': trials[0].summary_metrics['validation_metrics']['loss']['min'],\n"
+        "  'of': trials[0].get_experiment().id,\n"
+        "  'listed': [e.id for e in client.list_experiments(name='GITS', labels=[], states=[client.ExperimentState.COMPLETED])],\n"
+        "  'pools': [p.name for p in client._determined._session and bindings.get_GetResourcePools(sess).resourcePools],\n"
+        "}))\n"
+    )
+    assert got["state"] == "STATE_COMPLETED" and got["trials"] == [3, 2, 1] and got["of"] == 1
+    assert got["best"] == uuid_of(3, 2) and got["metrics"]["loss"] == pytest.approx(1 / 3)
+    assert got["top"] == [uuid_of(1, 4), uuid_of(1, 2)]
+    assert got["distinct"] == [3, 2, 1]
+    assert got["latest"] == uuid_of(3, 4)
+    assert got["validation"] == [pytest.approx(1 / 3), pytest.approx(2 / 3)] and got["training"] == [1, 2, 3, 4]
+    assert got["summary"] == pytest.approx(1 / 3)
+    assert got["listed"] == [1] and got["pools"] == [pool.name for pool in served.daemon.pools()]
+
+
+def test_the_sdk_creates_an_experiment(published: Published, project: Path) -> None:
+    got = published.python(
+        "client.login()\n"
+        f"exp = client.create_experiment(config={str(project / 'config.yaml')!r}, model_dir={str(project)!r})\n"
+        "exp.pause(); exp.set_notes('a note'); exp.add_label('x'); exp.add_label('y'); exp.remove_label('x')\n"
+        "first = exp.await_first_trial().id\n"
+        "exp.reload()\n"
+        "print(json.dumps([exp.notes, sorted(exp.labels), exp.state.value, first]))"
+    )
+    assert got == ["a note", ["y"], "STATE_PAUSED", 1]
+
+
+def test_logs(published: Published, served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    log = served.daemon.paths.run("1.1.1").attempt(0)
+    log.make()
+    log.log(0).write_text(
+        "2025-11-13T02:13:20.000Z\tINFO\t0\tstdout\thello\n2025-11-13T02:13:21.000Z\tERROR\t1\tstderr\tbad news\n"
+    )
+    every = published.det("trial", "logs", "1")
+    assert "[rank=0] || INFO: hello\n" in every and "bad news" in every
+    assert "hello" in published.det("experiment", "logs", "1", "-f")
+    assert "hello" not in published.det("trial", "logs", "1", "--level", "WARNING")
+    tail = published.det("trial", "logs", "1", "--tail", "1")
+    assert "hello" not in tail and "bad news" in tail
+    assert "hello" in published.det("trial", "logs", "1", "--head", "1", "--rank-id", "0")
+    got = published.python("print(json.dumps([line.log for line in bindings.get_TaskLogs(sess, taskId='1.1')]))")
+    assert got == ["hello", "bad news"]
+
+
+def test_the_cluster(published: Published, served: Served) -> None:
+    served.daemon.log_path.write_text("2025-11-13 02:13:20,123 INFO dethpc: it lives\nTraceback:\n")
+    assert "testbed" in published.det("master", "info")
+    assert "it lives" in published.det("master", "logs")
+    assert "Traceback" in published.det("master", "logs", "--tail", "1")
+    assert "local" in published.det("master", "config")
+    node = served.daemon.nodes()[0].name
+    assert node in published.det("agent", "list")
+    assert published.det("slot", "list").count("FREE") >= 4
+    busy = trial(1, state=trial(1).state)
+    from dethpc.domain.states import RunState
+
+    served.put([experiment(1), busy, run_of(busy, state=RunState.RUNNING, nodes=[node], slots=2)])
+    assert published.det("slot", "list").count("Trial 1") == 2
+    assert "1.1.1.0" in published.det("task", "list")
+    assert published.det("template", "list")
+    assert "Uncategorized" in published.det("workspace", "list")
+    assert "Uncategorized" in published.det("project", "list", "Uncategorized")
