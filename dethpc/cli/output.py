@@ -56,13 +56,13 @@ def state(value: Optional[str]) -> str:
 
 
 def when(value: Optional[str]) -> str:
-    """A time of the wire (RFC 3339) as local ISO 8601, to the second."""
+    """A time of the wire (RFC 3339) as local ISO 8601, to the second. A terminal has no room for the offset."""
     if not value:
         return ""
     import datetime
 
-    moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
-    return moment.astimezone().isoformat(timespec="seconds")
+    moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00")).astimezone()
+    return (moment.replace(tzinfo=None) if sys.stdout.isatty() else moment).isoformat(timespec="seconds")
 
 
 def percent(value: Optional[float]) -> str:
@@ -118,9 +118,10 @@ def _draw(headers: Sequence[str], cells: Sequence[Sequence[str]], title: str) ->
     from rich.table import Table
     from rich.text import Text
 
+    shown = [i for i in range(len(headers)) if not cells or any(row[i] for row in cells)]  # no room for empty columns
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for header in headers:
-        table.add_column(header, overflow="fold")
+    for i in shown:
+        table.add_column(headers[i], overflow="fold")
     for row in cells:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+        table.add_row(*(Text(row[i], style=_COLOURS.get(row[i], "")) for i in shown))
     Console().print(table)
