@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,15 @@ from dethpc.domain.ports import JobRecord, JobRequest, JobState
 from dethpc.errors import SchedulerUnavailable, SubmitRejected
 from dethpc.scheduler.local import LocalScheduler, devices, processes
 from dethpc.scheduler.local.jobs import Jobs
+from tests.scheduler.contract import SchedulerContract, until
 
 ROOT = Path(__file__).parents[2]
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.02)
+class TestLocal(SchedulerContract):
+    @pytest.fixture
+    def scheduler(self, tmp_path: Path) -> LocalScheduler:
+        return LocalScheduler(tmp_path / "home", slots=self.all_slots, grace=1.0)
 
 
 def request(folder: Path, script: str, *, slots: int = 1, name: str = "job", **env: str) -> JobRequest:
@@ -97,8 +97,8 @@ def test_a_job_runs_with_the_environment_of_its_submission_and_its_own_id(here: 
     assert "said" in log and "job.sbatch" in log
 
 
-@pytest.mark.parametrize(("script", "code", "number"), [("exit 7", 7, None), ("kill -KILL $$", 0, 9)])
-def test_the_end_of_the_script_is_kept(here: Here, script: str, code: int, number: int | None) -> None:
+@pytest.mark.parametrize(("script", "code", "number"), [("exit 7", 7, None), ("kill -KILL $$", None, 9)])
+def test_the_end_of_the_script_is_kept(here: Here, script: str, code: int | None, number: int | None) -> None:
     record = here.wait(here.submit(script), JobState.FAILED)
     assert (record.exit_code, record.signal) == (code, number)
 

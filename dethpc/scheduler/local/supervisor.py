@@ -157,7 +157,7 @@ class Supervisor:
                 job.id,
                 state=state.value,
                 reason=reason,
-                exit_code=None if status is None else max(status, 0),
+                exit_code=status if status is not None and status >= 0 else None,
                 signal=-status if status is not None and status < 0 else None,
                 ended_at=now,
                 **_NOTHING_HELD,
