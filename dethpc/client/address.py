@@ -10,7 +10,6 @@ import json
 import os
 from pathlib import Path
 from typing import Any, Mapping, Optional
-from urllib.parse import urlsplit
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -26,6 +25,8 @@ def canonical(url: str) -> str:
 
     Raises ValueError when it is not the address of a web server.
     """
+    from urllib.parse import urlsplit
+
     if not url.startswith(("http://", "https://")):
         url = f"http://{url}"
     parts = urlsplit(url)
@@ -52,6 +53,8 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
+    from urllib.parse import urlsplit
+
     own = _text(home(env) / "token")
     if own and (url is None or url == _url_in(home(env) / "master.json") or urlsplit(url).hostname in _LOOPBACK):
         return own

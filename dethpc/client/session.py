@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json as _json
 import os
-import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NoReturn, Optional, Sequence, Tuple, Union
-from urllib.parse import quote, urlencode, urlsplit
 
 from dethpc.client.address import MasterFinder, canonical
 from dethpc.errors import (
@@ -173,7 +171,7 @@ class Session:
                 failure = self._unreachable(error)
             if tries >= self._retries or (whole and not again):
                 raise failure from None
-            time.sleep(min(5.0, 0.1 * 4**tries) * (0.5 + random.random()))
+            time.sleep(min(5.0, 0.1 * 4**tries) * (0.5 + os.urandom(1)[0] / 255))
             tries += 1
             if self._finder:
                 self._finder.refresh()
@@ -202,6 +200,7 @@ class Session:
     def _connect(self, timeout: Optional[float]) -> HTTPConnection:
         import socket
         from http.client import HTTPConnection, HTTPSConnection
+        from urllib.parse import urlsplit
 
         parts = urlsplit(self.url)
         seconds = timeout or self._timeout
@@ -222,6 +221,8 @@ class Session:
 
 
 def _target(url: str, path: str, params: Optional[Params]) -> str:
+    from urllib.parse import quote, urlencode, urlsplit
+
     prefix = urlsplit(url).path
     query = ""
     if params:

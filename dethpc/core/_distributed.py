@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import socket
-import tempfile
-from pathlib import Path
-from typing import Any, Callable, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, List, Optional, Protocol, Tuple, TypeVar
 
-from dethpc.core import _wire
 from dethpc.core._info import get_cluster_info
 
 T = TypeVar("T")
 
 _PORT_1 = int(os.environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1", "12360"))
 _PORT_2 = int(os.environ.get("INTER_TRAIN_PROCESS_COMM_PORT_2", str(_PORT_1 + 16)))
-_TIMEOUT = float(os.environ.get("DETHPC_RENDEZVOUS_TIMEOUT", "600"))
 
 
 class DistributedContext:
@@ -65,11 +59,14 @@ class DistributedContext:
         if self.local_size != self.size and chief_ip is None:
             raise AssertionError("chief_ip is required when the workers are on several machines")
         self._closed = False
-        self._all = _Group(self.rank)
-        self._local = _Group(self.local_rank)
+        self._all: Group = Alone()
+        self._local: Group = Alone()
         if self.size > 1:
-            address = _address(self.local_size == self.size and not force_tcp, chief_ip, pub_port, port_offset, self)
-            self._meet(address, force_tcp)
+            from dethpc.core._meeting import meet
+
+            found = (info._ports.get("core") if (info := get_cluster_info()) else None) or [pub_port]
+            port = (int(found[0]) if pub_port == _PORT_1 else pub_port) + port_offset
+            self._all, self._local = meet(self, chief_ip, port, force_tcp)
 
     # --- from what a launcher says -----------------------------------------------------------------------------------
 
@@ -99,6 +96,8 @@ class DistributedContext:
     @classmethod
     def from_mpi(cls, comm: Any = None, chief_ip: Optional[str] = None) -> DistributedContext:
         """From an mpi4py communicator (default: COMM_WORLD). A collective call. ``chief_ip``: else ``DET_CHIEF_IP``."""
+        import socket
+
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD if comm is None else comm
@@ -212,75 +211,33 @@ class DistributedContext:
             self._local.close()
             self._all.close()
 
-    # --- meeting ----------------------------------------------------------------------------------------------------
 
-    def _meet(self, address: _wire.Address, force_tcp: bool) -> None:
-        """All workers meet at ``address``; there the chiefs of the machines say where their own workers find them."""
-        key = _key()
-        names = [f"rank {rank}" for rank in range(self.size)]
-        if self.rank == 0:
-            self._all.chief = _wire.accept(_wire.listen(address), key, names, _TIMEOUT)
-        else:
-            self._all.worker = _wire.connect(address, key, self.rank, self.size, names[0], _TIMEOUT)
-        inner = self._listen_inside(force_tcp) if self.local_size > 1 and self.local_rank == 0 else None
-        told = self.allgather((self.cross_rank, self.local_rank, inner.getsockname() if inner else None))
-        mine = sorted((local, rank) for rank, (cross, local, _) in enumerate(told) if cross == self.cross_rank)
-        if [local for local, _ in mine] != list(range(self.local_size)):
-            ranks = [local for local, _ in mine]
-            raise ValueError(
-                f"machine {self.cross_rank} has workers of local ranks {ranks}, not all of {self.local_size}"
-            )
-        names = [f"rank {rank}" for _, rank in mine]
-        if inner is not None:
-            self._local.chief = _wire.accept(inner, key, names, _TIMEOUT)
-        elif self.local_size > 1:
-            place = told[mine[0][1]][2]
-            where: _wire.Address = Path(place) if isinstance(place, str) else (place[0], place[1])
-            self._local.worker = _wire.connect(where, key, self.local_rank, self.local_size, names[0], _TIMEOUT)
+class Group(Protocol):
+    """The calls that a set of workers makes together."""
 
-    def _listen_inside(self, force_tcp: bool) -> socket.socket:
-        return _wire.listen(("127.0.0.1", 0) if force_tcp else _socket_dir() / f"{os.urandom(12).hex()}.sock")
+    def gather(self, stuff: Any) -> Optional[List[Any]]: ...
+
+    def allgather(self, stuff: Any) -> List[Any]: ...
+
+    def broadcast(self, stuff: Any) -> Any: ...
+
+    def close(self) -> None: ...
 
 
-class _Group:
-    """The collective calls of one star. With neither ``chief`` nor ``worker`` set the group is one worker alone."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-        self.chief: Optional[_wire.Chief] = None
-        self.worker: Optional[_wire.Channel] = None
+class Alone:
+    """A worker without others."""
 
     def gather(self, stuff: Any) -> Optional[List[Any]]:
-        if self.worker:
-            self.worker.send(_wire.GATHER, stuff)
-            self.worker.receive(_wire.GATHER)  # the chief has everybody's: nobody runs ahead into the next call
-            return None
-        others = self.chief.gather(_wire.GATHER) if self.chief else []
-        if self.chief:
-            self.chief.send(_wire.GATHER, None)
-        return [stuff, *others]
+        return [stuff]
 
     def allgather(self, stuff: Any) -> List[Any]:
-        if self.worker:
-            self.worker.send(_wire.ALLGATHER, stuff)
-            found: List[Any] = self.worker.receive(_wire.ALLGATHER)
-            return found
-        everything = [stuff, *(self.chief.gather(_wire.ALLGATHER) if self.chief else [])]
-        if self.chief:
-            self.chief.send(_wire.ALLGATHER, everything)
-        return everything
+        return [stuff]
 
     def broadcast(self, stuff: Any) -> Any:
-        if self.worker:
-            return self.worker.receive(_wire.BROADCAST)
-        if self.chief:
-            self.chief.send(_wire.BROADCAST, stuff)
         return stuff
 
     def close(self) -> None:
-        for end in (self.chief, self.worker):
-            if end is not None:
-                end.close()
+        pass
 
 
 class DummyDistributedContext(DistributedContext):
@@ -296,57 +253,3 @@ def _run_on_rank_0_and_broadcast(func: Callable[[], T], distributed: Optional[Di
         result = distributed.broadcast(result)
     assert result is not None
     return result
-
-
-def _address(
-    one_machine: bool, chief_ip: Optional[str], port: int, offset: int, who: DistributedContext
-) -> _wire.Address:
-    """Where rank 0 listens. All workers must come to the same answer on their own."""
-    info = get_cluster_info()
-    if one_machine:
-        # What all workers of this group, and no other group of this user on this machine, have in common.
-        names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
-        common = [info.allocation_id] if info else [os.environ.get(name, "") for name in names]
-        group = "\0".join([*common, str(port + offset), str(who.size)])
-        return _socket_dir() / f"{hashlib.sha256(group.encode()).hexdigest()[:24]}.sock"
-    if info is not None and info._ports.get("core") and port == _PORT_1:
-        port = int(info._ports["core"][0])
-    if who.local_size == who.size:
-        return ("127.0.0.1", port + offset)
-    if who.rank == 0:
-        return ("::" if ":" in str(chief_ip) else "0.0.0.0", port + offset)
-    return (str(chief_ip), port + offset)
-
-
-def _key() -> bytes:
-    info = get_cluster_info()
-    secret = (info.session_token if info else "") or os.environ.get("DETHPC_DISTRIBUTED_TOKEN") or _own_secret()
-    return hashlib.sha256(b"dethpc distributed\0" + secret.encode()).digest()
-
-
-def _own_secret() -> str:
-    """A secret of this user, made when first needed; several machines see the same one in a shared home."""
-    from dethpc.client.address import home
-    from dethpc.rundir.files import create_once, read_json
-
-    path = home() / "distributed.json"
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not path.exists():
-            create_once(path, {"secret": os.urandom(32).hex()})
-        return str((read_json(path) or {})["secret"])
-    except (OSError, KeyError) as error:
-        raise RuntimeError(
-            f"the workers need a common secret, and {path} cannot be used ({error}): set DETHPC_DISTRIBUTED_TOKEN"
-        ) from None
-
-
-def _socket_dir() -> Path:
-    """A directory on this machine that only this user can enter. Short, because a socket's path may have 107 bytes."""
-    temporary = tempfile.gettempdir()
-    path = Path(temporary if len(temporary) < 50 else "/tmp") / f"dethpc-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or path.is_symlink():
-        raise RuntimeError(f"{path} is not a directory of this user alone; remove it or set TMPDIR")
-    return path

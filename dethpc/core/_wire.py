@@ -93,6 +93,16 @@ class Channel:
             )
         return stuff
 
+    def say_left(self, why: str) -> None:
+        """The last word on this connection. Closing it instead could discard the word before the peer has read it, since the
+        peer's own data may be unread here; so it is only read empty and shut."""
+        self.sock.settimeout(5)
+        self.send(LEFT, why)
+        self.sock.shutdown(socket.SHUT_WR)
+        self.sock.setblocking(False)
+        while self.sock.recv(1 << 20):
+            pass
+
     def gone(self, error: object = None) -> ConnectionError:
         why = f" ({error})" if error else ""
         return ConnectionError(f"{self.peer} has left: it ended, crashed or its node is lost{why}")
@@ -153,9 +163,7 @@ class Chief:
         except (ConnectionError, RuntimeError) as error:
             for channel in self._channels.values():
                 with contextlib.suppress(OSError):
-                    channel.sock.settimeout(5)
-                    channel.send(LEFT, str(error))
-            self.close()
+                    channel.say_left(str(error))
             raise
 
 

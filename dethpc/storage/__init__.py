@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from typing import Any, Mapping, Optional
-from urllib.parse import urlsplit
 
 from dethpc.errors import ConfigError, NotSupportedYet, Problem
 from dethpc.storage.files import FileStorage
@@ -59,6 +58,8 @@ def from_string(shortcut: str) -> FileStorage:
 
 def section(shortcut: str) -> dict[str, Any]:
     """The ``checkpoint_storage`` section for a path or a URL of scheme file, s3 or gs. Raises ConfigError."""
+    from urllib.parse import urlsplit
+
     parts = urlsplit(shortcut)
     if not (parts.query or parts.fragment):
         if parts.scheme in ("s3", "gs"):

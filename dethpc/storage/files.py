@@ -8,10 +8,8 @@ whole or not at all. A writer that dies leaves a ``.<uuid>.partial`` behind, whi
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
-import shutil
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Set, Union
@@ -89,10 +87,16 @@ class FileStorage:
     def staged_resources(self, uuid: str) -> Dict[str, int]:
         return manifest.listing(self._staged(uuid))
 
-    def publish(self, uuid: str, sums: Optional[manifest.Sums] = None) -> Dict[str, int]:
-        """Make the staged checkpoint visible, on disk, and return its resources. ``sums`` spares reading what is given."""
+    def publish(
+        self, uuid: str, sums: Optional[manifest.Sums] = None, resources: Optional[Dict[str, int]] = None
+    ) -> Dict[str, int]:
+        """Make the staged checkpoint visible, on disk, and return its resources.
+
+        ``sums`` spares reading what is given. ``resources`` is for several nodes that have written: a network file system may
+        show each only its own new files for some seconds, together they know all.
+        """
         staged, final = self._staged(uuid), self._path(uuid)
-        resources = manifest.listing(staged)
+        resources = manifest.listing(staged) if resources is None else resources
         known = sums or {}
         files = manifest.files_of(resources)
         known = {**known, **manifest.measure(staged, [path for path in files if path not in known], sync=True)}
@@ -216,6 +220,8 @@ class FileStorage:
 
 
 def _copy(source: Path, target: Path, paths: Union[Sequence[str], Dict[str, int]]) -> manifest.Sums:
+    import shutil
+
     sums: manifest.Sums = {}
     made: Set[Path] = set()
     for path in paths:
@@ -231,6 +237,8 @@ def _copy(source: Path, target: Path, paths: Union[Sequence[str], Dict[str, int]
 
 
 def _matching(root: Path, globs: Sequence[str]) -> Iterator[Path]:
+    import glob
+
     inside = os.path.normpath(root)
     for pattern in globs:
         for name in glob.glob(f"{glob.escape(inside)}/{pattern}", recursive=True):
@@ -241,6 +249,8 @@ def _matching(root: Path, globs: Sequence[str]) -> Iterator[Path]:
 
 def _remove(path: Path) -> None:
     """Remove a tree. On NFS a file that someone has open stays as ``.nfs*`` for a while: left to ``clean``."""
+    import shutil
+
     for pause in (0.0, 0.1, 0.5):
         time.sleep(pause)
         shutil.rmtree(path, ignore_errors=True)

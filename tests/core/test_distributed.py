@@ -132,7 +132,7 @@ def test_force_tcp_uses_the_port(workers: Workers) -> None:
     body = """
     d = DistributedContext(rank=rank, size=size, local_rank=rank, local_size=size, cross_rank=0, cross_size=1,
                            pub_port=int(os.environ["MASTER_PORT"]), force_tcp=True)
-    say(d.allgather(rank)); say(d.allgather_local(rank)); say(d._all.worker.sock.family.name if rank else "")
+    say(d.allgather(rank)); say(d.allgather_local(rank)); say(d._all._channel.sock.family.name if rank else "")
     """
     assert results(workers.start(body, 2)) == [[[0, 1], [0, 1], ""], [[0, 1], [0, 1], "AF_INET"]]
 

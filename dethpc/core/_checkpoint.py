@@ -1,0 +1,422 @@
+"""Saving and restoring checkpoints, by one worker or by all of them together."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import logging
+import os
+import zlib
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar, Union, cast
+
+from dethpc.client.session import Session
+from dethpc.core._distributed import DistributedContext
+from dethpc.core._encode import jsonable
+from dethpc.core._merge import Conflicts, merge_metadata, merge_resources
+from dethpc.errors import CheckpointError, MasterError, NotFound, Refused
+from dethpc.storage import FileStorage
+from dethpc.storage.manifest import Sums, files_of, listing, measure
+
+logger = logging.getLogger("dethpc.core")
+
+T = TypeVar("T")
+PathLike = Union[str, "os.PathLike[str]"]
+Selector = Callable[[str], bool]
+"""Takes a path relative to the checkpoint (directories end in "/") and says whether it is wanted."""
+
+_METADATA = "metadata.json"
+
+
+class DownloadMode(enum.Enum):
+    """``LocalWorkersShareDownload``: one copy per machine, and all workers must call in step. ``NoSharedDownload``: each worker
+    for itself, whenever it wants."""
+
+    LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
+    NoSharedDownload = "NO_SHARED_DOWNLOAD"
+
+
+class CheckpointContext:
+    """Stores and restores checkpoints.
+
+    A checkpoint is published whole, on disk and with checksums, or not at all, and then reported; it counts once the master has
+    taken that report. Its name, the ``storage_id``, is a random uuid. Metadata are a dict of JSON values and must have a
+    ``steps_completed``, from which the trial goes on.
+    """
+
+    def __init__(
+        self,
+        dist: DistributedContext,
+        storage: FileStorage,
+        section: Optional[Dict[str, Any]],
+        session: Optional[Session],
+        report: Callable[[str, Dict[str, Any]], Any],
+    ) -> None:
+        self._dist = dist
+        self._storage_manager = storage
+        self._section = section
+        self._session = session
+        self._report = report
+
+    # --- storing --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def store_path(
+        self, metadata: Optional[Dict[str, Any]] = None, *, shard: bool = False
+    ) -> Iterator[Tuple[Path, str]]:
+        """A directory to save into, and the storage id; the checkpoint is published when the block ends without an exception.
+
+        The directory has another name afterwards: use ``restore_path`` to get at a stored checkpoint.
+
+        ``shard=False``: the chief alone may call it. ``shard=True``: all workers must call it, also those that write nothing;
+        they write into one directory, and their metadata are merged.
+        """
+        with self._store_sharded(metadata) if shard else self._store_single(metadata) as both:
+            yield both
+
+    @contextlib.contextmanager
+    def _store_single(self, metadata: Optional[Dict[str, Any]]) -> Iterator[Tuple[Path, str]]:
+        self._only_chief("store_path(shard=False)")
+        storage_id = _new_id()
+        path = self._storage_manager.stage(storage_id)
+        try:
+            yield path, storage_id
+            plain = _checked(metadata)
+            _write_metadata(path, plain)
+            resources = self._storage_manager.publish(storage_id)
+        except BaseException:
+            self._storage_manager.discard(storage_id)
+            raise
+        self._report_checkpoint(storage_id, resources, plain)
+
+    @contextlib.contextmanager
+    def _store_sharded(self, metadata: Optional[Dict[str, Any]]) -> Iterator[Tuple[Path, str]]:
+        storage_id, path = self._stage_together()
+        try:
+            yield path, storage_id
+        except BaseException as error:
+            # The others wait for this worker: tell them that there will be no checkpoint.
+            failure = RuntimeError(f"its block failed: {error!r}")
+            with contextlib.suppress(ConnectionError, RuntimeError):
+                self._together(lambda: _raise(failure))
+            if self._dist.rank == 0:
+                self._storage_manager.discard(storage_id)
+            raise
+        self._publish_together(storage_id, metadata, lambda: (listing(path), {}))
+
+    def upload(
+        self,
+        ckpt_dir: Optional[PathLike],
+        metadata: Optional[Dict[str, Any]] = None,
+        *,
+        shard: bool = False,
+        selector: Optional[Selector] = None,
+    ) -> str:
+        """Store a copy of the directory ``ckpt_dir`` (of it, what ``selector`` wants) and return the storage id.
+
+        ``shard=False``: the chief alone may call it. ``shard=True``: all workers must call it, those with nothing to add pass
+        None; the checkpoint is the union. Workers that bring the same directory share the work, unless they give selectors. A
+        file that several workers bring must have the same content.
+        """
+        if shard:
+            return self._upload_sharded(ckpt_dir, metadata, selector)
+        self._only_chief("upload(shard=False)")
+        if ckpt_dir is None:
+            raise RuntimeError("upload(ckpt_dir=None, shard=False) would store nothing")
+        plain = _checked(metadata)
+        source = Path(ckpt_dir)
+        storage_id = _new_id()
+        paths = _selected(_listing(source), selector)
+        try:
+            staged = self._storage_manager.stage(storage_id)
+            sums = self._storage_manager.copy_in(source, storage_id, list(paths))
+            _write_metadata(staged, plain)
+            resources = self._storage_manager.publish(storage_id, sums)
+        except BaseException:
+            self._storage_manager.discard(storage_id)
+            raise
+        self._report_checkpoint(storage_id, resources, plain)
+        return storage_id
+
+    def _upload_sharded(
+        self, ckpt_dir: Optional[PathLike], metadata: Optional[Dict[str, Any]], selector: Optional[Selector]
+    ) -> str:
+        source = None if ckpt_dir is None else Path(ckpt_dir)
+
+        def offer() -> Tuple[Optional[Tuple[int, int, int]], Dict[str, int]]:
+            if source is None:
+                if selector is not None:
+                    raise RuntimeError("a selector needs a ckpt_dir")
+                return None, {}
+            found = os.stat(source)
+            return (self._dist.cross_rank, found.st_dev, found.st_ino), _selected(_listing(source), selector)
+
+        directory, resources = self._mine(offers := self._together(offer))
+        if all(one is None for one, _ in offers):
+            raise RuntimeError("upload(shard=True): no worker has a ckpt_dir")
+        selecting = self._dist.allgather(selector is not None)
+        if not selecting[self._dist.rank] and directory is not None:
+            first = next(r for r, (one, _) in enumerate(offers) if one == directory and not selecting[r])
+            if first != self._dist.rank:
+                resources = {}  # a worker of this machine with a lower rank uploads the very same directory
+        mine = self._settle_conflicts(source, resources)
+        storage_id, _ = self._stage_together()
+
+        def copy() -> Tuple[Dict[str, int], Sums]:
+            sums = self._storage_manager.copy_in(source, storage_id, list(mine)) if source is not None and mine else {}
+            return mine, sums
+
+        self._publish_together(storage_id, metadata, copy)
+        return storage_id
+
+    def _settle_conflicts(self, source: Optional[Path], resources: Dict[str, int]) -> Dict[str, int]:
+        """What this worker has to copy when files that several bring are the same; else RuntimeError, on all workers."""
+        _, conflicts = merge_resources(self._dist.allgather(resources))
+
+        def sums() -> Dict[str, Any]:
+            mine = [name for name in conflicts if name in resources and source is not None]
+            found: Dict[str, Any] = dict(measure(source, mine)) if source is not None else {}
+            found.update({name: "a directory" for name in conflicts if f"{name}/" in resources})
+            return found
+
+        everybodys = self._together(sums) if conflicts else []
+        different = {n: r for n, r in conflicts.items() if len({str(one[n]) for one in everybodys if n in one}) > 1}
+        _refuse(different, "files")
+        return {
+            name: size
+            for name, size in resources.items()
+            if name not in conflicts or conflicts[name][0] == self._dist.rank
+        }
+
+    def _stage_together(self) -> Tuple[str, Path]:
+        storage_id: str = self._dist.broadcast(_new_id())
+        storage = self._storage_manager
+        self._together(lambda: storage.stage(storage_id) if self._dist.rank == 0 else None)
+        paths = self._together(lambda: storage.stage(storage_id))
+        return storage_id, self._mine(paths)
+
+    def _publish_together(
+        self, storage_id: str, metadata: Optional[Dict[str, Any]], bring: Callable[[], Tuple[Dict[str, int], Sums]]
+    ) -> None:
+        """Publish what all have staged. ``bring`` says what this worker knows to be there, and the sums that it has."""
+        storage = self._storage_manager
+
+        def publish(brought: List[Any]) -> Tuple[Dict[str, int], Dict[str, Any]]:
+            merged, conflicts = merge_metadata([one for _, one in brought])
+            _refuse(conflicts, "metadata")
+            plain = _checked(merged)
+            resources: Dict[str, int] = {}
+            sums: Sums = {}
+            for (theirs, known), _ in brought:
+                resources.update(theirs)
+                sums.update(known)
+            path = storage.stage(storage_id)
+            resources[_METADATA] = _write_metadata(path, plain)
+            sums.pop(_METADATA, None)
+            return storage.publish(storage_id, sums, resources), plain
+
+        try:
+            offers = self._together(lambda: (bring(), jsonable(metadata or {}, "metadata")))
+            rest = self._share_of_sums(offers)
+            more = self._together(lambda: storage.sums(storage_id, rest))
+            brought = [((theirs, {**known, **extra}), one) for ((theirs, known), one), extra in zip(offers, more)]
+            done = self._together(lambda: publish(brought) if self._dist.rank == 0 else None)
+        except BaseException:
+            if self._dist.rank == 0:
+                storage.discard(storage_id)
+            raise
+        if self._dist.rank == 0:
+            resources, plain = cast(Tuple[Dict[str, int], Dict[str, Any]], done[0])
+            self._report_checkpoint(storage_id, resources, plain)
+
+    def _share_of_sums(self, offers: List[Any]) -> List[str]:
+        """The files that this worker is to sum: those nobody has, spread over the workers that see them."""
+        known = {name for (_, sums), _ in offers for name in sums} | {_METADATA}
+        mine = []
+        for name in files_of(offers[self._dist.rank][0][0]):
+            if name not in known:
+                seers = [rank for rank, ((theirs, _), _) in enumerate(offers) if name in theirs]
+                if seers[zlib.crc32(name.encode()) % len(seers)] == self._dist.rank:
+                    mine.append(name)
+        return mine
+
+    # --- restoring ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def restore_path(
+        self,
+        storage_id: str,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Optional[Selector] = None,
+    ) -> Iterator[Path]:
+        """A directory that holds the checkpoint, for reading inside the block; its checksums have been compared.
+
+        With a ``selector`` only what it wants (in shared mode: what any worker of the machine wants) is sure to be there and
+        compared. Raises CheckpointError, on all workers in shared mode.
+        """
+        if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+            with self._storage_manager.restore_path(storage_id, selector) as path:
+                yield path
+            return
+        wanted = self._wanted_here(storage_id, selector)
+        machines, here = self._dist.cross_size, self._dist.cross_rank
+
+        def compare(path: str) -> bool:
+            """Every machine sees the same files: they share the work."""
+            return (wanted is None or path in wanted) and zlib.crc32(path.encode()) % machines == here
+
+        with contextlib.ExitStack() as stack:
+
+            def enter() -> Optional[Path]:
+                if self._dist.local_rank != 0:
+                    return None
+                return stack.enter_context(self._storage_manager.restore_path(storage_id, compare))
+
+            path = self._dist.broadcast_local(self._mine(self._together(enter)))
+            try:
+                yield path
+            finally:
+                with contextlib.suppress(ConnectionError):
+                    self._dist.gather_local(None)
+
+    def download(
+        self,
+        storage_id: str,
+        ckpt_dir: PathLike,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Optional[Selector] = None,
+    ) -> None:
+        """Copy the checkpoint (of it, what ``selector`` wants) to ``ckpt_dir``, which is created; checksums are compared.
+
+        In shared mode one worker per machine copies what any of them wants. Raises CheckpointError.
+        """
+        if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+            self._storage_manager.download(storage_id, ckpt_dir, selector)
+            return
+        wanted = self._wanted_here(storage_id, selector)
+        choose = None if wanted is None else wanted.__contains__
+
+        def copy() -> None:
+            if self._dist.local_rank == 0:
+                self._storage_manager.download(storage_id, ckpt_dir, choose)
+
+        self._together(copy)
+
+    def _wanted_here(self, storage_id: str, selector: Optional[Selector]) -> Optional[set[str]]:
+        """The paths that any worker of this machine wants; None: all. Functions do not travel, so the names do."""
+        if not any(self._dist.allgather(selector is not None)):
+            return None
+        names = self._together(lambda: list(self._storage_manager.resources(storage_id)))[0]
+        choice = self._together(lambda: [name for name in names if selector is None or selector(name)])
+        machines = self._dist.allgather(self._dist.cross_rank)
+        return {name for one, m in zip(choice, machines) if m == self._dist.cross_rank for name in one}
+
+    def get_metadata(self, storage_id: str) -> Dict[str, Any]:
+        """The checkpoint's metadata: as the master has them now, or as they were stored when the master cannot say."""
+        if self._session is not None:
+            try:
+                found = (self._session.get(f"/api/v1/checkpoints/{storage_id}", timeout=10) or {}).get(
+                    "checkpoint"
+                ) or {}
+                if found.get("metadata"):
+                    return dict(found["metadata"])
+            except (MasterError, NotFound, Refused) as error:
+                logger.debug("the metadata of %s come from storage: %s", storage_id, error)
+        return self._storage_manager.metadata(storage_id)
+
+    def delete(self, storage_id: str) -> None:
+        """Delete a checkpoint and report that it is gone. The chief alone."""
+        self._only_chief("delete()")
+        left = self._storage_manager.delete(storage_id)
+        self._report("checkpoint_deleted", {"uuid": storage_id, "resources": left})
+        logger.info("deleted checkpoint %s", storage_id)
+
+    # --- what all of it needs -------------------------------------------------------------------------------------------
+
+    def _report_checkpoint(self, storage_id: str, resources: Dict[str, int], metadata: Dict[str, Any]) -> None:
+        self._report(
+            "checkpoint",
+            {
+                "uuid": storage_id,
+                "steps_completed": int(metadata["steps_completed"]),
+                "metadata": metadata,
+                "resources": resources,
+                "storage": self._section,
+            },
+        )
+        logger.info("stored checkpoint %s", storage_id)
+
+    def _only_chief(self, call: str) -> None:
+        if self._dist.rank != 0:
+            raise RuntimeError(f"only the chief may call checkpoint.{call}; this is rank {self._dist.rank}")
+
+    def _together(self, call: Callable[[], T]) -> List[T]:
+        """Every worker's result, by rank. If one fails all fail: itself with its exception, the others with its words."""
+        failure: Optional[BaseException] = None
+        try:
+            result: Tuple[bool, Any] = (True, call())
+        except Exception as error:
+            failure, result = error, (False, (isinstance(error, CheckpointError), str(error) or repr(error)))
+        results = self._dist.allgather(result)
+        if failure is not None:
+            raise failure
+        for rank, (ok, told) in enumerate(results):
+            if not ok:
+                kind = CheckpointError if told[0] else RuntimeError
+                raise kind(f"rank {rank}: {told[1]}")
+        return [value for _, value in results]
+
+    def _mine(self, results: List[T]) -> T:
+        return results[self._dist.rank]
+
+
+class DummyCheckpointContext(CheckpointContext):
+    """Off the cluster: checkpoints are stored all the same, and logged instead of reported."""
+
+    def __init__(self, dist: DistributedContext, storage_manager: FileStorage) -> None:
+        super().__init__(dist, storage_manager, None, None, lambda kind, data: None)
+
+
+def _new_id() -> str:
+    import uuid
+
+    return str(uuid.uuid4())
+
+
+def _checked(metadata: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+    """Raises ValueError without steps_completed, TypeError for what JSON has no form for."""
+    plain: Dict[str, Any] = jsonable(metadata or {}, "metadata")
+    steps = plain.get("steps_completed")
+    if isinstance(steps, bool) or not isinstance(steps, (int, float)) or int(steps) != steps:
+        raise ValueError(f"the metadata of a checkpoint need a whole number 'steps_completed'; found {steps!r}")
+    return plain
+
+
+def _write_metadata(path: Path, metadata: Dict[str, Any]) -> int:
+    return (path / _METADATA).write_bytes(json.dumps(metadata, indent=2).encode())
+
+
+def _listing(source: Path) -> Dict[str, int]:
+    if not source.is_dir():
+        raise NotADirectoryError(f"{source} is not a directory")
+    return listing(source)
+
+
+def _selected(resources: Dict[str, int], selector: Optional[Selector]) -> Dict[str, int]:
+    """Without the directory's own metadata.json: the checkpoint gets one from the metadata given."""
+    return {n: s for n, s in resources.items() if n != _METADATA and (selector is None or selector(n))}
+
+
+def _refuse(conflicts: Conflicts, what: str) -> None:
+    if conflicts:
+        lines = "".join(
+            f"\n    {name}: ranks {', '.join(map(str, ranks))}" for name, ranks in sorted(conflicts.items())
+        )
+        raise RuntimeError(f"the workers bring {what} that contradict each other:{lines}")
+
+
+def _raise(error: Exception) -> None:
+    raise error

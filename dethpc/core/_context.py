@@ -1,0 +1,246 @@
+"""``core.init()``: the pieces put together, on the cluster and off it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any, Dict, Optional, Type, Union
+
+from dethpc.client.address import MasterFinder, home
+from dethpc.client.session import Session
+from dethpc.core._checkpoint import CheckpointContext, DummyCheckpointContext
+from dethpc.core._distributed import DistributedContext, DummyDistributedContext
+from dethpc.core._experimental import DummyExperimentalCoreContext, ExperimentalCoreContext
+from dethpc.core._info import ClusterInfo, get_cluster_info
+from dethpc.core._preempt import (
+    DummyPreemptContext,
+    PreemptContext,
+    PreemptMode,
+    _PreemptionWatcher,
+    acknowledge,
+)
+from dethpc.core._profiler import DummyProfilerContext, ProfilerContext
+from dethpc.core._reporter import Reporter
+from dethpc.core._searcher import (
+    DummySearcherContext,
+    SearcherContext,
+    SearcherContextMissing,
+    _parse_searcher_max_length,
+    _parse_searcher_units,
+)
+from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode
+from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
+from dethpc.domain.ids import AttemptId
+from dethpc.errors import InvalidHP
+from dethpc.rundir.layout import AttemptDir
+from dethpc.storage import FileStorage, build, section
+
+logger = logging.getLogger("dethpc.core")
+
+Storage = Union[str, "os.PathLike[str]", Dict[str, Any]]
+
+
+class Context:
+    """What ``core.init()`` returns; use it in a ``with`` statement.
+
+    ``checkpoint``, ``distributed``, ``preempt``, ``searcher``, ``train``, ``profiler`` and ``experimental`` are the parts of the
+    API; ``info`` is the :class:`~dethpc.ClusterInfo`, or None off the cluster. Leaving the block brings every report to disk. An
+    InvalidHP that leaves it is reported, and the process exits with 0.
+    """
+
+    def __init__(
+        self,
+        checkpoint: CheckpointContext,
+        distributed: Optional[DistributedContext] = None,
+        preempt: Optional[PreemptContext] = None,
+        train: Optional[TrainContext] = None,
+        searcher: Optional[SearcherContext] = None,
+        info: Optional[ClusterInfo] = None,
+        experimental: Optional[ExperimentalCoreContext] = None,
+        profiler: Optional[ProfilerContext] = None,
+        _reporter: Optional[Reporter] = None,
+        _tensorboard: Optional[TensorboardFiles] = None,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.distributed = distributed or DummyDistributedContext()
+        self.preempt = preempt or DummyPreemptContext(self.distributed)
+        self.train = train or DummyTrainContext()
+        self.searcher = searcher or SearcherContextMissing()
+        self.info = info
+        self.experimental = experimental or DummyExperimentalCoreContext()
+        self.profiler = profiler or DummyProfilerContext()
+        self._reporter = _reporter
+        self._tensorboard = _tensorboard
+
+    def start(self) -> None:
+        self.preempt.start()
+        if self._reporter is not None:
+            self._reporter.start()
+
+    def close(
+        self,
+        exc_type: Optional[Type[BaseException]] = None,
+        exc_val: Optional[BaseException] = None,
+        exc_tb: Optional[types.TracebackType] = None,
+    ) -> None:
+        self.preempt.close()
+        self.profiler._close()
+        if self._tensorboard is not None:
+            try:
+                self._tensorboard.sync()
+            except OSError as error:
+                logger.warning("files for TensorBoard could not be copied: %s", error)
+        self.distributed.close()
+        if self._reporter is not None:
+            self._reporter.close()
+
+    def __enter__(self) -> Context:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: Optional[Type[BaseException]],
+        exc_val: Optional[BaseException],
+        exc_tb: Optional[types.TracebackType],
+    ) -> None:
+        if isinstance(exc_val, InvalidHP):
+            self.train.report_early_exit(EarlyExitReason.INVALID_HP)
+        self.close(exc_type, exc_val, exc_tb)
+        if isinstance(exc_val, InvalidHP):
+            logger.info("these hyperparameters are invalid: %s", exc_val)
+            sys.exit(0)
+
+    def alert(
+        self, title: Optional[str] = None, description: Optional[str] = None, level: Optional[str] = "info"
+    ) -> None:
+        """Not supported yet: webhooks come in a later release. The alert is logged and nothing is sent."""
+        logger.warning("core_context.alert() is not supported yet; not sent: [%s] %s: %s", level, title, description)
+
+
+def init(
+    *,
+    distributed: Optional[DistributedContext] = None,
+    checkpoint_storage: Optional[Storage] = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+) -> Context:
+    """Build the :class:`Context` of this process: ``with core.init() as core_context: ...`` around all of the training.
+
+    ``distributed`` is needed when the task has several workers. ``checkpoint_storage`` replaces that of the configuration: a
+    path, a URL, or a dict like the configuration's section. ``preempt_mode`` and ``tensorboard_mode``: see their classes.
+
+    Off the cluster everything works as well: metrics are logged, checkpoints go to ``checkpoint_storage`` or a directory in the
+    home, and nobody preempts. Raises ValueError when ``distributed`` is missing, and ConfigError.
+    """
+    info = get_cluster_info()
+    if info is None:
+        return _dummy_init(distributed=distributed, checkpoint_storage=checkpoint_storage, preempt_mode=preempt_mode)
+    if distributed is None and (len(info.container_addrs) > 1 or len(info.slot_ids) > 1):
+        raise ValueError("this task has several slots: pass a DistributedContext, or start it with one slot")
+    if info.task_type != "TRIAL":
+        context = _dummy_init(distributed=distributed, checkpoint_storage=checkpoint_storage, preempt_mode=preempt_mode)
+        context.info = info
+        return context
+    return _on_cluster(
+        info, distributed or DummyDistributedContext(), checkpoint_storage, preempt_mode, tensorboard_mode
+    )
+
+
+def _on_cluster(
+    info: ClusterInfo,
+    distributed: DistributedContext,
+    checkpoint_storage: Optional[Storage],
+    preempt_mode: PreemptMode,
+    tensorboard_mode: TensorboardMode,
+) -> Context:
+    import tempfile
+
+    assert info._attempt_dir is not None
+    trial, attempt = info.trial, AttemptDir(info._attempt_dir)
+    finder = MasterFinder(info._master_file, info.master_url)
+    session = Session(finder, info.session_token, retries=4)
+    storage_section = (
+        _section(checkpoint_storage) or info._checkpoint_storage or trial._config.get("checkpoint_storage") or {}
+    )
+    storage = build(storage_section)
+    watcher = _PreemptionWatcher(
+        attempt, info.allocation_id, Session(finder, info.session_token, retries=0), finder, info._stop_at
+    )
+    reporter = None
+    if distributed.rank == 0:
+        reporter = Reporter(
+            attempt.journal,
+            Session(finder, info.session_token, timeout=15, retries=0),
+            AttemptId.parse(info.allocation_id),
+            watcher.hear,
+            finder.refresh,
+        )
+    tensorboard = TensorboardFiles(
+        Path(tempfile.gettempdir()) / f"tensorboard-{info.allocation_id}-{distributed.rank}",
+        storage.base / info.cluster_id / "tensorboard" / f"experiment/{trial.experiment_id}/trial/{trial.trial_id}",
+    )
+    train = TrainContext(
+        session, trial.trial_id, trial.experiment_id, reporter, distributed, tensorboard_mode, tensorboard
+    )
+    length = _parse_searcher_max_length(trial._config)
+    return Context(
+        checkpoint=CheckpointContext(distributed, storage, storage_section, session, train._report),
+        distributed=distributed,
+        preempt=PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter)),
+        train=train,
+        searcher=SearcherContext(distributed, train._report, length, _parse_searcher_units(trial._config))
+        if length
+        else None,
+        info=info,
+        experimental=ExperimentalCoreContext(),
+        profiler=ProfilerContext(),
+        _reporter=reporter,
+        _tensorboard=tensorboard if tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0 else None,
+    )
+
+
+def _dummy_init(
+    *,
+    distributed: Optional[DistributedContext] = None,
+    checkpoint_storage: Optional[Storage] = None,
+    tensorboard_path: Optional[Path] = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+) -> Context:
+    """A context off the cluster."""
+    distributed = distributed or DummyDistributedContext()
+    storage = _get_storage_manager(checkpoint_storage)
+    if storage is None:
+        storage = FileStorage(_default_storage())
+        logger.info("checkpoints go to %s", storage.base)
+    return Context(
+        checkpoint=DummyCheckpointContext(distributed, storage),
+        distributed=distributed,
+        preempt=DummyPreemptContext(distributed, preempt_mode),
+        train=DummyTrainContext(tensorboard_path),
+        searcher=DummySearcherContext(distributed),
+    )
+
+
+def _get_storage_manager(checkpoint_storage: Optional[Storage]) -> Optional[FileStorage]:
+    found = _section(checkpoint_storage)
+    return build(found) if found else None
+
+
+def _section(checkpoint_storage: Optional[Storage]) -> Optional[Dict[str, Any]]:
+    if checkpoint_storage is None or isinstance(checkpoint_storage, dict):
+        return checkpoint_storage
+    if isinstance(checkpoint_storage, (str, os.PathLike)):
+        return section(os.fspath(checkpoint_storage))
+    raise TypeError(f"checkpoint_storage is a path, a URL or a dict, not a {type(checkpoint_storage).__name__}")
+
+
+def _default_storage() -> Path:
+    """Where Determined puts them, unless a home was named for all of dethpc's state."""
+    if os.environ.get("DETHPC_HOME"):
+        return home() / "checkpoints"
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "determined"

@@ -1,0 +1,186 @@
+"""When to stop: a file in the attempt's directory, the master's word, or the clock."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from typing import Any, Callable, Optional
+
+from dethpc.client.address import MasterFinder
+from dethpc.client.session import Session
+from dethpc.core._distributed import DistributedContext
+from dethpc.core._reporter import Reporter
+from dethpc.errors import DethpcError, RunDirError
+from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.layout import AttemptDir
+
+logger = logging.getLogger("dethpc.core")
+
+_LOOK_EVERY = 0.2  # seconds between two looks at the file
+_POLL = 60  # seconds that the master holds one poll
+
+
+class PreemptMode(enum.Enum):
+    """Who may call ``should_preempt()``.
+
+    ``WorkersAskChief``: all workers, in step; the chief finds out and tells them, so that all stop at the same point.
+    ``ChiefOnly``: the chief alone; how the others learn of it is up to you. ``WorkersAskMaster``: any worker at any time; each
+    finds out for itself, and some may do so earlier than others.
+    """
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    ChiefOnly = "CHIEF_ONLY"
+    WorkersAskMaster = "WORKERS_ASK_MASTER"
+
+
+class _PreemptionWatcher:
+    """Why this attempt should stop, if it should. Asking costs no more than a look at the clock most of the time."""
+
+    def __init__(
+        self, attempt: AttemptDir, allocation_id: str, session: Session, finder: MasterFinder, stop_at: Optional[float]
+    ) -> None:
+        self._attempt = attempt
+        self._path = f"/api/v1/allocations/{allocation_id}/signals/preemption"
+        self._session = session
+        self._finder = finder
+        self._stop_at = stop_at
+        self._reason: Optional[str] = None
+        self._looked_at = float("-inf")
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="dethpc-preemption", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """The poll in flight is left to itself: its thread does not keep the process."""
+        self._closed.set()
+
+    def hear(self, reason: str) -> None:
+        """Somebody else learnt it first."""
+        if self._reason is None:
+            self._reason = reason
+
+    def should_preempt(self) -> bool:
+        if self._reason is None:
+            now = time.monotonic()
+            if now - self._looked_at >= _LOOK_EVERY:
+                self._looked_at = now
+                self._look()
+        return self._reason is not None
+
+    @property
+    def reason(self) -> Optional[str]:
+        return self._reason
+
+    def _look(self) -> None:
+        try:
+            stop = read_json(self._attempt.stop)
+        except (RunDirError, OSError):
+            stop = {}  # it is there, whatever it says
+        if stop is not None:
+            self.hear(str(stop.get("reason") or "stop"))
+        elif self._stop_at is not None and time.time() >= self._stop_at:
+            self.hear("time_limit")
+
+    def _poll(self) -> None:
+        failures = 0
+        while not self._closed.is_set() and self._reason is None:
+            try:
+                answer = self._session.get(self._path, {"timeoutSeconds": _POLL}, timeout=_POLL + 15)
+                failures = 0
+                if answer.get("preempt"):
+                    self.hear("preempted")
+                    self._look()
+            except (DethpcError, OSError, AttributeError):
+                failures += 1
+                self._closed.wait(min(30.0, 0.5 * 2 ** min(failures, 6)))
+                self._finder.refresh()
+
+
+class PreemptContext:
+    """Tells the training that it should checkpoint and leave: pause, preemption, a searcher's decision, the time limit."""
+
+    def __init__(
+        self,
+        dist: DistributedContext,
+        preempt_mode: PreemptMode,
+        watcher: Optional[_PreemptionWatcher],
+        acknowledge: Callable[[], None],
+    ) -> None:
+        self._dist = dist
+        self._preempt_mode = PreemptMode(preempt_mode)
+        self._watcher = watcher if dist.rank == 0 or self._preempt_mode is PreemptMode.WorkersAskMaster else None
+        self._acknowledge = acknowledge
+        self._ack_sent = False
+        self._started = False
+
+    def start(self) -> PreemptContext:
+        if self._started:
+            raise RuntimeError("PreemptContext.start() may be called once")
+        self._started = True
+        if self._watcher is not None:
+            self._watcher.start()
+        return self
+
+    def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+
+    def __enter__(self) -> PreemptContext:
+        return self.start()
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def should_preempt(self, auto_ack: bool = True) -> bool:
+        """True when the task should save a checkpoint and end; from then on it stays True.
+
+        Who may call it is a matter of the ``preempt_mode``. It is cheap on one worker; in mode ``WorkersAskChief`` it costs a
+        message between the workers, so ask every few steps rather than at each.
+
+        ``auto_ack``: answering True also tells the master that the task complies, see ``acknowledge_preemption_signal``.
+        """
+        if not self._started:
+            raise RuntimeError("should_preempt() works inside `with core.init() as context:` only")
+        if self._dist.rank != 0 and self._preempt_mode is PreemptMode.ChiefOnly:
+            raise RuntimeError(f"in mode ChiefOnly rank {self._dist.rank} may not call should_preempt()")
+        asked = self._dist.rank == 0 or self._preempt_mode is PreemptMode.WorkersAskMaster
+        out = self._find_out() if asked else False
+        if out and auto_ack and not self._ack_sent:
+            self.acknowledge_preemption_signal()
+        if self._preempt_mode is PreemptMode.WorkersAskChief:
+            out = bool(self._dist.broadcast(out))
+        return out
+
+    def acknowledge_preemption_signal(self) -> None:
+        """Say that the task ends because it was asked to, with its work unfinished: it is continued later.
+
+        A task that exits with 0 without having said so counts as completed.
+        """
+        self._ack_sent = True
+        self._acknowledge()
+
+    def _find_out(self) -> bool:
+        return self._watcher is not None and self._watcher.should_preempt()
+
+
+class DummyPreemptContext(PreemptContext):
+    """Nobody asks a task off the cluster to stop; who may call what is enforced all the same."""
+
+    def __init__(self, dist: DistributedContext, preempt_mode: PreemptMode = PreemptMode.WorkersAskChief) -> None:
+        super().__init__(dist, preempt_mode, None, lambda: None)
+
+
+def acknowledge(attempt: AttemptDir, reporter: Optional[Reporter]) -> None:
+    """In the journal for the master and in a file for the node's task process, which may have neither."""
+    if reporter is not None:
+        reporter.report("ack", {}, durable=True)
+    elif attempt.ack.exists():
+        return
+    try:
+        write_json(attempt.ack, {"at": time.time()})
+    except OSError as error:
+        logger.warning("%s cannot be written: %s", attempt.ack, error)

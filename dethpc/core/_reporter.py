@@ -1,0 +1,174 @@
+"""Reports: first into the attempt's journal, which is the truth, then to the master, who is told soon.
+
+A report is done when the journal has it. A thread rings the master with the same lines; whatever goes wrong there is tried again
+later and never disturbs the training. Should the disk refuse a line, the thread's copy is the only one, and it is kept until
+the master has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Callable, Deque, Dict, List, NamedTuple
+
+from dethpc.client.session import Session
+from dethpc.domain.ids import AttemptId
+from dethpc.errors import DethpcError, Refused
+from dethpc.rundir.journal import Event, JournalWriter, NotWritten
+
+logger = logging.getLogger("dethpc.core")
+
+_RING_EVERY = 0.2  # seconds between two calls at least
+_BATCH = 500  # lines in a call at most
+_BACKLOG = 20_000  # lines that wait at most; the master finds the others in the journal
+_FLUSH = 3.0  # seconds that leaving waits for the master
+_FLUSH_UNWRITTEN = 60.0  # the same when the master would be the only one to know
+
+
+class _Line(NamedTuple):
+    seq: int
+    text: str
+    written: bool
+
+
+class Reporter:
+    """Reports of one attempt. Any thread may report.
+
+    ``on_stop`` is called, from the reporter's thread, with the reason when the master's answer asks the attempt to stop.
+    """
+
+    def __init__(
+        self,
+        journal: Path,
+        session: Session,
+        attempt: AttemptId,
+        on_stop: Callable[[str], None],
+        refresh: Callable[[], Any],
+    ) -> None:
+        self._journal = JournalWriter(journal)
+        self._session = session
+        self._path = f"/api/v1/runs/{attempt.run}/attempts/{attempt.k}/events"
+        self._on_stop = on_stop
+        self._refresh = refresh
+        self._lock = threading.Condition()
+        self._waiting: Deque[_Line] = deque()
+        self._closing = False
+        self._give_up_at = float("inf")
+        self._disk_refuses = False
+        self._thread = threading.Thread(target=self._ring, name="dethpc-doorbell", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def report(self, kind: str, data: Dict[str, Any], *, durable: bool = False) -> Event:
+        """Raises TypeError or ValueError when ``data`` is not JSON; the disk's and the master's troubles are not raised."""
+        with self._lock:
+            if self._closing:
+                raise RuntimeError("the core context is closed: report inside `with core.init() as context:`")
+            try:
+                event, written = self._journal.append(kind, data, durable=durable), True
+                self._disk_refuses = False
+            except NotWritten as refused:
+                event, written = refused.event, False
+                if not self._disk_refuses:
+                    self._disk_refuses = True
+                    logger.warning(
+                        "the journal cannot be written (%s); reports go to the master alone for now", refused
+                    )
+            if len(self._waiting) >= _BACKLOG:
+                self._waiting = deque(line for line in self._waiting if not line.written)
+            self._waiting.append(_Line(event.seq, event.line(), written))
+            self._lock.notify()
+        return event
+
+    def close(self) -> None:
+        """Bring everything to disk, and give the master a moment to hear of it."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            try:
+                self._journal.close()
+                on_disk = True
+            except OSError as error:
+                on_disk = False
+                logger.warning(
+                    "the journal could not be completed (%s): waiting for the master to take the reports", error
+                )
+            self._give_up_at = time.monotonic() + (_FLUSH if on_disk else _FLUSH_UNWRITTEN)
+            self._lock.notify()
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, self._give_up_at - time.monotonic()) + 1.0)
+        if not on_disk and self._waiting:
+            logger.error("%d reports are lost: neither the disk nor the master took them", len(self._waiting))
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _ring(self) -> None:
+        failures = 0
+        while True:
+            batch = self._next_batch()
+            if not batch:
+                self._session.close()
+                return
+            try:
+                answer = self._session.post(self._path, {"lines": [line.text for line in batch]}, idempotent=True)
+                applied = int(answer["appliedSeq"])
+                stop = answer.get("stop")
+            except Refused as error:
+                # The master counts this attempt as over: nothing that it reports matters any more, so it need not go on.
+                logger.warning("the master no longer takes reports of this attempt: %s", error)
+                self._on_stop("superseded")
+                self._session.close()
+                return
+            except (DethpcError, OSError, KeyError, TypeError, ValueError) as error:
+                failures += 1
+                if failures == 3:
+                    logger.info(
+                        "the master cannot be told (%s); training goes on, the journal keeps the reports", error
+                    )
+                self._refresh()
+                if not self._pause(min(30.0, 0.25 * 2 ** min(failures, 8))):
+                    return
+                continue
+            failures = 0
+            missed = self._delivered(batch, applied)
+            if stop:
+                self._on_stop(str(stop.get("reason") or "stop"))
+            self._pause(5.0 if missed else _RING_EVERY)
+
+    def _next_batch(self) -> List[_Line]:
+        """Wait for lines. Empty: there is nothing more to do."""
+        with self._lock:
+            while not self._waiting and not self._closing:
+                self._lock.wait()
+            if time.monotonic() >= self._give_up_at:
+                return []
+            return [line for line, _ in zip(self._waiting, range(_BATCH))]
+
+    def _delivered(self, batch: List[_Line], applied: int) -> bool:
+        """Forget what arrived. What is in the journal need not be sent again even if the master has not applied it yet: it
+        reads the journal. True when a line that is nowhere else has to be sent again."""
+        with self._lock:
+            last = batch[-1].seq
+            kept = [line for line in self._waiting if line.seq > last or (not line.written and line.seq > applied)]
+            self._waiting = deque(kept)
+            return any(line.seq <= last for line in kept)
+
+    def _pause(self, seconds: float) -> bool:
+        """Sleep, though not beyond the end. False: it is time to give up."""
+        until = time.monotonic() + seconds
+        with self._lock:
+            while True:
+                now = time.monotonic()
+                left = min(until, now + 0.1 if self._closing else until) - now
+                if now >= self._give_up_at:
+                    return False
+                if left <= 0 or (self._closing and seconds <= _RING_EVERY):
+                    return True
+                self._lock.wait(left)
+                if self._closing:
+                    until = min(until, time.monotonic() + 0.5)
