@@ -14,7 +14,7 @@ from torch import nn
 
 import determined as det
 
-DEFAULTS = {"lr": 0.003, "dropout": 0.2, "hidden": 64, "activation": "relu", "batch_size": 64, "epochs": 50}
+DEFAULTS = {"lr": 0.003, "dropout": 0.2, "hidden": 64, "activation": "relu", "batch_size": 64, "epochs": 30}
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
 
 
