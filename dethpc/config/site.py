@@ -53,14 +53,14 @@ class Pool(Section):
     """A named slice of the cluster, in Slurm's words. What is left out is left to Slurm."""
 
     description: str = ""
-    partition: Optional[Word] = None  # None: Slurm's default partition
+    partition: Optional[Word] = None  # None: the one with the pool's name
     qos: Optional[Word] = None
     account: Optional[Word] = None
     reservation: Optional[Word] = None
     constraint: Optional[Word] = None
     slot_type: Optional[Literal["cuda", "rocm", "cpu"]] = None  # None: as the partition's nodes are
     gpu_type: Optional[Word] = None  # the type in gres, such as a100
-    gres: Optional[Word] = None  # in place of gpu:TYPE:N, with {slots} where the number goes
+    gres: Optional[Word] = None  # in place of gpu:TYPE:N; {slots} stands for the number, {type} for the type
     slots_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None
     cpus_per_slot: Optional[Annotated[Whole, Field(ge=1)]] = None
     mem_per_slot: Optional[Annotated[str, BeforeValidator(_memory)]] = None
@@ -73,8 +73,6 @@ class Pool(Section):
 
     @model_validator(mode="after")
     def _one_kind_of_slot(self) -> Pool:
-        if self.gpu_type is not None and self.gres is not None:
-            raise wrong("either gpu_type or gres", field="gres", found="both")
         if self.gres is not None and "{slots}" not in self.gres:
             raise wrong("text with {slots} where the number of slots goes", field="gres", found=repr(self.gres))
         if self.slot_type == "cpu" and (self.gpu_type is not None or self.gres is not None):

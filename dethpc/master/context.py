@@ -6,6 +6,7 @@ import base64
 import binascii
 import gzip
 import io
+import posixpath
 import tarfile
 from collections.abc import Iterable
 from pathlib import PurePosixPath
@@ -30,7 +31,8 @@ class Member(Protocol):
 def pack(members: Iterable[Member]) -> bytes:
     """The files as tar.gz; the same files give the same bytes.
 
-    Raises: ContextError when they are too large, or when one is neither file nor directory or would lie outside.
+    A link's content is its target. Raises: ContextError when they are too large, or when one is neither file, directory nor link,
+    or would lie or point outside.
     """
     total = 0
     plain = io.BytesIO()
@@ -42,8 +44,12 @@ def pack(members: Iterable[Member]) -> bytes:
                 info.type = tarfile.DIRTYPE
                 tar.addfile(info)
                 continue
+            if member.type == ord(tarfile.SYMTYPE):
+                info.type, info.linkname = tarfile.SYMTYPE, _target(member)
+                tar.addfile(info)
+                continue
             if member.type not in (ord(tarfile.REGTYPE), ord(tarfile.AREGTYPE), 0):
-                raise ContextError(f"{member.path}: only files and directories can be sent")
+                raise ContextError(f"{member.path}: only files, directories and links can be sent")
             content = _decode(member)
             total += len(content)
             if total > LIMIT:
@@ -60,6 +66,14 @@ def _decode(member: Member) -> bytes:
         return base64.b64decode(member.content, validate=True)
     except (binascii.Error, ValueError):
         raise ContextError(f"{member.path}: the content is not base64") from None
+
+
+def _target(member: Member) -> str:
+    target = _decode(member).decode("utf-8", "surrogateescape")
+    end = posixpath.normpath(posixpath.join(posixpath.dirname(member.path), target))
+    if not target or "\0" in target or target.startswith("/") or end == ".." or end.startswith("../"):
+        raise ContextError(f"{member.path} is a link to outside the context directory ({target!r})")
+    return target
 
 
 def _inside(path: str) -> str:

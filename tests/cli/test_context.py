@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from dethpc.cli.context import LIMIT, Context, collect
 from dethpc.errors import ContextError
+from dethpc.exec.unpack import unpack
+from dethpc.master.context import pack
 
 
 def write(root: Path, **files: str) -> None:
@@ -107,6 +110,37 @@ def test_a_link_to_outside_is_refused_unless_ignored(tmp_path: Path, target: str
     assert collect(tmp_path).entries == ()
 
 
+def test_what_is_sent_is_what_a_node_unpacks(tmp_path: Path) -> None:
+    context = tmp_path / "context"
+    write(context, **{"a/run.sh": "#!/bin/sh", "a/deep/x": "", **{name: name for name in NAMES}})
+    (context / "a/run.sh").chmod(0o755)
+    (context / "empty").mkdir()
+    (context / "a/link").symlink_to("../a/deep")
+    (context / "broken").symlink_to("nowhere")
+    sent = [SimpleNamespace(**item) for item in collect(context).model_definition()]
+    archive = tmp_path / "context.tar.gz"
+    archive.write_bytes(pack(sent))
+    assert archive.read_bytes() == pack(sent)
+    (tmp_path / "node").mkdir()
+    unpack(str(archive), str(tmp_path / "node"))
+
+    def listing(root: Path) -> list[tuple[str, int, str]]:
+        found = sorted(root.rglob("*"))
+        links = [os.readlink(path) if path.is_symlink() else "" for path in found]
+        return [(str(p.relative_to(root)), p.lstat().st_mode, link) for p, link in zip(found, links, strict=True)]
+
+    assert [row[::2] for row in listing(tmp_path / "node")] == [row[::2] for row in listing(context)]
+    assert os.access(tmp_path / "node/a/run.sh", os.X_OK)
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "a/../../../x", ""])
+def test_a_master_takes_no_link_to_outside(target: str) -> None:
+    content = base64.b64encode(target.encode()).decode()
+    link = SimpleNamespace(path="d/link", type=50, content=content, mtime=0, mode=0o777)
+    with pytest.raises(ContextError, match="outside"):
+        pack([link])
+
+
 def test_sockets_and_pipes_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
@@ -135,7 +169,9 @@ def test_the_limit_itself_is_allowed(tmp_path: Path) -> None:
 
 
 def test_includes_stand_at_the_top_under_their_own_names(tmp_path: Path) -> None:
-    write(tmp_path, **{"ctx/train.py": "", "lib/code/x.py": "", "lib/skip.me": "", "lib/.detignore": "*.me", "one.py": ""})
+    write(
+        tmp_path, **{"ctx/train.py": "", "lib/code/x.py": "", "lib/skip.me": "", "lib/.detignore": "*.me", "one.py": ""}
+    )
     context = collect(tmp_path / "ctx", [tmp_path / "lib", tmp_path / "one.py"])
     assert paths(context) == ["lib", "lib/code", "lib/code/x.py", "one.py", "train.py"]
     assert paths(collect(None, [tmp_path / "one.py"])) == ["one.py"]
@@ -179,7 +215,24 @@ TREE = [
     *("a/a", "a/b/a", "a/b/x.log", "a/keep/y.txt", "b/a b", "b/.hid/x.log", "b/[k]/a", "keep/x.log", "keep/b/keep"),
     *("x.log", "y.txt", "a b", "-n", "ü", ".hid", "[k]", "c/ü/a", "c/x.pyc", "c/__pycache__/m", "d/e/f/g/h.txt"),
 ]
-SEGMENTS = ["*", "**", "a", "b", "keep", "*.log", "x.*", "?", "[ab]", "[!a]", "ke*", "a b", ".hid", "ü", r"\[k\]", "[k]"]
+SEGMENTS = [
+    "*",
+    "**",
+    "a",
+    "b",
+    "keep",
+    "*.log",
+    "x.*",
+    "?",
+    "[ab]",
+    "[!a]",
+    "ke*",
+    "a b",
+    ".hid",
+    "ü",
+    r"\[k\]",
+    "[k]",
+]
 SEGMENTS += ["*b", "-n", "[a-c]*", r"\a", r"a\ b", "[[:alpha:]]", r"\*", "d", "f", "*.txt"]
 TABLE = [
     "*.log\n!x.log",

@@ -34,7 +34,19 @@ def test_a_space_survives_its_plain_form(space: Space) -> None:
     assert parse_space(plain(space)) == space
 
 
-@given(raw=st.dictionaries(st.text(), st.recursive(anything, lambda i: st.dictionaries(st.text(), i) | st.lists(i))))
+@given(
+    raw=st.dictionaries(
+        st.text(),
+        st.recursive(
+            anything,
+            lambda inner: (
+                st.dictionaries(st.sampled_from(["type", "minval", "vals", "a"]), inner, max_size=3)
+                | st.lists(inner, max_size=3)
+            ),
+            max_leaves=8,
+        ),
+    )
+)
 def test_any_data_is_a_space_or_a_list_of_mistakes(raw: dict[str, Any]) -> None:
     space, mistakes = read_space(raw)
     assert mistakes or parse_space(plain(space)) == space

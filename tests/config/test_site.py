@@ -73,7 +73,6 @@ def test_its_storage_goes_under_the_experiments() -> None:
         ("pools: {a: {mem_per_slot: 8Q}}", "pools.a.mem_per_slot", "8G"),
         ("pools: {a: {scheduler: fair}}", "pools.a.scheduler", "did you mean 'fair_share'"),
         ("pools: {a: {slot_type: cpu, gpu_type: a100}}", "pools.a.gpu_type", "no GPUs"),
-        ("pools: {a: {gpu_type: a, gres: 'gpu:{slots}'}}", "pools.a.gres", "either"),
         ("pools: {a: {gres: 'gpu:4'}}", "pools.a.gres", "{slots}"),
         ("pools: {a: 3}", "pools.a", "a mapping with description"),
         ("default_pool: a", "default_pool", "there are none"),
