@@ -190,7 +190,7 @@ def test_cancel_leaves_no_process_not_even_in_other_sessions(here: Here, tmp_pat
     below = processes.descendants(here.supervisor(job))
     assert len(below) >= 4
     names = [processes.identity(pid) for pid in below]
-    here.scheduler.cancel([job, "999", "not a job"])
+    here.scheduler.cancel([job, "999", "not a job", "²", "9" * 40])
     here.scheduler.cancel([job])
     record = here.wait(job, JobState.CANCELLED)
     assert record.signal == signal.SIGKILL

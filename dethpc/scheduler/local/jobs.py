@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -101,36 +103,43 @@ _LIVE = (JobState.PENDING.value, JobState.RUNNING.value)
 
 
 class Jobs:
-    """The table in ``folder``. Every method but ``transaction`` needs to be inside a transaction of this object."""
+    """The table in ``folder``. May be used from several threads, one transaction at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file = folder / "jobs.db"
-        if not self._file.exists():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None  # kept: opening and closing costs more than a transaction
 
     def create(self) -> None:
         """Make the tables when they are missing. Raises: SchedulerUnavailable."""
-        with self.transaction("PRAGMA journal_mode=WAL") as table:
+        with self.transaction() as table:
             for statement in _SCHEMA.split(";"):
                 table.execute(statement)
 
     @contextmanager
-    def transaction(self, *before: str) -> Iterator[Table]:
-        """Keeps every other process out until it ends. Raises: SchedulerUnavailable."""
+    def transaction(self) -> Iterator[Table]:
+        """Keeps every other process out until it ends; an exception undoes it. Raises: SchedulerUnavailable."""
         try:
-            connection = sqlite3.connect(self._file, timeout=30, isolation_level=None)
-            try:
-                for statement in before:
-                    connection.execute(statement)
+            with self._lock:
+                connection = self._connection = self._connection or self._connect()
                 connection.execute("BEGIN IMMEDIATE")
-                yield Table(connection)
-                connection.execute("COMMIT")
-            finally:
-                connection.close()  # an unfinished transaction is undone
-        except sqlite3.Error as error:
+                try:
+                    yield Table(connection)
+                    connection.execute("COMMIT")
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+        except (sqlite3.Error, OSError) as error:
             raise SchedulerUnavailable(f"the local scheduler's table {self._file} failed: {error}") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(self._file, timeout=30, isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, connection.close)
+        connection.execute("PRAGMA journal_mode=WAL")
+        return connection
 
 
 class Table:

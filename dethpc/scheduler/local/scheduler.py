@@ -13,7 +13,7 @@ from pathlib import Path
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.local import devices, processes, queue
-from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs
+from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs, Table
 
 _LISTED_FOR = 300.0
 """Seconds for which ``jobs`` lists an ended job, as Slurm's MinJobAge."""
@@ -70,7 +70,8 @@ class LocalScheduler:
 
     def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
         self._schedule()
-        return {str(job.id): job.record() for job in self._get(job_ids)}
+        with self._jobs.transaction() as table:
+            return {str(job.id): job.record() for job in _known(table, job_ids)}
 
     def find(self, name: str) -> list[JobRecord]:
         self._schedule()
@@ -79,13 +80,11 @@ class LocalScheduler:
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         self._schedule()
-        for job in self._get(job_ids):
-            self._want(job.id, CANCEL)
+        self._want(job_ids, CANCEL)
 
     def requeue(self, job_id: str) -> None:
         self._schedule()
-        for job in self._get([job_id]):
-            self._want(job.id, REQUEUE)
+        self._want([job_id], REQUEUE)
 
     def pools(self) -> list[PoolInfo]:
         used = self._used()
@@ -136,26 +135,24 @@ class LocalScheduler:
         with self._jobs.transaction() as table:
             return sum(job.slots for job in table.running())
 
-    def _get(self, job_ids: Sequence[str]) -> list[Job]:
-        known = sorted({int(job_id) for job_id in job_ids if job_id.isdigit()})
+    def _want(self, job_ids: Sequence[str], what: str) -> None:
+        now = time.time()
         with self._jobs.transaction() as table:
-            return [
-                job
-                for start in range(0, len(known), _IDS_AT_ONCE)
-                if (chunk := known[start : start + _IDS_AT_ONCE])
-                for job in table.select(f"id IN ({', '.join('?' * len(chunk))}) ORDER BY id", chunk)
-            ]
+            live = [job for job in _known(table, job_ids) if job.state.live]
+            for job in live:
+                if job.state is JobState.RUNNING:
+                    if job.wanted != CANCEL:  # a cancelled job is not queued again
+                        table.set(job.id, wanted=what)
+                elif what == CANCEL:
+                    table.set(job.id, state=JobState.CANCELLED.value, reason="cancelled", ended_at=now)
+        for job in live:
+            if job.supervisor and processes.alive(job.supervisor):
+                processes.send([processes.pid_of(job.supervisor)], signal.SIGUSR1)
 
-    def _want(self, job_id: int, what: str) -> None:
-        with self._jobs.transaction() as table:
-            job = table.get(job_id)
-            if job is None or not job.state.live:
-                return
-            if job.state is JobState.PENDING:
-                if what == CANCEL:
-                    table.set(job_id, state=JobState.CANCELLED.value, reason="cancelled", ended_at=time.time())
-                return
-            if job.wanted != CANCEL:  # a cancelled job is not queued again
-                table.set(job_id, wanted=what)
-        if processes.alive(job.supervisor):
-            processes.send([processes.pid_of(job.supervisor or "")], signal.SIGUSR1)
+
+def _known(table: Table, job_ids: Sequence[str]) -> list[Job]:
+    ids = sorted({int(job_id) for job_id in job_ids if job_id.isdecimal() and len(job_id) < 19})
+    chunks = [ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE)]
+    return [
+        job for chunk in chunks for job in table.select(f"id IN ({', '.join('?' * len(chunk))}) ORDER BY id", chunk)
+    ]
