@@ -1,0 +1,71 @@
+"""The child process that reads Slurm through pyslurm: one JSON question per line in, one JSON answer per line out.
+
+It is a process of its own because pyslurm holds the interpreter during a call, for as long as the controller keeps it waiting, and
+because libslurm ends the process over a bad configuration. Only the standard library and pyslurm are imported here: it may run on
+another interpreter than the master's. Started by ``pyslurm_reader``; ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Callable
+
+
+def _jobs() -> dict[str, Any]:
+    import pyslurm
+
+    me = os.getuid()
+    rows = []
+    for job in pyslurm.Jobs.load().values():
+        if job.user_id == me:
+            status = [job.exit_code, job.exit_code_signal]
+            times = [job.preempt_time, job.submit_time, job.start_time, job.end_time]
+            name = job.name or ""
+            rows.append(
+                [job.id, job.state, job.state_reason, job.allocated_nodes, status, job.requeue_count, times, name]
+            )
+    return {"jobs": rows}
+
+
+def _nodes() -> dict[str, Any]:
+    import pyslurm
+
+    partitions = [[p.name, p.is_default, p.max_time] for p in pyslurm.Partitions.load().values()]
+    # PySlurm 22.05 does not ask for what is in use; its older interface does, and answers in Slurm's own notation.
+    older = pyslurm.node().get() if pyslurm.__version__.startswith("22.") else {}
+    nodes = []
+    for node in pyslurm.Nodes.load().values():
+        cpus = [node.total_cpus, node.allocated_cpus]
+        used = ",".join(older[node.name]["gres_used"] or []) if node.name in older else node.allocated_gres
+        gres = [node.configured_gres, used]
+        place = [node.address, node.partitions]
+        nodes.append([node.name, node.state, cpus, gres, node.real_memory, place, node.reason])
+    return {"partitions": partitions, "nodes": nodes}
+
+
+_QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {"jobs": _jobs, "nodes": _nodes}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    try:
+        import pyslurm
+
+        first: dict[str, Any] = {"version": pyslurm.__version__}
+    except Exception as error:
+        first = {"broken": f"{type(error).__name__}: {error}"}
+    print(json.dumps(first), file=answers, flush=True)
+    for line in sys.stdin:
+        try:
+            answer = _QUESTIONS[json.loads(line)]()
+        except pyslurm.RPCError as error:
+            answer = {"unavailable": str(error)}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this file's folder, whose modules are not top-level ones
+    main()
