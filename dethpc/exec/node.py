@@ -18,12 +18,14 @@ from dethpc.exec.end import Outcome
 from dethpc.exec.link import Secret
 from dethpc.exec.place import Place, scratch_bases
 from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
-from dethpc.exec.signals import Signals
+from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
 from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.spec import Spec
+
+LEAD_SECONDS = 60.0
 
 
 def run(run_dir: RunDir, umask: int) -> int:
@@ -47,9 +49,6 @@ def run(run_dir: RunDir, umask: int) -> int:
     with Signals(attempt, spec.grace, os.environ) as signals, contextlib.closing(Log(attempt.log(place.rank))) as log:
         with contextlib.closing(Supervisor(log, signals, Watch(run_dir, place.k, signals))) as supervisor:
             outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor).attempt_it()
-        if place.rank == 0:
-            log.flush()
-            end.write_report(attempt, outcome, log)
     return 1 if outcome.exit_code is None else outcome.exit_code
 
 
@@ -101,10 +100,13 @@ class _Node:
             outcome = Outcome("rendezvous", message=str(error), tail=list(self._log.tail), node=self._place.rank)
         finally:
             self._supervisor.end_all()
-            if team is not None:
-                team.close()
             if self._directory:
                 unpack.remove(self._directory)
+        if self._place.rank == 0:
+            self._log.flush()
+            end.write_report(self._attempt, outcome, self._log)
+        if team is not None:
+            team.close()  # only now: the other nodes take it as leave to go
         return outcome
 
     def _team(self) -> Team:
@@ -218,11 +220,11 @@ def command(entrypoint: Union[str, Sequence[str]]) -> list[str]:
 
 
 def _stop_at(environ: Mapping[str, str]) -> Optional[float]:
-    """When the script wants the checkpoint before the time limit, by Core's own clock."""
-    try:
-        return float(environ["DETHPC_STOP_AT"])
-    except (KeyError, ValueError):
+    """When to checkpoint before the job's time limit: Core keeps this clock itself, lest a signal gets lost."""
+    deadline = job_end(environ)
+    if deadline is None:
         return None
+    return deadline - min(LEAD_SECONDS, max(0.0, deadline - time.time()) / 4)
 
 
 def _remove_left_over(prefix: str, place: Place) -> None:

@@ -24,6 +24,7 @@ from dethpc.exec.supervise import Supervisor
 CANDIDATES = 8
 CORE_PORTS = 4
 FAREWELL_SECONDS = 15.0
+REPORT_SECONDS = 60.0  # for node 0 to write the end report after a failure
 
 
 class Member(NamedTuple):
@@ -276,6 +277,7 @@ class Peer(Alone):
         link.send({"hello": hello})
         self._supervisor.also(link.fileno(), self._hear)
         if failed is not None:
+            self._stay(failed)
             return failed
         while self._go is None:
             if self._end:
@@ -292,7 +294,18 @@ class Peer(Alone):
     def settle(self, mine: Outcome) -> Outcome:
         if self._link is not None and not self._link.lost:
             self._link.send({"outcome": mine.to_json()})
+        self._stay(mine)
         return mine
+
+    def _stay(self, mine: Outcome) -> None:
+        """Wait for node 0 to close the connection, which it does when its report is written: Slurm may kill the whole step
+        soon after the first task has ended, and at once when that task failed."""
+        assert self._link is not None
+        until = time.monotonic() + REPORT_SECONDS
+        while not self._link.lost and not self._supervisor.watch.verdict():
+            if not mine.good and time.monotonic() >= until:
+                return
+            self._supervisor.poll(1.0)
 
     def close(self) -> None:
         super().close()

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Mapping, Optional
 
 from dethpc.rundir.files import create_once
-from dethpc.rundir.layout import AttemptDir
+from dethpc.rundir.layout import AttemptDir, RunDir
 
 _REASONS = {signal.SIGTERM: "preempted", signal.SIGUSR1: "time_limit", signal.SIGINT: "interrupted"}
 
@@ -60,6 +60,8 @@ class Signals:
     def _stop(self, number: int, frame: Optional[FrameType]) -> None:
         if number == signal.SIGINT:
             self._interrupts += 1
+        if RunDir(self._attempt.path.parents[1]).closed.exists():
+            return  # the master has said already what it wants; a kill leaves no time for a checkpoint
         now = time.time()
         stop = {"reason": _REASONS[signal.Signals(number)], "at": now, "deadline": self._deadline(number, now)}
         try:
@@ -77,6 +79,6 @@ class Signals:
 def job_end(environ: Mapping[str, str]) -> Optional[float]:
     """When the job's time limit ends it, in epoch seconds, if the scheduler says."""
     try:
-        return float(environ["SLURM_JOB_END_TIME"])
+        return float(environ.get("DETHPC_DEADLINE") or environ["SLURM_JOB_END_TIME"])
     except (KeyError, ValueError):
         return None

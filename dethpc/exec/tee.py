@@ -31,6 +31,8 @@ _LEVEL = re.compile(
         (TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)(?=[\s:\]|)>-])""",
     re.VERBOSE,
 )
+_GLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ ")  # torch's own lines
+_GLOG_LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 _PYTHON_WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$", re.DOTALL)
@@ -157,6 +159,9 @@ class Stream:
         match = _LEVEL.match(text)
         if match:
             return _LEVELS.get(match.group(1), match.group(1))
+        match = _GLOG.match(text)
+        if match:
+            return _GLOG_LEVELS[match.group(1)]
         return "WARNING" if _PYTHON_WARNING.match(text) else "INFO"
 
 

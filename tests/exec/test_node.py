@@ -122,6 +122,13 @@ def test_a_signal_is_reported(run) -> None:
     assert end["message"].startswith("killed by signal 9 (SIGKILL)")
 
 
+def test_core_hears_of_the_time_limit(run) -> None:
+    run.make(["python3", "-c", "import os; print(open(os.environ['DETHPC_INFO']).read())"])
+    end = time.time() + 3600
+    run.finish(run.start(DETHPC_DEADLINE=str(int(end))))
+    assert json.loads(run.text())["stop_at"] == pytest.approx(end - 60, abs=2)
+
+
 def test_levels_and_ranks_are_told_apart(run) -> None:
     program = (
         "import sys\nprint('[rank=3] WARNING:root: low\\x1b[0m')\nprint('INFO: ok')\n"

@@ -77,6 +77,17 @@ def test_a_failure_on_one_node_ends_the_others(run) -> None:
     assert "node 1 failed" in run.text(2)
 
 
+def test_a_failed_node_stays_until_the_report_is_written(run, tmp_path) -> None:
+    """Slurm may end the whole step as soon as one of its tasks has failed."""
+    hook = "test $DET_AGENT_ID = n1 && exit 9; while ! test -e $GO; do sleep 0.1; done"
+    run.make("echo never", {"startup-hook.sh": hook}, num_nodes=2, environment={"GO": str(tmp_path / "go")})
+    chief, peer = start_all(run, 2)
+    (tmp_path / "go").touch()
+    assert run.finish(peer)[0] == 9
+    assert run.end()["message"] == "startup-hook.sh exited with 9"
+    assert run.finish(chief)[0] == 9
+
+
 def test_a_failure_on_the_chief_ends_the_others(run) -> None:
     run.make("test $DET_AGENT_ID = n0 && exit 6; sleep 600", num_nodes=2)
     codes = [run.finish(node)[0] for node in start_all(run, 2)]
