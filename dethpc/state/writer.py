@@ -103,7 +103,8 @@ class Writer:
             else:
                 item.future.set_result(result)
                 return
-        unfit = not callable(item.work) and not isinstance(error, DethpcError)  # the driver found a value it cannot store
+        # A value that fits no column makes the driver raise anything, such as OverflowError.
+        unfit = not callable(item.work) and not isinstance(error, DethpcError)
         if unfit or isinstance(error, SQLAlchemyError):
             wrapped = StoreError(f"the database failed: {error}")
             wrapped.__cause__ = error
