@@ -7,96 +7,15 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Dict
 
 import pytest
 
 from dethpc.core import _wire
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
 from dethpc.errors import RendezvousError
-
-ROOT = Path(__file__).parents[2]
-
-PREAMBLE = """
-import os, sys, json, signal, time
-from dethpc.core._distributed import DistributedContext
-rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-def say(x): print(json.dumps(x), flush=True)
-"""
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-class Workers:
-    """Starts ``size`` ranks over ``nodes`` pretended machines and reads what each says."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.started: List[subprocess.Popen[str]] = []
-
-    def start(
-        self, body: str, size: int, *, nodes: int = 1, port: int = 0, **extra: str
-    ) -> List[subprocess.Popen[str]]:
-        per_node = size // nodes
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("DET", "DETHPC", "MASTER_"))}
-        port = port or free_port()
-        processes = []
-        for rank in range(size):
-            env = {
-                **environment,
-                "PYTHONPATH": str(ROOT),
-                "DETHPC_HOME": str(self.home),
-                "DETHPC_RENDEZVOUS_TIMEOUT": "30",
-                "INTER_TRAIN_PROCESS_COMM_PORT_1": str(port),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(size),
-                "LOCAL_RANK": str(rank % per_node),
-                "LOCAL_WORLD_SIZE": str(per_node),
-                "GROUP_RANK": str(rank // per_node),
-                "GROUP_WORLD_SIZE": str(nodes),
-                "DET_CHIEF_IP": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                **extra,
-            }
-            command = [sys.executable, "-c", PREAMBLE + textwrap.dedent(body)]
-            processes.append(
-                subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            )
-        self.started += processes
-        return processes
-
-    def stop(self) -> None:
-        for process in self.started:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdout, process.stderr):
-                if pipe:
-                    pipe.close()
-
-
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
-    group = Workers(tmp_path / "home")
-    yield group
-    group.stop()
-
-
-def results(processes: List[subprocess.Popen[str]]) -> List[Any]:
-    found = []
-    for process in processes:
-        out, err = process.communicate(timeout=60)
-        assert process.returncode == 0, err
-        found.append([json.loads(line) for line in out.splitlines()])
-    return found
-
+from tests.core.conftest import Workers, results
 
 ALL_CALLS = """
 d = DistributedContext.from_torch_distributed()

@@ -1,0 +1,233 @@
+"""An attempt's directory as the node's task process prepares it, a master that takes what it is sent, and real workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import pytest
+
+from dethpc.rundir.journal import Event, read
+from dethpc.rundir.layout import AttemptDir, RunDir
+
+TOKEN = "the-runs-token"
+
+
+class FakeMaster:
+    """A real HTTP server with the few routes that a node calls. ``answers`` overrides a path; ``events`` are as applied."""
+
+    def __init__(self) -> None:
+        self.events: List[Event] = []
+        self.answers: Dict[str, Callable[[Dict[str, Any]], Any]] = {}
+        self.asked: List[str] = []
+        self.stop: Optional[Dict[str, Any]] = None
+        self.stopped = threading.Event()
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+                path = self.path.split("?")[0]
+                owner.asked.append(f"{self.command} {self.path}")
+                status, reply = 401, {"error": {"code": 16, "reason": "x", "error": "no token"}}
+                if self.headers.get("Authorization") == f"Bearer {TOKEN}":
+                    status, reply = owner.reply(path, body)
+                content = json.dumps(reply).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = answer
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def reply(self, path: str, body: Dict[str, Any]) -> Any:
+        if path in self.answers:
+            return self.answers[path](body)
+        if path.endswith("/events"):
+            for line in body["lines"]:
+                event = Event.parse(line)
+                if event.seq == len(self.events) + 1:
+                    self.events.append(event)
+            return 200, {"appliedSeq": len(self.events), "stop": self.stop}
+        if path.endswith("/signals/preemption"):
+            self.stopped.wait(60)
+            return 200, {"preempt": False}
+        return 404, {"error": {"code": 5, "reason": "NotFound", "error": f"no {path}"}}
+
+    def close(self) -> None:
+        self.stopped.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+class Cluster:
+    """One attempt of one run, on one node, with or without a master."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.run = RunDir(root / "runs" / "1.3.2")
+        self.attempt: AttemptDir = self.run.attempt(0)
+        self.attempt.make()
+        self.storage = root / "checkpoints"
+        self.master: Optional[FakeMaster] = None
+        self.info: Dict[str, Any] = {
+            "master_url": None,
+            "master_file": str(root / "master.json"),
+            "cluster_id": "c1",
+            "agent_id": "node1",
+            "slot_ids": [0],
+            "task_id": "1.3",
+            "allocation_id": "1.3.2.0",
+            "session_token": TOKEN,
+            "task_type": "TRIAL",
+            "latest_checkpoint": None,
+            "trial": {
+                "trial_id": 3,
+                "experiment_id": 1,
+                "trial_seed": 7,
+                "hparams": {"lr": 0.1},
+                "config": {"data": {"path": "/d"}, "searcher": {"name": "single", "metric": "loss"}},
+                "steps_completed": 0,
+                "trial_run_id": 2,
+            },
+            "rendezvous": {"container_addrs": ["127.0.0.1"], "container_rank": 0, "container_slot_counts": [1]},
+            "resources": {"gpu_uuids": []},
+            "ports": {"core": []},
+            "checkpoint_storage": {"type": "shared_fs", "host_path": str(self.storage)},
+        }
+
+    @property
+    def info_file(self) -> Path:
+        return self.attempt.info(0)
+
+    def enter(self) -> None:
+        """Write the info file anew: the next ``get_cluster_info`` reads it."""
+        self.info_file.write_text(json.dumps(self.info))
+        import dethpc.core._info as module
+
+        module._loaded = (None, None)
+        os.environ["DETHPC_INFO"] = str(self.info_file)
+
+    def start_master(self) -> FakeMaster:
+        self.master = FakeMaster()
+        (self.root / "master.json").write_text(json.dumps({"url": self.master.url}))
+        return self.master
+
+    def journal(self, kind: Optional[str] = None) -> List[Event]:
+        return [event for event in read(self.attempt.journal)[0] if kind in (None, event.kind)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setenv("DETHPC_INFO", "")
+    made = Cluster(tmp_path)
+    yield made
+    if made.master is not None:
+        made.master.close()
+
+
+@pytest.fixture
+def off_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a process off the cluster."""
+    monkeypatch.delenv("DETHPC_INFO", raising=False)
+    monkeypatch.setenv("DETHPC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+ROOT = Path(__file__).parents[2]
+
+PREAMBLE = """
+import os, sys, json, signal, time
+from dethpc.core._distributed import DistributedContext
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def say(x): print(json.dumps(x), flush=True)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Workers:
+    """Starts ``size`` ranks over ``nodes`` pretended machines and reads what each says."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.started: List[subprocess.Popen[str]] = []
+
+    def start(
+        self, body: str, size: int, *, nodes: int = 1, port: int = 0, **extra: str
+    ) -> List[subprocess.Popen[str]]:
+        per_node = size // nodes
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("DET", "DETHPC", "MASTER_"))}
+        port = port or free_port()
+        processes = []
+        for rank in range(size):
+            env = {
+                **environment,
+                "PYTHONPATH": str(ROOT),
+                "DETHPC_HOME": str(self.home),
+                "DETHPC_RENDEZVOUS_TIMEOUT": "30",
+                "INTER_TRAIN_PROCESS_COMM_PORT_1": str(port),
+                "RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "LOCAL_RANK": str(rank % per_node),
+                "LOCAL_WORLD_SIZE": str(per_node),
+                "GROUP_RANK": str(rank // per_node),
+                "GROUP_WORLD_SIZE": str(nodes),
+                "DET_CHIEF_IP": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                **extra,
+            }
+            command = [sys.executable, "-c", PREAMBLE + textwrap.dedent(body)]
+            processes.append(
+                subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            )
+        self.started += processes
+        return processes
+
+    def stop(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    group = Workers(tmp_path / "home")
+    yield group
+    group.stop()
+
+
+def results(processes: List[subprocess.Popen[str]]) -> List[Any]:
+    found = []
+    for process in processes:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        found.append([json.loads(line) for line in out.splitlines()])
+    return found

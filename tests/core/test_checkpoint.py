@@ -1,0 +1,268 @@
+"""Checkpoints through the Core API: by one worker and by several, stored, restored, refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from dethpc import core
+from dethpc.core._merge import merge_metadata, merge_resources
+from dethpc.errors import CheckpointError
+from tests.core.conftest import Cluster, Workers, results
+
+
+def fill(root: Path, files: Dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_a_stored_checkpoint_is_reported_and_restored(cluster: Cluster) -> None:
+    cluster.enter()
+    metadata: Dict[str, Any] = {"steps_completed": 5, "trial_id": 3, "nan": float("nan")}
+    with core.init() as context:
+        with context.checkpoint.store_path(metadata) as (path, storage_id):
+            fill(path, {"model.pt": "weights", "sub/opt": "state"})
+            assert not cluster.journal()
+        with context.checkpoint.restore_path(storage_id) as restored:
+            assert (restored / "model.pt").read_text() == "weights"
+            stored = json.loads((restored / "metadata.json").read_text())
+        assert context.checkpoint.get_metadata(storage_id) == stored
+    assert stored == {"steps_completed": 5, "trial_id": 3, "nan": "NaN"}
+    (event,) = cluster.journal("checkpoint")
+    assert event.data == {
+        "uuid": storage_id,
+        "steps_completed": 5,
+        "metadata": stored,
+        "resources": {
+            "model.pt": 7,
+            "sub/": 0,
+            "sub/opt": 5,
+            "metadata.json": (restored / "metadata.json").stat().st_size,
+        },
+        "storage": cluster.info["checkpoint_storage"],
+    }
+    assert restored == cluster.storage / storage_id
+
+
+def test_a_directory_is_uploaded_and_downloaded(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.enter()
+    source = fill(tmp_path / "src", {"a": "1", "b/c": "2", "skip": "3", "metadata.json": "mine"})
+    with core.init() as context:
+        storage_id = context.checkpoint.upload(source, {"steps_completed": 1}, selector=lambda path: path != "skip")
+        context.checkpoint.download(storage_id, tmp_path / "dst", selector=lambda path: path != "a")
+        context.checkpoint.download(storage_id, tmp_path / "all", core.DownloadMode.NoSharedDownload)
+    assert set(cluster.journal()[0].data["resources"]) == {"a", "b/", "b/c", "metadata.json"}
+    assert sorted(p.name for p in (tmp_path / "dst").rglob("*")) == ["b", "c", "metadata.json"]
+    assert (tmp_path / "all" / "a").read_text() == "1"
+    assert (source / "metadata.json").read_text() == "mine"
+
+
+def test_the_master_knows_metadata_that_were_changed_later(cluster: Cluster) -> None:
+    master = cluster.start_master()
+    cluster.enter()
+    with core.init() as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (_, storage_id):
+            pass
+        assert context.checkpoint.get_metadata(storage_id) == {"steps_completed": 1}
+        answer = {"checkpoint": {"metadata": {"steps_completed": 1, "note": "good"}}}
+        master.answers[f"/api/v1/checkpoints/{storage_id}"] = lambda body: (200, answer)
+        assert context.checkpoint.get_metadata(storage_id)["note"] == "good"
+        with pytest.raises(CheckpointError):
+            context.checkpoint.get_metadata("unknown")
+
+
+def test_a_deleted_checkpoint_is_reported(cluster: Cluster) -> None:
+    cluster.enter()
+    with core.init() as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (_, storage_id):
+            pass
+        context.checkpoint.delete(storage_id)
+        with pytest.raises(CheckpointError), context.checkpoint.restore_path(storage_id):
+            pass
+    assert cluster.journal("checkpoint_deleted")[0].data == {"uuid": storage_id, "resources": {}}
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, {}, {"steps_completed": "5"}, {"steps_completed": None}, {"steps_completed": 1.5}]
+)
+def test_without_steps_completed_nothing_is_stored(cluster: Cluster, metadata: Any) -> None:
+    cluster.enter()
+    with core.init() as context:
+        with pytest.raises(ValueError, match="steps_completed"), context.checkpoint.store_path(metadata):
+            pass
+        with pytest.raises(ValueError, match="steps_completed"):
+            context.checkpoint.upload(cluster.root, metadata)
+    assert not cluster.journal() and not list(cluster.storage.glob("*"))
+
+
+def test_a_failed_block_is_neither_stored_nor_reported(cluster: Cluster) -> None:
+    cluster.enter()
+    with (
+        core.init() as context,
+        pytest.raises(KeyError),
+        context.checkpoint.store_path({"steps_completed": 1}) as (path, _),
+    ):
+        fill(path, {"half": "x"})
+        raise KeyError
+    assert not cluster.journal() and not list(cluster.storage.iterdir())
+
+
+def test_damage_is_an_error_when_restoring(cluster: Cluster) -> None:
+    cluster.enter()
+    with core.init() as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, storage_id):
+            fill(path, {"model": "weights"})
+        (cluster.storage / storage_id / "model").write_text("weightz")
+        with pytest.raises(CheckpointError, match="model is damaged"), context.checkpoint.restore_path(storage_id):
+            pass
+
+
+def test_another_storage_can_be_given(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.enter()
+    elsewhere = tmp_path / "elsewhere"
+    with core.init(checkpoint_storage=str(elsewhere)) as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (_, storage_id):
+            pass
+    assert (elsewhere / storage_id).is_dir()
+    assert cluster.journal()[0].data["storage"] == {"type": "shared_fs", "host_path": str(elsewhere)}
+
+
+def test_off_the_cluster_checkpoints_are_stored_too(off_cluster: Path, tmp_path: Path) -> None:
+    with core.init() as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, storage_id):
+            fill(path, {"model": "weights"})
+        assert context.checkpoint.get_metadata(storage_id) == {"steps_completed": 1}
+        assert (off_cluster / "checkpoints" / storage_id / "model").exists()
+        context.checkpoint.delete(storage_id)
+    with core.init(checkpoint_storage={"type": "directory", "container_path": str(tmp_path / "d")}) as context:
+        storage_id = context.checkpoint.upload(fill(tmp_path / "src", {"a": "1"}), {"steps_completed": 2})
+    assert (tmp_path / "d" / storage_id / "a").exists()
+
+
+SHARDED = """
+from dethpc import core
+with core.init(distributed=DistributedContext.from_torch_distributed()) as context:
+    c = context.checkpoint
+    with c.store_path({"steps_completed": 7, f"rank{rank}": {"n": rank}}, shard=True) as (path, storage_id):
+        if rank != 1:
+            (path / f"shard{rank}").write_text(f"of {rank}")
+    with c.restore_path(storage_id) as path:
+        say(sorted(p.name for p in path.iterdir() if not p.name.startswith(".")))
+    say(c.get_metadata(storage_id))
+    target = os.path.join(os.environ["DETHPC_HOME"], f"copy{context.distributed.cross_rank}")
+    c.download(storage_id, target, selector=lambda name: name == f"shard{rank}")
+    say(sorted(os.listdir(target)))
+    say(storage_id)
+"""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_workers_store_one_checkpoint_together(cluster: Cluster, workers: Workers, nodes: int) -> None:
+    cluster.info["slot_ids"] = [0, 1, 2, 3]
+    cluster.enter()
+    found = results(workers.start(SHARDED, 4, nodes=nodes, DETHPC_INFO=str(cluster.info_file)))
+    shards = ["shard0", "shard2", "shard3"]
+    for rank, (names, metadata, copied, storage_id) in enumerate(found):
+        assert names == ["metadata.json", *shards]
+        assert metadata == {"steps_completed": 7, **{f"rank{r}": {"n": r} for r in range(4)}}
+        assert copied == (shards if nodes == 1 else ["shard0"] if rank < 2 else ["shard2", "shard3"])
+        assert storage_id == found[0][3]
+    (event,) = cluster.journal("checkpoint")
+    assert {name for name in event.data["resources"] if name != "metadata.json"} == set(shards)
+    manifest = json.loads((cluster.storage / found[0][3] / ".dethpc-manifest.json").read_text())
+    assert set(manifest["files"]) == {*shards, "metadata.json"}
+
+
+UPLOADED = """
+from dethpc import core
+with core.init(distributed=DistributedContext.from_torch_distributed()) as context:
+    c, home = context.checkpoint, os.environ["DETHPC_HOME"]
+    shared, own = os.path.join(home, "shared"), os.path.join(home, f"own{rank}")
+    os.makedirs(shared, exist_ok=True); os.makedirs(own, exist_ok=True)
+    open(os.path.join(shared, "s"), "w").write("shared")
+    open(os.path.join(own, "same"), "w").write("same")
+    open(os.path.join(own, f"only{rank}"), "w").write("x")
+    open(os.path.join(own, "differs"), "w").write(str(rank))
+    meta = {"steps_completed": 1}
+    context.distributed.allgather(None)
+    a = c.upload(shared if rank else None, meta, shard=True)
+    b = c.upload(own, meta, shard=True, selector=lambda name: name != "differs")
+    for x in (a, b):
+        with c.restore_path(x) as path: say(sorted(p.name for p in path.iterdir() if not p.name.startswith(".")))
+    for source, m in ((own, meta), (shared, {"steps_completed": rank}), (None, meta)):
+        try: c.upload(source, m, shard=True)
+        except RuntimeError as error: say(str(error))
+    try:
+        with c.store_path(meta, shard=True) as (path, _):
+            if rank == 1: raise KeyError("disk")
+    except (KeyError, RuntimeError) as error: say(f"{type(error).__name__}: {error}")
+    try: c.upload(shared, meta); say("uploaded")
+    except RuntimeError as error: say(str(error))
+    context.distributed.allgather(None)
+"""
+
+
+def test_workers_upload_the_union_and_contradictions_are_refused_by_all(cluster: Cluster, workers: Workers) -> None:
+    cluster.info["slot_ids"] = [0, 1]
+    cluster.enter()
+    for rank, said in enumerate(results(workers.start(UPLOADED, 2, DETHPC_INFO=str(cluster.info_file)))):
+        assert said[0] == ["metadata.json", "s"]
+        assert said[1] == ["metadata.json", "only0", "only1", "same"]
+        assert "differs: ranks 0, 1" in said[2]
+        assert "/steps_completed: ranks 0, 1" in said[3]
+        assert "no worker has a ckpt_dir" in said[4]
+        assert said[5] == ("KeyError: 'disk'" if rank else "RuntimeError: rank 1: its block failed: KeyError('disk')")
+        assert said[6] == (
+            "only the chief may call checkpoint.upload(shard=False); this is rank 1" if rank else "uploaded"
+        )
+    assert len(cluster.journal("checkpoint")) == 3
+    assert len([path for path in cluster.storage.iterdir() if path.name != "c1"]) == 3
+
+
+def test_damage_is_an_error_on_every_worker(cluster: Cluster, workers: Workers) -> None:
+    cluster.info["slot_ids"] = [0, 1]
+    cluster.enter()
+    with core.init(distributed=core.DummyDistributedContext()) as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, storage_id):
+            fill(path, {"model": "weights"})
+    (cluster.storage / storage_id / "model").write_text("weightz")
+    body = """
+    from dethpc import core
+    from dethpc.errors import CheckpointError
+    with core.init(distributed=DistributedContext.from_torch_distributed()) as context:
+        try:
+            with context.checkpoint.restore_path(os.environ["UUID"]): pass
+        except CheckpointError as error:
+            say(str(error))
+    """
+    found = results(workers.start(body, 4, nodes=2, DETHPC_INFO=str(cluster.info_file), UUID=storage_id))
+    assert all("model is damaged" in said[0] for said in found)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "merged", "conflicts"),
+    [
+        ({"a": 1}, {"b": 2}, {"a": 1, "b": 2}, {}),
+        ({"a": [1]}, {"a": [1]}, {"a": [1]}, {}),
+        ({"a": 1}, {"a": 2}, None, {"/a": [0, 1]}),
+        ({"a": {"c": 1}}, {"a": {"d": 1}}, {"a": {"c": 1, "d": 1}}, {}),
+        ({"a": {"c": 1}}, {"a": {"c": 2}}, None, {"/a/c": [0, 1]}),
+        ({"a": {"c": 1}}, {"a": 1}, None, {"/a": [0, 1]}),
+        ({"a": []}, {"a": {"c": 1}}, None, {"/a": [0, 1]}),
+        ({"a": {}}, {}, {"a": {}}, {}),
+    ],
+)
+def test_metadata_merge_or_conflict(one: Any, two: Any, merged: Any, conflicts: Any) -> None:
+    found = merge_metadata([one, two])
+    assert found[1] == conflicts
+    assert merged is None or found[0] == merged
+
+
+def test_files_conflict_with_files_and_directories() -> None:
+    listings = [{"a": 1, "d/": 0, "x": 1}, {"b": 1, "d/": 0, "x/": 0}, {"a": 2}]
+    assert merge_resources(listings)[1] == {"a": [0, 2], "x": [0, 1]}

@@ -1,0 +1,158 @@
+"""Stopping: from the file, from the master, by the clock; who may ask; and how the answer is acknowledged."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, List
+
+import pytest
+
+from dethpc import core
+from dethpc.core._preempt import _PreemptionWatcher
+from dethpc.rundir.files import write_json
+from tests.core.conftest import Cluster, Workers, results
+from tests.core.test_train import until
+
+
+def test_a_stop_file_stops_and_is_acknowledged_once(cluster: Cluster) -> None:
+    cluster.enter()
+    with core.init() as context:
+        assert not context.preempt.should_preempt()
+        write_json(cluster.attempt.stop, {"reason": "pause", "at": time.time(), "deadline": None})
+        until(context.preempt.should_preempt)
+        assert context.preempt.should_preempt()
+    assert [event.kind for event in cluster.journal()] == ["ack"]
+    assert json.loads(cluster.attempt.ack.read_text())["at"] <= time.time()
+
+
+def test_without_auto_ack_nothing_is_acknowledged_until_asked(cluster: Cluster) -> None:
+    cluster.enter()
+    write_json(cluster.attempt.stop, {"reason": "pause", "at": 0.0, "deadline": None})
+    with core.init() as context:
+        assert context.preempt.should_preempt(auto_ack=False)
+        assert not cluster.journal() and not cluster.attempt.ack.exists()
+        context.preempt.acknowledge_preemption_signal()
+        assert context.preempt.should_preempt()
+    assert [event.kind for event in cluster.journal()] == ["ack"]
+
+
+def test_the_masters_poll_stops(cluster: Cluster) -> None:
+    master = cluster.start_master()
+    go = threading.Event()
+
+    def poll(body: Any) -> Any:
+        go.wait(30)
+        return 200, {"preempt": True}
+
+    master.answers["/api/v1/allocations/1.3.2.0/signals/preemption"] = poll
+    cluster.enter()
+    with core.init() as context:
+        assert not context.preempt.should_preempt()
+        go.set()
+        until(context.preempt.should_preempt)
+    assert master.asked[0] == "GET /api/v1/allocations/1.3.2.0/signals/preemption?timeoutSeconds=60"
+
+
+def test_the_answer_to_a_report_stops(cluster: Cluster) -> None:
+    master = cluster.start_master()
+    master.stop = {"reason": "searcher"}
+    cluster.enter()
+    with core.init() as context:
+        context.train.report_progress(0.1)
+        until(context.preempt.should_preempt)
+        watcher = context.preempt._watcher
+        assert isinstance(watcher, _PreemptionWatcher) and watcher.reason == "searcher"
+
+
+def test_the_clock_stops_before_the_time_limit(cluster: Cluster) -> None:
+    cluster.info["stop_at"] = time.time() + 0.5
+    cluster.enter()
+    with core.init() as context:
+        assert not context.preempt.should_preempt()
+        until(context.preempt.should_preempt)
+    assert time.time() >= cluster.info["stop_at"]
+
+
+def test_a_damaged_stop_file_stops_too(cluster: Cluster) -> None:
+    cluster.attempt.stop.write_text("{")
+    cluster.enter()
+    with core.init() as context:
+        assert context.preempt.should_preempt()
+
+
+def test_asking_is_cheap(cluster: Cluster) -> None:
+    cluster.enter()
+    with core.init() as context:
+        began = time.perf_counter()
+        for _ in range(10_000):
+            context.preempt.should_preempt()
+        assert (time.perf_counter() - began) / 10_000 < 0.0005
+
+
+def test_asking_outside_the_block_is_an_error(cluster: Cluster) -> None:
+    cluster.enter()
+    context = core.init()
+    with pytest.raises(RuntimeError, match="inside"):
+        context.preempt.should_preempt()
+    with context, pytest.raises(RuntimeError, match="once"):
+        context.preempt.start()
+
+
+BODY = """
+from dethpc import core
+mode = core.PreemptMode[os.environ["MODE"]]
+with core.init(distributed=DistributedContext.from_torch_distributed(), preempt_mode=mode) as context:
+    try:
+        seen = []
+        while not any(seen) and len(seen) < 2000:
+            seen.append(context.preempt.should_preempt())
+            time.sleep(0.005)
+        say([any(seen), len(seen) if mode.name == "WorkersAskChief" else 0])
+        context.distributed.allgather(None)  # in mode WorkersAskMaster some see it earlier
+    except RuntimeError as error:
+        say(str(error))
+"""
+
+
+def test_workers_who_ask_the_chief_stop_at_the_same_point(cluster: Cluster, workers: Workers) -> None:
+    cluster.info["slot_ids"] = [0, 1, 2]
+    cluster.enter()
+    started = workers.start(BODY, 3, MODE="WorkersAskChief", DETHPC_INFO=str(cluster.info_file))
+    time.sleep(0.5)
+    write_json(cluster.attempt.stop, {"reason": "pause", "at": 0.0, "deadline": None})
+    found = results(started)
+    assert found[0][0][0] is True and found[0] == found[1] == found[2]
+    assert [event.kind for event in cluster.journal()] == ["ack"]
+
+
+def test_workers_who_ask_for_themselves_all_learn_of_it(cluster: Cluster, workers: Workers) -> None:
+    cluster.info["slot_ids"] = [0, 1]
+    cluster.enter()
+    write_json(cluster.attempt.stop, {"reason": "pause", "at": 0.0, "deadline": None})
+    found = results(workers.start(BODY, 2, MODE="WorkersAskMaster", DETHPC_INFO=str(cluster.info_file)))
+    assert found == [[[True, 0]]] * 2
+
+
+def test_in_mode_chief_only_the_others_may_not_ask(off_cluster: Path, workers: Workers) -> None:
+    body = """
+    from dethpc import core
+    mode = core.PreemptMode.ChiefOnly
+    with core.init(distributed=DistributedContext.from_torch_distributed(), preempt_mode=mode) as context:
+        try:
+            say(context.preempt.should_preempt())
+        except RuntimeError as error:
+            say(str(error))
+    """
+    found = results(workers.start(body, 2))
+    assert found[0] == [False] and "ChiefOnly" in found[1][0]
+
+
+def test_off_the_cluster_nobody_preempts(off_cluster: Path) -> None:
+    calls: List[Callable[[], Any]] = []
+    with core.init() as context:
+        calls.append(context.preempt.should_preempt)
+        assert calls[0]() is False
+        context.preempt.acknowledge_preemption_signal()

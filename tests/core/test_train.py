@@ -1,0 +1,343 @@
+"""Reporting: what reaches the journal and the master, and what happens when one of them cannot take it."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import errno
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Callable, List
+
+import pytest
+
+from dethpc import core
+from dethpc.errors import InvalidHP, MasterUnreachable, NotSupportedYet
+from dethpc.rundir.journal import Event
+from tests.core.conftest import TOKEN, Cluster
+
+ROOT = Path(__file__).parents[2]
+
+
+def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+def brief(events: List[Event]) -> List[Any]:
+    return [(event.seq, event.kind, event.data) for event in events]
+
+
+def test_reports_are_in_the_journal_and_reach_the_master(cluster: Cluster) -> None:
+    master = cluster.start_master()
+    cluster.enter()
+    with core.init() as context:
+        context.train.report_training_metrics(10, {"loss": 0.5}, [{"loss": 0.4}, {"loss": 0.6}])
+        context.train.report_validation_metrics(10, {"acc": 1})
+        context.train.report_metrics("inference", 11, {"x": {"y": [1, 2]}})
+        context.train.report_progress(0.25)
+        context.train.set_status("warming up")
+        assert context.train.set_metadata({"a": {"b": 1}}) == {"a": {"b": 1}}
+    expected = [
+        (
+            1,
+            "metrics",
+            {
+                "group": "training",
+                "steps_completed": 10,
+                "metrics": {"loss": 0.5},
+                "batch_metrics": [{"loss": 0.4}, {"loss": 0.6}],
+            },
+        ),
+        (2, "metrics", {"group": "validation", "steps_completed": 10, "metrics": {"acc": 1}}),
+        (3, "metrics", {"group": "inference", "steps_completed": 11, "metrics": {"x": {"y": [1, 2]}}}),
+        (4, "progress", {"progress": 0.25}),
+        (5, "status", {"status": "warming up"}),
+        (6, "run_metadata", {"metadata": {"a": {"b": 1}}}),
+    ]
+    assert brief(cluster.journal()) == expected
+    assert brief(master.events) == expected
+
+
+def test_a_second_context_goes_on_where_the_first_ended(cluster: Cluster) -> None:
+    cluster.start_master()
+    cluster.enter()
+    for n in range(2):
+        with core.init() as context:
+            context.train.report_progress(n / 2)
+    assert [event.seq for event in cluster.journal()] == [1, 2]
+
+
+def test_without_a_master_training_goes_on_and_the_journal_has_everything(cluster: Cluster) -> None:
+    cluster.enter()
+    with core.init() as context:
+        began = time.perf_counter()
+        for step in range(2000):
+            context.train.report_training_metrics(step, {"loss": 1.0})
+        took = (time.perf_counter() - began) / 2000
+        with pytest.raises(MasterUnreachable):
+            context.train._session._retries = 0
+            context.train.get_experiment_best_validation()
+    assert len(cluster.journal()) == 2000
+    assert took < 0.001, "a report may not cost the loop a millisecond"
+
+
+def test_reports_find_a_master_that_moved(cluster: Cluster) -> None:
+    (cluster.root / "master.json").write_text(json.dumps({"url": "http://127.0.0.1:1"}))
+    cluster.enter()
+    with core.init() as context:
+        context.train.report_progress(0.1)
+        time.sleep(0.05)
+        master = cluster.start_master()
+        until(lambda: len(master.events) == 1)
+
+
+def test_what_the_disk_refuses_goes_to_the_master_alone_in_order(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = cluster.start_master()
+    cluster.enter()
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignore = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with core.init() as context:
+            context.train.report_progress(0.1)
+            size = cluster.attempt.journal.stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, old[1]))  # the disk takes ten bytes more
+            for n in (2, 3, 4):
+                context.train.report_progress(n / 10)
+            until(lambda: len(master.events) == 4)
+            assert [event.seq for event in master.events] == [1, 2, 3, 4]
+            assert [event.seq for event in cluster.journal()] == [1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
+            context.train.report_progress(0.5)
+        assert [event.seq for event in cluster.journal()] == [1, 2, 3, 4, 5]
+        assert caplog.text.count("the journal cannot be written") == 1
+        assert os.strerror(errno.EFBIG) in caplog.text
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, ignore)
+
+
+def test_an_attempt_that_is_over_is_told_to_stop(cluster: Cluster) -> None:
+    master = cluster.start_master()
+    refusal = {"error": {"code": 9, "reason": "x", "error": "attempt 0 is over"}}
+    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = lambda body: (409, refusal)
+    cluster.enter()
+    with core.init() as context:
+        assert not context.preempt.should_preempt()
+        context.train.report_progress(0.5)
+        until(context.preempt.should_preempt)
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Scalar:
+    """What numpy's and torch's scalars have in common."""
+
+    def tolist(self) -> float:
+        return 0.25
+
+
+def test_unusual_values_survive(cluster: Cluster) -> None:
+    cluster.enter()
+    moment, name = datetime.datetime(2024, 1, 2), uuid.uuid4()
+    with core.init() as context:
+        context.train.report_training_metrics(
+            1,
+            {
+                "nan": math.nan,
+                "list": [math.inf, -math.inf, 1.5],
+                "scalar": Scalar(),
+                "colour": Colour.RED,
+                "when": moment,
+                "id": name,
+                "bytes": b"text",
+                "nothing": None,
+                7: True,
+            },
+        )
+    assert cluster.journal()[0].data["metrics"] == {
+        "nan": "NaN",
+        "list": ["Infinity", "-Infinity", 1.5],
+        "scalar": 0.25,
+        "colour": "RED",
+        "when": moment.isoformat(),
+        "id": str(name),
+        "bytes": "text",
+        "nothing": None,
+        "7": True,
+    }
+
+
+def test_numpy_and_torch_values_are_numbers(cluster: Cluster) -> None:
+    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    cluster.enter()
+    with core.init() as context:
+        context.train.report_training_metrics(
+            np.int64(5),
+            {
+                "f64": np.float64(0.5),
+                "f32": np.float32("nan"),
+                "i": np.int32(3),
+                "b": np.bool_(True),
+                "a": np.arange(3),
+                "t": torch.tensor(0.5, requires_grad=True),
+                "ti": torch.tensor([float("inf")]),
+                "bf": torch.tensor(2.0, dtype=torch.bfloat16),
+            },
+        )
+    event = cluster.journal()[0]
+    assert event.data["steps_completed"] == 5
+    assert event.data["metrics"] == {
+        "f64": 0.5,
+        "f32": "NaN",
+        "i": 3,
+        "b": True,
+        "a": [0, 1, 2],
+        "t": 0.5,
+        "ti": ["Infinity"],
+        "bf": 2.0,
+    }
+
+
+@pytest.mark.parametrize("init", ["cluster", "off_cluster"])
+def test_a_value_that_cannot_be_reported_fails_where_it_is_reported(init: str, request: pytest.FixtureRequest) -> None:
+    found = request.getfixturevalue(init)
+    if init == "cluster":
+        found.enter()
+    with core.init() as context:
+        train = context.train
+        with pytest.raises(TypeError, match=r"metric 'model'\['deep'\] is a .*object"):
+            train.report_training_metrics(1, {"model": {"deep": object()}})
+        with pytest.raises(TypeError, match="UTF-8"):
+            train.report_training_metrics(1, {"x": b"\xff"})
+        with pytest.raises(TypeError, match="metrics must be a dict"):
+            train.report_training_metrics(1, [1])  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="steps_completed"):
+            train.report_training_metrics("1", {})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="without '.'"):
+            train.report_metrics("a.b", 1, {})
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            train.report_progress(1.5)
+        with pytest.raises(RuntimeError, match="'acc' is None"):
+            train.report_validation_metrics(1, {"acc": None})
+        with pytest.warns(UserWarning, match="blob"):
+            train.report_validation_metrics(1, {"acc": 1, "blob": b"x"})
+    if init == "cluster":
+        assert [event.data["metrics"] for event in found.journal()] == [{"acc": 1}]
+        with pytest.raises(RuntimeError, match="closed"):
+            train.report_progress(0.5)
+
+
+def test_the_best_validation_comes_from_the_master(cluster: Cluster) -> None:
+    master = cluster.start_master()
+    path = "/api/v1/experiments/1/searcher/best_searcher_validation_metric"
+    cluster.enter()
+    with core.init() as context:
+        assert context.train.get_experiment_best_validation() is None
+        master.answers[path] = lambda body: (200, {"metric": 0.25})
+        assert context.train.get_experiment_best_validation() == 0.25
+        master.answers["/api/v1/runs/3/metadata"] = lambda body: (200, {"metadata": {"k": 1}})
+        assert context.train.get_metadata() == {"k": 1}
+
+
+def test_invalid_hyperparameters_are_reported_and_the_process_exits_with_zero(cluster: Cluster) -> None:
+    cluster.enter()
+    with pytest.raises(SystemExit) as exit, core.init():
+        raise InvalidHP("lr and momentum do not go together")
+    assert exit.value.code == 0
+    assert brief(cluster.journal()) == [(1, "early_exit", {"reason": "EXITED_REASON_INVALID_HP"})]
+
+
+def test_another_workers_invalid_hyperparameters_are_told_to_the_master(cluster: Cluster) -> None:
+    master = cluster.start_master()
+    told: List[Any] = []
+    master.answers["/api/v1/trials/3/early_exit"] = lambda body: (told.append(body) or 200, {})  # type: ignore[func-returns-value]
+    cluster.enter()
+    context = core.init()
+    context.train._reporter = None  # what a worker of another rank has
+    with pytest.raises(RuntimeError, match="only the chief"):
+        context.train.report_progress(0.1)
+    context.train.report_early_exit(core.EarlyExitReason.INVALID_HP)
+    assert told == [{"reason": "EXITED_REASON_INVALID_HP"}]
+
+
+def test_a_killed_process_leaves_all_that_it_reported(cluster: Cluster) -> None:
+    cluster.enter()
+    code = """
+    import os, signal
+    from dethpc import core
+    with core.init() as context:
+        for step in range(1, 101):
+            context.train.report_training_metrics(step, {"loss": 1 / step})
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=env, check=False)
+    assert [event.data["steps_completed"] for event in cluster.journal()] == list(range(1, 101))
+
+
+def test_tensorboard_files_are_copied_to_storage(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.enter()
+    with core.init() as context:
+        path = context.train.get_tensorboard_path()
+        (path / "sub").mkdir(exist_ok=True)
+        (path / "sub" / "events").write_text("1")
+        with pytest.raises(RuntimeError, match="MANUAL"):
+            context.train.upload_tensorboard_files()
+    assert (cluster.storage / "c1/tensorboard/experiment/1/trial/3/sub/events").read_text() == "1"
+    with core.init(tensorboard_mode=core.TensorboardMode.MANUAL) as context:
+        context.train.upload_tensorboard_files(
+            lambda file: file.name == "events", lambda file, rank: file.with_name(f"{file.name}.{rank}")
+        )
+    assert (cluster.storage / "c1/tensorboard/experiment/1/trial/3/sub/events.0").read_text() == "1"
+    import shutil
+
+    shutil.rmtree(path)
+
+
+def test_off_the_cluster_reports_are_accepted(off_cluster: Path) -> None:
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 0.5})
+        context.train.report_validation_metrics(1, {"loss": 0.5})
+        context.train.report_progress(1)
+        context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
+        assert context.train.get_experiment_best_validation() is None
+        assert context.info is None
+        path = context.train.get_tensorboard_path()
+        context.train.upload_tensorboard_files()
+    path.rmdir()
+    with pytest.raises(SystemExit), core.init():
+        raise InvalidHP
+
+
+def test_what_comes_later_says_so(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.enter()
+    with core.init() as context:
+        context.profiler.on()
+        context.profiler.off()
+        context.alert("title", "text", "warn")
+        with pytest.raises(NotSupportedYet, match="not supported yet"):
+            context.experimental.report_task_using_checkpoint(None)
+    assert caplog.text.count("not supported yet") == 2
+
+
+def test_the_token_is_in_no_environment_variable(cluster: Cluster) -> None:
+    cluster.enter()
+    with core.init() as context:
+        assert context.info is not None and context.info.session_token == TOKEN
+        assert TOKEN not in " ".join(os.environ.values())
