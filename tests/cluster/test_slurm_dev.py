@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -123,3 +125,71 @@ def _until(condition, timeout: float = 30) -> None:  # type: ignore[no-untyped-d
     while not condition():
         assert time.monotonic() < end, "condition not met"
         time.sleep(0.05)
+
+
+def test_root_is_not_needed(slurm: slurm_dev.Cluster) -> None:
+    """As root, the same is done by somebody who is not."""
+    nobody = 65534
+    python = next((p for p in (sys.executable, "/usr/bin/python3") if _may_run(p, nobody)), None)
+    if os.getuid() != 0 or python is None:
+        pytest.skip("only root can become somebody else, and that one needs a Python that it may run")
+    code = (
+        "import os, sys; from dethpc.deploy import slurm_dev\n"
+        "cluster = slurm_dev.up(sys.argv[1], nodes=2)\n"
+        "print(os.getuid(), cluster.run('srun', '-N2', '--gres=gpu:2', 'printenv', 'CUDA_VISIBLE_DEVICES').split())\n"
+        "slurm_dev.down(sys.argv[1])\n"
+    )
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, nobody, nobody)
+        done = subprocess.run(
+            [python, "-B", "-c", code, f"{home}/c"],
+            env={"PATH": slurm_dev.search_path(), "PYTHONPATH": str(Path(__file__).parents[2]), "HOME": home},
+            cwd="/",
+            user=nobody,
+            group=nobody,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.stdout == f"{nobody} ['0,1', '0,1']\n", done.stderr
+        assert os.listdir(home) == []
+
+
+def _may_run(python: str, uid: int) -> bool:
+    code = "import sys, dethpc.errors; sys.exit(sys.version_info < (3, 10))"
+    try:
+        return (
+            subprocess.run(
+                [python, "-B", "-c", code],
+                env={"PYTHONPATH": str(Path(__file__).parents[2])},
+                user=uid,
+                group=uid,
+                extra_groups=[],
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+            ).returncode
+            == 0
+        )
+    except OSError:
+        return False
+
+
+def test_the_command_line_brings_a_cluster_up_and_down(slurm: slurm_dev.Cluster, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from dethpc.cli.deploy import deploy
+
+    def det(*arguments: str) -> str:
+        result = CliRunner().invoke(deploy, ["slurm-dev", *arguments, "--folder", str(folder)], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "c"
+        try:
+            assert det("up", "--nodes", "2", "--gpus-per-node", "1") == f"export SLURM_CONF={folder}/slurm.conf\n"
+            assert "slurmd-n1    running, idle" in det("status").splitlines()
+        finally:
+            det("down")
+        assert not folder.exists()

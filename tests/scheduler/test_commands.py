@@ -16,6 +16,7 @@ from dethpc.domain.ports import JobRequest, JobState, Scheduler
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pools import Pool
+from dethpc.scheduler.slurm.throttle import Throttle
 from tests.scheduler.contract import Jobs, SchedulerContract, until
 
 
@@ -118,6 +119,26 @@ class TestWithAccounting(SlurmContract):
         assert records[failed].name == name and records[failed].nodes and records[failed].ended_at
         assert (records[killed].exit_code, records[killed].signal) == (None, 9)
         assert [record.job_id for record in jobs.scheduler.find(name)] == [failed]
+
+    def test_a_limit_on_submissions_means_later_not_never(self, jobs: Jobs, slurm_of: Cluster) -> None:
+        slurm_of.run("sacctmgr", "--immediate", "add", "qos", "narrow", "MaxSubmitJobsPerUser=1", check=False)
+        slurm_of.run("sacctmgr", "--immediate", "modify", "account", "root", "set", "qos+=narrow", check=False)
+
+        def job() -> JobRequest:
+            request = jobs.request("sleep 1000")
+            request.script.write_text(request.script.read_text().replace("bash\n", "bash\n#SBATCH --qos=narrow\n", 1))
+            return request
+
+        def first() -> str | None:  # the controller learns of a new QOS a moment later
+            try:
+                return jobs.scheduler.submit(job())
+            except SubmitRejected as error:
+                assert "qos" in str(error).lower(), error
+                return None
+
+        jobs.submitted.append(until(first))
+        with pytest.raises(SchedulerUnavailable, match="MaxSubmit"):
+            jobs.scheduler.submit(job())
 
 
 def _request(folder: Path, body: str = "true") -> JobRequest:
@@ -239,3 +260,11 @@ def test_site_pools_are_slices_of_partitions(slurm: Cluster) -> None:
     gpus, cores = commands(slurm, pools=named).pools()
     assert (gpus.name, gpus.partition, gpus.slots, gpus.slot_type, gpus.default) == ("a100", "main", 16, "cuda", True)
     assert (cores.name, cores.slots, cores.slot_type, cores.default) == ("cores", 8, "cpu", False)
+
+
+def test_submissions_are_throttled_after_a_burst() -> None:
+    throttle = Throttle(rate=20, burst=3)
+    start = time.monotonic()
+    for _ in range(5):
+        throttle.take()
+    assert time.monotonic() - start >= 0.09  # two tokens had to be waited for
