@@ -330,3 +330,8 @@ def test_a_template_that_names_what_does_not_exist_is_an_error(tmp_path: Path) -
     (tmp_path / "claim.j2").write_text("{{ typo }}")
     with pytest.raises(jinja2.UndefinedError):
         render(ScriptInput("n", tmp_path, "h"), [tmp_path])
+
+
+def test_the_documentation_names_every_refused_option() -> None:
+    table = (Path(__file__).parents[2] / "docs" / "sbatch-args.md").read_text()
+    assert [name for name in script.REFUSED if f"`--{name}`" not in table] == []
