@@ -54,6 +54,7 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
     events.KillTrial: experiments.kill_trial,
     events.ChangeExperiment: experiments.change,
     events.Delete: experiments.delete,
+    events.Recall: experiments.recall,
     events.TakeIn: experiments.take_in,
     events.TrialClosed: experiments.trial_closed,
     events.Validated: experiments.validated,

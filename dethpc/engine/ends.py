@@ -17,7 +17,7 @@ _FROM_SCHEDULER = {
     JobState.BOOT_FAIL: (End.NODE_FAIL, "a node could not boot"),
     JobState.OUT_OF_MEMORY: (End.OUT_OF_MEMORY, "the job used more memory than it asked for"),
 }
-_SCHEDULERS_REASONS = {"preempted": End.PREEMPTED, "time_limit": End.TIMEOUT}
+_SCHEDULERS_REASONS = {"preempted": End.PREEMPTED, "time_limit": End.TIMEOUT, "node_lost": End.NODE_FAIL}
 _SETUP_PHASES = ("claim", "unpack", "rendezvous")
 
 
@@ -35,7 +35,9 @@ def conclusive(intent: Intent, report: Mapping[str, Any] | None) -> bool:
         return True
     if report.get("acked") and report.get("exit_code") == 0:
         return intent is Intent.STOP
-    return not report.get("stop_reason")
+    # A process that was killed may have met the memory limit, which only the scheduler knows.
+    killed = report.get("signal") == 9 or report.get("exit_code") in (None, 137)
+    return not report.get("stop_reason") and not killed
 
 
 def classify(
@@ -80,7 +82,7 @@ def classify(
             return Verdict(End.WAITING, message or "the master could not be reached", code)
         if report.get("phase") in _SETUP_PHASES:
             return Verdict(End.LAUNCH_FAILED, message, code)
-        if report.get("stop_reason") in _SCHEDULERS_REASONS and (report.get("signal") or 0) in (9, 15):
+        if report.get("stop_reason") in _SCHEDULERS_REASONS and (code is None or report.get("signal") in (9, 15)):
             return Verdict(_SCHEDULERS_REASONS[str(report["stop_reason"])], message, code)
         return Verdict(End.USER_ERROR, message or f"exit code {code}", code)
     if run.intent is Intent.STOP:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from dethpc.domain.facts import Experiment
 from dethpc.domain.ports import JobRecord
 from dethpc.searcher.base import Exit
 
@@ -75,6 +76,13 @@ class ChangeExperiment:
 class Delete:
     experiment_id: int
     at: float
+
+
+@dataclass(slots=True)
+class Recall:
+    """An experiment that ended long ago, as the store has it, is wanted in memory again."""
+
+    experiment: Experiment
 
 
 @dataclass(slots=True)
@@ -227,6 +235,7 @@ Event = Union[
     KillTrial,
     ChangeExperiment,
     Delete,
+    Recall,
     TakeIn,
     Prepared,
     Submitted,

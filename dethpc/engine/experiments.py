@@ -52,6 +52,10 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Outcome:
     return outcome
 
 
+def recall(state: ClusterState, event: events.Recall) -> Outcome:
+    return Outcome([] if event.experiment.id in state.experiments else [event.experiment])
+
+
 def take_in(state: ClusterState, event: events.TakeIn) -> Outcome:
     """Raises Refused when the run was taken in before."""
     known = next((e for e in state.experiments.values() if e.row.unmanaged and e.row.notes == event.run_id), None)

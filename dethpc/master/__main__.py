@@ -15,10 +15,15 @@ def main() -> int:
     parser.add_argument("--host", help="address to listen on; default: loopback, or every address on a Slurm cluster")
     parser.add_argument("--port", type=int, default=0, help="default: any free port")
     parser.add_argument("--site", type=Path, help="site configuration; default: the first one found")
+    parser.add_argument("--rebuild", action="store_true", help="make the database again from shared_fs, then end")
     options = parser.parse_args()
-    from dethpc.master.daemon import serve
+    from dethpc.master.daemon import rebuild, serve
 
     try:
+        if options.rebuild:
+            count = rebuild(options.home, options.site)
+            print(f"{count} experiment{'' if count == 1 else 's'} recreated")
+            return 0
         serve(options.home, options.host, options.port, options.site)
     except DethpcError as error:
         print(f"det: error: {error}", file=sys.stderr)

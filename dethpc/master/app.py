@@ -47,7 +47,7 @@ def create_app(master: Master) -> FastAPI:
         generate_unique_id_function=_operation,
     )
     app.state.master = master
-    app.state.preemptions = Preemptions(lambda attempt: master.preemption(attempt, 0.0))
+    app.state.preemptions = Preemptions(master.should_stop)
     documented = [Depends(HTTPBearer(auto_error=False))]  # the gate checks; this puts the token into /docs
     for router in ROUTERS:
         app.include_router(router, dependencies=documented)

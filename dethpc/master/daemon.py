@@ -20,13 +20,13 @@ import uvicorn
 import dethpc
 from dethpc.config.loading import load as load_config
 from dethpc.config.site import SiteConfig
-from dethpc.domain.facts import Attempt, Experiment, Row, Run
+from dethpc.domain.facts import Attempt, Experiment, Row
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.ports import NodeInfo, PoolInfo, Scheduler
 from dethpc.domain.states import Intent, State
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
-from dethpc.master import handmade
+from dethpc.master import changes, handmade
 from dethpc.master.app import create_app
 from dethpc.master.auth import Auth
 from dethpc.master.changes import ChangeLog
@@ -38,7 +38,7 @@ from dethpc.master.reconcile import Pace, Reconciler
 from dethpc.master.runs import Preparer
 from dethpc.rundir.journal import Event as JournalEvent
 from dethpc.searcher import build as build_searcher
-from dethpc.state.store import open_store
+from dethpc.state import open_store, queries
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +78,6 @@ class Daemon:
             pace,
             self.stop,
         )
-        self._intents = threading.Condition()
-        self.ledger.listen(self._intents_changed)
         self._views: dict[str, tuple[float, Any]] = {}
         self._views_lock = threading.Lock()
         self._server: uvicorn.Server | None = None
@@ -115,6 +113,15 @@ class Daemon:
     # --- what the routes ask for
 
     def do(self, event: events.Event) -> list[Row]:
+        """Like the ledger's, also for experiments and trials that ended before this master started."""
+        experiment_id = getattr(event, "experiment_id", None)
+        if experiment_id is not None and experiment_id not in self.ledger.state.experiments:
+            with self.store.read() as connection:
+                self.ledger.do(events.Recall(queries.experiment(connection, experiment_id)))
+        if isinstance(event, events.KillTrial) and self.ledger.state.trial(event.trial_id) is None:
+            with self.store.read() as connection:
+                trial = queries.trial(connection, event.trial_id)
+            raise Refused(f"trial {trial.id} has ended already ({trial.state.value})")
         return self.ledger.do(event)
 
     def create_experiment(
@@ -197,9 +204,11 @@ class Daemon:
         source = searcher.get("source_trial_id")
         if source is None:
             return
-        trial = self.ledger.state.trial(int(source))
-        if trial is None:
-            raise NotFound(f"searcher.source_trial_id: no trial {source}")
+        try:
+            with self.store.read() as connection:
+                trial = queries.trial(connection, int(source))
+        except NotFound:
+            raise NotFound(f"searcher.source_trial_id: no trial {source}") from None
         if trial.latest_checkpoint is None:
             raise Refused(f"searcher.source_trial_id: trial {source} has no checkpoint to start from")
         searcher["source_checkpoint_uuid"] = trial.latest_checkpoint
@@ -225,23 +234,14 @@ class Daemon:
         run = self.ledger.state.runs.get(attempt.run)
         if run is None:
             return "the run is over"
-        return None if run.intent is Intent.GO else run.intent_reason
+        # A kill comes by the scheduler's signals and leaves no time for a checkpoint: nothing to tell.
+        return run.intent_reason if run.intent is Intent.STOP else None
 
-    def preemption(self, attempt: AttemptId, timeout: float) -> bool:
-        """Blocks until the run should stop, at most ``timeout`` seconds; True when it should."""
-        with self._intents:
-            return self._intents.wait_for(lambda: self._stop_reason(attempt) is not None, timeout)
-
-    def should_preempt(self, attempt: AttemptId) -> bool:
+    def should_stop(self, attempt: AttemptId) -> bool:
         return self._stop_reason(attempt) is not None
 
     def acked(self, attempt: AttemptId) -> None:
         """The journal says so as well; nothing depends on the call."""
-
-    def _intents_changed(self, rows: Any) -> None:
-        if any(isinstance(row, Run) for row in rows):
-            with self._intents:
-                self._intents.notify_all()
 
     def pools(self) -> list[PoolInfo]:
         pools: list[PoolInfo] = self._view("pools", self.scheduler.pools)
@@ -260,10 +260,9 @@ class Daemon:
             return answer
 
     def context(self, experiment_id: int) -> bytes:
-        experiment = self.ledger.state.experiments.get(experiment_id)
-        if experiment is None:
-            raise NotFound(f"no experiment {experiment_id}")
-        return self.paths.context(experiment.row.context_sha256).read_bytes()
+        with self.store.read() as connection:
+            experiment = queries.experiment(connection, experiment_id)
+        return self.paths.context(experiment.context_sha256).read_bytes()
 
     def config(self) -> dict[str, Any]:
         return {
@@ -278,6 +277,33 @@ class Daemon:
 def _reachable(host: str) -> str:
     """The name under which other machines find a server that listens on ``host``."""
     return socket.getfqdn() if host in ("0.0.0.0", "::", "") else host  # noqa: S104
+
+
+def rebuild(root: Path, site_file: Path | None = None) -> int:
+    """Make the database again from the shared file system; the old one is kept beside it. Returns the number of experiments.
+
+    Raises LeaseHeld while a master runs.
+    """
+    from dethpc.master.cluster import cluster_id, site_of
+
+    os.umask(0o077)
+    home = Home(root)
+    home.make()
+    site = site_of(home, site_file)
+    if site.database:
+        raise Refused("the database is named in the site configuration; point it at an empty one and start the master")
+    lease = Lease(home.master_file, cluster_id(home))
+    lease.take()
+    try:
+        for path in home.root.glob("dethpc.db*"):
+            path.rename(path.with_name(f"{path.name}.{int(time.time())}.old"))
+        store = open_store(home.database_url)
+        try:
+            return changes.rebuild(home, store)
+        finally:
+            store.close()
+    finally:
+        lease.release()
 
 
 def serve(root: Path, host: str | None, port: int, site_file: Path | None = None) -> None:

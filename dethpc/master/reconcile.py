@@ -217,7 +217,7 @@ class Reconciler:
         run_dir = self._home.run(run.id)
         word = {"intent": run.intent.value.lower(), "reason": run.intent_reason, "at": time.time()}
         write_json(run_dir.closed, word)
-        if run.attempt >= 0:
+        if run.attempt >= 0 and run.intent is Intent.STOP:
             create_once(run_dir.attempt(run.attempt).stop, {**word, "deadline": None})
         self._told.add(told)
         self._hurry()

@@ -69,13 +69,21 @@ class Master(Protocol):
         experiment returned then has id 0 and is stored nowhere."""
         ...
 
+    def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path]:
+        """A run to submit by hand: its script and its directory."""
+        ...
+
+    def take_in(self, run_dir: Path) -> Experiment:
+        """An experiment from such a run, once it has ended."""
+        ...
+
     def ring(self, attempt: AttemptId, lines: list[str]) -> tuple[int, str | None]:
         """Take in journal lines of an attempt; the last sequence number applied, and why the attempt should stop, if it
         should."""
         ...
 
-    def preemption(self, attempt: AttemptId, timeout: float) -> bool:
-        """Whether the attempt should stop; waits ``timeout`` seconds for a yes. With 0 it must return at once."""
+    def should_stop(self, attempt: AttemptId) -> bool:
+        """Whether the attempt should checkpoint and end. Returns at once."""
         ...
 
     def acked(self, attempt: AttemptId) -> None:

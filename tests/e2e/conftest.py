@@ -113,7 +113,7 @@ class User:
 
         session = Session(self.master()["url"], (self.home / "token").read_text().strip())
         answers = session.stream("/api/v1/trials/metrics/trial_metrics", params={"trialIds": trial_id, "group": group})
-        return [report for answer in answers for report in answer["result"]["metrics"]]
+        return [report for answer in answers for report in answer["metrics"]]
 
     def api(self, method: str, path: str) -> Any:
         from dethpc.client.session import Session

@@ -160,7 +160,8 @@ def test_everything_is_rebuilt_from_the_shared_file_system(user: User) -> None:
     user.det("master", "down")
     for path in user.home.glob("dethpc.db*"):
         path.unlink()
-    user.det("master", "rebuild")
+    user.det("master", "rebuild", "--yes")
+    user.det("experiment", "list")
     after = [(t["hparams"], t["state"], t.get("bestValidation")) for t in user.trials(experiment)]
     assert after == before
     for trial in user.trials(experiment):
