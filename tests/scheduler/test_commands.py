@@ -58,7 +58,7 @@ class SlurmContract(SchedulerContract):
         assert not {"SLURM_GPUS_PER_TASK", "SBATCH_PARTITION", "PMI_RANK"} & set(seen)
 
     def test_a_name_may_hold_anything_that_a_directive_can(self, jobs: Jobs) -> None:
-        name = "a|b 'c' $(d) é"
+        name = f"a|b 'c' $(d) é {time.time_ns()}"
         job = jobs.request("true", name="plain")
         job.script.write_text(job.script.read_text().replace('--job-name="plain"', f'--job-name="{name}"'))
         job_id = jobs.scheduler.submit(job)

@@ -71,9 +71,10 @@ def node_state(word: str) -> str:
 
 
 def discover(rows: Sequence[NodeRow]) -> list[Pool]:
-    """One pool per partition; Slurm's default partition is the default pool."""
+    """One pool per partition; Slurm's default partition is the default pool, and the first."""
     partitions = {row.partition: row.default_partition for row in rows}
-    return [Pool(name=name, partition=name, default=default) for name, default in partitions.items()]
+    ordered = sorted(partitions.items(), key=lambda item: (not item[1], item[0]))
+    return [Pool(name=name, partition=name, default=default) for name, default in ordered]
 
 
 def describe(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
@@ -102,6 +103,7 @@ def describe(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
 def nodes(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[NodeInfo]:
     """Each node once, with the pools it belongs to."""
     by_name: dict[str, NodeInfo] = {}
+    order = {pool.name: n for n, pool in enumerate(pools)}
     for row in rows:
         mine = [pool for pool in pools if pool.partition == row.partition]
         info = by_name.get(row.node)
@@ -122,7 +124,7 @@ def nodes(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[NodeInfo]:
                 reason=row.reason,
                 address=row.address,
             )
-        info.pools += tuple(pool.name for pool in mine)
+        info.pools = tuple(sorted((*info.pools, *(pool.name for pool in mine)), key=order.__getitem__))
     return list(by_name.values())
 
 
