@@ -21,7 +21,7 @@ from dethpc.errors import (
 )
 
 if TYPE_CHECKING:
-    from http.client import HTTPConnection
+    from http.client import HTTPConnection, HTTPResponse
 
 Params = Mapping[str, Any]
 
@@ -125,7 +125,7 @@ class Session:
             sock.settimeout(timeout)
             if answer.status >= 400:
                 _fail(answer.status, answer.read(), path)
-            for line in answer:
+            for line in _lines(answer):
                 if not line.strip():
                     continue
                 item = _json.loads(line)
@@ -218,6 +218,22 @@ class Session:
 
     def _unreachable(self, error: Exception) -> MasterUnreachable:
         return MasterUnreachable(f"the master at {self.url} does not answer: {error or type(error).__name__}")
+
+
+def _lines(answer: HTTPResponse) -> Iterator[bytes]:
+    """Lines of the answer's body. Unlike the answer's own iterator it does not take a connection that broke for the end.
+
+    Raises http.client.IncompleteRead.
+    """
+    rest = b""
+    while True:
+        more = answer.read1(1 << 16)
+        if not more:
+            break
+        *whole, rest = (rest + more).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
 
 
 def _target(url: str, path: str, params: Optional[Params]) -> str:

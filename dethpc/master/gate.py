@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dethpc.errors import Unauthorized
 from dethpc.master.auth import Auth, Principal
@@ -57,11 +57,24 @@ class Gate:
             # Determined's clients send JSON without saying so. Tokens travel in a header that no foreign web page can set,
             # so nothing is lost by believing them.
             scope = {**scope, "headers": [*scope["headers"], (b"content-type", b"application/json")]}
-        await self.app(scope, receive, send)
+        await self.app(scope, _counted(receive), send)
 
     async def _principal(self, token: str) -> Principal:
         known = self.auth.remembered(token)
         return known if known is not None else await asyncio.to_thread(self.auth.principal, token)
+
+
+def _counted(receive: Receive) -> Receive:
+    """``receive`` that takes a body which grows too large, its length unsaid, for a client that went away."""
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        return message if size <= MAX_BODY else {"type": "http.disconnect"}
+
+    return counted
 
 
 def bearer(headers: dict[bytes, bytes]) -> str:

@@ -35,7 +35,7 @@ def wanted(config: dict[str, Any], owner: str, at: float) -> tuple[Run, Trial, E
     first = build(config["searcher"], config["hyperparameters"], seed).start()[0]
     assert isinstance(first, Create)
     slots = int(config["resources"]["slots_per_trial"])
-    run = Run(f"hand-{uuid.uuid4().hex[:12]}", 0, 0, 1, RunState.SUBMITTING, at, slots, "")
+    run = Run(f"hand-{uuid.uuid4().hex[:12]}.1", 0, 0, 1, RunState.SUBMITTING, at, slots, "")
     trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at)
     experiment = Experiment(0, owner, config, yaml.safe_dump(config), State.ACTIVE, at, seed, job_id="")
     return run, trial, experiment

@@ -231,3 +231,20 @@ def test_addresses_are_spelled_as_determined_spells_them() -> None:
     assert canonical("http://[::1]:9/p/") == "http://[::1]:9/p"
     with pytest.raises(ValueError, match="not a master's address"):
         canonical("http://")
+
+
+def test_a_stream_that_breaks_off_is_an_error_and_not_an_end() -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer_half() -> None:
+        connection, _ = server.accept()
+        connection.recv(65536)
+        connection.sendall(b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\ne\r\n{"result": 1}\n\r\n')
+        connection.close()
+
+    threading.Thread(target=answer_half, daemon=True).start()
+    items = Session(f"http://127.0.0.1:{server.getsockname()[1]}", "token").stream("/x")
+    assert next(items) == 1
+    with pytest.raises(MasterUnreachable):
+        next(items)
+    server.close()

@@ -32,7 +32,7 @@ def owner(request: Request) -> Principal:
 
 
 def reading(request: Request) -> Iterator[Connection]:
-    """A read-only connection for the time of the request."""
+    """A read-only connection for the time of the route's function."""
     with the_master(request).store.read() as connection:
         yield connection
 
@@ -40,7 +40,8 @@ def reading(request: Request) -> Iterator[Connection]:
 TheMaster = Annotated[Master, Depends(the_master)]
 Owner = Annotated[Principal, Depends(owner)]
 Anyone = Annotated[Principal, Depends(principal)]
-Reading = Annotated[Connection, Depends(reading)]
+# Given back before the answer goes out: a client that reads slowly, or follows a log, must not keep a connection.
+Reading = Annotated[Connection, Depends(reading, scope="function")]
 
 
 def may_see_experiment(who: Principal, experiment_id: int) -> None:

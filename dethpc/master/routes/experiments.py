@@ -141,7 +141,7 @@ def search_experiments(request: wire.SearchRequest, connection: Reading, who: Ow
     return wire.SearchAnswer(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
 
-@router.get("/experiment/labels")
+@router.get("/experiment/labels", name="labels_in_use")
 @router.get("/experiments/labels")
 def all_labels(connection: Reading, who: Owner) -> wire.Labels:
     """Labels in use, the most popular first."""

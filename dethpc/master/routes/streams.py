@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import TypeVar
@@ -12,6 +13,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from dethpc.errors import DethpcError
+
+_log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -33,8 +36,15 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for chunk in chunks:
             yield chunk
-    except DethpcError as error:  # the status has gone out already
-        message = {"grpcCode": 13, "httpCode": 500, "httpStatus": "Internal Server Error", "message": str(error)}
+    except Exception as error:  # the status has gone out already: a reader must see that this is not the end
+        if not isinstance(error, DethpcError):
+            _log.exception("a stream broke")
+        message = {
+            "grpcCode": 13,
+            "httpCode": 500,
+            "httpStatus": "Internal Server Error",
+            "message": str(error) or repr(error),
+        }
         yield json.dumps({"error": message}).encode() + b"\n"
 
 

@@ -38,7 +38,7 @@ def logout(request: Request, master: TheMaster, who: Owner) -> dict[str, Any]:
     return {}
 
 
-@router.get("/auth/user")
+@router.get("/auth/user", name="current_user")
 @router.get("/me")
 def me(who: Owner) -> UserAnswer:
     return UserAnswer(user=_user(who.owner))
