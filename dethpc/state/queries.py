@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, fu
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Trial
 from dethpc.domain.states import CheckpointState, RunState, State
-from dethpc.errors import NotFound
+from dethpc.errors import NotFound, Refused
 from dethpc.state import rows
 from dethpc.state.summaries import Summary
 
@@ -141,12 +141,12 @@ EXPERIMENT_KEYS: Mapping[str, ColumnElement[Any]] = {
 def experiments(
     connection: Connection, wanted: ExperimentFilter, order: Order, page: Page
 ) -> tuple[list[Experiment], int, int]:
-    """The page, the total, and where the page begins. Raises: KeyError for an unknown sort key."""
+    """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
     where = _experiment_conditions(wanted)
     total = _count(connection, Experiment, where)
     begin = page.begin(total)
     if order.key not in ("checkpoint_size", "searcher_metric_val"):
-        query = _sorted(rows.query(Experiment, *where), EXPERIMENT_KEYS[order.key], _experiment.id, order)
+        query = _sorted(rows.query(Experiment, *where), _key(EXPERIMENT_KEYS, order), _experiment.id, order)
         return _cut(connection, Experiment, query, begin, page), total, begin
     ids = list(connection.scalars(select(_experiment.id).where(*where)))
     if order.key == "checkpoint_size":
@@ -359,14 +359,14 @@ TRIAL_KEYS: Mapping[str, ColumnElement[Any]] = {
 def trials(
     connection: Connection, experiment_id: int, states: frozenset[str], order: Order, page: Page
 ) -> tuple[list[Trial], int, int]:
-    """The page, the total, and where the page begins. Raises: KeyError for an unknown sort key."""
+    """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
     where: list[ColumnElement[bool]] = [_trial.experiment_id == experiment_id]
     if states:
         where.append(_of_states(_trial.state, states, _running_of_trial))
     total = _count(connection, Trial, where)
     begin = page.begin(total)
     if order.key != "checkpoint_size":
-        query = _sorted(rows.query(Trial, *where), TRIAL_KEYS[order.key], _trial.id, order)
+        query = _sorted(rows.query(Trial, *where), _key(TRIAL_KEYS, order), _trial.id, order)
         return _cut(connection, Trial, query, begin, page), total, begin
     ids = list(connection.scalars(select(_trial.id).where(*where)))
     sizes = _sizes(connection, _checkpoint.trial_id, ids)
@@ -522,7 +522,7 @@ class CheckpointOrigin:
 def checkpoints(
     connection: Connection, wanted: CheckpointFilter, order: Order, page: Page
 ) -> tuple[list[Checkpoint], int, int]:
-    """The page, the total, and where the page begins. Raises: KeyError for an unknown sort key."""
+    """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
     where: list[ColumnElement[bool]] = []
     if wanted.experiment_id is not None:
         where.append(_checkpoint.experiment_id == wanted.experiment_id)
@@ -533,7 +533,7 @@ def checkpoints(
     if wanted.metric is None:
         total = _count(connection, Checkpoint, where)
         begin = page.begin(total)
-        query = _sorted(rows.query(Checkpoint, *where), CHECKPOINT_KEYS[order.key], _checkpoint.uuid, order)
+        query = _sorted(rows.query(Checkpoint, *where), _key(CHECKPOINT_KEYS, order), _checkpoint.uuid, order)
         return _cut(connection, Checkpoint, query, begin, page), total, begin
     measured = (
         select(_checkpoint.uuid, _metric.metrics)
@@ -660,6 +660,12 @@ def workloads(
 
 def _count(connection: Connection, fact: type[Any], where: Sequence[ColumnElement[bool]]) -> int:
     return connection.scalar(select(func.count()).select_from(rows.table(fact)).where(*where)) or 0
+
+
+def _key(keys: Mapping[str, ColumnElement[Any]], order: Order) -> ColumnElement[Any]:
+    if order.key not in keys:
+        raise Refused(f"cannot sort by {order.key!r}; known are {', '.join(keys)}")
+    return keys[order.key]
 
 
 def _sorted(query: Select[Any], key: ColumnElement[Any], id: ColumnElement[Any], order: Order) -> Select[Any]:

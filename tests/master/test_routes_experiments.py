@@ -1,0 +1,201 @@
+"""Experiments over HTTP: lists, changes, and what belongs to one."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tarfile
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dethpc.domain.states import RunState, State
+from dethpc.errors import ConfigError, NotSupportedYet, Refused
+from tests.master.conftest import CONFIG, Served, experiment, run_of, trained, trial, uuid_of
+
+YAML = "name: n\nentrypoint: python3 t.py\nsearcher: {name: single, metric: loss}\n"
+
+
+def file(path: str, text: str = "", type: str = "0") -> dict[str, Any]:
+    content = base64.b64encode(text.encode()).decode()
+    return {
+        "path": path,
+        "content": content,
+        "type": ord(type),
+        "mtime": "1700000000",
+        "mode": 0o644,
+        "uid": 0,
+        "gid": 0,
+    }
+
+
+def ids(served: Served, **params: Any) -> list[int]:
+    return [item["id"] for item in served.session.get("/api/v1/experiments", params=params)["experiments"]]
+
+
+def test_filters_of_the_list(served: Served) -> None:
+    active = experiment(4, state=State.ACTIVE, ended_at=None)
+    served.put(
+        [
+            experiment(1, labels=["Blue", "a"], description="First try"),
+            experiment(2, archived=True, labels=["blue"]),
+            experiment(3, owner="bob", state=State.ERROR, name="100% done"),
+            active,
+            trial(1, 4, state=State.ACTIVE),
+            run_of(trial(1, 4), state=RunState.RUNNING),
+            experiment(5, state=State.ACTIVE, ended_at=None, project_id=2),
+            experiment(6, state=State.DELETED),
+        ]
+    )
+    assert ids(served) == [1, 2, 3, 4, 5]
+    assert ids(served, archived=True) == [2] and ids(served, archived=False) == [1, 3, 4, 5]
+    assert ids(served, labels="Blue") == [1] and ids(served, labels=["Blue", "a"]) == [1]
+    assert ids(served, labels="lu") == []
+    assert ids(served, name="DIGITS") == [1, 2, 4, 5] and ids(served, name="0%") == [3] and ids(served, name="_") == []
+    assert ids(served, description="first") == [1]
+    assert ids(served, users="bob") == [3]
+    assert ids(served, states=["STATE_ERROR", "STATE_RUNNING"]) == [3, 4]
+    assert ids(served, states="STATE_QUEUED") == [5] and ids(served, states="STATE_ACTIVE") == [4, 5]
+    assert ids(served, **{"experimentIdFilter.incl": [1, 3]}) == [1, 3]
+    assert ids(served, **{"experimentIdFilter.gt": 2, "experimentIdFilter.lte": 4}) == [3, 4]
+    assert ids(served, projectId=2) == [5]
+    states = {e["id"]: e["state"] for e in served.session.get("/api/v1/experiments")["experiments"]}
+    assert (states[4], states[5]) == ("STATE_RUNNING", "STATE_QUEUED")
+
+
+def test_order_and_pages_of_the_list(served: Served) -> None:
+    served.put([experiment(id, progress=id % 3 / 2, ended_at=None if id == 2 else 1e9 + id) for id in range(1, 6)])
+    served.put(
+        [trial(1, 1), trial(2, 1), trial(3, 4, best_validation=0.01), *trained(trial(4, 5, best_validation=9.0))]
+    )
+    assert ids(served, orderBy="ORDER_BY_DESC") == [5, 4, 3, 2, 1]
+    assert ids(served, sortBy="SORT_BY_PROGRESS") == [3, 1, 4, 2, 5]
+    assert ids(served, sortBy="SORT_BY_END_TIME", orderBy="ORDER_BY_DESC") == [5, 4, 3, 1, 2]
+    assert ids(served, sortBy="SORT_BY_NUM_TRIALS", orderBy="ORDER_BY_DESC")[0] == 1
+    assert ids(served, sortBy="SORT_BY_SEARCHER_METRIC_VAL") == [4, 1, 5, 2, 3]
+    assert ids(served, sortBy="SORT_BY_CHECKPOINT_SIZE", orderBy="ORDER_BY_DESC")[0] == 5
+    for key in "DESCRIPTION START_TIME STATE USER NAME FORKED_FROM RESOURCE_POOL PROJECT_ID CHECKPOINT_COUNT".split():
+        assert sorted(ids(served, sortBy=f"SORT_BY_{key}")) == [1, 2, 3, 4, 5]
+    page = served.session.get("/api/v1/experiments", params={"limit": 2, "offset": 1})
+    assert [e["id"] for e in page["experiments"]] == [2, 3]
+    assert page["pagination"] == {"offset": 1, "limit": 2, "startIndex": 1, "endIndex": 3, "total": 5}
+    assert ids(served, offset=-2) == [4, 5] and ids(served, limit=-1) == [1, 2, 3, 4, 5]
+    none = served.session.get("/api/v1/experiments", params={"limit": -2})
+    assert none["experiments"] == [] and none["pagination"]["total"] == 5
+
+
+def test_create_packs_the_context_the_same_each_time(served: Served) -> None:
+    body = {"config": YAML, "modelDefinition": [file("a.py", "x = 1"), file("sub", type="5")], "activate": False}
+    first, second = (served.session.post("/api/v1/experiments", json=body)["experiment"] for _ in "ab")
+    assert first["id"] != second["id"] and first["state"] == "STATE_PAUSED" and first["originalConfig"] == YAML
+    archives = [served.session.get(f"/api/v1/experiments/{e['id']}/model_def")["b64Tgz"] for e in (first, second)]
+    assert archives[0] == archives[1]
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(archives[0]))) as tar:
+        assert tar.getnames() == ["a.py", "sub"] and tar.getmember("sub").isdir()
+    tree = served.session.get(f"/api/v1/experiments/{first['id']}/file_tree")["files"]
+    assert [(node["path"], node["isDir"], node["contentLength"]) for node in tree] == [
+        ("a.py", False, 5),
+        ("sub", True, 0),
+    ]
+    got = served.session.post(f"/api/v1/experiments/{first['id']}/file", json={"path": "a.py"})
+    assert base64.b64decode(got["file"]) == b"x = 1"
+
+
+@pytest.mark.parametrize(
+    "path, type", [("/etc/passwd", "0"), ("../x", "0"), ("a/../../x", "0"), ("fifo", "6"), ("", "0")]
+)
+def test_a_context_stays_inside(served: Served, path: str, type: str) -> None:
+    body = {"config": YAML, "modelDefinition": [file(path, "x", type)]}
+    with pytest.raises(Refused):
+        served.session.post("/api/v1/experiments", json=body)
+
+
+def test_validate_only_creates_nothing(served: Served) -> None:
+    answer = served.session.post("/api/v1/experiments", json={"config": YAML, "validateOnly": True})
+    assert answer["config"]["searcher"]["metric"] == "loss" and answer["experiment"]["id"] == 0
+    assert ids(served) == []
+    with pytest.raises(ConfigError):
+        served.session.post("/api/v1/experiments", json={"config": "searcher: 3", "validateOnly": True})
+
+
+def test_changes(served: Served) -> None:
+    id = served.session.post("/api/v1/experiments", json={"config": YAML, "activate": False})["experiment"]["id"]
+    path = f"/api/v1/experiments/{id}"
+    changed = served.session.patch(path, json={"id": id, "name": "new", "notes": "n", "labels": ["x"]})["experiment"]
+    assert (changed["name"], changed["notes"], changed["labels"], changed["description"]) == ("new", "n", ["x"], "")
+    assert served.session.put(f"{path}/labels/y")["labels"] == ["x", "y"]
+    assert served.session.delete(f"{path}/labels/x")["labels"] == ["y"]
+    assert served.session.get("/api/v1/experiments/labels")["labels"] == ["y"]
+    served.session.patch(path, json={"id": id, "resources": {"maxSlots": 3, "weight": 2.5, "priority": 9}})
+
+    def limits() -> tuple[Any, ...]:
+        from dethpc.state import queries
+
+        with served.daemon.store.read() as connection:
+            fact = queries.experiment(connection, id)
+        return fact.max_slots, fact.weight, fact.priority
+
+    assert limits() == (3, 2.5, 9)
+    served.session.patch(path, json={"id": id, "resources": {"maxSlots": None}})
+    assert limits() == (None, 2.5, 9)
+    with pytest.raises(Refused):
+        served.session.patch(path, json={"id": id, "name": " "})
+    with pytest.raises(NotSupportedYet):
+        served.session.patch(path, json={"id": id, "checkpointStorage": {"saveTrialBest": 1}})
+
+
+def test_the_queue_follows_priority(served: Served) -> None:
+    low = {"config": YAML + "resources: {priority: 50}\n"}
+    made = [served.session.post("/api/v1/experiments", json=low)["experiment"] for _ in range(2)]
+    second = made[1]
+    assert served.session.get(f"/api/v1/experiments/{second['id']}")["jobSummary"] == {
+        "state": "STATE_QUEUED",
+        "jobsAhead": 1,
+    }
+    served.session.post("/api/v1/job-queues", json={"updates": [{"jobId": second["jobId"], "priority": 1}]})
+    jobs = [job["full"]["entityId"] for job in served.session.get("/api/v1/job-queues-v2")["jobs"]]
+    assert jobs == [str(second["id"]), str(made[0]["id"])]
+    stats = served.session.get("/api/v1/job-queues/stats")["results"]
+    assert sum(pool["stats"]["queuedCount"] for pool in stats) == 2
+
+
+def test_checkpoints_in_order(served: Served) -> None:
+    served.put([experiment(1), *(row for id in (1, 2) for row in trained(trial(id)))])
+
+    def listed(**params: Any) -> list[str]:
+        answer = served.session.get("/api/v1/experiments/1/checkpoints", params=params)
+        return [checkpoint["uuid"] for checkpoint in answer["checkpoints"]]
+
+    assert listed() == [uuid_of(1, 2), uuid_of(2, 2), uuid_of(1, 4), uuid_of(2, 4)]
+    best_first = [uuid_of(2, 2), uuid_of(1, 2), uuid_of(2, 4), uuid_of(1, 4)]
+    got = listed(sortByAttr="SORT_BY_SEARCHER_METRIC")
+    assert got[0] == best_first[0] and got[-1] == best_first[-1] and set(got) == set(best_first)
+    assert listed(sortByMetric="accuracy", orderBy="ORDER_BY_DESC", limit=1) == [uuid_of(2, 2)]
+    assert listed(sortByMetric="unknown") == []
+    assert listed(sortByAttr="SORT_BY_BATCH_NUMBER", orderBy="ORDER_BY_DESC", limit=2) == [uuid_of(2, 4), uuid_of(1, 4)]
+    assert listed(states="STATE_DELETED") == []
+
+
+def test_how_the_best_value_was_found(served: Served) -> None:
+    served.put([experiment(1), *(row for id in (1, 2) for row in trained(trial(id)))])
+    history = served.session.get("/api/v1/experiments/1/validation-history")["validationHistory"]
+    assert [(entry["trialId"], entry["searcherMetric"]) for entry in history] == [(1, 1.0), (2, 0.5)]
+    best = served.session.get("/api/v1/experiments/1/searcher/best_searcher_validation_metric")
+    assert best == {"metric": 0.5}
+    names = list(served.session.stream("/api/v1/experiments/metrics-stream/metric-names", params={"ids": 1}))
+    assert names[0]["validationMetrics"] == ["accuracy", "loss"] and names[0]["searcherMetrics"] == ["loss"]
+    progress = served.session.get("/api/v1/experiments/1/searcher/progress")
+    assert progress["trialsByState"] == {"STATE_COMPLETED": 2}
+
+
+def test_numbers_that_json_lacks_are_spelled_out(served: Served) -> None:
+    config = {**CONFIG, "hyperparameters": {"x": float("inf")}}
+    rows = trained(trial(1))
+    nan = [replace(row, metrics={"loss": float("nan")}) if type(row).__name__ == "Metric" else row for row in rows]
+    served.put([experiment(1, config=config), *nan])
+    assert served.session.get("/api/v1/experiments/1")["config"]["hyperparameters"] == {"x": "Infinity"}
+    workload = served.session.get("/api/v1/trials/1/workloads")["workloads"][0]
+    assert workload["training"]["metrics"]["avgMetrics"] == {"loss": "NaN"}
+    served.session.get("/api/v1/experiments/1/trials")
+    list(served.session.stream("/api/v1/trials/metrics/trial_metrics", params={"trialIds": 1}))
