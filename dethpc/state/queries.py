@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, literal, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, String, and_, case, func, literal, or_, select, type_coerce
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Trial
 from dethpc.domain.states import CheckpointState, RunState, State
@@ -146,8 +146,8 @@ def experiments(
     total = _count(connection, Experiment, where)
     begin = page.begin(total)
     if order.key not in ("checkpoint_size", "searcher_metric_val"):
-        query = _sorted(rows.query(Experiment, *where), _key(EXPERIMENT_KEYS, order), _experiment.id, order)
-        return _cut(connection, Experiment, query, begin, page), total, begin
+        key = _key(EXPERIMENT_KEYS, order)
+        return _cut(connection, Experiment, where, key, _experiment.id, order, begin, page), total, begin
     ids = list(connection.scalars(select(_experiment.id).where(*where)))
     if order.key == "checkpoint_size":
         sizes = _sizes(connection, _checkpoint.experiment_id, ids)
@@ -366,8 +366,8 @@ def trials(
     total = _count(connection, Trial, where)
     begin = page.begin(total)
     if order.key != "checkpoint_size":
-        query = _sorted(rows.query(Trial, *where), _key(TRIAL_KEYS, order), _trial.id, order)
-        return _cut(connection, Trial, query, begin, page), total, begin
+        key = _key(TRIAL_KEYS, order)
+        return _cut(connection, Trial, where, key, _trial.id, order, begin, page), total, begin
     ids = list(connection.scalars(select(_trial.id).where(*where)))
     sizes = _sizes(connection, _checkpoint.trial_id, ids)
     chosen = _slice(ids, {id: sizes.get(id, (0, 0))[1] for id in ids}, order, begin, page)
@@ -533,8 +533,8 @@ def checkpoints(
     if wanted.metric is None:
         total = _count(connection, Checkpoint, where)
         begin = page.begin(total)
-        query = _sorted(rows.query(Checkpoint, *where), _key(CHECKPOINT_KEYS, order), _checkpoint.uuid, order)
-        return _cut(connection, Checkpoint, query, begin, page), total, begin
+        key = _key(CHECKPOINT_KEYS, order)
+        return _cut(connection, Checkpoint, where, key, _checkpoint.uuid, order, begin, page), total, begin
     measured = (
         select(_checkpoint.uuid, _metric.metrics)
         .where(*where, _at_step_of_checkpoint)
@@ -668,17 +668,25 @@ def _key(keys: Mapping[str, ColumnElement[Any]], order: Order) -> ColumnElement[
     return keys[order.key]
 
 
-def _sorted(query: Select[Any], key: ColumnElement[Any], id: ColumnElement[Any], order: Order) -> Select[Any]:
-    """Rows without a value come last either way."""
-    by = key.desc() if order.descending else key.asc()
-    tie = id.desc() if order.descending else id.asc()
-    return query.order_by(tie) if key is id else query.order_by(by.nulls_last(), tie)
-
-
-def _cut(connection: Connection, fact: type[Fact], query: Select[Any], begin: int, page: Page) -> list[Fact]:
+def _cut(
+    connection: Connection,
+    fact: type[Fact],
+    where: Sequence[ColumnElement[bool]],
+    key: ColumnElement[Any],
+    id: ColumnElement[Any],
+    order: Order,
+    begin: int,
+    page: Page,
+) -> list[Fact]:
+    """A sorted page; rows without a value come last either way. Only ids are sorted, and only the page's rows are read."""
     if page.limit == 0:
         return []
-    return [fact(*row) for row in connection.execute(query.offset(begin).limit(page.limit))]
+    by = key.desc() if order.descending else key.asc()
+    tie = id.desc() if order.descending else id.asc()
+    keys = [tie] if key is id else [by.nulls_last(), tie]
+    ids = list(connection.scalars(select(id).where(*where).order_by(*keys).offset(begin).limit(page.limit)))
+    found = {getattr(item, id.key or ""): item for item in _in(connection, fact, id, ids)}
+    return [found[one] for one in ids]
 
 
 Key = TypeVar("Key", int, str)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +23,7 @@ from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Trial
 from dethpc.domain.ids import run_id
 from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
+from dethpc.errors import DethpcError
 from dethpc.master.app import create_app
 from dethpc.master.cluster import cluster_id, find_scheduler
 from dethpc.master.daemon import Daemon
@@ -190,10 +194,36 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
         daemon.store.close()
 
 
+class Running:
+    """A whole master in a process of its own, with this machine as its cluster."""
+
+    def __init__(self, home: Path) -> None:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DET", "SLURM"))}
+        path = f"{Path(sys.executable).parent}:{inherited['PATH']}"
+        env = {**inherited, "PATH": path, "DETHPC_SCHEDULER": "local", "DETHPC_LOCAL_SLOTS": "4"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "dethpc.master", "--home", str(home)],
+            env={**env, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+
+        def address() -> Any:
+            assert self.process.poll() is None, "the master did not start"
+            file = home / "master.json"
+            return file.exists() and json.loads(file.read_text()).get("url")
+
+        self.url = str(until(address))
+        self.token = (home / "token").read_text().strip()
+        self.owner = getpass.getuser()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+
 class Published:
     """The published client in its own environment, in a home of its own."""
 
-    def __init__(self, venv: Path, served: Served, folder: Path) -> None:
+    def __init__(self, venv: Path, served: Served | Running, folder: Path) -> None:
         self.venv, self.served, self.folder = venv, served, folder
         self.config = folder / "xdg"
         folder.mkdir(exist_ok=True)
@@ -251,3 +281,19 @@ def published(determined_venv: Path, served: Served, tmp_path: Path) -> Publishe
     client = Published(determined_venv, served, tmp_path / "user")
     write_client_token(served.url, served.owner, served.token, client_token_path(client.env))
     return client
+
+
+@pytest.fixture
+def running(determined_venv: Path, tmp_path: Path) -> Iterator[Published]:
+    """As ``published``, but the master runs jobs."""
+    from dethpc.master.auth import client_token_path, write_client_token
+
+    master = Running(tmp_path / "home")
+    try:
+        client = Published(determined_venv, master, tmp_path / "user")
+        write_client_token(master.url, master.owner, master.token, client_token_path(client.env))
+        yield client
+    finally:
+        with contextlib.suppress(DethpcError):  # it may be over, or never have been
+            Session(master.url, master.token).post("/api/v1/experiments/1/kill")
+        master.stop()

@@ -221,3 +221,33 @@ def test_the_cluster(published: Published, served: Served) -> None:
     assert published.det("template", "list")
     assert "Uncategorized" in published.det("workspace", "list")
     assert "Uncategorized" in published.det("project", "list", "Uncategorized")
+
+
+TRAIN = """
+import determined as det
+
+with det.core.init() as core:
+    for step in range(1, 4):
+        core.train.report_training_metrics(steps_completed=step, metrics={"loss": 1.0 / step})
+    with core.checkpoint.store_path({"steps_completed": 3}) as (path, uuid):
+        (path / "weights").write_text("w")
+    core.train.report_validation_metrics(steps_completed=3, metrics={"loss": det.get_cluster_info().trial.hparams["lr"]})
+    print("trained to the end")
+"""
+
+
+def test_a_search_from_create_to_download_with_nothing_of_ours_on_the_users_side(
+    running: Published, tmp_path: Path
+) -> None:
+    project = running.folder / "project"
+    project.mkdir()
+    (project / "train.py").write_text(TRAIN)
+    (project / "config.yaml").write_text(YAML.replace("max_trials: 3", "max_trials: 2") + "max_restarts: 0\n")
+    followed = running.det("experiment", "create", f"{project}/config.yaml", str(project), "-f")
+    assert "trained to the end" in followed
+    running.det("experiment", "wait", "1", "--polling-interval", "1")
+    assert running.det("experiment", "list-trials", "1").count("COMPLETED") == 2
+    best = running.python("client.login(); print(json.dumps(client.get_experiment(1).top_checkpoint().uuid))")
+    running.det("checkpoint", "download", best, "-o", "best")
+    assert (running.folder / "best" / "weights").read_text() == "w"
+    assert running.det("slot", "list").count("FREE") == 8  # four slots, two columns
