@@ -10,22 +10,29 @@ from typing import Any
 from pydantic import ValidationError
 
 from dethpc.config.combine import fill, override
+from dethpc.config.dialects import translate
+from dethpc.config.dialects.lengths import BY_TIME
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Const, Space, read_space
 from dethpc.config.mistake import Mistake
 from dethpc.config.report import mistakes_of
-from dethpc.config.source import dump, read
+from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused
 from dethpc.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A valid configuration. ``original`` is the user's text as it was; ``warnings`` are lines for the user."""
+    """A valid configuration.
+
+    ``original`` is the user's text as it was; ``warnings`` are lines for the user; ``translated`` has one line for each field of
+    an older generation: where it stands, what it says, and what that is today.
+    """
 
     config: ExperimentConfig
     original: str
     warnings: list[str] = field(default_factory=list)
+    translated: list[str] = field(default_factory=list)
 
     def effective(self) -> dict[str, Any]:
         """The configuration with all defaults filled in, as JSON has it and in the shape that Determined stores.
@@ -49,6 +56,7 @@ def load(
     """
     source, problems = read(text, file)
     problems += override(source, overrides)
+    translated, untranslatable = _translate(source)
     if defaults:
         fill(source, deepcopy(dict(defaults)), "the master's defaults")
 
@@ -63,13 +71,15 @@ def load(
             config = ExperimentConfig.model_validate(source.data)
         except ValidationError as error:
             found = mistakes_of(error, ExperimentConfig, source, elsewhere=OLDER)
-            mistakes += [m for m in found if m.path[:1] != ("hyperparameters",)]
+            said = {m.path for m in untranslatable}
+            mistakes += [m for m in found if m.path[:1] != ("hyperparameters",) and m.path not in said]
+    mistakes += untranslatable
     wrong = {mistake.path for mistake in mistakes}
     mistakes += [m for m in refused(source) if not any(path[: len(m.path)] == m.path for path in wrong)]
     problems += [source.problem(mistake) for mistake in mistakes]
     if problems or config is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
-    return Loaded(config, text, [*ignored(source), *_doubts(space, config)])
+    return Loaded(config, text, [*ignored(source), *_doubts(space, config)], translated)
 
 
 def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config") -> str:
@@ -81,11 +91,30 @@ def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config")
     return dump(source.data)
 
 
+def _translate(source: Source) -> tuple[list[str], list[Mistake]]:
+    """Bring ``source`` into the present form. Returns a line for each change, and the mistakes in fields of older forms."""
+    translation = translate(source.data)
+    lines = []
+    for edit in translation.edits:
+        file, line = source.place(edit.path)
+        lines.append(f"{file}:{line}: {edit}" if line else f"{file}: {edit}")
+        for path in edit.paths():
+            # What is said about the new field points to where the old one was written.
+            source.places[path] = Place(file, line)
+    source.data = translation.data
+    return lines, translation.mistakes
+
+
 def _doubts(space: Space, config: ExperimentConfig) -> list[str]:
     """What is valid and yet perhaps not meant."""
     doubts = []
     if config.searcher.name == "single" and (varying := _varying(space)):
         doubts.append(f"the single searcher draws one value at random of {', '.join(varying)}")
+    if isinstance(getattr(config.searcher, "max_length", None), int) and config.searcher.name in BY_TIME:
+        doubts.append(
+            "searcher.max_length has no unit: trials are compared only when they complete an operation of "
+            "core_context.searcher.operations(); to compare them by what they report, say time_metric and max_time"
+        )
     for name, value in space.items():
         if isinstance(value, Const) and isinstance(value.val, list):
             if any(isinstance(item, dict) and "type" in item for item in value.val):

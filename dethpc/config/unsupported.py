@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dethpc.config.dialects import steps
 from dethpc.config.mistake import Mistake, Path, show
 from dethpc.config.source import Source
 
@@ -23,7 +24,7 @@ class Unsupported(NamedTuple):
 
 _CONTAINERS = "runs start without a container so far"
 _TRIAL_API = "it belongs to the trial classes, which come later; call the Core API for it"
-_NO_LENGTH = (0, {"batches": 0}, {"records": 0}, {"epochs": 0})
+_OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
 
 UNSUPPORTED = (
     Unsupported("searcher.name", "single, random and grid are there so far", ("single", "random", "grid")),
@@ -31,12 +32,7 @@ UNSUPPORTED = (
     Unsupported("checkpoint_storage.propagation", _CONTAINERS, ("rprivate",)),
     Unsupported("checkpoint_storage.checkpoint_path", "say storage_path, its newer name"),
     Unsupported("checkpoint_storage.tensorboard_path", "TensorBoard comes later"),
-    Unsupported("min_validation_period", _TRIAL_API, _NO_LENGTH),
-    Unsupported("min_checkpoint_period", _TRIAL_API, _NO_LENGTH),
-    Unsupported("checkpoint_policy", _TRIAL_API, ("best",)),
     Unsupported("perform_initial_validation", _TRIAL_API, (False,)),
-    Unsupported("records_per_epoch", _TRIAL_API, (0,)),
-    Unsupported("scheduling_unit", _TRIAL_API, (100,)),
     Unsupported("optimizations.aggregation_frequency", _TRIAL_API, (1,)),
     Unsupported("optimizations.average_aggregated_gradients", _TRIAL_API, (True,)),
     Unsupported("optimizations.average_training_metrics", _TRIAL_API, (True,)),
@@ -73,6 +69,10 @@ UNSUPPORTED = (
 FIELDS = tuple(row.field for row in UNSUPPORTED)
 
 IGNORED = {
+    "min_validation_period": _OWN_LOOP,
+    "min_checkpoint_period": _OWN_LOOP,
+    "checkpoint_policy": _OWN_LOOP,
+    "scheduling_unit": _OWN_LOOP,
     "resources.agent_label": "is ignored (also by Determined); say resources.resource_pool",
     "security": "is ignored (also by Determined)",
     "tensorboard_storage": "is ignored (also by Determined): TensorBoard files go to checkpoint_storage",
@@ -83,13 +83,20 @@ IGNORED = {
 }
 """Fields that are accepted without effect, each with the words of its warning."""
 
-OLDER = {
-    "batches_per_step": "a field of older configurations (scheduling_unit today); those are not read yet",
-    "max_steps": "a field of older configurations (max_length today); those are not read yet",
-    "target_trial_steps": "a field of older configurations (max_length today); those are not read yet",
-    "step_budget": "a field of older configurations (budget, later max_trials); those are not read yet",
-    "steps_per_round": "a field of older configurations (length_per_round today); those are not read yet",
+_NO_LENGTH = ({"batches": 0}, {"records": 0}, {"epochs": 0})
+_NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
+    "min_validation_period": _NO_LENGTH,
+    "min_checkpoint_period": _NO_LENGTH,
+    "checkpoint_policy": ("best",),
+    "scheduling_unit": (100,),
 }
+
+_OLD = "a field of older configurations, for searcher "
+OLDER = {
+    "batches_per_step": "it belongs at the top level",
+    **{old: _OLD + ", ".join(methods) for old, (_, methods) in steps.FIELDS.items()},
+}
+"""Hints for fields of older generations that stand where they are not translated."""
 
 
 def refused(source: Source) -> Iterator[Mistake]:
@@ -109,7 +116,10 @@ def ignored(source: Source) -> Iterator[str]:
     shared_fs = source.get(("checkpoint_storage", "type")) == "shared_fs"
     for field, words in IGNORED.items():
         path = tuple(field.split("."))
-        if source.get(path) is None or (field == "checkpoint_storage.container_path" and not shared_fs):
+        value = source.get(path)
+        if value is None or value in _NOT_WORTH_A_WARNING.get(field, ()):
+            continue
+        if field == "checkpoint_storage.container_path" and not shared_fs:
             continue
         file, line = source.place(path)
         yield f"{file}:{line}: {field} {words}" if line else f"{file}: {field} {words}"

@@ -199,7 +199,7 @@ max_restart: 3
     ("text", "field", "words"),
     [
         ("slots_per_trial: 4", "slots_per_trial", "it belongs at resources.slots_per_trial"),
-        ("batches_per_step: 100", "batches_per_step", "older configurations"),
+        ("resources: {batches_per_step: 100}", "resources.batches_per_step", "it belongs at the top level"),
         ("resources: {max_slots: 2, slots_per_trial: 4}", "resources.max_slots", "at least slots_per_trial (4)"),
         ("resources: {slots_per_trial: true}", "resources.slots_per_trial", "a whole number"),
         ("resources: 3", "resources", "a mapping with slots_per_trial"),
@@ -426,12 +426,7 @@ EXAMPLES = {
     "checkpoint_storage.propagation": "shared",
     "checkpoint_storage.checkpoint_path": "x",
     "checkpoint_storage.tensorboard_path": "x",
-    "min_validation_period": {"batches": 100},
-    "min_checkpoint_period": {"epochs": 1},
-    "checkpoint_policy": "all",
     "perform_initial_validation": True,
-    "records_per_epoch": 1000,
-    "scheduling_unit": 50,
     "optimizations.aggregation_frequency": 2,
     "optimizations.average_aggregated_gradients": False,
     "optimizations.average_training_metrics": False,
@@ -575,7 +570,14 @@ def test_a_refused_field_is_said_beside_other_mistakes() -> None:
 
 @pytest.mark.parametrize("field", IGNORED)
 def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> None:
-    values = {"security": {}, "tensorboard_storage": {"type": "s3"}}
+    values = {
+        "security": {},
+        "tensorboard_storage": {"type": "s3"},
+        "min_validation_period": {"batches": 100},
+        "min_checkpoint_period": {"epochs": 1},
+        "checkpoint_policy": "all",
+        "scheduling_unit": 50,
+    }
     value = values.get(field, 1 if "save_" in field else "x")
     loaded = load(dump(configuration(field, value)), file="c.yaml")
     assert len(loaded.warnings) == 1

@@ -1,0 +1,82 @@
+"""Steps (Determined before 0.12.13): lengths are counted in steps of ``batches_per_step`` batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dethpc.config.dialects.edit import Edit
+from dethpc.config.dialects.units import whole
+from dethpc.config.mistake import Mistake, Path, show
+
+BATCHES_PER_STEP = 100
+
+_EVERY_LENGTH = (
+    "single",
+    "random",
+    "grid",
+    "adaptive",
+    "adaptive_simple",
+    "adaptive_asha",
+    "async_halving",
+    "sync_halving",
+)
+FIELDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "max_steps": ("max_length", _EVERY_LENGTH),
+    "target_trial_steps": ("max_length", ("adaptive", "adaptive_asha", "async_halving", "sync_halving")),
+    "step_budget": ("budget", ("adaptive", "sync_halving")),
+    "steps_per_round": ("length_per_round", ("pbt",)),
+}
+"""Of the ``searcher`` section: older name -> present name, and the methods that have it."""
+
+PERIODS = ("min_validation_period", "min_checkpoint_period")
+
+
+def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Mistake]]:
+    """Steps as batches. A period without a unit is one of steps if anything else in the configuration speaks of steps."""
+    edits: list[Edit] = []
+    mistakes: list[Mistake] = []
+
+    def count(value: Any, path: Path, least: int) -> int:
+        number = whole(value)
+        if number is None or number < least:
+            mistakes.append(Mistake(path, show(value), f"a whole number >= {least} (of steps)"))
+            return max(1, least)
+        return number
+
+    size = BATCHES_PER_STEP
+    if data.get("batches_per_step") is not None:
+        path: Path = ("batches_per_step",)
+        number = whole(data["batches_per_step"])
+        if number is None or number < 1:
+            mistakes.append(Mistake(path, show(data["batches_per_step"]), "a whole number >= 1 (of batches)"))
+        elif data.get("scheduling_unit") is not None:
+            mistakes.append(Mistake(path, "both", "either scheduling_unit or batches_per_step, its older name"))
+        else:
+            size = number
+            edits.append(Edit(path, number, {"scheduling_unit": number}, "its name today"))
+    why = f"a step is {size} batches"
+
+    searcher = data.get("searcher")
+    searcher = searcher if isinstance(searcher, Mapping) else {}
+    taken: dict[str, str] = {}
+    for old, (new, methods) in FIELDS.items():
+        value = searcher.get(old)
+        if value is None or searcher.get("name") not in methods:
+            continue
+        path = ("searcher", old)
+        other = taken.get(new) or (new if searcher.get(new) is not None else None)
+        if other is not None:
+            mistakes.append(Mistake(path, "both", f"either {other} or {old}"))
+            continue
+        taken[new] = old
+        steps = count(value, path, 1)
+        edits.append(Edit(path, value, {new: {"batches": steps * size}}, why))
+
+    if edits or mistakes:
+        for name in PERIODS:
+            value = data.get(name)
+            if value is not None and not isinstance(value, Mapping):
+                steps = count(value, (name,), 0)
+                edits.append(Edit((name,), value, {name: {"batches": steps * size}}, why))
+    return edits, mistakes

@@ -1,0 +1,89 @@
+"""Lengths of training, from one unit to another.
+
+A batch is ``hyperparameters.global_batch_size`` records, an epoch ``records_per_epoch`` records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dethpc.config.section import UNITS
+
+
+class Unknown(Exception):
+    """Two units cannot be compared. ``field``: the dotted name of what the configuration would have to say."""
+
+    def __init__(self, field: str, found: str = "nothing") -> None:
+        super().__init__(f"{field} is not known")
+        self.field = field
+        self.found = found
+
+
+def split(length: Any) -> tuple[str, int] | None:
+    """``{"epochs": 3}`` as ``("epochs", 3)``; None for anything that is not a length with its unit."""
+    if not isinstance(length, Mapping) or len(length) != 1:
+        return None
+    [(unit, count)] = length.items()
+    number = whole(count)
+    return None if unit not in UNITS or number is None else (unit, number)
+
+
+def whole(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def records(unit: str, config: Mapping[str, Any], hparams: Mapping[str, Any]) -> int:
+    """How many records one of ``unit`` is, with the plain values in ``hparams``. Raises Unknown."""
+    if unit == "records":
+        return 1
+    if unit == "epochs":
+        number = whole(config.get("records_per_epoch"))
+        if not number or number < 1:
+            raise Unknown("records_per_epoch")
+        return number
+    size = hparams.get("global_batch_size")
+    if isinstance(size, Mapping):
+        if size.get("type") != "const":
+            raise Unknown("hyperparameters.global_batch_size", "a range")
+        size = size.get("val")
+    number = whole(size)
+    if not number or number < 1:
+        raise Unknown("hyperparameters.global_batch_size")
+    return number
+
+
+def convert(count: float, unit: str, to: str, config: Mapping[str, Any], hparams: Mapping[str, Any]) -> float:
+    """``count`` of ``unit`` in the unit ``to``, exactly; the caller rounds. Raises Unknown naming what is missing."""
+    if unit == to:
+        return count
+    return count * records(unit, config, hparams) / records(to, config, hparams)
+
+
+def trained(
+    config: Mapping[str, Any], hparams: Mapping[str, Any], metrics: Mapping[str, Any], steps_completed: int
+) -> float:
+    """How long a trial has trained, in the unit that its searcher compares by, when it reports ``metrics``.
+
+    That is the metric which ``searcher.time_metric`` names. Where a report lacks it and it names a unit of length, the steps
+    (batches) tell. NaN: the report does not say.
+    """
+    searcher = config.get("searcher") or {}
+    name = searcher.get("time_metric")
+    if name is None:
+        # A bare length may be of any unit: only an operation that was completed tells.
+        return math.nan if isinstance(searcher.get("max_length"), int) else float(steps_completed)
+    if name in metrics:
+        try:
+            return float(metrics[name])
+        except (TypeError, ValueError):
+            return math.nan
+    if name not in UNITS:
+        return math.nan
+    try:
+        return convert(steps_completed, "batches", name, config, hparams)
+    except Unknown:
+        return math.nan
