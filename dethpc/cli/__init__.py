@@ -21,6 +21,8 @@ __all__ = ["main"]
         "experiment": ("dethpc.cli.experiment:experiment", "Create, watch and steer experiments."),
         "trial": ("dethpc.cli.trial:trial", "Look at single trials, their metrics and logs."),
         "checkpoint": ("dethpc.cli.checkpoint:checkpoint", "List, describe and download checkpoints."),
+        "config": ("dethpc.cli.config_cmd:config", "Work on configuration files."),
+        "preview-search": ("dethpc.cli.preview:preview_search", "Show how many trials a search trains, and how long."),
         "resource-pool": ("dethpc.cli.pool:pool", "Look at resource pools."),
         "slot": ("dethpc.cli.slot:slot", "Look at slots (GPUs, or shares of a CPU node)."),
         "agent": ("dethpc.cli.agent:agent", "Look at the compute nodes."),

@@ -83,10 +83,18 @@ def create(
 
 
 def checked(text: str, file: str, overrides: Sequence[str]) -> str:
-    """The YAML to send, overrides worked in; doubts about it are told. Raises ConfigError with every mistake."""
+    """The YAML to send, overrides worked in; what is older in it, and doubts about it, are told.
+
+    Raises ConfigError with every mistake.
+    """
     from dethpc import config
 
-    for warning in config.load(text, file=file, overrides=list(overrides)).warnings:
+    loaded = config.load(text, file=file, overrides=list(overrides))
+    for change in loaded.translated:
+        output.say(f"det: older form: {change}")
+    if loaded.translated and file != "<stdin>":
+        output.say(f"det: to write it so: det config upgrade {file}")
+    for warning in loaded.warnings:
         output.say(f"det: warning: {warning}")
     return config.with_overrides(text, overrides, file=file) if overrides else text
 

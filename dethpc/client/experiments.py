@@ -40,6 +40,12 @@ def create(
     return answer
 
 
+def preview(session: Session, config: Json) -> Json:
+    """What the search of ``config`` would train; returns {"summary": {"config", "trials": [{"count", "unit"}]}}."""
+    answer: Json = session.post("/api/v1/preview-hp-search", json={"config": config})
+    return answer
+
+
 def get(session: Session, experiment: int) -> Json:
     """Returns {"experiment", "config", "jobSummary"}."""
     answer: Json = session.get(f"/api/v1/experiments/{experiment}")

@@ -1,0 +1,55 @@
+"""``det config``: what can be done with a configuration file without a master."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dethpc.cli import output
+from dethpc.cli.nouns import Nouns
+
+
+@click.group(cls=Nouns)
+def config() -> None:
+    """Work on configuration files."""
+
+
+@config.command()
+@click.argument("file", metavar="FILE", type=click.File())
+@click.option("-i", "--in-place", is_flag=True, help="Write FILE itself instead of standard output.")
+def upgrade(file: Any, in_place: bool) -> None:
+    """Write an experiment's configuration of an older generation in its present form.
+
+    Fields that count steps, and lengths that are time today, are replaced; all else stays as it is, comments too. What was
+    replaced is listed on standard error.
+    """
+    from dethpc.config.upgrade import upgrade as upgraded
+
+    if in_place and file.name in ("-", "<stdin>"):
+        raise click.UsageError("--in-place needs the name of a file.")
+    new, changes = upgraded(file.read(), file.name)
+    for change in changes:
+        output.say(f"det: {change}")
+    if not in_place:
+        click.echo(new, nl=False)
+    elif changes:
+        _replace(Path(file.name), new, file.newlines if isinstance(file.newlines, str) else "\n")
+    else:
+        output.say(f"det: {file.name} is in its present form already")
+
+
+def _replace(path: Path, text: str, newline: str) -> None:
+    """Whoever reads meanwhile sees the old file or the new one. A link keeps pointing to it, and its mode stays."""
+    path = path.resolve()
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(new, "x", encoding="utf-8", newline=newline) as file:
+            os.chmod(file.fileno(), path.stat().st_mode & 0o7777)
+            file.write(text)
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,48 @@
+"""``det preview-search``: what a search costs, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+
+
+@click.command("preview-search")
+@click.argument("config", metavar="CONFIG", type=click.File())
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
+@output.as_json
+def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None:
+    """Show how many trials the search of CONFIG trains, and how long each.
+
+    Where trials are compared, their order is drawn at random; the numbers do not depend on it much. Nothing is created.
+    """
+    from dethpc.cli.create import checked
+    from dethpc.client import experiments
+    from dethpc.config.source import read
+
+    text = checked(config.read(), config.name, overrides)
+    answer = experiments.preview(connect(), read(text, config.name)[0].data)
+    if as_json:
+        output.print_json(answer)
+        return
+    trials = answer["summary"]["trials"]
+    output.print_table(["Trials", "Training"], [[trial["count"], _training(trial["unit"])] for trial in trials])
+    click.echo(_sum(trials))
+
+
+def _training(unit: Any) -> str:
+    return "to completion" if unit["maxLength"] else f"{unit['value']} {unit['name']}"
+
+
+def _sum(trials: Sequence[Any]) -> str:
+    count = sum(trial["count"] for trial in trials)
+    line = f"{count} trial{'s' if count != 1 else ''}"
+    if all(not trial["unit"]["maxLength"] for trial in trials) and trials:
+        total = sum(trial["count"] * trial["unit"]["value"] for trial in trials)
+        full = max(trial["unit"]["value"] for trial in trials)
+        line += f", {total} {trials[0]['unit']['name']} in all: as much as {total / full:.4g} full ones"
+    return line
