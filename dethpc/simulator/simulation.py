@@ -8,9 +8,10 @@ import random
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from dethpc.domain.facts import Experiment, Run, Trial
+from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState, Store
 from dethpc.engine import events
 from dethpc.engine.state import BuildSearcher
@@ -262,7 +263,7 @@ class Simulation:
         for job_id in self.cluster.start(self.now):
             queued = self._queued_since.pop(job_id)
             if job_id.startswith(OTHERS):
-                self._at(self.now + self._rng.expovariate(1 / self._site.load_duration), lambda j=job_id: self._free(j))
+                self._at(self.now + self._rng.expovariate(1 / self._site.load_duration), partial(self._free, job_id))
                 continue
             job = self.jobs[job_id]
             search = self._searches[job.run.experiment_id]
@@ -324,29 +325,28 @@ class Simulation:
 
     def _validate(self, job: Job, until: int) -> None:
         self._train(job, until)
-        attempt, search = job.attempts[-1], self._searches[job.run.experiment_id]
-        value = self._workload.validate(job.weights, job.trial.hparams, job.trial.index, until)
-        if (
-            self._faults.nan
-            and random.Random(f"nan:{self._seed}:{job.trial.index}:{until}").random() < self._faults.nan
-        ):
-            value = math.nan
-        metrics = {job.metric: value}
-        if job.time_metric:
-            metrics[job.time_metric] = until
-        attempt.write(self.now, "metrics", {"group": "validation", "steps_completed": until, "metrics": metrics})
-        self._note_best(search, job, value)
-        each = self._pace.checkpoint_each
+        self._report(job)
         if until >= job.length:
             self._save(job)
             self._end(job, JobState.COMPLETED, FINISHED)
             return
-        if each and (until // search.period) % each == 0:
+        each = self._pace.checkpoint_each
+        if each and until // self._searches[job.run.experiment_id].period % each == 0:
             self._save(job)
         turn = job.turn
         self.shell.ring(job.run.id)
         if job.turn == turn:
             self._go_on(job)
+
+    def _report(self, job: Job) -> None:
+        index, steps = job.trial.index, job.steps
+        value = self._workload.validate(job.weights, job.trial.hparams, index, steps)
+        if self._faults.nan and random.Random(f"nan:{self._seed}:{index}:{steps}").random() < self._faults.nan:
+            value = math.nan
+        metrics = {job.metric: value, **({job.time_metric: steps} if job.time_metric else {})}
+        data = {"group": "validation", "steps_completed": steps, "metrics": metrics}
+        job.attempts[-1].write(self.now, "metrics", data)
+        self._note_best(self._searches[job.run.experiment_id], job, value)
 
     def _note_best(self, search: _Search, job: Job, value: float) -> None:
         settings = self.shell.state.experiments[search.experiment_id].row.config["searcher"]
@@ -364,6 +364,8 @@ class Simulation:
     def _leave(self, job: Job, trained: int) -> None:
         """The training was asked to stop and does."""
         self._train(job, job.steps + trained)
+        if trained and job.steps % self._searches[job.run.experiment_id].period == 0:
+            self._report(job)
         self._save(job)
         preempted = job.stop == "preempted"
         self._end(job, JobState.PREEMPTED if preempted else JobState.COMPLETED, stopped(job.stop), requeue=preempted)
@@ -382,6 +384,9 @@ class Simulation:
         again = requeue and self._rng.random() < self._faults.requeue
         if job.state is JobState.RUNNING:
             attempt = job.attempts[-1]
+            if report is None:  # what it trained since its last validation is lost
+                since = max(0, int((self.now - job.at) / self._step(job)))
+                self._searches[job.run.experiment_id].steps += min(since, job.length - job.steps)
             attempt.over, attempt.end, attempt.requeued = True, report, again
             attempt.record = job.record(state) if evidence else None
         job.state = JobState.PENDING if again else state
@@ -395,7 +400,7 @@ class Simulation:
     def _set_off(self) -> None:
         if self._faults.node_failure is not None:
             for node in range(self._site.nodes):
-                self._at(self._rng.expovariate(1 / self._faults.node_failure), lambda n=node: self._fail(n))
+                self._at(self._rng.expovariate(1 / self._faults.node_failure), partial(self._fail, node))
         if self._site.load > 0:
             slots = 0.0
             while slots < self._site.load * self._site.nodes * self._site.slots_per_node:
@@ -446,7 +451,7 @@ class Simulation:
 
     def _other_job(self) -> int:
         """Another user submits a job; returns its slots."""
-        slots = 2 ** self._rng.randint(0, int(math.log2(self._site.slots_per_node)))
+        slots: int = 2 ** self._rng.randint(0, int(math.log2(self._site.slots_per_node)))
         self._pushed += 1
         self._queue(f"{OTHERS}{self._pushed}", slots)
         return slots

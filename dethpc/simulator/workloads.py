@@ -67,7 +67,7 @@ class PowerLaw:
 
     def validate(self, weights: Any, hparams: Mapping[str, Any], index: int, steps: int) -> float:
         distance = self._distance(hparams)
-        loss = 0.05 + 0.6 * distance + (0.9 - 0.5 * distance) * (1 + weights) ** -(0.7 - 0.4 * distance)
+        loss: float = 0.05 + 0.6 * distance + (0.9 - 0.5 * distance) * (1 + weights) ** -(0.7 - 0.4 * distance)
         if self._noise:
             loss += self._noise * random.Random(f"{self._seed}:{index}:{steps}").gauss(0, 1)
         return loss if self._smaller_is_better else 1 - loss
