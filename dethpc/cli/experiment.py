@@ -270,8 +270,8 @@ def pause(ids: tuple[list[int], ...]) -> None:
 @experiment.command()
 @_IDS
 def activate(ids: tuple[list[int], ...]) -> None:
-    """Go on with paused experiments, each trial from its checkpoint."""
-    _each(ids, _act("activate", allowed={"PAUSED"}, done="Activated", already=_LIVE - {"PAUSED"}))
+    """Go on with paused experiments, or with paused trials of running ones, each from its checkpoint."""
+    _each(ids, _act("activate", allowed=_LIVE, done="Activated", already=set()))
 
 
 @experiment.command()

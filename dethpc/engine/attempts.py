@@ -12,7 +12,7 @@ from dethpc.domain.ports import JobState
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.ends import Verdict, classify
-from dethpc.engine.experiments import kill_run
+from dethpc.engine.experiments import kill_run, paused_with
 from dethpc.engine.outcome import Outcome
 from dethpc.engine.state import ClusterState, ExperimentState, exit_of
 
@@ -301,11 +301,9 @@ def _after_run(
     elif lost >= MAX_LOST:
         _close(trial, State.ERROR, f"{lost} runs in a row ended without training: {reason}", at, outcome)
     elif end is End.CANCELLED:
-        outcome.rows.append(replace(trial, state=State.PAUSED, reason=reason))
-        others = [experiment.trials[i] for i in experiment.open if i != trial.index]
-        if experiment.row.state is State.ACTIVE and all(other.state is State.PAUSED for other in others):
-            why = f"{reason}; activate the experiment to go on"
-            outcome.rows.append(replace(experiment.row, state=State.PAUSED, reason=why))
+        paused = replace(trial, state=State.PAUSED, reason=reason)
+        others = [experiment.trials[index] for index in experiment.open if index != trial.index]
+        outcome.rows += [paused, paused_with(experiment.row, [paused, *others])]
     else:
         outcome.rows.append(trial)
     outcome.then.append(events.Schedule(at))

@@ -278,10 +278,20 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Outcome:
             outcome.rows.append(replace(row, progress=experiment.searcher.progress))
             return outcome
     if experiment.open:
-        outcome.rows.append(replace(row, progress=experiment.searcher.progress))
+        left = [experiment.trials[index] for index in experiment.open]
+        outcome.rows.append(replace(paused_with(row, left), progress=experiment.searcher.progress))
     else:
         outcome.rows.append(_ended(experiment, event.at))
     return outcome
+
+
+def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
+    """The experiment, paused when every trial that is ``left`` is: it waits for its owner, and should look like it."""
+    trials = list(left)
+    if row.state is not State.ACTIVE or any(trial.state is not State.PAUSED for trial in trials):
+        return row
+    reasons = dict.fromkeys(trial.reason for trial in trials if trial.reason)
+    return replace(row, state=State.PAUSED, reason=f"{'; '.join(reasons)}; activate the experiment to go on")
 
 
 def _ended(experiment: ExperimentState, at: float) -> Experiment:

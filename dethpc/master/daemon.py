@@ -318,6 +318,8 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         handlers=[logging.FileHandler(home.log)],
     )
+    for name in ("alembic", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     site = site_of(home, site_file)
     scheduler, pace = find_scheduler(home, site)
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)

@@ -78,7 +78,7 @@ class User:
         path.write_text(textwrap.dedent(text))
         return path
 
-    def config(self, name: str = "config.yaml", **changes: Any) -> Path:
+    def config(self, file: str = "config.yaml", **changes: Any) -> Path:
         import yaml
 
         config: dict[str, Any] = {
@@ -90,7 +90,7 @@ class User:
             "reproducibility": {"experiment_seed": 42},
             **changes,
         }
-        return self.write(name, yaml.safe_dump(config))
+        return self.write(file, yaml.safe_dump(config))
 
     def create(self, *options: str, **changes: Any) -> int:
         self.config(**changes)

@@ -103,7 +103,7 @@ def outcome(user: User, experiment: int) -> list[tuple[Any, ...]]:
     rows = []
     for trial in user.trials(experiment):
         training = [(m["totalBatches"], m["metrics"]["avg_metrics"]["loss"]) for m in _ours(user, trial, "training")]
-        validation = [m["metrics"]["avg_metrics"] for m in _ours(user, trial, "validation")]
+        validation = [m["metrics"]["validation_metrics"] for m in _ours(user, trial, "validation")]
         rows.append((trial["hparams"], trial["state"], training, validation))
     return rows
 

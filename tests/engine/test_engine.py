@@ -271,6 +271,20 @@ def test_scancel_from_outside_pauses_the_trial() -> None:
     assert len(world.live()) == 1
 
 
+def test_an_experiment_whose_last_trials_are_paused_is_paused_itself() -> None:
+    world = World()
+    experiment = world.create(searcher=config(max_trials=2, max_concurrent_trials=2)["searcher"])
+    first, second = world.live()
+    world.start(first)
+    world.start(second)
+    world.end(first, None, JobState.CANCELLED)
+    assert world.state.experiments[experiment.id].row.state is State.ACTIVE
+    world.end(second, FINISHED)
+    assert world.state.experiments[experiment.id].row.state is State.PAUSED
+    world.do(events.Activate(experiment.id, world.now()))
+    assert len(world.live()) == 1
+
+
 def test_max_slots_is_never_exceeded() -> None:
     world = World()
     resources = {"slots_per_trial": 2, "max_slots": 5, "resource_pool": "main"}
