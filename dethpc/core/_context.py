@@ -28,14 +28,15 @@ from dethpc.core._searcher import (
     DummySearcherContext,
     SearcherContext,
     SearcherContextMissing,
-    _parse_searcher_max_length,
+    _lengths,
     _parse_searcher_units,
 )
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import InvalidHP
-from dethpc.rundir.layout import AttemptDir
+from dethpc.rundir.journal import read
+from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.storage import FileStorage, build, section
 
 logger = logging.getLogger("dethpc.core")
@@ -186,14 +187,22 @@ def _on_cluster(
     train = TrainContext(
         session, trial.trial_id, trial.experiment_id, reporter, distributed, tensorboard_mode, tensorboard
     )
-    length = _parse_searcher_max_length(trial._config)
+    preempt = PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter))
+    lengths = _lengths(trial._config, trial._search)
     return Context(
         checkpoint=CheckpointContext(distributed, storage, storage_section, session, train._report),
         distributed=distributed,
-        preempt=PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter)),
+        preempt=preempt,
         train=train,
-        searcher=SearcherContext(distributed, train._report, length, _parse_searcher_units(trial._config))
-        if length
+        searcher=SearcherContext(
+            distributed,
+            train._report,
+            lengths,
+            _parse_searcher_units(trial._config),
+            lambda: _completed_before(attempt),
+            preempt._leave,
+        )
+        if lengths
         else None,
         info=info,
         experimental=ExperimentalCoreContext(),
@@ -201,6 +210,20 @@ def _on_cluster(
         _reporter=reporter,
         _tensorboard=tensorboard if tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0 else None,
     )
+
+
+def _completed_before(attempt: AttemptDir) -> float:
+    """The greatest length that the trial completed before this attempt. What it had to train again since, it has trained."""
+    run = RunDir(attempt.path.parent.parent)
+    trial, _, number = run.path.name.rpartition(".")
+    completed = 0.0
+    for n in range(1, int(number) + 1):
+        earlier = RunDir(run.path.with_name(f"{trial}.{n}"))
+        for k in earlier.attempts():
+            if n < int(number) or k < attempt.k:
+                ops = (event for event in read(earlier.attempt(k).journal)[0] if event.kind == "searcher_op")
+                completed = max([completed, *(float(op.data["length"]) for op in ops)])
+    return completed
 
 
 def _dummy_init(

@@ -5,7 +5,8 @@ The node's task process writes one JSON file per node and names it in ``DETHPC_I
     {"master_url": str | null, "master_file": str | null, "cluster_id": str, "agent_id": str, "slot_ids": [..],
      "task_id": str, "allocation_id": str, "session_token": str, "task_type": "TRIAL", "latest_checkpoint": uuid | null,
      "trial": {"trial_id", "experiment_id", "trial_seed", "hparams", "config", "steps_completed", "trial_run_id",
-               "debug": false, "inter_node_network_interface": null},
+               "debug": false, "inter_node_network_interface": null,
+               "search": {"length": n} | {"lengths": [n, ..]} | absent},   the trial's targets, where the search sets them
      "rendezvous": {"container_addrs": [..], "container_rank": r, "container_slot_counts": [..]},
      "resources": {"gpu_uuids": [..]},
      "ports": {"core": [port, port]},                free ports of the chief's node
@@ -48,6 +49,7 @@ class TrialInfo:
         trial_run_id: int,
         debug: bool = False,
         inter_node_network_interface: Optional[str] = None,
+        search: Optional[Dict[str, Any]] = None,
     ) -> None:
         #: Id of the trial.
         self.trial_id = trial_id
@@ -63,6 +65,7 @@ class TrialInfo:
         self._trial_run_id = trial_run_id
         self._debug = debug
         self._inter_node_network_interface = inter_node_network_interface
+        self._search = search or {}
 
 
 class ResourcesInfo:

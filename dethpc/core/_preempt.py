@@ -63,10 +63,11 @@ class _PreemptionWatcher:
         if self._reason is None:
             self._reason = reason
 
-    def should_preempt(self) -> bool:
+    def should_preempt(self, *, fresh: bool = False) -> bool:
+        """``fresh``: look now, however short ago the last look was."""
         if self._reason is None:
             now = time.monotonic()
-            if now - self._looked_at >= _LOOK_EVERY:
+            if fresh or now - self._looked_at >= _LOOK_EVERY:
                 self._looked_at = now
                 self._look()
         return self._reason is not None
@@ -162,6 +163,13 @@ class PreemptContext:
         """
         self._ack_sent = True
         self._acknowledge()
+
+    def _leave(self) -> bool:
+        """The chief's own look, which the other workers need not join. True: it has been told, and complies."""
+        out = self._watcher is not None and self._watcher.should_preempt(fresh=True)
+        if out and not self._ack_sent:
+            self.acknowledge_preemption_signal()
+        return out
 
     def _find_out(self) -> bool:
         return self._watcher is not None and self._watcher.should_preempt()

@@ -1,14 +1,17 @@
 """The training length as older code asks for it: ``for op in core_context.searcher.operations()``.
 
-Determined 0.38 deprecated it: the length comes from ``searcher.max_length`` of the configuration and there is one operation.
+Lengths are in the configuration's unit: that of ``searcher.max_length``, or ``searcher.time_metric`` where it names a unit. A
+search that compares trials on the way has an operation for each length at which it does, so that code which validates only when
+an operation is complete is compared as well. The search's verdict on a completed operation comes as preemption.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
+import math
 import warnings
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import jsonable
@@ -69,16 +72,31 @@ class SearcherOperation:
 class SearcherContext:
     """Operations to carry out. New code sets the training length itself."""
 
-    def __init__(self, dist: DistributedContext, report: Report, max_length: int, units: Optional[Unit] = None) -> None:
+    def __init__(
+        self,
+        dist: DistributedContext,
+        report: Report,
+        max_length: Union[int, Sequence[int]],
+        units: Optional[Unit] = None,
+        completed: Callable[[], float] = lambda: 0,
+        leave: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``max_length``: the target, or all targets, increasing. On the chief, ``completed`` says what length was completed
+        before this start, and ``leave`` whether the trial should leave rather than begin another operation."""
         self._dist = dist
         self._report = report
-        self._length = max_length
+        self._lengths = [max_length] if isinstance(max_length, int) else list(max_length)
         self._units = units
+        self._completed = completed
+        self._leave = leave
 
     def operations(
         self, searcher_mode: SearcherMode = SearcherMode.WorkersAskChief, auto_ack: bool = True
     ) -> Iterator[SearcherOperation]:
-        """The one operation of this trial. Raises RuntimeError when the chief leaves it without ``report_completed``."""
+        """The operations that this trial has yet to complete. The iteration ends when the trial should stop, also between two.
+
+        Raises RuntimeError when the chief goes on without ``report_completed``.
+        """
         warnings.warn(
             "searcher.operations() is deprecated since Determined 0.38: set the training length in the training code",
             FutureWarning,
@@ -89,12 +107,18 @@ class SearcherContext:
     def _operations(self, searcher_mode: SearcherMode = SearcherMode.WorkersAskChief) -> Iterator[SearcherOperation]:
         together = SearcherMode(searcher_mode) is SearcherMode.WorkersAskChief
         if self._dist.rank == 0:
-            op = SearcherOperation(self._report, self._length, True)
-            if together:
-                self._dist.broadcast(op.length)
-            yield op
-            if not op._completed:
-                raise RuntimeError("call op.report_completed() before going on to the next operation")
+            completed = self._completed()
+            for length in self._lengths:
+                if length <= completed:
+                    continue
+                if self._leave():
+                    break
+                op = SearcherOperation(self._report, length, True)
+                if together:
+                    self._dist.broadcast(op.length)
+                yield op
+                if not op._completed:
+                    raise RuntimeError("call op.report_completed() before going on to the next operation")
             if together:
                 self._dist.broadcast(None)
         elif not together:
@@ -109,7 +133,7 @@ class SearcherContext:
         """Does nothing since Determined 0.38."""
 
     def get_configured_units(self) -> Optional[Unit]:
-        """The unit of ``searcher.max_length``, or None when the configuration gives a bare number."""
+        """The unit of the lengths, or None when the configuration gives bare numbers."""
         return self._units
 
 
@@ -128,7 +152,7 @@ class DummySearcherContext(SearcherContext):
 
 
 class SearcherContextMissing(SearcherContext):
-    """The configuration has no ``searcher.max_length``."""
+    """The configuration says no length."""
 
     def __init__(self) -> None:
         pass
@@ -147,8 +171,8 @@ class SearcherContextMissing(SearcherContext):
     @staticmethod
     def _missing() -> ValueError:
         return ValueError(
-            "core_context.searcher needs searcher.max_length in the experiment's configuration; both are deprecated: better set "
-            "the training length in the training code"
+            "core_context.searcher needs searcher.max_length in the experiment's configuration (or a time_metric that is batches, "
+            "records or epochs); it is deprecated: better set the training length in the training code"
         )
 
 
@@ -156,10 +180,25 @@ def _log(kind: str, data: Dict[str, Any]) -> None:
     logger.info("%s: %s", kind, data)
 
 
+_UNITS = {"records": Unit.RECORDS, "epochs": Unit.EPOCHS, "batches": Unit.BATCHES}
+
+
+def _lengths(experiment_config: Dict[str, Any], search: Dict[str, Any]) -> List[int]:
+    """The targets of a trial: what its search keeps for it (``lengths``, or the one ``length`` so far), else the full length."""
+    of_trial = search.get("lengths") or search.get("length")
+    if of_trial:
+        return sorted({math.ceil(length) for length in (of_trial if isinstance(of_trial, list) else [of_trial])})
+    full = _parse_searcher_max_length(experiment_config)
+    return [full] if full else []
+
+
 def _parse_searcher_max_length(experiment_config: Dict[str, Any]) -> Optional[int]:
-    length = (experiment_config.get("searcher") or {}).get("max_length")
+    searcher = experiment_config.get("searcher") or {}
+    length = searcher.get("max_length")
     if isinstance(length, dict):
         length = next(iter(length.values()), None)
+    if length is None and searcher.get("time_metric") in _UNITS:
+        length = searcher.get("max_time")
     if length is not None and not isinstance(length, int):
         raise ValueError(f"searcher.max_length is a whole number, or one by its unit, not {length!r}")
     return length
@@ -167,6 +206,9 @@ def _parse_searcher_max_length(experiment_config: Dict[str, Any]) -> Optional[in
 
 def _parse_searcher_units(experiment_config: Dict[str, Any]) -> Optional[Unit]:
     searcher = experiment_config.get("searcher") or {}
-    length = searcher.get("max_length")
-    name = searcher.get("unit") or (next(iter(length)) if isinstance(length, dict) and len(length) == 1 else None)
-    return {"records": Unit.RECORDS, "epochs": Unit.EPOCHS, "batches": Unit.BATCHES}.get(str(name))
+    names = [searcher.get("unit")]
+    for field in ("max_length", "length_per_round", "budget"):
+        length = searcher.get(field)
+        names += list(length) if isinstance(length, dict) and len(length) == 1 else []
+    names.append(searcher.get("time_metric"))
+    return next((_UNITS[name] for name in names if name in _UNITS), None)

@@ -146,6 +146,7 @@ def cluster_info(
             "trial_run_id": spec.run_number,
             "debug": bool(spec.config.get("debug", False)),
             "inter_node_network_interface": environ.get("DET_INTER_NODE_NETWORK_INTERFACE"),
+            "search": spec.search,
         },
         "rendezvous": {
             "container_addrs": [member.address for member in meeting.members],

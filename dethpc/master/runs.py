@@ -195,6 +195,7 @@ class Preparer:
             environment=user_variables(experiment.config, found.slot_type),
             harness=str(self._harness),
             checkpoint_storage=experiment.config["checkpoint_storage"],
+            search=trial.search,
         )
 
     def _script(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Union
 
 Path = Union[str, "os.PathLike[str]"]
 
-DURABLE_KINDS = frozenset({"checkpoint", "checkpoint_deleted", "ack", "early_exit"})
+DURABLE_KINDS = frozenset({"checkpoint", "checkpoint_deleted", "ack", "early_exit", "searcher_op"})
 SYNC_SECONDS = 1.0
 
 
@@ -66,7 +66,8 @@ class JournalWriter:
     """Appends to one attempt's journal. One process at a time; any of its threads.
 
     Opening goes on after the last good line and cuts off what is torn behind it. Lines reach the disk (fsync) at once
-    for a validation, a checkpoint, an ack, an early exit and at ``close``, and otherwise at most once a second.
+    for a validation, a completed operation, a checkpoint, an ack, an early exit and at ``close``, and otherwise at most
+    once a second.
 
     Raises: OSError when the file cannot be opened.
     """

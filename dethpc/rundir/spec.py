@@ -17,7 +17,8 @@ class Spec:
     ``slots`` is the total over all nodes; 0 means one process on one node, without an accelerator.
     ``latest_checkpoint`` and ``steps_completed`` are where the trial stood when the run was submitted; a later
     attempt of the run may find more in the journals of earlier ones. ``grace`` is in seconds. ``token`` is good for
-    this run alone and stands nowhere else in clear.
+    this run alone and stands nowhere else in clear. ``search`` is what the search keeps of the trial; its ``lengths``, where it
+    has them, are how long the trial shall train, in the searcher's unit, increasing.
     """
 
     cluster_id: str
@@ -47,6 +48,7 @@ class Spec:
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     harness: str = ""
     checkpoint_storage: dict[str, Any] = dataclasses.field(default_factory=dict)
+    search: dict[str, Any] = dataclasses.field(default_factory=dict)
     rendezvous_timeout: float = 600
     grace: Optional[float] = None
     kind: str = "trial"
