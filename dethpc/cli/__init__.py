@@ -29,6 +29,7 @@ __all__ = ["main"]
         "master": ("dethpc.cli.master:master", "Start, stop and inspect the master."),
         "user": ("dethpc.cli.user:user", "Who you are to the master."),
         "deploy": ("dethpc.cli.deploy:deploy", "Start a private Slurm for trying and testing."),
+        "simulate": ("dethpc.cli.simulate:simulate", "What a search would take, before it is run."),
         "version": ("dethpc.cli.version:version", "Show the versions of det and of the master."),
         "completion": ("dethpc.cli.completion:completion", "Print a shell completion script."),
     },

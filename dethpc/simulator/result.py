@@ -33,6 +33,8 @@ class Result:
     best: list[Best] = field(default_factory=list)
     slots_over_time: list[tuple[float, int]] = field(default_factory=list)  # from then on that many slots were held
     waited: float = 0.0  # seconds that jobs waited for slots, summed
+    length: int = 0  # steps of a whole trial
+    validation_period: int = 0  # steps
 
     def count(self, state: State) -> int:
         return sum(trial.state is state for trial in self.trials)

@@ -178,6 +178,8 @@ class Simulation:
             best=search.best,
             slots_over_time=[(at - start, slots) for at, slots in search.usage],
             waited=search.waited,
+            length=search.length,
+            validation_period=search.period,
         )
 
     # --- the clock

@@ -1,0 +1,197 @@
+"""``det simulate``: what a search would take, without a master, a cluster or training."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Optional
+
+import click
+
+from dethpc.cli import output
+
+if TYPE_CHECKING:
+    from dethpc.simulator import Pace, Result, Site
+
+_HOUR = 3600.0
+_WIDTH, _HEIGHT = 60, 8  # of the chart, in characters
+
+Json = dict[str, Any]
+AtLeastOne = click.IntRange(min=1)
+Positive = click.FloatRange(min=0)
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG", type=click.File())
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
+@click.option("--slots", type=AtLeastOne, metavar="N", help="Slots in all, on as few nodes as hold them.")
+@click.option("--nodes", type=AtLeastOne, metavar="N", help="Nodes [4].")
+@click.option("--slots-per-node", type=AtLeastOne, metavar="N", help="Slots of each node [8].")
+@click.option(
+    "--load", type=click.FloatRange(0, 0.95), default=0.0, metavar="SHARE", help="Slots that others hold [0]."
+)
+@click.option("--startup", type=Positive, default=30.0, metavar="S", help="Seconds from slots to the first step [30].")
+@click.option("--step-time", type=Positive, default=1.0, metavar="S", help="Seconds of one step [1].")
+@click.option("--length", type=AtLeastOne, metavar="STEPS", help="Steps of a whole trial [max_time, else 100].")
+@click.option("--validate-every", type=AtLeastOne, metavar="STEPS", help="Steps between two validations.")
+@click.option(
+    "--spread", type=Positive, default=0.0, metavar="X", help="How unlike trials' speeds are: 0.3 is much [0]."
+)
+@click.option("--curves", type=click.File(), metavar="FILE", help="CSV of an earlier experiment: trial, step, METRIC.")
+@click.option("--node-failure", type=Positive, metavar="HOURS", help="Mean time until a node fails [never].")
+@click.option("--preemption", type=Positive, metavar="HOURS", help="Mean time until a job is preempted [never].")
+@click.option("--seed", type=int, metavar="N", help="Seed of all that is random [experiment_seed, else 0].")
+@output.as_json
+def simulate(
+    config: Any,
+    overrides: Sequence[str],
+    slots: Optional[int],
+    nodes: Optional[int],
+    slots_per_node: Optional[int],
+    load: float,
+    startup: float,
+    step_time: float,
+    length: Optional[int],
+    validate_every: Optional[int],
+    spread: float,
+    curves: Any,
+    node_failure: Optional[float],
+    preemption: Optional[float],
+    seed: Optional[int],
+    as_json: bool,
+) -> None:
+    """Simulate the search that CONFIG describes, and show what it would take.
+
+    The engine that runs real experiments runs it here against a cluster and a clock that are not real. A step is one unit of the
+    searcher's length (max_time): a batch, an epoch. Trials learn as a model with a seed says, or as those in --curves did.
+
+    \b
+    Which is cheaper:
+      det simulate config.yaml --slots 16 --step-time 40
+      det simulate config.yaml --slots 16 --step-time 40 --config searcher.mode=aggressive
+    """
+    from dethpc import config as configs
+    from dethpc.simulator import Faults, Pace, Replay
+    from dethpc.simulator import simulate as run
+
+    loaded = configs.load(config.read(), file=config.name, overrides=list(overrides))
+    for warning in loaded.warnings:
+        output.say(f"det: warning: {warning}")
+    effective = loaded.effective()
+    if seed is None:
+        seed = int(effective["reproducibility"]["experiment_seed"] or 0)
+    workload = None
+    if curves is not None:
+        workload = Replay.read(curves, effective["searcher"]["metric"], curves.name)
+    site = _site(slots, nodes, slots_per_node, load)
+    pace = Pace(
+        startup=startup,
+        step=step_time,
+        spread=spread,
+        length=length,
+        validation_period=validate_every,
+        checkpoint_each=1 if node_failure or preemption else 0,
+    )
+    faults = Faults(
+        node_failure=node_failure * _HOUR if node_failure else None,
+        preemption=preemption * _HOUR if preemption else None,
+    )
+    began = time.perf_counter()
+    result = run(effective, site, pace, workload=workload, seed=seed, faults=faults)
+    took = time.perf_counter() - began
+    if as_json:
+        output.print_json({**result.to_json(), "simulatedIn": took, "assumed": _assumed(site, pace, result, seed)})
+    else:
+        _show(result, site, pace, seed, took, curves)
+
+
+def _site(slots: Optional[int], nodes: Optional[int], slots_per_node: Optional[int], load: float) -> Site:
+    from dethpc.simulator import Site
+
+    if slots is None:
+        return Site(nodes or 4, slots_per_node or 8, load=load)
+    if nodes is not None:
+        raise click.UsageError("--slots and --nodes exclude each other; say --nodes with --slots-per-node.")
+    per_node = slots_per_node or min(slots, 8)
+    if slots % per_node:
+        raise click.UsageError(f"--slots {slots} does not fill nodes of {per_node} slots; say --slots-per-node.")
+    return Site(slots // per_node, per_node, load=load)
+
+
+def _assumed(site: Site, pace: Pace, result: Result, seed: int) -> Json:
+    return {
+        "nodes": site.nodes,
+        "slotsPerNode": site.slots_per_node,
+        "load": site.load,
+        "startupSeconds": pace.startup,
+        "stepSeconds": pace.step,
+        "length": result.length,
+        "validationPeriod": result.validation_period,
+        "seed": seed,
+    }
+
+
+def _show(result: Result, site: Site, pace: Pace, seed: int, took: float, curves: Any) -> None:
+    from dethpc.domain.states import State
+
+    metric = result.experiment.config["searcher"]["metric"]
+    best = result.best[-1] if result.best else None
+    crowd = f", {site.load:.0%} held by others" if site.load else ""
+    errored, requeued = result.count(State.ERROR), result.attempts - result.jobs
+    parts = [f"{result.stopped_early} stopped early", f"{errored} failed" if errored else ""]
+    output.print_fields(
+        [
+            ("cluster", f"{_count(site.nodes, 'node')} of {_count(site.slots_per_node, 'slot')}{crowd}"),
+            (
+                "training",
+                f"{pace.startup:g} s to start, {pace.step:g} s a step, {result.length} steps a trial, "
+                f"validated every {result.validation_period}",
+            ),
+            ("curves", f"those of {curves.name}" if curves is not None else f"a model, seed {seed}: no real figures"),
+            ("ended", result.experiment.reason if result.experiment.state is State.ERROR else ""),
+            ("trials", f"{len(result.trials)} ({', '.join(part for part in parts if part)})"),
+            ("jobs", f"{result.jobs}" + (f", requeued {requeued} times" if requeued else "")),
+            ("GPU-hours", f"{result.slot_hours:.1f}"),
+            ("makespan", duration(result.makespan)),
+            ("waiting", f"{duration(result.waited / result.attempts)} a job for its slots" if result.waited else ""),
+            (
+                f"best {metric}",
+                f"{output.number(best.value)} after {duration(best.at)} (trial {best.trial_index + 1}, {best.steps} steps)"
+                if best
+                else "never reported as a number",
+            ),
+            ("simulated in", f"{took:.1f} s"),
+        ]
+    )
+    click.echo()
+    for line in chart(result, "█" if sys.stdout.isatty() else "#"):
+        click.echo(line)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def chart(result: Result, block: str, width: int = _WIDTH, height: int = _HEIGHT) -> list[str]:
+    """Slots over time as lines of text: time to the right, the mean number of slots held upwards."""
+    values = result.slots_in(width)
+    top = max(1, result.peak_slots)
+    margin = len(str(top))
+    lines = ["slots held"]
+    for row in range(height, 0, -1):
+        label = str(round(top * row / height)) if row in (height, height // 2) else ""
+        bars = "".join(block if value / top > (row - 0.5) / height else " " for value in values)
+        lines.append(f"{label:>{margin}} |{bars}".rstrip())
+    end = duration(result.makespan)
+    lines += [f"{0:>{margin}} +{'-' * width}", f"{'':>{margin}}  0{end:>{width - 1}}"]
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """Two units at most: ``3 h 20 min``."""
+    for name, size, below, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if seconds >= size:
+            whole = int(seconds // size)
+            return f"{whole} {name} {int((seconds - whole * size) // part)} {below}"
+    return f"{seconds:.0f} s"
