@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dethpc.config.site import SiteConfig, find_site, load_site
 from dethpc.domain.ports import Scheduler
-from dethpc.errors import ConfigError, Problem
+from dethpc.errors import ConfigError, Problem, SchedulerUnavailable
 from dethpc.master.home import Home
 from dethpc.master.reconcile import Pace
 from dethpc.rundir.files import create_once, read_json
@@ -30,13 +30,13 @@ def site_of(home: Home, file: Path | None) -> SiteConfig:
 
 
 def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
-    """What the site configuration says; else Slurm where its commands are on PATH, and this machine where not.
+    """What the site configuration says; else Slurm where there is one, and this machine where not.
 
     ``DETHPC_SCHEDULER`` overrides both.
     """
     kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
     if kind == "auto":
-        kind = "slurm" if shutil.which("sbatch") else "local"
+        kind = "slurm" if _has_slurm() else "local"
     if kind == "local":
         from dethpc.scheduler.local import LocalScheduler
 
@@ -47,6 +47,18 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
         slowest = max(limits.fastest_poll, limits.slowest_poll)
         return _slurm(site), Pace(files=0.5, fastest_poll=limits.fastest_poll, slowest_poll=slowest)
     raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
+
+
+def _has_slurm() -> bool:
+    """Slurm's commands are here and belong to a cluster, be it down at the moment. Installed and never configured does not count."""
+    if not shutil.which("sbatch"):
+        return False
+    from dethpc.scheduler.slurm.commands import SlurmCommands
+
+    try:
+        return bool(SlurmCommands().config)
+    except SchedulerUnavailable as error:
+        return "configuration source" not in str(error)
 
 
 def _slurm(site: SiteConfig) -> Scheduler:
