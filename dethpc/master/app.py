@@ -11,11 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from dethpc import errors
 from dethpc.master.auth import Forbidden
-from dethpc.master.gate import Gate, error_body
+from dethpc.master.gate import PAGE_FILES, Gate, error_body
 from dethpc.master.preemptions import Preemptions
 from dethpc.master.routes import ROUTERS
 from dethpc.master.service import Master
@@ -38,12 +39,13 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
 
 
 def create_app(master: Master) -> FastAPI:
-    """The master's REST API, documented at ``/docs``."""
-    app = FastAPI(
+    """The master's REST API, documented at ``/docs``. That page loads nothing from other servers: clusters are often offline."""
+    app: FastAPI = FastAPIOffline(
         title="dethpc",
         version=master.version,
         summary="Determined's REST API v1 on Slurm",
         redoc_url=None,
+        static_url=PAGE_FILES,
         generate_unique_id_function=_operation,
     )
     app.state.master = master

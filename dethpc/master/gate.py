@@ -11,6 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dethpc.errors import Unauthorized
 from dethpc.master.auth import Auth, Principal
 
+PAGE_FILES = "/docs/files"
+"""Where the files lie that the page ``/docs`` is made of."""
+
 PUBLIC = frozenset(
     {
         "/",
@@ -20,6 +23,9 @@ PUBLIC = frozenset(
         "/api/v1/master/cluster_message",
         "/api/v1/auth/login",
         "/docs",
+        f"{PAGE_FILES}/swagger-ui-bundle.js",
+        f"{PAGE_FILES}/swagger-ui.css",
+        f"{PAGE_FILES}/favicon.png",
         "/openapi.json",
     }
 )

@@ -443,4 +443,3 @@ def _later(what: str) -> Any:
 router.post("/experiments/continue", name="continue_experiment")(_later("continuing an experiment"))
 router.post("/experiments/{experiment_id}/move", name="move_experiment")(_later("moving an experiment"))
 router.put("/experiments/{experiment_id}/retain_logs", name="retain_logs")(_later("log retention"))
-router.post("/preview-hp-search", name="preview_search")(_later("previewing a search"))
