@@ -101,6 +101,16 @@ class TakeIn:
     at: float
 
 
+@dataclass(slots=True)
+class Operate:
+    """A custom search method's operations, in Determined's wire form, in answer to its events up to ``event_id``."""
+
+    experiment_id: int
+    operations: list[dict[str, Any]]
+    event_id: int
+    at: float
+
+
 # --- the scheduler's word
 
 
@@ -219,6 +229,22 @@ class TrialClosed:
 
 
 @dataclass(slots=True)
+class Parked:
+    """A trial that waits for its searcher has no run any more."""
+
+    trial_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Operated:
+    """A custom search method's operations took effect."""
+
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
 class Validated:
     trial_id: int
     length: float  # how long the trial has trained, in the searcher's unit
@@ -237,6 +263,7 @@ Event = Union[
     Delete,
     Recall,
     TakeIn,
+    Operate,
     Prepared,
     Submitted,
     SubmitFailed,
@@ -248,4 +275,6 @@ Event = Union[
     Schedule,
     TrialClosed,
     Validated,
+    Parked,
+    Operated,
 ]

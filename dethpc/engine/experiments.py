@@ -12,9 +12,10 @@ from dethpc.domain.facts import Experiment, Run, SearchNote, Trial
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.outcome import Outcome
-from dethpc.engine.state import ClusterState, ExperimentState, exit_of
+from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
 from dethpc.errors import NotFound, Refused
-from dethpc.searcher.base import Action, Create, Note, Stop
+from dethpc.searcher.base import Action, Continue, Create, Note, Stop, Wait
+from dethpc.searcher.custom import CustomSearch
 
 CHANGEABLE = ("name", "description", "notes", "labels", "archived", "max_slots", "weight", "priority", "project_id")
 
@@ -106,7 +107,7 @@ def _act(
     state: ClusterState, experiment: ExperimentState, actions: Iterable[Action], at: float, outcome: Outcome
 ) -> None:
     """Turn a searcher's actions into rows."""
-    row, notes, created = experiment.row, experiment.notes, 0
+    row, notes, created, frees = experiment.row, experiment.notes, 0, False
     for action in actions:
         if isinstance(action, Create):
             outcome.rows.append(_new_trial(state, experiment, action, state.next_trial_id + created, at))
@@ -114,12 +115,26 @@ def _act(
         elif isinstance(action, Note):
             notes += 1
             outcome.rows.append(SearchNote(row.id, notes, action.index, action.kind, action.data))
+            continue
+        elif isinstance(action, Stop):
+            trial = experiment.trials[action.index]
+            _end_trial(experiment, trial, State.STOPPING_COMPLETED, action.reason, at, outcome)
+        elif isinstance(action, Wait):
+            trial = experiment.trials[action.index]
+            outcome.rows.append(replace(trial, search={**trial.search, "waits": True}, reason=action.reason))
+            _stop_run(experiment, trial.index, action.reason, at, outcome)
         else:
-            assert isinstance(action, Stop)
-            _end_trial(
-                experiment, experiment.trials[action.index], State.STOPPING_COMPLETED, action.reason, at, outcome
-            )
-    outcome.then.append(events.Schedule(at))
+            outcome.rows.append(_continued(experiment.trials[action.index], action))
+        frees = True
+    if frees:
+        outcome.then.append(events.Schedule(at))
+
+
+def _continued(trial: Trial, action: Continue) -> Trial:
+    """``granted_in`` is the run that knows only of the lengths before: its end is not the trial's."""
+    lengths = [*trial.search.get("lengths", ()), action.length]
+    search = {**trial.search, "lengths": lengths, "waits": False, "granted_in": trial.runs}
+    return replace(trial, search=search, reason=action.reason)
 
 
 def _new_trial(state: ClusterState, experiment: ExperimentState, action: Create, trial_id: int, at: float) -> Trial:
@@ -127,7 +142,8 @@ def _new_trial(state: ClusterState, experiment: ExperimentState, action: Create,
     if action.source is None:
         source = row.config["searcher"].get("source_checkpoint_uuid")
     else:
-        source = experiment.trials[action.source].latest_checkpoint
+        parent = experiment.trials[action.source]
+        source = parent.latest_checkpoint or parent.source_checkpoint
     digest = hashlib.sha256(f"{row.seed}:{action.index}".encode()).digest()
     return Trial(
         id=trial_id,
@@ -138,7 +154,7 @@ def _new_trial(state: ClusterState, experiment: ExperimentState, action: Create,
         seed=int.from_bytes(digest[:4], "big") & 0x7FFFFFFF,
         state=State.PAUSED if row.state is State.PAUSED else State.ACTIVE,
         created_at=at,
-        request_id=str(uuid.uuid5(uuid.UUID(row.job_id), str(action.index))),
+        request_id=action.search.get("request_id") or str(uuid.uuid5(uuid.UUID(row.job_id), str(action.index))),
         source_checkpoint=source,
     )
 
@@ -161,7 +177,7 @@ def activate(state: ClusterState, event: events.Activate) -> Outcome:
     for index in sorted(experiment.open):
         trial = experiment.trials[index]
         if trial.state is State.PAUSED:
-            outcome.rows.append(replace(trial, state=State.ACTIVE, reason=""))
+            outcome.rows.append(replace(trial, state=State.ACTIVE, reason=trial.reason if held(trial) else ""))
     outcome.then.append(events.Schedule(event.at))
     return outcome
 
@@ -274,23 +290,34 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Outcome:
     if not row.state.stopping and not row.state.terminal and not row.unmanaged:
         actions = experiment.searcher.exited(trial.index, event.how)
         _act(state, experiment, actions, event.at, outcome)
-        if any(isinstance(action, Create) for action in actions):
+        searching = not experiment.searcher.over
+        if searching or any(isinstance(action, (Create, Continue)) for action in actions):
             outcome.rows.append(replace(row, progress=experiment.searcher.progress))
             return outcome
     if experiment.open:
-        left = [experiment.trials[index] for index in experiment.open]
+        left = (experiment.trials[index] for index in experiment.open)
         outcome.rows.append(replace(paused_with(row, left), progress=experiment.searcher.progress))
-    else:
+    elif not row.state.terminal:
         outcome.rows.append(_ended(experiment, event.at))
     return outcome
 
 
 def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
-    """The experiment, paused when every trial that is ``left`` is: it waits for its owner, and should look like it."""
-    trials = list(left)
-    if row.state is not State.ACTIVE or any(trial.state is not State.PAUSED for trial in trials):
+    """The experiment, paused when every trial that is ``left`` is: it waits for its owner, and should look like it.
+
+    Trials that wait for the searcher will only move when another has, so they do not count.
+    """
+    reasons: dict[str, None] = {}
+    some = False
+    for trial in left:
+        if row.state is not State.ACTIVE or (trial.state is not State.PAUSED and not held(trial)):
+            return row
+        if trial.state is State.PAUSED and not held(trial):
+            some = True
+            if trial.reason:
+                reasons[trial.reason] = None
+    if not some:
         return row
-    reasons = dict.fromkeys(trial.reason for trial in trials if trial.reason)
     return replace(row, state=State.PAUSED, reason=f"{'; '.join(reasons)}; activate the experiment to go on")
 
 
@@ -312,8 +339,44 @@ def validated(state: ClusterState, event: events.Validated) -> Outcome:
     trial = state.trial(event.trial_id)
     assert trial is not None
     experiment, outcome = state.experiments[trial.experiment_id], Outcome()
-    if trial.state in (State.ACTIVE, State.PAUSED) and not experiment.row.state.stopping:
+    row = experiment.row
+    if trial.state in (State.ACTIVE, State.PAUSED) and not held(trial) and not row.state.stopping and not row.unmanaged:
         actions = experiment.searcher.validated(trial.index, event.length, event.metric)
-        if actions:
-            _act(state, experiment, actions, event.at, outcome)
+        _act(state, experiment, actions, event.at, outcome)
     return outcome
+
+
+def parked(state: ClusterState, event: events.Parked) -> Outcome:
+    """A trial waits for its searcher and has given its slots back."""
+    trial = state.trial(event.trial_id)
+    assert trial is not None
+    experiment, outcome = state.experiments[trial.experiment_id], Outcome()
+    if held(trial) and not trial.state.terminal and not experiment.row.state.stopping:
+        _act(state, experiment, experiment.searcher.parked(trial.index), event.at, outcome)
+    return outcome
+
+
+def operate(state: ClusterState, event: events.Operate) -> Outcome:
+    """Raises Refused when the experiment is not open to a search method from outside, or does not understand the operations."""
+    experiment = _find(state, event.experiment_id)
+    row, searcher = experiment.row, experiment.searcher
+    if not isinstance(searcher, CustomSearch):
+        raise Refused(f"experiment {row.id} has searcher {row.config['searcher']['name']}, not custom")
+    if row.state.terminal or row.state.stopping:
+        raise Refused(f"experiment {row.id} is {row.state.value}; its search is over")
+    try:
+        actions = searcher.operate(event.operations, event.event_id)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"searcher operations: {error}") from None
+    outcome = Outcome()
+    _act(state, experiment, actions, event.at, outcome)
+    outcome.then.append(events.Operated(row.id, event.at))
+    return outcome
+
+
+def operated(state: ClusterState, event: events.Operated) -> Outcome:
+    experiment = state.experiments[event.experiment_id]
+    row = experiment.row
+    if experiment.searcher.over and not experiment.open and not row.state.terminal:
+        return Outcome([_ended(experiment, event.at)])
+    return Outcome()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
@@ -71,11 +71,16 @@ class ClusterState:
             notes.setdefault(note.experiment_id, []).append(note)
         for experiment in sorted(snapshot.experiments, key=lambda e: e.id):
             state.apply(experiment)
-        for trial in sorted(snapshot.trials, key=lambda t: (t.experiment_id, t.index)):
-            state.apply(trial)
+        trials = sorted(snapshot.trials, key=lambda t: (t.experiment_id, t.index))
+        for trial in trials:
+            # A searcher hears of a trial's end after its notes, as it did when they were made.
+            state.apply(replace(trial, state=State.STOPPING_COMPLETED) if trial.state.terminal else trial)
         for experiment_notes in notes.values():
             for note in sorted(experiment_notes, key=lambda n: n.seq):
                 state.apply(note)
+        for trial in trials:
+            if trial.state.terminal:
+                state.apply(trial)
         for run in sorted(snapshot.runs, key=lambda r: (r.trial_id, r.n)):
             state.apply(run)
         run_number = {run.id: run.n for run in snapshot.runs}
@@ -127,15 +132,11 @@ class ClusterState:
             self.trial_index[row.id] = (row.experiment_id, row.index)
             self.next_trial_id = max(self.next_trial_id, row.id + 1)
             experiment.searcher.created(row.index, row.hparams, row.search)
-            before = State.ACTIVE
         else:
-            before = experiment.trials[row.index].state
             experiment.trials[row.index] = row
-        if row.state is State.STOPPING_COMPLETED and before is not State.STOPPING_COMPLETED:
-            experiment.searcher.stopped(row.index)
         if row.state.terminal and row.index in experiment.open:
             experiment.open.discard(row.index)
-            experiment.searcher.closed(row.index, exit_of(row))
+            experiment.searcher.closed(row.index, exit_of(row), row.best_validation)
             self.attempts.pop(row.id, None)
             self.checkpoints.pop(row.id, None)
         elif not row.state.terminal:
@@ -169,7 +170,7 @@ class ClusterState:
         attempts.append(row)
 
     def _index_waiting(self, experiment: ExperimentState, trial: Trial) -> None:
-        waits = trial.state is State.ACTIVE and trial.index not in experiment.live
+        waits = trial.state is State.ACTIVE and trial.index not in experiment.live and not held(trial)
         i = bisect.bisect_left(experiment.waiting, trial.index)
         listed = i < len(experiment.waiting) and experiment.waiting[i] == trial.index
         if waits and not listed:
@@ -187,6 +188,11 @@ class ClusterState:
             self.attempts.pop(trial.id, None)
             self.checkpoints.pop(trial.id, None)
         del self.experiments[experiment.row.id]
+
+
+def held(trial: Trial) -> bool:
+    """Whether the trial waits for its searcher, which is none of the user's pausing and activating."""
+    return bool(trial.search.get("waits"))
 
 
 def exit_of(trial: Trial) -> Exit:

@@ -1,72 +1,112 @@
-"""Adaptive ASHA and asynchronous halving.
-
-Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020; the brackets as in Hyperband (Li et al., JMLR
-18, 2018): several halvings side by side, from one that judges early to one that judges late.
-"""
+"""Adaptive ASHA and asynchronous halving."""
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Mapping
+from heapq import nsmallest
 from typing import Any
 
-from dethpc.searcher.base import Action, Create, Exit, Note, Searcher, Stop
+from dethpc.searcher.base import (
+    MAX_INVALID_PER_TRIAL,
+    Action,
+    Create,
+    Exit,
+    Note,
+    Searcher,
+    Stop,
+    count_of,
+    recalled,
+    recorded,
+    unit_of,
+)
+from dethpc.searcher.draws import draws
 from dethpc.searcher.halving import (
     Bracket,
+    Rung,
     bracket_rungs,
-    settings_of,
     share_concurrency,
     share_trials,
     useful_rungs,
 )
-from dethpc.searcher.sampling import parse_space, sample
-
-MAX_INVALID_PER_TRIAL = 10
 
 
 class AdaptiveASHA(Searcher):
-    """``max_trials`` trials over brackets that ``mode`` chooses (or ``bracket_rungs`` names)."""
+    """``max_trials`` trials over brackets that ``mode`` chooses (or ``bracket_rungs`` names), judged as they report.
+
+    Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020; the brackets as in Hyperband (Li et al.,
+    JMLR 18, 2018): several halvings side by side, from one that judges early to one that judges late.
+
+    A trial that crashes ranks worst in the rung that it did not reach; one with invalid hyperparameters is forgotten and
+    replaced; one that ends without ever having reported the metric ranks worst in the first rung.
+    """
 
     def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
         super().__init__(settings, hyperparameters, seed)
-        self._space = parse_space(hyperparameters)
-        divisor, full_length = settings_of(settings)
-        max_trials = int(settings["max_trials"])
-        rungs = self._rungs(settings, divisor, full_length, max_trials)
-        self._trials = share_trials(max_trials, divisor, rungs)
-        self._concurrent = share_concurrency(int(settings.get("max_concurrent_trials") or 16), self._trials)
+        self._draws = draws(settings, hyperparameters, seed)
+        self._unit = unit_of(settings)
+        divisor = float(settings.get("divisor") or 4)
+        full_length = count_of(settings.get("max_time") or settings.get("max_length") or 1)
+        rungs = self._rungs(divisor, full_length)
+        self._trials = share_trials(int(settings["max_trials"]), divisor, rungs)
+        self._concurrent = self._concurrency(divisor, rungs)
         self.brackets = [Bracket(r, divisor, full_length) for r in rungs[: len(self._trials)]]
-        self.bracket_of: list[int] = []  # by trial index
+        self._search = [{"bracket": i, "lengths": b.lengths} for i, b in enumerate(self.brackets)]
+        self._bracket_of = array("B")  # by trial index
+        self._reached = array("B")  # by trial index: how many rungs it has entered
         self._made = [0] * len(self.brackets)
         self._invalid = [0] * len(self.brackets)
 
-    def _rungs(self, settings: Mapping[str, Any], divisor: float, full_length: float, max_trials: int) -> list[int]:
-        most = useful_rungs(int(settings.get("max_rungs") or 5), divisor, full_length, max_trials)
-        named = settings.get("bracket_rungs")
-        if named:
-            return sorted({min(int(r), most) for r in named}, reverse=True)
+    def _rungs(self, divisor: float, full_length: int) -> list[int]:
+        settings = self.settings
+        if settings.get("bracket_rungs"):
+            return sorted((max(1, int(r)) for r in settings["bracket_rungs"]), reverse=True)
+        most = useful_rungs(int(settings.get("max_rungs") or 5), divisor, full_length, int(settings["max_trials"]))
         return bracket_rungs(str(settings.get("mode") or "standard"), most)
+
+    def _concurrency(self, divisor: float, rungs: list[int]) -> list[int]:
+        return share_concurrency(int(self.settings.get("max_concurrent_trials", 16)), divisor, self._trials)
 
     # --- decide
 
     def start(self) -> list[Action]:
         actions: list[Action] = []
-        for bracket, (trials, concurrent) in enumerate(zip(self._trials, self._concurrent, strict=True)):
-            for _ in range(min(trials, concurrent)):
+        for bracket, concurrent in enumerate(self._concurrent):
+            for _ in range(concurrent):
                 actions.append(self._create(len(actions), bracket))
         return actions
 
     def _create(self, index: int, bracket: int) -> Create:
-        return Create(index, sample(self._space, self.seed, index), {"bracket": bracket})
+        return Create(index, self._draws.draw(index), self._search[bracket])
 
     def validated(self, index: int, length: float, metric: float) -> list[Action]:
-        verdict = self.brackets[self.bracket_of[index]].judge(index, length, self.rank_value(metric))
-        actions: list[Action] = [Note(index, "rung", {"rung": r, "value": v}) for r, v in verdict.entered]
-        if verdict.stop:
-            actions.append(Stop(index, verdict.stop))
+        rungs = self.brackets[self._bracket_of[index]].rungs
+        reached = self._reached[index]
+        if reached == len(rungs) or length < rungs[reached].length:
+            return []
+        value = self.rank_value(metric)
+        verdict = self.brackets[self._bracket_of[index]].judge(reached, length, value)
+        actions: list[Action] = [Note(index, "rung", {"rung": r, "value": recorded(value)}) for r in verdict.entered]
+        if not verdict.goes_on:
+            last = verdict.entered[-1]
+            actions.append(Stop(index, self._why(last, rungs[last], value, top=last == len(rungs) - 1)))
         return actions
 
+    def _why(self, number: int, rung: Rung, value: float, *, top: bool) -> str:
+        place = f"rung {number} ({self._unit} {rung.length})"
+        if top:
+            return f"trained to the full length, {self._unit} {rung.length}: {self.show(value)}"
+        if math.isinf(value):
+            return f"{place}: {self.show(value)}, which ranks worst"
+        entered = len(rung) + 1
+        return (
+            f"{place}: {self.show(value)} did not reach the cut-off {self.own_sign(rung.cut_off):.6g} "
+            f"(the best {rung.keeps(entered)} of {entered} so far go on)"
+        )
+
     def exited(self, index: int, how: Exit) -> list[Action]:
-        bracket = self.bracket_of[index]
+        bracket = self._bracket_of[index]
         if self._made[bracket] < self._target(bracket):
             return [self._create(self.created_count, bracket)]
         return []
@@ -79,23 +119,67 @@ class AdaptiveASHA(Searcher):
     def total(self) -> int:
         return sum(self._target(bracket) for bracket in range(len(self.brackets)))
 
+    def describe(self, most: int | None = None) -> dict[str, Any]:
+        brackets = [
+            {
+                "trials": self._target(number),
+                "created": self._made[number],
+                "max_concurrent_trials": self._concurrent[number],
+                "rungs": [self._show_rung(r, rung, most) for r, rung in enumerate(bracket.rungs)],
+            }
+            for number, bracket in enumerate(self.brackets)
+        ]
+        return {**super().describe(most), "unit": self._unit, "brackets": brackets}
+
+    def _show_rung(self, number: int, rung: Rung, most: int | None) -> dict[str, Any]:
+        entries = zip(rung.values, range(len(rung)), strict=True)
+        ordered = sorted(entries) if most is None else nsmallest(most, entries)
+        return {
+            "length": rung.length,
+            "entered": len(rung),
+            "cut_off": self.own_sign(rung.cut_off),
+            "trials": [
+                {"index": index, "value": self.own_sign(value), "went_on": self._reached[index] > number + 1}
+                for value, index in ((value, rung.indexes[at]) for value, at in ordered)
+            ],
+        }
+
     # --- remember
 
     def created(self, index: int, hparams: Mapping[str, Any], search: Mapping[str, Any]) -> None:
         super().created(index, hparams, search)
-        self.bracket_of.append(int(search["bracket"]))
-        self._made[self.bracket_of[index]] += 1
+        bracket = int(search["bracket"])
+        self._bracket_of.append(bracket)
+        self._reached.append(0)
+        self._made[bracket] += 1
+        self._draws.created(index, hparams)
 
     def noted(self, index: int, kind: str, data: Mapping[str, Any]) -> None:
-        self.brackets[self.bracket_of[index]].enter(index, int(data["rung"]), float(data["value"]))
+        rung = int(data["rung"])
+        if self._reached[index] == rung:
+            self.brackets[self._bracket_of[index]].rungs[rung].add(index, recalled(data["value"]))
+            self._reached[index] += 1
 
-    def closed(self, index: int, how: Exit) -> None:
-        super().closed(index, how)
-        self._invalid[self.bracket_of[index]] += how is Exit.INVALID_HP
+    def closed(self, index: int, how: Exit, best: float | None = None) -> None:
+        super().closed(index, how, best)
+        bracket, reached = self._bracket_of[index], self._reached[index]
+        rungs = self.brackets[bracket].rungs
+        self._draws.learned(index, None if best is None else self.rank_value(best), reached, reached == len(rungs))
+        if how is Exit.INVALID_HP:
+            self._invalid[bracket] += 1
+            for rung in rungs[:reached]:
+                rung.remove(index)
+        elif reached < len(rungs) and (how is Exit.ERRORED or (how is Exit.COMPLETED and reached == 0)):
+            rungs[reached].add(index, math.inf)
 
 
 class AsyncHalving(AdaptiveASHA):
-    """One bracket with ``num_rungs`` rungs."""
+    """One bracket with ``num_rungs`` rungs (Li et al., MLSys 2020)."""
 
-    def _rungs(self, settings: Mapping[str, Any], divisor: float, full_length: float, max_trials: int) -> list[int]:
-        return [max(1, int(settings.get("num_rungs") or settings.get("max_rungs") or 5))]
+    def _rungs(self, divisor: float, full_length: int) -> list[int]:
+        return [max(1, int(self.settings.get("num_rungs") or 5))]
+
+    def _concurrency(self, divisor: float, rungs: list[int]) -> list[int]:
+        # 0: as many as it takes for one trial to be expected at the top.
+        most = int(self.settings.get("max_concurrent_trials", 16)) or int(divisor ** (rungs[0] - 1))
+        return [min(max(most, 1), self._trials[0])]

@@ -10,12 +10,15 @@ from dethpc.searcher.sampling import grid, parse_space
 
 
 class GridSearch(Searcher):
-    """Every point of the grid that the hyperparameters span, at most ``max_concurrent_trials`` at a time."""
+    """Every point of the grid that the hyperparameters span, at most ``max_concurrent_trials`` at a time (0: all).
+
+    Invalid points are left out; there is nothing to put in their place.
+    """
 
     def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
         super().__init__(settings, hyperparameters, seed)
         self._points = grid(parse_space(hyperparameters))
-        self._max_concurrent = int(settings.get("max_concurrent_trials") or 16)
+        self._max_concurrent = int(settings.get("max_concurrent_trials", 16)) or len(self._points)
 
     def start(self) -> list[Action]:
         return [self._create(i) for i in range(min(len(self._points), self._max_concurrent))]

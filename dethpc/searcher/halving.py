@@ -1,80 +1,95 @@
-"""Asynchronous successive halving by stopping, one bracket.
+"""Asynchronous successive halving by stopping: the rungs of one bracket.
 
 Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020 (Algorithm 2), in the stopping form: a trial
-trains on unless, when it reaches a rung, it is not among the best ``1/divisor`` of those that reached it before.
+trains on unless, when it reaches a rung, it is not among the best ``1/divisor`` of those that have reached it.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from heapq import heappop, heappush, heappushpop
+from typing import NamedTuple
+
+
+class Rung:
+    """The values of the trials that reached one length.
+
+    The best ``1/divisor`` are kept apart from the rest in two heaps, so that a value is compared with the cut-off in constant
+    time and taken in in logarithmic time. Values are rank values: smaller is better, infinity for one that cannot be compared.
+    """
+
+    __slots__ = ("_best", "_divisor", "_rest", "indexes", "length", "values")
+
+    def __init__(self, length: int, divisor: float) -> None:
+        self.length = length
+        self.indexes = array("L")  # of trials, in the order of their arrival
+        self.values = array("d")
+        self._divisor = divisor
+        self._best: list[float] = []  # negated, so that the worst of them is at the top
+        self._rest: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def keeps(self, entered: int) -> int:
+        """How many of so many trials go on."""
+        return max(int(entered / self._divisor), 1)
+
+    @property
+    def cut_off(self) -> float:
+        """The worst value that would go on if it came now; infinity while any would."""
+        if self.keeps(len(self.values) + 1) > len(self._best):
+            return self._rest[0] if self._rest else math.inf
+        return -self._best[0]
+
+    def add(self, index: int, value: float) -> None:
+        self.indexes.append(index)
+        self.values.append(value)
+        heappush(self._rest, -heappushpop(self._best, -value) if self._best else value)
+        if self.keeps(len(self.values)) > len(self._best):
+            heappush(self._best, -heappop(self._rest))
+
+    def remove(self, index: int) -> None:
+        """Forget the trial, if it is here. Slow, and rare: invalid hyperparameters are found before a rung is reached."""
+        if index not in self.indexes:
+            return
+        at = self.indexes.index(index)
+        del self.indexes[at], self.values[at]
+        ordered = sorted(self.values)
+        kept = self.keeps(len(ordered)) if ordered else 0
+        self._best = [-value for value in reversed(ordered[:kept])]
+        self._rest = ordered[kept:]
 
 
 class Verdict(NamedTuple):
-    """What a value means for the trial that reported it. ``entered`` lists (rung, rank value) pairs to remember."""
+    """What a value means for the trial that reported it: the rungs it enters, and whether it goes on from the last of them."""
 
-    entered: list[tuple[int, float]]
-    stop: str  # why it must stop; empty: it goes on
+    entered: range
+    goes_on: bool
 
 
 class Bracket:
-    """The rungs of one bracket.
+    """One halving: ``rungs`` of them up to ``full_length``, each ``divisor`` times as long as the one before, at least 1."""
 
-    ``lengths``: how long a trial has trained when it reaches each rung, in the searcher's unit, increasing; the last one is the
-    full length. Values are rank values: smaller is better, infinity for NaN.
-    """
+    def __init__(self, rungs: int, divisor: float, full_length: int) -> None:
+        self.rungs = [Rung(max(int(full_length / divisor ** (rungs - 1 - i)), 1), divisor) for i in range(rungs)]
 
-    def __init__(self, rungs: int, divisor: float, full_length: float) -> None:
-        self.divisor = divisor
-        self.lengths = [max(full_length / divisor ** (rungs - 1 - i), 1.0) for i in range(rungs)]
-        self.values: list[array[float]] = [array("d") for _ in range(rungs)]
-        self.next_rung: dict[int, int] = {}  # trial index -> the rung that it has not reached yet
+    @property
+    def lengths(self) -> list[int]:
+        return [rung.length for rung in self.rungs]
 
-    def judge(self, index: int, length: float, value: float) -> Verdict:
-        """Trial ``index`` has ``value`` after ``length``. Reads only; a report may clear several rungs at once."""
-        entered: list[tuple[int, float]] = []
-        for rung in range(self.next_rung.get(index, 0), len(self.lengths)):
-            if length < self.lengths[rung]:
-                break
-            entered.append((rung, value))
-            if rung == len(self.lengths) - 1:
-                return Verdict(entered, "trained to the full length")
-            values = self.values[rung]
-            rank = bisect_right(values, value)  # of equals, the one that came first is ahead
-            kept = max(1, int((len(values) + 1) / self.divisor))
-            if rank >= kept or math.isinf(value):
-                return Verdict(entered, self._why(rung, value, values, kept))
-        return Verdict(entered, "")
+    def judge(self, reached: int, length: float, value: float) -> Verdict:
+        """A trial that has entered the first ``reached`` rungs has ``value`` after ``length``; reads only.
 
-    def _why(self, rung: int, value: float, values: array[float], kept: int) -> str:
-        if math.isinf(value):
-            return f"rung {rung}: no usable value"
-        return f"rung {rung}: rank {bisect_right(values, value) + 1} of {len(values) + 1}, the best {kept} go on"
-
-    def cut_off(self, rung: int) -> float | None:
-        """The worst value that would go on from the rung if it came now; None while anything would."""
-        values = self.values[rung]
-        kept = max(1, int((len(values) + 1) / self.divisor))
-        return values[kept - 1] if len(values) >= kept else None
-
-    def enter(self, index: int, rung: int, value: float) -> None:
-        """Remember that the trial reached the rung. Doing it twice does no harm."""
-        if self.next_rung.get(index, 0) > rung:
-            return
-        self.values[rung].insert(bisect_left(self.values[rung], value), value)
-        self.next_rung[index] = rung + 1
-
-    def erase(self, index: int, entered: Mapping[int, float]) -> None:
-        """Forget a trial whose hyperparameters were invalid."""
-        for rung, value in entered.items():
-            values = self.values[rung]
-            i = bisect_left(values, value)
-            if i < len(values) and values[i] == value:
-                del values[i]
-        self.next_rung.pop(index, None)
+        One report may clear several rungs. A value equal to the cut-off goes on; one that cannot be compared never does.
+        """
+        rung = reached
+        while rung < len(self.rungs) and length >= self.rungs[rung].length:
+            if rung == len(self.rungs) - 1 or value > self.rungs[rung].cut_off or math.isinf(value):
+                return Verdict(range(reached, rung + 1), False)
+            rung += 1
+        return Verdict(range(reached, rung), True)
 
 
 def bracket_rungs(mode: str, max_rungs: int) -> list[int]:
@@ -88,7 +103,7 @@ def bracket_rungs(mode: str, max_rungs: int) -> list[int]:
     return list(range(max_rungs, fewest - 1, -1))
 
 
-def useful_rungs(max_rungs: int, divisor: float, max_length: float, max_trials: int) -> int:
+def useful_rungs(max_rungs: int, divisor: float, max_length: int, max_trials: int) -> int:
     """At most ``max_rungs``; no more than the length can be divided into, nor than the trials can fill."""
     by_length = int(math.log(max(max_length, 1)) / math.log(divisor) + 1e-9) + 1
     by_trials = int(math.log(max(max_trials, 1)) / math.log(divisor) + 1e-9) + 1
@@ -96,22 +111,26 @@ def useful_rungs(max_rungs: int, divisor: float, max_length: float, max_trials: 
 
 
 def share_trials(max_trials: int, divisor: float, rungs: list[int]) -> list[int]:
-    """How many trials each bracket gets, in proportion to what its halving saves; what is left over goes to the first."""
+    """How many trials each bracket gets: so many that each trains about equally much in all, the remainder to the first.
+
+    ``rungs`` are the brackets' numbers of rungs, most first. When there are more brackets than trials, the last ones get none.
+    """
     weights = [divisor ** (r - 1) / r for r in rungs]
-    total = sum(weights)
-    shares = [max(1, int(weight / total * max_trials)) for weight in weights]
+    shares = [max(1, int(weight / sum(weights) * max_trials)) for weight in weights]
     shares[0] += max(0, max_trials - sum(shares))
     while sum(shares) > max_trials and len(shares) > 1:
         shares.pop()
     return shares
 
 
-def share_concurrency(max_concurrent: int, trials: list[int]) -> list[int]:
-    """Split evenly over the brackets, what is left over to the first ones; each at least one."""
-    even, left = divmod(max(max_concurrent, len(trials)), len(trials))
-    return [even + (i < left) for i in range(len(trials))]
+def share_concurrency(max_concurrent: int, divisor: float, trials: list[int]) -> list[int]:
+    """How many trials of each bracket may be open at a time, given how many it has.
 
-
-def settings_of(settings: Mapping[str, Any]) -> tuple[float, float]:
-    """``(divisor, full length)`` of a searcher section."""
-    return float(settings.get("divisor") or 4), float(settings.get("max_time") or settings.get("max_length") or 1)
+    Split evenly, the remainder to the first ones, each at least one; 0 stands for as many as the smallest bracket has.
+    """
+    if max_concurrent == 0:
+        shares = [max(trials[-1], int(divisor))] * len(trials)
+    else:
+        even, left = divmod(max(max_concurrent, len(trials)), len(trials))
+        shares = [even + (i < left) for i in range(len(trials))]
+    return [min(share, count) for share, count in zip(shares, trials, strict=True)]

@@ -1,25 +1,25 @@
-"""Random search (Bergstra and Bengio, "Random Search for Hyper-Parameter Optimization", JMLR 13, 2012)."""
+"""Random search."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dethpc.searcher.base import Action, Create, Exit, Searcher
-from dethpc.searcher.sampling import parse_space, sample
-
-# A space in which nothing is valid must not be sampled for ever.
-MAX_INVALID_PER_TRIAL = 10
+from dethpc.searcher.base import MAX_INVALID_PER_TRIAL, Action, Create, Exit, Searcher
+from dethpc.searcher.draws import draws
 
 
 class RandomSearch(Searcher):
-    """``max_trials`` independent draws, at most ``max_concurrent_trials`` at a time. Invalid draws are replaced."""
+    """``max_trials`` draws, at most ``max_concurrent_trials`` at a time (0: all). Invalid draws are replaced.
+
+    Bergstra and Bengio, "Random Search for Hyper-Parameter Optimization", JMLR 13, 2012.
+    """
 
     def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
         super().__init__(settings, hyperparameters, seed)
-        self._space = parse_space(hyperparameters)
+        self._draws = draws(settings, hyperparameters, seed)
         self._max_trials = int(settings["max_trials"])
-        self._max_concurrent = int(settings.get("max_concurrent_trials") or 16)
+        self._max_concurrent = int(settings.get("max_concurrent_trials", 16)) or self._max_trials
 
     def start(self) -> list[Action]:
         return [self._create(i) for i in range(min(self._max_trials, self._max_concurrent))]
@@ -32,4 +32,12 @@ class RandomSearch(Searcher):
         return self._max_trials + min(self.invalid_count, MAX_INVALID_PER_TRIAL * self._max_trials)
 
     def _create(self, index: int) -> Create:
-        return Create(index, sample(self._space, self.seed, index))
+        return Create(index, self._draws.draw(index))
+
+    def created(self, index: int, hparams: Mapping[str, Any], search: Mapping[str, Any]) -> None:
+        super().created(index, hparams, search)
+        self._draws.created(index, hparams)
+
+    def closed(self, index: int, how: Exit, best: float | None = None) -> None:
+        super().closed(index, how, best)
+        self._draws.learned(index, None if best is None else self.rank_value(best), 0, True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space, parse_space
 
-__all__ = ["grid", "parse_space", "sample"]
+__all__ = ["draw", "grid", "parse_space", "sample"]
 
 
 def sample(space: Space, seed: int, index: int) -> dict[str, Any]:
@@ -21,11 +21,12 @@ def _sample(space: Space, rng: random.Random) -> dict[str, Any]:
     drawn: dict[str, Any] = {}
     for name in sorted(space):
         hp = space[name]
-        drawn[name] = _sample(hp, rng) if isinstance(hp, Mapping) else _draw(hp, rng)
+        drawn[name] = _sample(hp, rng) if isinstance(hp, Mapping) else draw(hp, rng)
     return drawn
 
 
-def _draw(hp: Any, rng: random.Random) -> Any:
+def draw(hp: Any, rng: random.Random) -> Any:
+    """One value of one hyperparameter."""
     if isinstance(hp, Const):
         return hp.val
     if isinstance(hp, Categorical):

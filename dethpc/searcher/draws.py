@@ -1,0 +1,48 @@
+"""Where a method's new hyperparameters come from: the seed alone, or a sampler that learns from earlier trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from dethpc.searcher.sampling import parse_space, sample
+
+
+class Draws(Protocol):
+    """A source of hyperparameters. ``created`` and ``learned`` remember, as a searcher's methods do."""
+
+    def draw(self, index: int) -> dict[str, Any]:
+        """Hyperparameters for trial ``index``. The same for the same seed, history and index."""
+        ...
+
+    def created(self, index: int, hparams: Mapping[str, Any]) -> None: ...
+
+    def learned(self, index: int, value: float | None, step: int, full: bool) -> None:
+        """The trial ended; ``value`` is the best that it reported, as a rank value; ``step`` how many rungs it reached."""
+        ...
+
+
+class SeededDraws:
+    """Each trial's hyperparameters depend on the seed and its index alone."""
+
+    def __init__(self, hyperparameters: Mapping[str, Any], seed: int) -> None:
+        self._space = parse_space(hyperparameters)
+        self._seed = seed
+
+    def draw(self, index: int) -> dict[str, Any]:
+        return sample(self._space, self._seed, index)
+
+    def created(self, index: int, hparams: Mapping[str, Any]) -> None:
+        pass
+
+    def learned(self, index: int, value: float | None, step: int, full: bool) -> None:
+        pass
+
+
+def draws(settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Draws:
+    """What the searcher section asks for. Raises Refused when its sampler is not installed or not known."""
+    if not settings.get("sampler"):
+        return SeededDraws(hyperparameters, seed)
+    from dethpc.searcher.optuna_draws import OptunaDraws
+
+    return OptunaDraws(settings["sampler"], hyperparameters, seed)

@@ -1,0 +1,158 @@
+"""Hyperparameters drawn by a sampler of Optuna, for any method that draws trial after trial.
+
+Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", KDD 2019. With the ``tpe`` sampler (Bergstra
+et al., NeurIPS 2011) and halving, trials that were stopped early count as pruned at the rung that they reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, parse_space
+from dethpc.errors import Refused
+
+
+class OptunaDraws:
+    """Any sampler of Optuna, by name (``tpe``) or with options (``{name: tpe, multivariate: true}``).
+
+    The study lives in memory and is made when it is first needed, from what was recorded. Every draw uses a new sampler seeded
+    by the experiment's seed and the trial's index, so that a draw depends on these and the earlier trials alone. Samplers that
+    keep more than the trials (``cmaes``) begin that part anew when the master starts again.
+    """
+
+    def __init__(self, sampler: Any, hyperparameters: Mapping[str, Any], seed: int) -> None:
+        options = dict(sampler) if isinstance(sampler, Mapping) else {"name": sampler}
+        self._name = str(options.pop("name"))
+        self._options = options
+        self._seed = seed
+        self._space = parse_space(hyperparameters)
+        self._leaves = dict(_leaves(self._space, ()))
+        self._hparams: list[Mapping[str, Any]] = []  # by trial index
+        self._ended: dict[int, tuple[float | None, int, bool]] = {}
+        self._study: Any = None
+        self._told: list[int] = []  # indexes of trials that ended and that the study does not know of
+
+    def draw(self, index: int) -> dict[str, Any]:
+        """Raises Refused when Optuna is not there, or has no such sampler or option."""
+        study = self._current_study(index)
+        if index < len(study.get_trials(deepcopy=False)):
+            params = study.get_trials(deepcopy=False)[index].params  # drawn before, and not committed
+        else:
+            study.sampler = self._sampler(index)
+            params = study.ask(self._distributions()).params
+        return self._nest(params)
+
+    def created(self, index: int, hparams: Mapping[str, Any]) -> None:
+        self._hparams.append(hparams)
+
+    def learned(self, index: int, value: float | None, step: int, full: bool) -> None:
+        self._ended[index] = (value, step, full)
+        self._told.append(index)
+
+    def _current_study(self, index: int) -> Any:
+        optuna = _optuna()
+        if self._study is None:
+            self._sampler(index)
+            self._study = optuna.create_study(direction="minimize")
+        known = len(self._study.get_trials(deepcopy=False))
+        for earlier in range(known, min(index, len(self._hparams))):
+            params, distributions = self._flat(self._hparams[earlier]), self._distributions()
+            state = optuna.trial.TrialState.RUNNING
+            trial = optuna.trial.create_trial(state=state, params=params, distributions=distributions)
+            self._study.add_trial(trial)
+        for ended in sorted(self._told):
+            self._tell(optuna, ended)
+        self._told.clear()
+        return self._study
+
+    def _tell(self, optuna: Any, index: int) -> None:
+        value, step, full = self._ended.pop(index)
+        state = optuna.trial.TrialState
+        if value is None:
+            self._study.tell(index, state=state.FAIL)
+        elif full or step == 0:
+            self._study.tell(index, value)
+        else:
+            optuna.trial.Trial(self._study, self._study.get_trials(deepcopy=False)[index]._trial_id).report(value, step)
+            self._study.tell(index, state=state.PRUNED)
+
+    def _sampler(self, index: int) -> Any:
+        samplers = _optuna().samplers
+        classes = {
+            n[: -len("Sampler")].lower(): n for n in samplers.__all__ if n.endswith("Sampler") and n != "BaseSampler"
+        }
+        if self._name.lower() not in classes:
+            raise Refused(
+                f"searcher.sampler: Optuna has no sampler {self._name!r}; it has {', '.join(sorted(classes))}"
+            )
+        kind = getattr(samplers, classes[self._name.lower()])
+        digest = hashlib.sha256(f"{self._seed}:{index}".encode()).digest()
+        try:
+            return kind(seed=int.from_bytes(digest[:4], "big"), **self._options)
+        except TypeError as error:
+            raise Refused(
+                f"searcher.sampler: {classes[self._name.lower()]} does not take these options: {error}"
+            ) from None
+
+    def _distributions(self) -> dict[str, Any]:
+        made = _optuna().distributions
+        found: dict[str, Any] = {}
+        for path, hp in self._leaves.items():
+            if isinstance(hp, Int):
+                found[path] = made.IntDistribution(hp.minval, hp.maxval)
+            elif isinstance(hp, Double):
+                found[path] = made.FloatDistribution(hp.minval, hp.maxval)
+            elif isinstance(hp, Log):
+                low, high = sorted((hp.base**hp.minval, hp.base**hp.maxval))
+                found[path] = made.FloatDistribution(low, high, log=True)
+            elif isinstance(hp, Categorical):
+                found[path] = made.CategoricalDistribution(list(range(len(hp.vals))))  # the values may be anything
+        return found
+
+    def _flat(self, hparams: Mapping[str, Any]) -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for path, hp in self._leaves.items():
+            value: Any = hparams
+            for name in path.split(_SEPARATOR):
+                value = value[name]
+            if isinstance(hp, Categorical):
+                flat[path] = list(hp.vals).index(value)
+            elif not isinstance(hp, Const):
+                flat[path] = value
+        return flat
+
+    def _nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        nested: dict[str, Any] = {}
+        for path, hp in self._leaves.items():
+            *above, last = path.split(_SEPARATOR)
+            level = nested
+            for name in above:
+                level = level.setdefault(name, {})
+            if isinstance(hp, Const):
+                level[last] = hp.val
+            else:
+                level[last] = hp.vals[params[path]] if isinstance(hp, Categorical) else params[path]
+        return nested
+
+
+_SEPARATOR = "\x1f"  # in no name that a person writes
+
+
+def _leaves(space: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for name in sorted(space):
+        hp = space[name]
+        if isinstance(hp, Mapping):
+            yield from _leaves(hp, (*path, name))
+        else:
+            yield _SEPARATOR.join((*path, name)), hp
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise Refused("searcher.sampler needs Optuna: pip install 'dethpc[optuna]' where the master runs") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
