@@ -79,7 +79,7 @@ def load(
     problems += [source.problem(mistake) for mistake in mistakes]
     if problems or config is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
-    return Loaded(config, text, [*ignored(source), *_doubts(space, config)], translated)
+    return Loaded(config, text, [*ignored(source), *doubts(space, config)], translated)
 
 
 def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config") -> str:
@@ -105,21 +105,21 @@ def _translate(source: Source) -> tuple[list[str], list[Mistake]]:
     return lines, translation.mistakes
 
 
-def _doubts(space: Space, config: ExperimentConfig) -> list[str]:
+def doubts(space: Space, config: ExperimentConfig) -> list[str]:
     """What is valid and yet perhaps not meant."""
-    doubts = []
+    found = []
     if config.searcher.name == "single" and (varying := _varying(space)):
-        doubts.append(f"the single searcher draws one value at random of {', '.join(varying)}")
+        found.append(f"the single searcher draws one value at random of {', '.join(varying)}")
     if isinstance(getattr(config.searcher, "max_length", None), int) and config.searcher.name in BY_TIME:
-        doubts.append(
+        found.append(
             "searcher.max_length has no unit: trials are compared only when they complete an operation of "
             "core_context.searcher.operations(); to compare them by what they report, say time_metric and max_time"
         )
     for name, value in space.items():
         if isinstance(value, Const) and isinstance(value.val, list):
             if any(isinstance(item, dict) and "type" in item for item in value.val):
-                doubts.append(f"hyperparameters.{name} is a list and so a constant: nothing inside it is searched")
-    return doubts
+                found.append(f"hyperparameters.{name} is a list and so a constant: nothing inside it is searched")
+    return found
 
 
 def _varying(space: Space, prefix: str = "hyperparameters") -> list[str]:

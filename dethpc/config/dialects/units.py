@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from dethpc.config.section import UNITS
@@ -63,20 +64,27 @@ def convert(count: float, unit: str, to: str, config: Mapping[str, Any], hparams
     return count * records(unit, config, hparams) / records(to, config, hparams)
 
 
+def time_name(searcher: Mapping[str, Any]) -> str | None:
+    """What a searcher section measures training by: its ``time_metric``, else the unit of its lengths, None for bare numbers."""
+    if searcher.get("time_metric") is not None:
+        return str(searcher["time_metric"])
+    lengths = [
+        searcher[name] for name in ("max_length", "length_per_round", "budget") if searcher.get(name) is not None
+    ]
+    units = [str(next(iter(length))) for length in lengths if isinstance(length, Mapping)]
+    return units[0] if units else None if lengths else str(searcher.get("unit") or "batches")
+
+
 def trained(
     config: Mapping[str, Any], hparams: Mapping[str, Any], metrics: Mapping[str, Any], steps_completed: int
 ) -> float:
     """How long a trial has trained, in the unit that its searcher compares by, when it reports ``metrics``.
 
-    That is the metric which ``searcher.time_metric`` names. Where a report lacks it and it names a unit of length, the steps
-    (batches) tell. NaN: the report does not say.
+    That is the metric of this name. Where a report lacks it and the name is a unit, the steps (batches) tell. NaN: the report
+    does not say. A bare length may be of any unit: only an operation that was completed tells then.
     """
-    searcher = config.get("searcher") or {}
-    name = searcher.get("time_metric")
-    if name is None:
-        # A bare length may be of any unit: only an operation that was completed tells.
-        return math.nan if isinstance(searcher.get("max_length"), int) else float(steps_completed)
-    if name in metrics:
+    name = time_name(config["searcher"])
+    if name is not None and name in metrics:
         try:
             return float(metrics[name])
         except (TypeError, ValueError):
@@ -84,6 +92,11 @@ def trained(
     if name not in UNITS:
         return math.nan
     try:
-        return convert(steps_completed, "batches", name, config, hparams)
+        per_step = (
+            Fraction(records("batches", config, hparams), records(name, config, hparams)) if name != "batches" else 1
+        )
     except Unknown:
         return math.nan
+    # So many batches may be all there is of a length that is no whole number of batches.
+    whole_length = math.ceil((steps_completed + 1) * per_step) - 1 if steps_completed > 0 else 0
+    return float(max(steps_completed * per_step, whole_length))
