@@ -56,7 +56,7 @@ def _mistake(details: ErrorDetails, model: type[BaseModel], source: Source, inde
     if kind == "extra_forbidden":
         names = _fields(model, path[:-1], source)
         word = str(path[-1])
-        hint = index.get(word) or did_you_mean(word, names)
+        hint = _of_another_kind(model, path) or index.get(word) or did_you_mean(word, names)
         brief = hint is not None and len(names) > _MANY
         return Mistake(path, "an unknown field", "a known one" if brief else "one of " + ", ".join(names), hint)
     if kind == "missing":
@@ -79,6 +79,16 @@ def _mistake(details: ErrorDetails, model: type[BaseModel], source: Source, inde
         return Mistake(path, show(value, path), allowed)
     hint = "put it in quotes" if kind == "string_type" and not is_key and not isinstance(value, (dict, list)) else None
     return Mistake(path, show(value, path), _KINDS.get(kind, details["msg"]), hint)
+
+
+def _of_another_kind(model: type[BaseModel], path: Path) -> str | None:
+    """A hint when the field is one of a section of several models, but of others than the one that stands there."""
+    tag = UNIONS.get(path[:-1])
+    if tag is None:
+        return None
+    owners = [m for m in _at(model, path[:-1], Source({})) if path[-1] in m.model_fields]
+    kinds = [str(kind) for m in owners for kind in get_args(m.model_fields[tag].annotation)]
+    return f"it goes with {tag} {', '.join(kinds)}" if kinds else None
 
 
 def _path(loc: tuple[int | str, ...]) -> tuple[Path, bool]:

@@ -199,6 +199,11 @@ max_restart: 3
     ("text", "field", "words"),
     [
         ("slots_per_trial: 4", "slots_per_trial", "it belongs at resources.slots_per_trial"),
+        (
+            "checkpoint_storage: {type: shared_fs, host_path: /x, bucket: b}",
+            "checkpoint_storage.bucket",
+            "it goes with type s3, gcs",
+        ),
         ("resources: {batches_per_step: 100}", "resources.batches_per_step", "it belongs at the top level"),
         ("resources: {max_slots: 2, slots_per_trial: 4}", "resources.max_slots", "at least slots_per_trial (4)"),
         ("resources: {slots_per_trial: true}", "resources.slots_per_trial", "a whole number"),
