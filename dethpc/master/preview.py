@@ -3,106 +3,102 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
 from dethpc.searcher import build
-from dethpc.searcher.base import Action, Create, Exit, Note, Searcher, Stop
+from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait, count_of
 
-Length = float
 MAX_TRIALS = 100_000
 
 
-def preview(searcher_section: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Counter[Length]:
+def preview(searcher_section: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Counter[float]:
     """How many trials train for each length, in the search's unit; infinity: to their own end.
 
-    Every trial has a quality of its own, drawn at random, and shows it whenever the search would compare. All trials that the
-    searcher allows at once run at once, equally fast. Stops after ``MAX_TRIALS``.
+    Every trial has a quality of its own, drawn at random, and shows it at each length at which the search compares. All trials
+    that the searcher allows at once run at once, equally fast. Stops after ``MAX_TRIALS``.
     """
-    return _Rehearsal(build(searcher_section, hyperparameters, seed), milestones(searcher_section), seed).run()
-
-
-def unit(searcher_section: Mapping[str, Any]) -> str:
-    """The unit that the search's lengths are in; a bare length has none."""
-    for name in ("max_length", "length_per_round", "budget"):
-        length = searcher_section.get(name)
-        if isinstance(length, Mapping):
-            return str(next(iter(length)))
-    return str(searcher_section.get("time_metric") or "units")
-
-
-def milestones(searcher_section: Mapping[str, Any]) -> list[Length]:
-    """The lengths at which trials report, increasing: all where a search may compare them, and the last."""
-    per_round = _count(searcher_section.get("length_per_round"))
-    if per_round is not None:
-        return [per_round * n for n in range(1, int(searcher_section.get("num_rounds") or 1) + 1)]
-    full = _count(searcher_section.get("max_time"))
-    if full is None:
-        full = _count(searcher_section.get("max_length"))
-    if full is None:
-        return [float("inf")]
-    rungs = int(searcher_section.get("max_rungs") or searcher_section.get("num_rungs") or 1)
-    divisor = float(searcher_section.get("divisor") or 4)
-    return sorted({max(full / divisor**n, 1.0) for n in range(rungs)})
-
-
-def _count(length: Any) -> float | None:
-    if isinstance(length, Mapping):
-        length = next(iter(length.values()), None)
-    return None if length is None else float(length)
+    length = searcher_section.get("max_time") or searcher_section.get("max_length")
+    full = math.inf if length is None else float(count_of(length))
+    return _Rehearsal(build(searcher_section, hyperparameters, seed), full, seed).run()
 
 
 class _Rehearsal:
-    def __init__(self, searcher: Searcher, points: list[Length], seed: int) -> None:
+    def __init__(self, searcher: Searcher, full: float, seed: int) -> None:
         self._searcher = searcher
-        self._points = points
+        self._full = full
         self._random = Random(seed)
         self._quality: dict[int, float] = {}  # of open trials
-        self._reports: list[tuple[float, int, int]] = []  # (when, trial, which point), a heap
+        self._ahead: dict[int, deque[float]] = {}  # of open trials: the lengths at which they have yet to report
+        self._trained: dict[int, float] = {}
+        self._training: set[int] = set()
+        self._waiting: set[int] = set()
+        self._reports: list[tuple[float, int, float]] = []  # (when, trial, length), a heap
         self._now = 0.0
-        self._trained: Counter[Length] = Counter()
 
-    def run(self) -> Counter[Length]:
-        self._take(self._searcher.start(), 0.0)
+    def run(self) -> Counter[float]:
+        self._take(self._searcher.start())
         while self._reports:
-            self._now, index, point = heapq.heappop(self._reports)
+            self._now, index, length = heapq.heappop(self._reports)
             if index not in self._quality:
                 continue  # stopped meanwhile
-            length = self._points[point]
-            self._take(self._searcher.validated(index, length, self._quality[index]), length)
-            if index not in self._quality:
-                continue
-            if point + 1 == len(self._points):
-                self._close(index, length)
-            else:
-                self._report(index, point + 1, length)
-        return self._trained
+            self._trained[index] = length
+            self._training.discard(index)
+            self._take(self._searcher.validated(index, length, self._quality[index]))
+            if index in self._quality and index not in self._waiting and index not in self._training:
+                if self._ahead[index]:
+                    self._train(index)
+                else:
+                    self._end(index)
+                    self._take(self._searcher.exited(index, Exit.COMPLETED))
+        return Counter(self._trained.values())
 
-    def _report(self, index: int, point: int, trained: Length) -> None:
-        heapq.heappush(self._reports, (self._now + self._points[point] - trained, index, point))
+    def _train(self, index: int) -> None:
+        self._training.add(index)
+        length = self._ahead[index].popleft()
+        heapq.heappush(self._reports, (self._now + length - self._trained[index], index, length))
 
-    def _take(self, actions: Iterable[Action], length: Length) -> None:
-        pending = deque(actions)
-        while pending:
-            action = pending.popleft()
-            if isinstance(action, Create):
-                if action.index < MAX_TRIALS:
-                    self._quality[action.index] = self._random.random()
-                    self._searcher.created(action.index, action.hparams, action.search)
-                    self._report(action.index, 0, 0.0)
-            elif isinstance(action, Note):
-                self._searcher.noted(action.index, action.kind, action.data)
-            elif isinstance(action, Stop) and action.index in self._quality:
-                self._searcher.stopped(action.index)
-                pending.extend(self._closed(action.index, length))
+    def _take(self, actions: Iterable[Action]) -> None:
+        """Do everything that was decided together before asking what follows from it, as the engine does."""
+        questions: deque[Callable[[], Iterable[Action]]] = deque([lambda: actions])
+        while questions:
+            for action in questions.popleft()():
+                if isinstance(action, Create):
+                    self._create(action)
+                elif isinstance(action, Note):
+                    self._searcher.noted(action.index, action.kind, action.data)
+                elif action.index not in self._quality:
+                    continue
+                elif isinstance(action, Stop):
+                    self._end(action.index)
+                    questions.append(partial(self._searcher.exited, action.index, Exit.COMPLETED))
+                elif isinstance(action, Wait):
+                    self._waiting.add(action.index)
+                    questions.append(partial(self._searcher.parked, action.index))
+                else:
+                    self._go_on(action)
 
-    def _close(self, index: int, length: Length) -> None:
-        self._take(self._closed(index, length), length)
+    def _create(self, action: Create) -> None:
+        if action.index >= MAX_TRIALS:
+            return
+        self._quality[action.index] = self._random.random()
+        self._ahead[action.index] = deque(action.search.get("lengths") or [self._full])
+        self._trained[action.index] = 0.0
+        self._searcher.created(action.index, action.hparams, action.search)
+        self._train(action.index)
 
-    def _closed(self, index: int, length: Length) -> list[Action]:
-        del self._quality[index]
-        self._trained[length] += 1
-        self._searcher.closed(index, Exit.COMPLETED)
-        return self._searcher.exited(index, Exit.COMPLETED)
+    def _go_on(self, action: Continue) -> None:
+        self._ahead[action.index].append(action.length)
+        if action.index in self._waiting:
+            self._waiting.discard(action.index)
+            self._train(action.index)
+
+    def _end(self, index: int) -> None:
+        self._waiting.discard(index)
+        self._training.discard(index)
+        del self._ahead[index]
+        self._searcher.closed(index, Exit.COMPLETED, self._quality.pop(index))

@@ -8,9 +8,10 @@ from fastapi import APIRouter
 
 from dethpc.config import load
 from dethpc.config.source import dump
-from dethpc.master.preview import preview, unit
+from dethpc.master.preview import preview
 from dethpc.master.routes.access import Owner
 from dethpc.master.wire import preview as wire
+from dethpc.searcher.base import unit_of
 
 router = APIRouter(prefix="/api/v1", tags=["experiments"])
 
@@ -21,7 +22,7 @@ def preview_search(request: wire.PreviewRequest, who: Owner) -> wire.Preview:
     config = load(dump(request.config or {})).effective()
     searcher = config["searcher"]
     seed = request.seed or config["reproducibility"]["experiment_seed"] or 0
-    name = unit(searcher)
+    name = unit_of(searcher)
     trials = [
         wire.TrialSummary(
             count=count,
