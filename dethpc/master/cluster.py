@@ -50,7 +50,7 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
 
 
 def _has_slurm() -> bool:
-    """Slurm's commands are here and belong to a cluster, be it down at the moment. Installed and never configured does not count."""
+    """Slurm's commands are here and belong to a cluster, which may be down; installed and never configured does not count."""
     if not shutil.which("sbatch"):
         return False
     from dethpc.scheduler.slurm.commands import SlurmCommands

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Dict, Iterator, List, Tuple
