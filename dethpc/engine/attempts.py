@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dethpc.config.dialects.units import trained
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Trial
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
@@ -14,7 +15,7 @@ from dethpc.engine import events
 from dethpc.engine.ends import Verdict, classify
 from dethpc.engine.experiments import kill_run, paused_with
 from dethpc.engine.outcome import Outcome
-from dethpc.engine.state import ClusterState, ExperimentState, exit_of
+from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
 
 MAX_LOST = 5
 """How many runs in a row may end without evidence, or before training began, until the trial is given up."""
@@ -176,14 +177,29 @@ def _metrics(
     if group != "validation" or searcher["metric"] not in metrics:
         return trial
     value = number(metrics[searcher["metric"]])
-    length = number(metrics.get(searcher.get("time_metric") or "", steps))
-    outcome.then.append(events.Validated(trial.id, steps if math.isnan(length) else length, value, report.at))
-    if math.isnan(value):
+    length = trained(experiment.row.config, trial.hparams, metrics, steps)
+    if not math.isnan(length):
+        outcome.then.append(events.Validated(trial.id, length, value, report.at))
+    return _with_value(trial, searcher, value, steps)
+
+
+def _with_value(trial: Trial, searcher: Mapping[str, Any], value: float, steps: int) -> Trial:
+    if not math.isfinite(value):
         return trial
     best, smaller = trial.best_validation, searcher.get("smaller_is_better", True)
     if best is None or (value < best if smaller else value > best):
         trial = replace(trial, best_validation=value, best_validation_steps=steps)
     return replace(trial, latest_validation=value)
+
+
+def _searcher_op(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+) -> Trial:
+    """Code that trains by operations says itself how long it has trained, and how well."""
+    length, value = number(report.data.get("length")), number(report.data.get("metric"))
+    if not math.isnan(length):
+        outcome.then.append(events.Validated(trial.id, length, value, report.at))
+    return _with_value(trial, experiment.row.config["searcher"], value, trial.steps_completed)
 
 
 def number(value: Any) -> float:
@@ -230,7 +246,13 @@ def _early_exit(
     return replace(trial, early_exit=str(report.data.get("reason", "")))
 
 
-_REPORTS = {"metrics": _metrics, "checkpoint": _checkpoint, "progress": _progress, "early_exit": _early_exit}
+_REPORTS = {
+    "metrics": _metrics,
+    "searcher_op": _searcher_op,
+    "checkpoint": _checkpoint,
+    "progress": _progress,
+    "early_exit": _early_exit,
+}
 
 
 def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
@@ -283,7 +305,10 @@ def _after_run(
     moved = attempt is not None and attempt.applied_seq > 0
     lost = 0 if moved else trial.lost + (end in (End.LOST, End.LAUNCH_FAILED))
     trial = replace(trial, lost=lost)
-    if end is End.COMPLETED:
+    if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
+        outcome.rows.append(trial)
+    elif end is End.COMPLETED:
+        trial = _warned(trial, experiment)
         _close(trial, State.COMPLETED if not trial.state.stopping else trial.state.end, trial.reason, at, outcome)
     elif trial.state.stopping:
         _close(trial, trial.state.end, trial.reason, at, outcome)
@@ -306,7 +331,24 @@ def _after_run(
         outcome.rows += [paused, paused_with(experiment.row, [paused, *others])]
     else:
         outcome.rows.append(trial)
+    if held(trial):
+        outcome.then.append(events.Parked(trial.id, at))
     outcome.then.append(events.Schedule(at))
+
+
+def _goes_on(trial: Trial) -> bool:
+    """Whether a run that finished has only done what it knew of: the trial waits for its searcher, or may train longer by now."""
+    return held(trial) or trial.search.get("granted_in") == trial.runs
+
+
+def _warned(trial: Trial, experiment: ExperimentState) -> Trial:
+    """Said of a trial that finished and cannot be compared with the others."""
+    searcher = experiment.row.config["searcher"]
+    if trial.best_validation is not None or trial.reason or searcher["name"] == "single" or experiment.row.unmanaged:
+        return trial
+    return replace(
+        trial, reason=f"finished without ever reporting a usable {searcher['metric']}, the searcher's metric"
+    )
 
 
 def _close(trial: Trial, how: State, reason: str, at: float, outcome: Outcome) -> None:

@@ -132,7 +132,7 @@ class AdaptiveASHA(Searcher):
         return {**super().describe(most), "unit": self._unit, "brackets": brackets}
 
     def _show_rung(self, number: int, rung: Rung, most: int | None) -> dict[str, Any]:
-        entries = zip(rung.values, range(len(rung)), strict=True)
+        entries = zip(rung.values, rung.indexes, strict=True)
         ordered = sorted(entries) if most is None else nsmallest(most, entries)
         return {
             "length": rung.length,
@@ -140,7 +140,7 @@ class AdaptiveASHA(Searcher):
             "cut_off": self.own_sign(rung.cut_off),
             "trials": [
                 {"index": index, "value": self.own_sign(value), "went_on": self._reached[index] > number + 1}
-                for value, index in ((value, rung.indexes[at]) for value, at in ordered)
+                for value, index in ordered
             ],
         }
 

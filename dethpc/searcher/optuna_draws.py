@@ -7,6 +7,7 @@ et al., NeurIPS 2011) and halving, trials that were stopped early count as prune
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -70,7 +71,7 @@ class OptunaDraws:
     def _tell(self, optuna: Any, index: int) -> None:
         value, step, full = self._ended.pop(index)
         state = optuna.trial.TrialState
-        if value is None:
+        if value is None or math.isinf(value):
             self._study.tell(index, state=state.FAIL)
         elif full or step == 0:
             self._study.tell(index, value)

@@ -2,148 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
-from dethpc.domain.ports import JobRecord, JobState, Snapshot
+from dethpc.domain.facts import Attempt, Metric, Run, Trial
+from dethpc.domain.ports import JobState
 from dethpc.domain.states import End, Intent, RunState, State
-from dethpc.engine import ClusterState, events, step
-from dethpc.searcher import build
-
-
-def config(name: str = "random", **searcher: Any) -> dict[str, Any]:
-    defaults: dict[str, Any] = {"name": name, "metric": "loss", "smaller_is_better": True, "max_trials": 4}
-    return {
-        "name": "test",
-        "searcher": {**defaults, "max_concurrent_trials": 2, **searcher},
-        "hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10}},
-        "resources": {"slots_per_trial": 1, "resource_pool": "main"},
-        "max_restarts": 1,
-    }
-
-
-@dataclass
-class World:
-    """Holds what a database would hold, and drives the engine as the master does."""
-
-    state: ClusterState = field(default_factory=lambda: ClusterState(build))
-    tables: dict[type, dict[Any, Row]] = field(default_factory=dict)
-    clock: float = 1000.0
-
-    def do(self, event: events.Event) -> list[Row]:
-        rows = step(self.state, event)
-        for row in rows:
-            self.tables.setdefault(type(row), {})[key(row)] = copy.deepcopy(row)
-        return rows
-
-    def now(self) -> float:
-        self.clock += 1
-        return self.clock
-
-    def rows(self, kind: type) -> list[Any]:
-        return list(self.tables.get(kind, {}).values())
-
-    def create(self, activate: bool = True, **changes: Any) -> Experiment:
-        cfg = {**config(), **changes}
-        rows = self.do(
-            events.CreateExperiment(
-                owner="me",
-                config=cfg,
-                original_config="",
-                context_sha256="",
-                seed=7,
-                job_id="00000000-0000-4000-8000-000000000001",
-                activate=activate,
-                at=self.now(),
-            )
-        )
-        assert isinstance(rows[0], Experiment)
-        return rows[0]
-
-    def start(self, run: Run) -> None:
-        self.do(events.Submitted(run.id, f"job-{run.id}", self.now()))
-        trial = self.trial(run)
-        checkpoint = self.state.checkpoints.get(trial.id, {}).get(trial.latest_checkpoint or "")
-        steps = checkpoint.steps_completed if checkpoint else 0
-        k = self.state.runs[run.id].attempt + 1
-        self.do(events.AttemptStarted(run.id, k, ["n0"], trial.latest_checkpoint, steps, self.now()))
-
-    def trial(self, run: Run) -> Trial:
-        trial = self.state.trial(run.trial_id)
-        assert trial is not None
-        return trial
-
-    def report(self, run: Run, kind: str, **data: Any) -> None:
-        current = self.state.runs[run.id]
-        attempt = self.state.attempt(run.id, current.attempt)
-        assert attempt is not None
-        report = events.Report(attempt.applied_seq + 1, self.now(), kind, data)
-        self.do(events.Reported(run.id, current.attempt, [report], self.now()))
-
-    def end(self, run: Run, report: dict[str, Any] | None, record: JobState | None = None, **more: Any) -> None:
-        current = self.state.runs[run.id]
-        told = None if record is None else JobRecord(current.job_id or "", "", record)
-        self.do(events.AttemptEnded(run.id, current.attempt, report, told, self.now(), **more))
-
-    def live(self) -> list[Run]:
-        return list(self.state.runs.values())
-
-    def snapshot(self) -> Snapshot:
-        return Snapshot(
-            experiments=self.rows(Experiment),
-            trials=self.rows(Trial),
-            runs=self.rows(Run),
-            attempts=self.rows(Attempt),
-            checkpoints=self.rows(Checkpoint),
-            notes=self.rows(SearchNote),
-            next_experiment_id=self.state.next_experiment_id,
-            next_trial_id=self.state.next_trial_id,
-        )
-
-    def assert_memory_is_a_fold_of_the_rows(self) -> None:
-        folded = ClusterState.fold(build, copy.deepcopy(self.snapshot()))
-        assert folded.runs == self.state.runs
-        assert folded.trial_index == self.state.trial_index
-        assert folded.attempts == self.state.attempts
-        assert folded.checkpoints == self.state.checkpoints
-        assert (folded.next_experiment_id, folded.next_trial_id) == (
-            self.state.next_experiment_id,
-            self.state.next_trial_id,
-        )
-        assert folded.experiments.keys() == self.state.experiments.keys()
-        for experiment_id, experiment in self.state.experiments.items():
-            other = folded.experiments[experiment_id]
-            for name in ("row", "trials", "open", "waiting", "live", "notes"):
-                assert getattr(other, name) == getattr(experiment, name), name
-            assert vars_of(other.searcher) == vars_of(experiment.searcher)
-
-
-def vars_of(searcher: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(searcher).items() if not name.startswith("_")}
-
-
-def key(row: Row) -> Any:
-    if isinstance(row, Run):
-        return row.id
-    if isinstance(row, Attempt):
-        return (row.run_id, row.k)
-    if isinstance(row, Metric):
-        return (row.run_id, row.k, row.seq)
-    if isinstance(row, Checkpoint):
-        return row.uuid
-    if isinstance(row, SearchNote):
-        return (row.experiment_id, row.seq)
-    return row.id
-
-
-FINISHED = {"finished": True, "exit_code": 0}
-FAILED = {"finished": False, "exit_code": 1, "phase": "train", "message": "ValueError: bad"}
-STOPPED = {"finished": False, "exit_code": 0, "acked": True, "stop_reason": "pause"}
+from dethpc.engine import events
+from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
 
 def test_a_search_ends_when_every_trial_has_completed() -> None:
@@ -332,6 +200,21 @@ def test_a_refused_submission_ends_the_trial_with_the_schedulers_words() -> None
     assert "invalid partition" in row.reason
 
 
+SEARCHES: dict[str, dict[str, Any]] = {
+    "random": {},
+    "grid": {},
+    "single": {},
+    "adaptive_asha": {"max_trials": 8, "max_rungs": 2, "divisor": 2, "time_metric": "batches", "max_time": 4},
+    "adaptive_simple": {"max_trials": 6, "max_rungs": 2, "divisor": 2, "max_length": {"batches": 4}},
+    "pbt": {
+        "population_size": 3,
+        "num_rounds": 3,
+        "length_per_round": {"batches": 2},
+        "replace_function": {"truncate_fraction": 0.34},
+        "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
+    },
+}
+
 ACTIONS = st.sampled_from(
     [
         "start",
@@ -355,11 +238,11 @@ ACTIONS = st.sampled_from(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(ACTIONS, st.integers(0, 7)), max_size=80), st.sampled_from(["random", "grid", "single"]))
+@given(st.lists(st.tuples(ACTIONS, st.integers(0, 7)), max_size=80), st.sampled_from(list(SEARCHES)))
 def test_memory_is_a_fold_of_the_rows_whatever_happens(actions: list[tuple[str, int]], method: str) -> None:
     world = World()
     hyperparameters = {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10, "count": 3}}
-    experiment = world.create(searcher=config(method)["searcher"], hyperparameters=hyperparameters)
+    experiment = world.create(searcher=config(method, **SEARCHES[method])["searcher"], hyperparameters=hyperparameters)
     for number, (action, choice) in enumerate(actions):
         play(world, experiment.id, action, choice, number)
         world.assert_memory_is_a_fold_of_the_rows()

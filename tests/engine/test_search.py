@@ -1,0 +1,340 @@
+"""Searches from end to end through the engine: trials stopped, waiting, promoted, copied and steered from outside."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dethpc.domain.facts import Run, SearchNote, Trial
+from dethpc.domain.ports import JobState
+from dethpc.domain.states import Intent, State
+from dethpc.engine import events
+from dethpc.errors import Refused
+from tests.engine.world import FINISHED, STOPPED, World, config
+
+ASHA = {"max_trials": 20, "max_concurrent_trials": 4, "time_metric": "batches", "max_time": 64}
+SIMPLE = {"max_trials": 8, "max_rungs": 2, "divisor": 4, "mode": "aggressive", "max_length": {"batches": 8}}
+PBT = {
+    "population_size": 4,
+    "num_rounds": 3,
+    "length_per_round": {"batches": 5},
+    "replace_function": {"truncate_fraction": 0.25},
+    "explore_function": {"resample_probability": 0.0, "perturb_factor": 0.2},
+}
+Loss = Callable[[Trial, int], float]
+
+
+def search(world: World, name: str, **settings: Any) -> int:
+    return world.create(searcher=config(name, **settings)["searcher"]).id
+
+
+def validate(world: World, run: Run, steps: int, loss: Any) -> None:
+    world.report(run, "metrics", group="validation", steps_completed=steps, metrics={"loss": loss})
+
+
+def train(world: World, run: Run, loss: Loss, every: int = 1) -> None:
+    """A run as user code makes it: validates, checkpoints when asked to stop or at the end of the length it knows of."""
+    world.start(run)
+    trial = world.trial(run)
+    goal = int(max(trial.search["lengths"]))
+    steps = trial.steps_completed
+    while steps < goal and world.state.runs[run.id].intent is Intent.GO:
+        steps += every
+        validate(world, run, steps, loss(trial, steps))
+    world.report(run, "checkpoint", uuid=f"c{run.id}", steps_completed=steps, metadata={}, resources={})
+    world.end(run, FINISHED if steps >= goal else STOPPED)
+
+
+def run_all(world: World, loss: Loss, every: int = 1) -> None:
+    for _ in range(2000):
+        runs = list(world.live())
+        if not runs:
+            return
+        train(world, runs[0], loss, every)
+    raise AssertionError("the search does not end")
+
+
+def by_index(trial: Trial, steps: int) -> float:
+    return trial.index + 1 / (1 + steps)
+
+
+def trials(world: World, experiment: int) -> list[Trial]:
+    return world.state.experiments[experiment].trials
+
+
+def state(world: World, experiment: int) -> State:
+    return world.state.experiments[experiment].row.state
+
+
+# --- stopping
+
+
+def test_a_search_with_halving_makes_the_trials_asked_for_and_trains_the_best_to_the_end() -> None:
+    world = World()
+    experiment = search(world, "adaptive_asha", **ASHA)
+    run_all(world, by_index)
+    assert state(world, experiment) is State.COMPLETED
+    assert len(trials(world, experiment)) == 20
+    longest = max(trials(world, experiment), key=lambda trial: trial.steps_completed)
+    assert longest.steps_completed == 64 and longest.index == 0
+    assert sum(trial.steps_completed for trial in trials(world, experiment)) < 20 * 64 / 2
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_trial_beyond_the_cut_off_is_stopped_by_the_very_report_and_later_reports_change_nothing() -> None:
+    world = World()
+    experiment = search(world, "async_halving", num_rungs=2, **{**ASHA, "max_concurrent_trials": 2})
+    first, second = world.live()
+    world.start(first)
+    world.start(second)
+    validate(world, first, 16, 0.25)
+    assert world.trial(first).state is State.ACTIVE
+    validate(world, second, 16, 0.75)
+    assert world.trial(second).state is State.STOPPING_COMPLETED
+    assert world.state.runs[second.id].intent is Intent.STOP
+    why = world.trial(second).reason
+    assert "rung 0 (batches 16)" in why and "loss 0.75" in why and "cut-off 0.25" in why
+    before = len(world.rows(SearchNote))
+    for steps in (17, 18, 64):
+        validate(world, second, steps, 0.0)
+    assert len(trials(world, experiment)) == 2
+    assert len(world.rows(SearchNote)) == before
+    world.end(second, STOPPED)
+    assert trials(world, experiment)[1].state is State.COMPLETED
+    assert len(trials(world, experiment)) == 3, "its place is taken"
+
+
+def test_reasons_speak_of_the_metric_in_its_own_sign() -> None:
+    world = World()
+    search(world, "async_halving", num_rungs=2, smaller_is_better=False, **ASHA)
+    first, second = world.live()[:2]
+    for run, value in ((first, 0.9), (second, 0.5)):
+        world.start(run)
+        validate(world, run, 16, value)
+    assert "loss 0.5" in world.trial(second).reason and "cut-off 0.9" in world.trial(second).reason
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", None, "high"])
+def test_a_value_that_is_none_stops_its_trial_and_hurts_no_other(value: Any) -> None:
+    world = World()
+    search(world, "async_halving", num_rungs=2, **ASHA)
+    bad, good = world.live()[:2]
+    world.start(bad)
+    validate(world, bad, 16, value)
+    assert world.trial(bad).state is State.STOPPING_COMPLETED
+    assert "no usable loss" in world.trial(bad).reason
+    world.start(good)
+    validate(world, good, 16, 1e9)
+    assert world.trial(good).state is State.ACTIVE
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_report_without_the_searchers_time_is_not_compared() -> None:
+    world = World()
+    search(world, "async_halving", num_rungs=2, **{**ASHA, "time_metric": "epochs"})
+    run = world.live()[0]
+    world.start(run)
+    validate(world, run, 1000, 0.5)
+    assert world.rows(SearchNote) == []
+    world.report(run, "metrics", group="validation", steps_completed=1001, metrics={"loss": 0.5, "epochs": 16})
+    assert len(world.rows(SearchNote)) == 1
+
+
+def test_a_trial_that_never_reported_the_metric_says_so() -> None:
+    world = World()
+    experiment = search(world, "random", max_trials=1)
+    (run,) = world.live()
+    world.start(run)
+    world.end(run, FINISHED)
+    assert "without ever reporting a usable loss" in trials(world, experiment)[0].reason
+
+
+def test_hyperparameters_found_invalid_are_replaced_and_leave_no_trace_in_the_rungs() -> None:
+    world = World()
+    experiment = search(world, "async_halving", num_rungs=2, **ASHA)
+    (bad, *_) = world.live()
+    world.start(bad)
+    validate(world, bad, 16, 0.0)
+    world.report(bad, "early_exit", reason="EXITED_REASON_INVALID_HP")
+    world.end(bad, FINISHED)
+    rung = world.state.experiments[experiment].searcher.describe()["brackets"][0]["rungs"][0]
+    assert rung["entered"] == 0 and rung["trials"] == []
+    run_all(world, by_index)
+    assert len(trials(world, experiment)) == 21
+
+
+# --- waiting and promotion
+
+
+def test_a_trial_that_reached_its_length_waits_without_slots_and_goes_on_from_its_checkpoint() -> None:
+    world = World()
+    experiment = search(world, "adaptive_simple", **SIMPLE)
+    runs = world.live()
+    assert len(runs) == 8
+    assert trials(world, experiment)[0].search["lengths"] == [2]
+    for run in runs[:6]:
+        train(world, run, by_index)
+    waiting = [trial for trial in trials(world, experiment) if trial.search.get("waits")]
+    assert [trial.index for trial in waiting] == [0, 1]
+    assert all("waits at rung 0 (batches 2)" in trial.reason for trial in waiting)
+    assert {run.trial_id for run in world.live()}.isdisjoint(trial.id for trial in waiting)
+    for run in runs[6:]:
+        train(world, run, by_index)
+    again = world.live()
+    assert [world.trial(run).index for run in again] == [0, 1]
+    assert world.trial(again[0]).search["lengths"] == [2, 8]
+    world.start(again[0])
+    assert world.state.attempt(again[0].id, 0).resumed_from == f"c{runs[0].id}"  # type: ignore[union-attr]
+    validate(world, again[0], 8, 0.1)
+    world.end(again[0], STOPPED)
+    run_all(world, by_index)
+    assert state(world, experiment) is State.COMPLETED
+    assert sum(trial.steps_completed for trial in trials(world, experiment)) == 8 * 2 + 2 * 6
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_pausing_and_activating_the_experiment_does_not_wake_who_waits() -> None:
+    world = World()
+    experiment = search(world, "adaptive_simple", **SIMPLE)
+    first = world.live()[0]
+    train(world, first, by_index)
+    world.do(events.Pause(experiment, world.now()))
+    for run in world.live():
+        world.end(run, None, JobState.CANCELLED)
+    world.do(events.Activate(experiment, world.now()))
+    assert first.trial_id not in {run.trial_id for run in world.live()}
+    assert len(world.live()) == 7
+    run_all(world, by_index)
+    assert state(world, experiment) is State.COMPLETED
+
+
+def test_a_trial_promoted_while_it_trains_may_end_its_run_and_is_not_over() -> None:
+    world = World()
+    experiment = search(world, "adaptive_simple", **SIMPLE)
+    runs = world.live()
+    for run in runs[:7]:
+        train(world, run, lambda trial, steps: 10.0 - trial.index)
+    last = runs[7]
+    world.start(last)
+    validate(world, last, 2, 0.0)
+    assert world.state.runs[last.id].intent is Intent.GO, "it need not stop"
+    assert world.trial(last).search["lengths"] == [2, 8]
+    world.report(last, "checkpoint", uuid="c", steps_completed=2, metadata={}, resources={})
+    world.end(last, FINISHED)
+    again = next(run for run in world.live() if run.trial_id == last.trial_id)
+    world.start(again)
+    world.end(again, FINISHED)
+    assert trials(world, experiment)[7].state is State.COMPLETED, "it knew of its length and ended by itself"
+    run_all(world, by_index)
+    assert state(world, experiment) is State.COMPLETED
+
+
+def test_an_experiment_of_which_only_waiting_trials_are_left_is_paused_with_the_one_that_was_cancelled() -> None:
+    world = World()
+    experiment = search(world, "adaptive_simple", **SIMPLE)
+    runs = world.live()
+    for run in runs[:7]:
+        train(world, run, by_index)
+    world.start(runs[7])
+    world.end(runs[7], None, JobState.CANCELLED)
+    left = list(world.live())
+    for run in left:
+        train(world, run, by_index)
+    assert state(world, experiment) is State.PAUSED
+    world.do(events.Activate(experiment, world.now()))
+    run_all(world, by_index)
+    assert state(world, experiment) is State.COMPLETED
+
+
+# --- population
+
+
+def test_copies_begin_with_their_parents_checkpoint_and_the_worst_are_closed() -> None:
+    world = World()
+    experiment = search(world, "pbt", **PBT)
+    for run in world.live():
+        train(world, run, by_index)
+    copy = trials(world, experiment)[4]
+    assert copy.source_checkpoint == trials(world, experiment)[0].latest_checkpoint == "c1.1.1"
+    assert copy.hparams["lr"] in (
+        pytest.approx(trials(world, experiment)[0].hparams["lr"] * 0.8),
+        pytest.approx(trials(world, experiment)[0].hparams["lr"] * 1.2),
+        pytest.approx(0.1),
+        pytest.approx(0.001),
+    )
+    worst = trials(world, experiment)[3]
+    assert worst.state is State.COMPLETED and "among the worst 1 of 4" in worst.reason and "loss 3." in worst.reason
+    run_all(world, by_index)
+    assert state(world, experiment) is State.COMPLETED
+    assert len(trials(world, experiment)) == 6
+    assert trials(world, experiment)[0].steps_completed == 15
+    assert copy.index == 4 and trials(world, experiment)[4].steps_completed in (5, 10)
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["adaptive_asha", "adaptive_simple", "pbt"]))
+def test_every_search_ends_whatever_the_order(seed: int, method: str) -> None:
+    world, rng = World(), random.Random(seed)
+    experiment = search(world, method, **{"adaptive_asha": ASHA, "adaptive_simple": SIMPLE, "pbt": PBT}[method])
+    for _ in range(500):
+        runs = world.live()
+        if not runs:
+            break
+        train(world, rng.choice(runs), lambda trial, steps: rng.random(), every=rng.choice([1, 3, 100]))
+        if rng.random() < 0.1:
+            world.assert_memory_is_a_fold_of_the_rows()
+    assert state(world, experiment) is State.COMPLETED
+    assert len(trials(world, experiment)) == {"adaptive_asha": 20, "adaptive_simple": 8, "pbt": 6}[method]
+
+
+# --- from outside
+
+
+def test_a_search_method_from_outside_answers_events_with_operations() -> None:
+    world = World()
+    experiment = search(world, "custom")
+    searcher: Any = world.state.experiments[experiment].searcher
+
+    def operate(event: int, *operations: dict[str, Any]) -> None:
+        world.do(events.Operate(experiment, list(operations), event, world.now()))
+
+    assert searcher.events() == [{"id": 1, "initialOperations": {"placeholder": 1}}]
+    create = {"createTrial": {"requestId": "a" * 36, "hyperparams": {"lr": 0.1}}}
+    operate(1, create, {"trialOperation": {"validateAfter": {"requestId": "a" * 36, "length": "3"}}})
+    operate(1, create)  # said twice, done once
+    assert len(trials(world, experiment)) == 1 and trials(world, experiment)[0].request_id == "a" * 36
+    assert [list(event)[1] for event in searcher.events()] == ["trialCreated"]
+    train(world, world.live()[0], by_index)
+    reported = searcher.events()[-1]["validationCompleted"]
+    assert reported["requestId"] == "a" * 36 and reported["validateAfterLength"] == "3"
+    assert world.live() == [] and state(world, experiment) is State.ACTIVE
+    world.assert_memory_is_a_fold_of_the_rows()
+    operate(3, {"trialOperation": {"validateAfter": {"requestId": "a" * 36, "length": "6"}}})
+    train(world, world.live()[0], by_index)
+    operate(4, {"closeTrial": {"requestId": "a" * 36}})
+    assert list(searcher.events()[-1])[1] == "trialClosed" and state(world, experiment) is State.ACTIVE
+    operate(5, {"shutDown": {}})
+    assert state(world, experiment) is State.COMPLETED
+    json.dumps(searcher.describe())
+
+
+def test_operations_that_make_no_sense_are_refused() -> None:
+    world = World()
+    custom, plain = search(world, "custom"), search(world, "random")
+    for experiment, operations in (
+        (plain, []),
+        (custom, [{"dance": {}}]),
+        (custom, [{"closeTrial": {"requestId": "nobody"}}]),
+        (custom, [{"createTrial": {"requestId": "x"}}]),
+    ):
+        with pytest.raises(Refused):
+            world.do(events.Operate(experiment, operations, 1, world.now()))
+    with pytest.raises(Refused, match="no event 9"):
+        world.do(events.Operate(custom, [], 9, world.now()))
