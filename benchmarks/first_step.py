@@ -1,6 +1,6 @@
 """From ``det experiment create`` to the first reported step, over the bare sbatch of the same script.
 
-    python benchmarks/first_step.py
+python benchmarks/first_step.py
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def main() -> None:
             theirs.append(bare(place, place.folder / "mark"))
             ours.append(through_det(place))
         difference = statistics.median(ours) - statistics.median(theirs)
-        print(f"bare sbatch {statistics.median(theirs):.2f} s, det {statistics.median(ours):.2f} s: +{difference:.2f} s")
+        print(
+            f"bare sbatch {statistics.median(theirs):.2f} s, det {statistics.median(ours):.2f} s: +{difference:.2f} s"
+        )
 
 
 if __name__ == "__main__":

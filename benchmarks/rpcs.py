@@ -1,6 +1,6 @@
 """Slurm requests per cycle of the master, by sdiag's count, with 10 and with 2,000 trials in one experiment.
 
-    python benchmarks/rpcs.py
+python benchmarks/rpcs.py
 """
 
 from __future__ import annotations

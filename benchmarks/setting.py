@@ -51,7 +51,9 @@ class Site:
         """Requests that this user has made so far, by Slurm's own count."""
         report = self.run("sdiag").partition("statistics by user")[2]
         name = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
-        return sum(int(line.split("count:")[1].split()[0]) for line in report.splitlines() if line.split()[:1] == [name])
+        return sum(
+            int(line.split("count:")[1].split()[0]) for line in report.splitlines() if line.split()[:1] == [name]
+        )
 
 
 @contextmanager

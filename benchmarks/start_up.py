@@ -1,6 +1,6 @@
 """What it takes to start: ``det --help`` and ``import dethpc.core``, over an empty Python.
 
-    python benchmarks/start_up.py
+python benchmarks/start_up.py
 """
 
 from __future__ import annotations

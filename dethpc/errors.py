@@ -1,24 +1,24 @@
 """Every exception that dethpc raises on purpose.
 
-    DethpcError
-    ├── ConfigError              a configuration is wrong; carries one Problem per mistake
-    ├── ContextError             the context directory cannot be packed (too large, unreadable)
-    ├── NotFound                 no such experiment, trial, checkpoint, ...
-    ├── Refused                  the request is understood and not possible in this state
-    ├── NotSupportedYet          a field or command that a later release brings
-    ├── MasterError              talking to the master went wrong
-    │   ├── MasterUnreachable    no answer at the address
-    │   └── Unauthorized         the token is missing, wrong or expired
-    ├── LeaseHeld                another master serves this user and cluster
-    ├── SchedulerError           talking to the scheduler went wrong
-    │   ├── SubmitRejected       the scheduler refused the job for good; trying again is pointless
-    │   ├── SubmitUncertain      no clear answer: the job may or may not exist
-    │   └── SchedulerUnavailable the scheduler does not answer; try later
-    ├── StoreError               the database failed
-    ├── RunDirError              a run directory is damaged or belongs to someone else
-    ├── RendezvousError          the nodes of a run did not meet in time; names the missing ones
-    ├── CheckpointError          a checkpoint is missing, incomplete or damaged
-    └── InvalidHP                raised by user code: this hyperparameter combination makes no sense
+DethpcError
+├── ConfigError              a configuration is wrong; carries one Problem per mistake
+├── ContextError             the context directory cannot be packed (too large, unreadable)
+├── NotFound                 no such experiment, trial, checkpoint, ...
+├── Refused                  the request is understood and not possible in this state
+├── NotSupportedYet          a field or command that a later release brings
+├── MasterError              talking to the master went wrong
+│   ├── MasterUnreachable    no answer at the address
+│   └── Unauthorized         the token is missing, wrong or expired
+├── LeaseHeld                another master serves this user and cluster
+├── SchedulerError           talking to the scheduler went wrong
+│   ├── SubmitRejected       the scheduler refused the job for good; trying again is pointless
+│   ├── SubmitUncertain      no clear answer: the job may or may not exist
+│   └── SchedulerUnavailable the scheduler does not answer; try later
+├── StoreError               the database failed
+├── RunDirError              a run directory is damaged or belongs to someone else
+├── RendezvousError          the nodes of a run did not meet in time; names the missing ones
+├── CheckpointError          a checkpoint is missing, incomplete or damaged
+└── InvalidHP                raised by user code: this hyperparameter combination makes no sense
 """
 
 from __future__ import annotations

@@ -56,7 +56,9 @@ class Trial:
     state: State
     created_at: float
     request_id: str = ""  # uuid, Determined's request id
-    search: dict[str, Any] = field(default_factory=dict)  # what the searcher decided for it: bracket, lengths, waits, ...
+    search: dict[str, Any] = field(
+        default_factory=dict
+    )  # what the searcher decided for it: bracket, lengths, waits, ...
     restarts: int = 0
     runs: int = 0  # how many runs it has had
     lost: int = 0  # attempts lost without evidence in a row
