@@ -27,7 +27,6 @@ _TRIAL_API = "it belongs to the trial classes, which come later; call the Core A
 _OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
 
 UNSUPPORTED = (
-    Unsupported("searcher.name", "single, random and grid are there so far", ("single", "random", "grid")),
     Unsupported("checkpoint_storage.type", "shared_fs and directory are there so far", ("shared_fs", "directory")),
     Unsupported("checkpoint_storage.propagation", _CONTAINERS, ("rprivate",)),
     Unsupported("checkpoint_storage.checkpoint_path", "say storage_path, its newer name"),
