@@ -52,16 +52,18 @@ class Job:
 
     run: Run  # as it was submitted
     trial: Trial  # as it was when the run was submitted
-    length: int
+    length: int  # steps of the whole trial
+    targets: list[int]  # steps at which the searcher wants to compare trials, as of the submission
     checkpoint: Saved | None  # to start from
     metric: str
-    time_metric: str | None
+    unit: str  # the searcher's measure of training
     state: JobState = JobState.PENDING
     attempts: list[Attempt] = field(default_factory=list)
     stop: str = ""  # why the training was asked to stop; empty: it was not
     steps: int = 0
     weights: Any = None
     at: float = 0.0
+    validations: int = 0
     turn: int = 0  # counts what was scheduled for this job; anything older is void
 
     def record(self, state: JobState) -> JobRecord:

@@ -42,7 +42,7 @@ class Result:
     @property
     def stopped_early(self) -> int:
         """Trials that the searcher stopped before their full length."""
-        return sum(t.state is State.COMPLETED and bool(t.reason) and "full length" not in t.reason for t in self.trials)
+        return sum(t.state is State.COMPLETED and t.steps_completed < self.length for t in self.trials)
 
     @property
     def slot_hours(self) -> float:

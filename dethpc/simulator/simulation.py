@@ -15,8 +15,9 @@ from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState, Store
 from dethpc.engine import events
 from dethpc.engine.state import BuildSearcher
-from dethpc.errors import Refused
-from dethpc.searcher import build
+from dethpc.errors import NotSupportedYet, Refused
+from dethpc.searcher import METHODS, build
+from dethpc.searcher.base import count_of, unit_of
 from dethpc.simulator.cluster import Cluster
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.jobs import FAILED, FINISHED, Attempt, Job, Saved, stopped
@@ -27,6 +28,9 @@ from dethpc.simulator.workloads import PowerLaw, Workload
 
 FOR_EVER = 10 * 365 * 86400.0
 """Seconds of virtual time after which a simulation is given up."""
+
+DEFAULT_LENGTH = 100
+"""Steps of a trial whose length only its training code knows."""
 
 GRACE = 300.0
 """Seconds between the scheduler's word that it takes the slots and its taking them."""
@@ -54,7 +58,9 @@ class Pace:
     stop: float = 0.0  # seconds to write a checkpoint and leave when asked to
     spread: float = 0.0  # standard deviation of the logarithm of a trial's speed: some are slower than others
     length: int | None = None  # steps of a whole trial; None: what the searcher says, else 100
-    validation_period: int | None = None  # steps; None: the shortest rung, or a tenth of the length
+    validation_period: int | None = (
+        None  # steps; None: a tenth of the length, and where the searcher wants to compare trials
+    )
     checkpoint_each: int = 0  # validations between two checkpoints; 0: only at the end
 
 
@@ -132,9 +138,9 @@ class Simulation:
             at=self.now,
         )
         number = self.shell.state.next_experiment_id
-        length = self._pace.length or length_of(config)
-        period = self._pace.validation_period or _period(config, length)
-        self._searches[number] = _Search(number, self.now, length, max(1, min(period, length)))
+        length = self._pace.length or length_of(config) or DEFAULT_LENGTH
+        period = self._pace.validation_period or max(1, length // 10)
+        self._searches[number] = _Search(number, self.now, length, period)
         while number not in self.shell.state.experiments:  # a master that died over it may have committed it
             self._ask(wish)
         return number
@@ -207,13 +213,15 @@ class Simulation:
     def submit(self, run: Run, trial: Trial) -> None:
         search = self._searches[run.experiment_id]
         settings = self.shell.state.experiments[run.experiment_id].row.config["searcher"]
+        targets = [math.ceil(length) for length in trial.search.get("lengths", ())]
         self.jobs[run.id] = Job(
             run=run,
             trial=trial,
-            length=search.length,
+            length=max(search.length, *targets) if self._pace.length is None and targets else search.length,
+            targets=targets,
             checkpoint=self._saved.get(trial.latest_checkpoint or trial.source_checkpoint or ""),
             metric=settings["metric"],
-            time_metric=settings.get("time_metric"),
+            unit=unit_of(settings),
         )
         search.jobs += 1
         self._queue(run.id, run.slots)
@@ -310,9 +318,15 @@ class Simulation:
 
     def _go_on(self, job: Job) -> None:
         """Train until the next validation."""
-        period = self._searches[job.run.experiment_id].period
-        until = min(job.length, (job.steps // period + 1) * period)
+        until = self._next_validation(job, job.steps)
         self._of(job, job.at + (until - job.steps) * self._step(job), lambda job: self._validate(job, until))
+
+    def _next_validation(self, job: Job, steps: int) -> int:
+        period = self._searches[job.run.experiment_id].period
+        until = min(job.length, (steps // period + 1) * period)
+        if self._pace.validation_period is None:
+            until = min((target for target in job.targets if steps < target < until), default=until)
+        return until
 
     def _step(self, job: Job) -> float:
         if not self._pace.spread:
@@ -332,8 +346,8 @@ class Simulation:
             self._save(job)
             self._end(job, JobState.COMPLETED, FINISHED)
             return
-        each = self._pace.checkpoint_each
-        if each and until // self._searches[job.run.experiment_id].period % each == 0:
+        job.validations += 1
+        if self._pace.checkpoint_each and job.validations % self._pace.checkpoint_each == 0:
             self._save(job)
         turn = job.turn
         self.shell.ring(job.run.id)
@@ -345,8 +359,7 @@ class Simulation:
         value = self._workload.validate(job.weights, job.trial.hparams, index, steps)
         if self._faults.nan and random.Random(f"nan:{self._seed}:{index}:{steps}").random() < self._faults.nan:
             value = math.nan
-        metrics = {job.metric: value, **({job.time_metric: steps} if job.time_metric else {})}
-        data = {"group": "validation", "steps_completed": steps, "metrics": metrics}
+        data = {"group": "validation", "steps_completed": steps, "metrics": {job.metric: value, job.unit: steps}}
         job.attempts[-1].write(self.now, "metrics", data)
         self._note_best(self._searches[job.run.experiment_id], job, value)
 
@@ -366,7 +379,7 @@ class Simulation:
     def _leave(self, job: Job, trained: int) -> None:
         """The training was asked to stop and does."""
         self._train(job, job.steps + trained)
-        if trained and job.steps % self._searches[job.run.experiment_id].period == 0:
+        if trained and job.steps == self._next_validation(job, job.steps - 1):
             self._report(job)
         self._save(job)
         preempted = job.stop == "preempted"
@@ -470,24 +483,13 @@ class Simulation:
         self._at(self.now + self._rng.expovariate(rate), arrive)
 
 
-def length_of(config: Mapping[str, Any]) -> int:
-    """Steps of a whole trial, as far as the searcher says; 100 where the training code alone knows."""
+def length_of(config: Mapping[str, Any]) -> int | None:
+    """Steps of a whole trial, as far as the config says: the training code alone may know."""
     settings = config["searcher"]
-    for name in ("max_time", "max_length", "length_per_round", "budget"):
-        length = settings.get(name)
-        if isinstance(length, Mapping):
-            length = next(iter(length.values()), None)
-        if length:
-            return int(length)
-    return 100
-
-
-def _period(config: Mapping[str, Any], length: int) -> int:
-    settings = config["searcher"]
-    if "divisor" not in settings and "max_rungs" not in settings:
-        return max(1, length // 10)
-    rungs = int(settings.get("num_rungs") or settings.get("max_rungs") or 5)
-    return max(1, int(length / float(settings.get("divisor") or 4) ** (rungs - 1)))
+    if "num_rounds" in settings:
+        return int(settings["num_rounds"]) * count_of(settings["length_per_round"])
+    length = settings.get("max_time") or settings.get("max_length")
+    return count_of(length) if length else None
 
 
 def simulate(
@@ -501,8 +503,11 @@ def simulate(
 ) -> Result:
     """Run one experiment to its end. ``config`` is an effective one; without a ``workload`` trials learn as ``PowerLaw``.
 
-    Raises Refused when the cluster is too small for a trial.
+    Raises Refused when the cluster is too small for a trial, NotSupportedYet for a search method that is not here.
     """
+    method = config["searcher"]["name"]
+    if method not in METHODS or method == "custom":
+        raise NotSupportedYet(f"a search by {method} cannot be simulated: its decisions are taken elsewhere")
     if workload is None:
         smaller = bool(config["searcher"].get("smaller_is_better", True))
         workload = PowerLaw(config["hyperparameters"], seed, smaller_is_better=smaller)
