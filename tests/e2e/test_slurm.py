@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -333,3 +334,67 @@ def test_sigterm_ends_a_master_cleanly(on_slurm: User) -> None:
     user.det("experiment", "list")
     os.kill(user.master()["pid"], signal.SIGTERM)
     wait_until(lambda: user.master()["pid"] == 0)
+
+
+LIAR = """\
+#!/bin/bash
+# Hands the job on after a while and says at once that nobody answered, every second time.
+count=$(cat {folder}/count 2>/dev/null || echo 0); echo $((count + 1)) >{folder}/count
+if [ $((count % 2)) -eq 0 ]; then
+    (sleep {delay}; {sbatch} "$@" </dev/null >/dev/null 2>&1) >/dev/null 2>&1 &
+    echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+    exit 1
+fi
+exec {sbatch} "$@"
+"""
+
+
+@pytest.mark.parametrize("delay", [0, 1, 7])
+def test_an_sbatch_that_times_out_and_submits_all_the_same_trains_once(
+    slurm_private: Callable[..., Cluster], tmp_path: Path, delay: int
+) -> None:
+    """The longest delay is beyond what the master waits for: two jobs come to be, and one of them finds the run claimed."""
+    cluster = slurm_private(nodes=2, message_timeout=2)
+    with user_of(cluster, tmp_path) as user:
+        real = shutil.which("sbatch", path=user.env["PATH"])
+        liar = tmp_path / "bin" / "sbatch"
+        liar.parent.mkdir()
+        liar.write_text(LIAR.format(folder=tmp_path, delay=delay, sbatch=real))
+        liar.chmod(0o755)
+        user.env["PATH"] = f"{liar.parent}:{user.env['PATH']}"
+        experiment = user.create(hyperparameters={"lr": 0.1, "steps": 10, "pause": 0.5})
+        user.det("experiment", "wait", str(experiment))
+        wait_until(lambda: not jobs(user))
+        (trial,) = user.trials(experiment)
+        assert user.log(experiment).count("starting at step 0") == 1
+        assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 11))
+
+
+def test_a_full_disk_is_said_and_ends_nothing_that_can_go_on(on_slurm: User) -> None:
+    user = on_slurm
+    small = user.home / "runs"
+    small.mkdir(exist_ok=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(small)], check=False).returncode:
+        pytest.skip("needs root to mount a small file system")
+    try:
+        user.write(
+            "context/train.py",
+            """\
+            import determined as det
+            with det.core.init() as core:
+                for step in range(2000):
+                    core.train.report_training_metrics(steps_completed=step + 1, metrics={"loss": 1.0, "pad": "x" * 300})
+                core.train.report_validation_metrics(steps_completed=2000, metrics={"validation_loss": 1.0})
+            """,
+        )
+        experiment = user.create()
+        user.wait_state(experiment, "COMPLETED", "ERROR")
+        assert "No space left" in user.log(experiment) or "No space left" in user.det(
+            "experiment", "describe", str(experiment)
+        )
+        (trial,) = user.trials(experiment)
+        steps = [m["totalBatches"] for m in user.metrics(trial["id"], "training")]
+        assert steps == list(range(1, len(steps) + 1)), "what was taken in has no holes"
+    finally:
+        take_down(user)
+        subprocess.run(["umount", "-l", str(small)], check=False)
