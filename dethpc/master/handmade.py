@@ -55,6 +55,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.TakeIn, list[events
         raise Refused(f"{path}: the run has not started yet; submit its script with sbatch")
     if job_id in live_jobs:
         raise Refused(f"{path}: the run is still at work as job {job_id}; take it in when it has ended")
+    first = read_json(run_dir.attempt(0).started) or {}
     entry = events.TakeIn(
         run_id=spec.run,
         job_id=job_id,
@@ -65,7 +66,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.TakeIn, list[events
         queue_id=str(uuid.uuid4()),
         hparams=spec.hparams,
         seed=spec.trial_seed,
-        at=time.time(),
+        at=float(first.get("at") or time.time()),
     )
     return entry, list(_attempts(run_dir, spec.run))
 
