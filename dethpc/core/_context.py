@@ -41,6 +41,8 @@ from dethpc.storage import FileStorage, build, section
 
 logger = logging.getLogger("dethpc.core")
 
+_VERDICT = 10.0  # seconds that an operation waits for what the master says of the one before
+
 Storage = Union[str, "os.PathLike[str]", Dict[str, Any]]
 
 
@@ -200,7 +202,7 @@ def _on_cluster(
             lengths,
             _parse_searcher_units(trial._config),
             lambda: _completed_before(attempt),
-            preempt._leave,
+            lambda: _leave(reporter, preempt),
         )
         if lengths
         else None,
@@ -210,6 +212,13 @@ def _on_cluster(
         _reporter=reporter,
         _tensorboard=tensorboard if tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0 else None,
     )
+
+
+def _leave(reporter: Optional[Reporter], preempt: PreemptContext) -> bool:
+    """Between two operations: the first one's verdict is worth waiting for, as a stopped trial would train on in vain."""
+    if reporter is not None:
+        reporter.settle(_VERDICT)
+    return preempt._leave()
 
 
 def _completed_before(attempt: AttemptDir) -> float:

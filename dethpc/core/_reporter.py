@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, NamedTuple
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional
 
 from dethpc.client.session import Session
 from dethpc.domain.ids import AttemptId
@@ -58,6 +58,10 @@ class Reporter:
         self._closing = False
         self._give_up_at = float("inf")
         self._disk_refuses = False
+        self._seq = 0  # of the last report
+        self._applied = 0  # the last one that the master is known to have applied
+        self._settling = False
+        self._failures = 0  # calls in a row
         self._thread = threading.Thread(target=self._ring, name="dethpc-doorbell", daemon=True)
 
     def start(self) -> None:
@@ -81,8 +85,23 @@ class Reporter:
             if len(self._waiting) >= _BACKLOG:
                 self._waiting = deque(line for line in self._waiting if not line.written)
             self._waiting.append(_Line(event.seq, event.line(), written))
-            self._lock.notify()
+            self._seq = event.seq
+            self._lock.notify_all()
         return event
+
+    def settle(self, seconds: float) -> None:
+        """Wait until the master has applied every report so far and ``on_stop`` has been called if they lead to that; not longer
+        than ``seconds``, nor while the master cannot be reached."""
+        until = time.monotonic() + seconds
+        with self._lock:
+            self._settling = True
+            self._lock.notify_all()
+            while self._applied < self._seq and not self._failures and self._thread.is_alive() and not self._closing:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._lock.wait(left)
+            self._settling = False
 
     def close(self) -> None:
         """Bring everything to disk, and give the master a moment to hear of it."""
@@ -99,7 +118,7 @@ class Reporter:
                     "the journal could not be completed (%s): waiting for the master to take the reports", error
                 )
             self._give_up_at = time.monotonic() + (_FLUSH if on_disk else _FLUSH_UNWRITTEN)
-            self._lock.notify()
+            self._lock.notify_all()
         if self._thread.is_alive():
             self._thread.join(max(0.0, self._give_up_at - time.monotonic()) + 1.0)
         if not on_disk and self._waiting:
@@ -108,10 +127,9 @@ class Reporter:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _ring(self) -> None:
-        failures = 0
         while True:
             batch = self._next_batch()
-            if not batch:
+            if batch is None:
                 self._session.close()
                 return
             try:
@@ -123,37 +141,44 @@ class Reporter:
                 logger.warning("the master no longer takes reports of this attempt: %s", error)
                 self._on_stop("superseded")
                 self._session.close()
+                with self._lock:
+                    self._failures += 1
+                    self._lock.notify_all()
                 return
             except (DethpcError, OSError, KeyError, TypeError, ValueError) as error:
-                failures += 1
-                if failures == 3:
+                with self._lock:
+                    self._failures += 1
+                    self._lock.notify_all()
+                if self._failures == 3:
                     logger.info(
                         "the master cannot be told (%s); training goes on, the journal keeps the reports", error
                     )
                 self._refresh()
-                if not self._pause(min(30.0, 0.25 * 2 ** min(failures, 8))):
+                if not self._pause(min(30.0, 0.25 * 2 ** min(self._failures, 8))):
                     return
                 continue
-            failures = 0
             missed = self._delivered(batch, applied)
             if stop:
                 self._on_stop(str(stop.get("reason") or "stop"))
+            with self._lock:
+                self._failures, self._applied = 0, max(applied, self._applied)
+                self._lock.notify_all()
             self._pause(5.0 if missed else _RING_EVERY)
 
-    def _next_batch(self) -> List[_Line]:
-        """Wait for lines. Empty: there is nothing more to do."""
+    def _next_batch(self) -> Optional[List[_Line]]:
+        """Wait for lines. Empty: just ask how far the master is. None: there is nothing more to do."""
         with self._lock:
-            while not self._waiting and not self._closing:
+            while not (self._waiting or self._closing or (self._settling and self._applied < self._seq)):
                 self._lock.wait()
-            if time.monotonic() >= self._give_up_at:
-                return []
+            if time.monotonic() >= self._give_up_at or (self._closing and not self._waiting):
+                return None
             return [line for line, _ in zip(self._waiting, range(_BATCH))]
 
     def _delivered(self, batch: List[_Line], applied: int) -> bool:
         """Forget what arrived. What is in the journal need not be sent again even if the master has not applied it yet: it
         reads the journal. True when a line that is nowhere else has to be sent again."""
         with self._lock:
-            last = batch[-1].seq
+            last = batch[-1].seq if batch else 0
             kept = [line for line in self._waiting if line.seq > last or (not line.written and line.seq > applied)]
             self._waiting = deque(kept)
             return any(line.seq <= last for line in kept)

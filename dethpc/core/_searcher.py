@@ -82,7 +82,8 @@ class SearcherContext:
         leave: Callable[[], bool] = lambda: False,
     ) -> None:
         """``max_length``: the target, or all targets, increasing. On the chief, ``completed`` says what length was completed
-        before this start, and ``leave`` whether the trial should leave rather than begin another operation."""
+        before this start, and ``leave``, which knows the master's answer to what was reported, whether the trial should leave
+        rather than begin another operation."""
         self._dist = dist
         self._report = report
         self._lengths = [max_length] if isinstance(max_length, int) else list(max_length)

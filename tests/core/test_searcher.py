@@ -12,14 +12,14 @@ from dethpc.core._distributed import DummyDistributedContext
 from dethpc.core._searcher import SearcherContext, Unit
 from dethpc.rundir.files import write_json
 from dethpc.rundir.journal import JournalWriter
-from tests.core.conftest import Cluster
+from tests.core.conftest import Cluster, FakeMaster
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
 @pytest.fixture(autouse=True)
-def told(cluster: Cluster) -> None:
-    cluster.start_master()
+def master(cluster: Cluster) -> FakeMaster:
+    return cluster.start_master()
 
 
 def lengths(context: core.Context) -> List[int]:
@@ -112,6 +112,32 @@ def test_preemption_ends_the_iteration_and_is_acknowledged(cluster: Cluster) -> 
     assert seen == [1]
     assert cluster.attempt.ack.exists()
     assert [event.kind for event in cluster.journal()] == ["searcher_op", "ack"]
+
+
+def test_the_next_operation_waits_for_the_verdict_on_the_last(cluster: Cluster, master: FakeMaster) -> None:
+    answers = [0, 0, 1]  # the master learns of the attempt only after two questions
+
+    def events(body: Dict[str, Any]) -> Any:
+        applied = answers.pop(0) if len(answers) > 1 else answers[0]
+        return 200, {"appliedSeq": applied, "stop": {"reason": "searcher"} if applied else None}
+
+    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = events
+    cluster.info["trial"]["search"] = {"lengths": [1, 4]}
+    cluster.enter()
+    with core.init() as context:
+        assert lengths(context) == [1]
+    assert cluster.attempt.ack.exists()
+
+
+@pytest.mark.parametrize("status", [409, 503])
+def test_nobody_waits_for_a_master_that_does_not_answer(cluster: Cluster, master: FakeMaster, status: int) -> None:
+    error = {"error": {"code": 9, "reason": "x", "error": "no"}}
+    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = lambda body: (status, error)
+    cluster.info["trial"]["search"] = {"lengths": [1, 4]}
+    cluster.enter()
+    with core.init() as context:
+        found = lengths(context)
+    assert found == ([1] if status == 409 else [1, 4])  # a refusal: the attempt counts as over
 
 
 def test_the_chief_may_iterate_alone(cluster: Cluster) -> None:
