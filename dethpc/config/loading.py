@@ -16,6 +16,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Const, Space, read_space
 from dethpc.config.mistake import Mistake
 from dethpc.config.report import mistakes_of
+from dethpc.config.search_doubts import search_doubts
 from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused
 from dethpc.errors import ConfigError
@@ -115,6 +116,7 @@ def doubts(space: Space, config: ExperimentConfig) -> list[str]:
             "searcher.max_length has no unit: trials are compared only when they complete an operation of "
             "core_context.searcher.operations(); to compare them by what they report, say time_metric and max_time"
         )
+    found += search_doubts(config.searcher)
     for name, value in space.items():
         if isinstance(value, Const) and isinstance(value.val, list):
             if any(isinstance(item, dict) and "type" in item for item in value.val):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Optional, Union
+from typing import Annotated, Any, ClassVar, Literal, Optional, Union
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from dethpc.config.section import PositiveLength, Section, Whole, wrong
 
@@ -14,8 +14,24 @@ AtLeastOne = Annotated[Whole, Field(ge=1)]
 Divisor = Annotated[float, Field(gt=1)]
 
 
+def _sampler(value: Any) -> Any:
+    name = value.get("name") if isinstance(value, dict) else value
+    if not isinstance(name, str) or not name:
+        raise wrong("the name of a sampler of Optuna, such as tpe, or {name: tpe, OPTION: VALUE}")
+    return value
+
+
+Sampler = Annotated[Union[str, dict[str, Any]], BeforeValidator(_sampler)]
+"""Where hyperparameters come from: a sampler of Optuna by its name, or a mapping of its name and options."""
+
+
+def count(length: Any) -> int:
+    """The number in a length: ``100`` or ``{"batches": 100}``."""
+    return int(next(iter(length.values())) if isinstance(length, dict) else length)
+
+
 class _Common(Section):
-    omitted: ClassVar[frozenset[str]] = frozenset({"max_length", "stop_once"})
+    omitted: ClassVar[frozenset[str]] = frozenset({"max_length", "stop_once", "sampler"})
 
     metric: str = Field(min_length=1)
     smaller_is_better: bool = True
@@ -47,6 +63,7 @@ class Random(_WarmStart):
     """``max_trials`` independent draws."""
 
     name: Literal["random"]
+    sampler: Optional[Sampler] = None
     max_trials: AtLeastOne
     max_concurrent_trials: Concurrency = 16
     max_length: Optional[PositiveLength] = None
@@ -70,6 +87,7 @@ class _Halving(_WarmStart):
     max_trials: AtLeastOne
     max_concurrent_trials: Concurrency = 16
     stop_once: Optional[bool] = None
+    sampler: Optional[Sampler] = None
 
     @model_validator(mode="after")
     def _some_length(self) -> _Halving:
@@ -84,17 +102,37 @@ class _Halving(_WarmStart):
             )
         return self
 
+    def full_length(self) -> int:
+        return count(self.max_time if self.max_length is None else self.max_length)
+
+    def _room_for(self, rungs: int, field: str) -> None:
+        """Raises when so many rungs cannot differ in length."""
+        if self.full_length() < rungs:
+            limit = "max_time" if self.max_length is None else "max_length"
+            allowed = f"at most {self.full_length()}, one unit of {limit} for each rung"
+            raise wrong(allowed, field=field, found=f"{rungs} rungs")
+
 
 class AsyncHalving(_Halving):
     name: Literal["async_halving"]
     num_rungs: AtLeastOne
+
+    @model_validator(mode="after")
+    def _enough_length(self) -> AsyncHalving:
+        self._room_for(self.num_rungs, "num_rungs")
+        return self
 
 
 class AdaptiveASHA(_Halving):
     name: Literal["adaptive_asha"]
     mode: Mode = "standard"
     max_rungs: AtLeastOne = 5
-    bracket_rungs: list[Whole] = []
+    bracket_rungs: list[AtLeastOne] = []
+
+    @model_validator(mode="after")
+    def _enough_length(self) -> AdaptiveASHA:
+        self._room_for(max(self.bracket_rungs, default=1), "bracket_rungs")
+        return self
 
 
 class PBT(_Common):
@@ -120,32 +158,33 @@ class Custom(_Common):
     unit: Optional[Literal["batches", "records", "epochs"]] = None
 
 
-class AdaptiveSimple(_WarmStart):
+class _Promotion(_WarmStart):
+    """Trials wait at growing lengths, and the best go on from their checkpoints."""
+
+    max_length: PositiveLength
+    divisor: Divisor = 4.0
+
+
+class AdaptiveSimple(_Promotion):
     name: Literal["adaptive_simple"]
     max_trials: Annotated[Whole, Field(ge=1, le=2000)]
-    max_length: Optional[PositiveLength] = None
     mode: Mode = "standard"
-    divisor: Divisor = 4.0
     max_rungs: AtLeastOne = 5
 
 
-class Adaptive(_WarmStart):
+class Adaptive(_Promotion):
     name: Literal["adaptive"]
     budget: PositiveLength
-    max_length: Optional[PositiveLength] = None
     mode: Mode = "standard"
-    divisor: Divisor = 4.0
     max_rungs: AtLeastOne = 5
-    bracket_rungs: list[Whole] = []
+    bracket_rungs: list[AtLeastOne] = []
     train_stragglers: bool = True
 
 
-class SyncHalving(_WarmStart):
+class SyncHalving(_Promotion):
     name: Literal["sync_halving"]
     num_rungs: AtLeastOne
     budget: PositiveLength
-    max_length: Optional[PositiveLength] = None
-    divisor: Divisor = 4.0
     train_stragglers: bool = True
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dethpc.config.rungs import bracket_rungs
 from dethpc.searcher.base import count_of
-from dethpc.searcher.halving import bracket_rungs
 from dethpc.searcher.sync_halving import PromotionSearch, Step, plan_by_budget
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Any
 
+from dethpc.config.rungs import rungs_of
 from dethpc.searcher.base import (
     MAX_INVALID_PER_TRIAL,
     Action,
@@ -22,14 +23,7 @@ from dethpc.searcher.base import (
     unit_of,
 )
 from dethpc.searcher.draws import draws
-from dethpc.searcher.halving import (
-    Bracket,
-    Rung,
-    bracket_rungs,
-    share_concurrency,
-    share_trials,
-    useful_rungs,
-)
+from dethpc.searcher.halving import Bracket, Rung, share_concurrency, share_trials
 
 
 class AdaptiveASHA(Searcher):
@@ -62,8 +56,8 @@ class AdaptiveASHA(Searcher):
         settings = self.settings
         if settings.get("bracket_rungs"):
             return sorted((max(1, int(r)) for r in settings["bracket_rungs"]), reverse=True)
-        most = useful_rungs(int(settings.get("max_rungs") or 5), divisor, full_length, int(settings["max_trials"]))
-        return bracket_rungs(str(settings.get("mode") or "standard"), most)
+        mode, max_rungs = str(settings.get("mode") or "standard"), int(settings.get("max_rungs") or 5)
+        return rungs_of(mode, max_rungs, divisor, full_length, int(settings["max_trials"]))
 
     def _concurrency(self, divisor: float, rungs: list[int]) -> list[int]:
         return share_concurrency(int(self.settings.get("max_concurrent_trials", 16)), divisor, self._trials)

@@ -527,8 +527,8 @@ def test_its_default_may_be_spelled_out(field: str, fine: Any) -> None:
         },
         {"name": "custom", "unit": "batches"},
         {"name": "adaptive_simple", "max_trials": 4, "max_length": {"epochs": 1}},
-        {"name": "adaptive", "budget": {"batches": 9}, "train_stragglers": False},
-        {"name": "sync_halving", "budget": {"batches": 9}, "num_rungs": 2},
+        {"name": "adaptive", "budget": {"batches": 90}, "max_length": {"batches": 9}, "train_stragglers": False},
+        {"name": "sync_halving", "budget": {"batches": 90}, "max_length": {"batches": 9}, "num_rungs": 2},
         {
             "name": "pbt",
             "population_size": 4,

@@ -1,0 +1,81 @@
+"""Searches that cannot be, and searches that will not be what was meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dethpc.config import load
+from dethpc.config.source import dump
+from dethpc.errors import ConfigError
+
+ASHA = {"name": "adaptive_asha", "time_metric": "batches", "max_time": 256, "max_trials": 64}
+PBT = {
+    "name": "pbt",
+    "population_size": 4,
+    "num_rounds": 3,
+    "length_per_round": {"batches": 10},
+    "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.1},
+}
+SIMPLE = {"name": "adaptive_simple", "max_length": {"batches": 256}}
+
+
+def text(searcher: dict[str, Any], **hyperparameters: Any) -> str:
+    section = {"metric": "loss", **searcher}
+    return dump({"entrypoint": "x", "searcher": section, "hyperparameters": hyperparameters})
+
+
+@pytest.mark.parametrize(
+    ("searcher", "field", "words"),
+    [
+        ({**ASHA, "max_time": 3, "bracket_rungs": [4]}, "searcher.bracket_rungs", "at most 3, one unit of max_time"),
+        ({**ASHA, "bracket_rungs": [0]}, "searcher.bracket_rungs[0]", ">= 1"),
+        ({**ASHA, "name": "async_halving", "num_rungs": 5, "max_time": 4}, "searcher.num_rungs", "at most 4"),
+        ({"name": "adaptive_simple", "max_trials": 3}, "searcher.max_length", "required"),
+        ({"name": "random", "max_trials": 3, "sampler": 3}, "searcher.sampler", "sampler of Optuna"),
+        ({"name": "random", "max_trials": 3, "sampler": {"multivariate": True}}, "searcher.sampler", "{name: tpe"),
+    ],
+)
+def test_a_search_that_cannot_be_is_an_error(searcher: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(text(searcher))
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert words in problem.allowed
+
+
+@pytest.mark.parametrize(
+    ("searcher", "words"),
+    [
+        ({**ASHA, "max_trials": 2, "bracket_rungs": [3, 2, 1]}, "the last 1 brackets get none"),
+        ({**ASHA, "max_trials": 16, "max_rungs": 5}, "enough for 3 of the 5 rungs"),
+        ({**ASHA, "max_trials": 3}, "no trial is stopped early"),
+        ({**ASHA, "bracket_rungs": [5], "max_time": 64}, "leaves the first 2 of 5 rungs at length 1"),
+        ({**ASHA, "stop_once": False}, "stop_once"),
+        ({**SIMPLE, "max_trials": 2}, "there are 3 brackets and 2 trials"),
+        ({"name": "adaptive", "max_length": {"batches": 256}, "budget": {"batches": 300}}, "it will be exceeded"),
+        ({**PBT, "replace_function": {"truncate_fraction": 0.2}}, "no trial is ever replaced"),
+    ],
+)
+def test_a_search_that_will_not_be_what_was_meant_gives_a_warning(searcher: dict[str, Any], words: str) -> None:
+    (warning,) = load(text(searcher)).warnings
+    assert words in warning
+
+
+@pytest.mark.parametrize(
+    "searcher",
+    [
+        ASHA,
+        {**ASHA, "name": "async_halving", "num_rungs": 5},
+        {**SIMPLE, "max_trials": 100},
+        {"name": "adaptive", "max_length": {"batches": 256}, "budget": {"batches": 25600}},
+        {**PBT, "replace_function": {"truncate_fraction": 0.25}},
+        {"name": "random", "max_trials": 3, "sampler": "tpe"},
+        {"name": "random", "max_trials": 3, "sampler": {"name": "tpe", "multivariate": True}},
+    ],
+)
+def test_an_ordinary_search_gives_none(searcher: dict[str, Any]) -> None:
+    loaded = load(text(searcher))
+    assert loaded.warnings == []
+    assert loaded.effective()["searcher"].items() >= searcher.items()
