@@ -1,0 +1,57 @@
+"""docs/cli.md has every command and every option, and none that is not there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from dethpc.cli import main
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+
+def commands(command: click.Command, path: str = "det") -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, f"{path} {name}")
+    elif not command.hidden:
+        yield path, command
+
+
+COMMANDS = dict(commands(main))
+
+
+def sections() -> dict[str, str]:
+    """Command -> the text below its heading; a heading goes on with the command's arguments."""
+    found = re.findall(r"^### `(det [^`]*)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    return {re.split(r" (?=[A-Z\[{])", usage)[0]: text for usage, text in found}
+
+
+def test_every_command_has_its_section() -> None:
+    assert set(sections()) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_option_is_in_its_table(path: str) -> None:
+    options = {name for p in COMMANDS[path].params if isinstance(p, click.Option) and not p.hidden for name in p.opts}
+    rows = re.findall(r"^\| (`-[^|]*) \|", sections().get(path, ""), re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(--?[a-z][\w-]*)`", row)} == options
+
+
+def test_options_before_the_noun_and_short_forms_are_told() -> None:
+    before = PAGE.partition("\n## ")[0]
+    for parameter in main.params:
+        for name in parameter.opts:
+            assert f"`{name}`" in before
+    for short, noun in main.aliases.items():  # type: ignore[attr-defined]
+        if len(short) < 3:
+            assert re.search(
+                rf"`(det )?{short}`[^,;]* {noun}|`{short}` is `{noun}`|`det {short}` is `det {noun}`", before
+            ), short
