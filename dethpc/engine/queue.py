@@ -5,7 +5,7 @@ from __future__ import annotations
 from dethpc.domain.facts import Run
 from dethpc.domain.ids import run_id
 from dethpc.domain.states import RunState, State
-from dethpc.engine.state import ClusterState, ExperimentState, live_slots
+from dethpc.engine.state import ClusterState, ExperimentState
 
 WINDOW = 100
 """How many runs may wait in the scheduler's own queue, per pool."""
@@ -22,16 +22,13 @@ def next_runs(state: ClusterState, at: float, window: int = WINDOW) -> list[Run]
     candidates = order(state)
     if not candidates:
         return []
-    pending: dict[str, int] = {}
-    for run in state.runs.values():
-        if run.state in (RunState.SUBMITTING, RunState.PENDING):
-            pending[run.pool] = pending.get(run.pool, 0) + 1
+    pending = dict(state.pending)
     runs: list[Run] = []
     for experiment in candidates:
         row = experiment.row
         room = window - pending.get(row.pool, 0)
         if row.max_slots is not None:
-            free = row.max_slots - live_slots(experiment)
+            free = row.max_slots - experiment.live_slots
             room = min(room, free // max(1, row.slots_per_trial))
         for index in experiment.waiting[: max(0, room)]:
             trial = experiment.trials[index]

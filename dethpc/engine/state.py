@@ -29,6 +29,7 @@ class ExperimentState:
     waiting: list[int] = field(default_factory=list)  # indexes, sorted, of active trials without a live run
     live: dict[int, Run] = field(default_factory=dict)  # index -> its run that has not ended
     notes: int = 0
+    live_slots: int = 0  # that its live runs hold or have asked for, but for those about to be killed
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class ClusterState:
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
     trial_index: dict[int, tuple[int, int]] = field(default_factory=dict)  # trial id -> (experiment id, index)
     runs: dict[str, Run] = field(default_factory=dict)  # live ones
+    pending: dict[str, int] = field(default_factory=dict)  # pool -> how many runs wait in the scheduler's own queue
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
     next_experiment_id: int = 1
@@ -149,6 +151,8 @@ class ClusterState:
             return
         experiment = self.experiments[place[0]]
         trial = experiment.trials[place[1]]
+        self._count(experiment, self.runs.get(row.id), -1)
+        self._count(experiment, row, 1)
         if row.state is RunState.ENDED:
             self.runs.pop(row.id, None)
             live = experiment.live.get(trial.index)
@@ -158,6 +162,14 @@ class ClusterState:
             self.runs[row.id] = row
             experiment.live[trial.index] = row
         self._index_waiting(experiment, trial)
+
+    def _count(self, experiment: ExperimentState, run: Run | None, sign: int) -> None:
+        if run is None or run.state is RunState.ENDED:
+            return
+        if run.state in (RunState.SUBMITTING, RunState.PENDING):
+            self.pending[run.pool] = self.pending.get(run.pool, 0) + sign
+        if run.intent is not Intent.KILL:
+            experiment.live_slots += sign * run.slots
 
     def _apply_attempt(self, row: Attempt) -> None:
         if not self._is_open(row.trial_id):
@@ -204,8 +216,3 @@ def exit_of(trial: Trial) -> Exit:
     if trial.state is State.CANCELED:
         return Exit.CANCELED
     return Exit.COMPLETED
-
-
-def live_slots(experiment: ExperimentState) -> int:
-    """Slots that the experiment's live runs hold or have asked for."""
-    return sum(run.slots for run in experiment.live.values() if run.intent is not Intent.KILL)

@@ -109,6 +109,7 @@ class World:
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
         folded = ClusterState.fold(build, copy.deepcopy(self.snapshot()))
         assert folded.runs == self.state.runs
+        assert {k: n for k, n in folded.pending.items() if n} == {k: n for k, n in self.state.pending.items() if n}
         assert folded.trial_index == self.state.trial_index
         assert folded.attempts == self.state.attempts
         assert folded.checkpoints == self.state.checkpoints
@@ -119,7 +120,7 @@ class World:
         assert folded.experiments.keys() == self.state.experiments.keys()
         for experiment_id, experiment in self.state.experiments.items():
             other = folded.experiments[experiment_id]
-            for name in ("row", "trials", "open", "waiting", "live", "notes"):
+            for name in ("row", "trials", "open", "waiting", "live", "live_slots", "notes"):
                 assert getattr(other, name) == getattr(experiment, name), name
             about = [{**each.searcher.describe(), "progress": 0} for each in (other, experiment)]
             assert about[0] == about[1]
