@@ -75,6 +75,11 @@ def test_the_same_seed_gives_the_same_simulation() -> None:
     assert once(1).best != once(2).best
 
 
+def test_the_chart_holds_every_slot_second() -> None:
+    result = simulate(config(max_trials=30), Site(2, 2), Pace(length=20, spread=0.5), faults=Faults(node_failure=300))
+    assert sum(result.slots_in(7)) * result.makespan / 7 == pytest.approx(result.slot_seconds)
+
+
 def test_others_jobs_make_it_take_longer() -> None:
     alone = simulate(config(max_trials=40), Site(2, 4), Pace(length=100, step=10))
     crowded = simulate(config(max_trials=40), Site(2, 4, load=0.9), Pace(length=100, step=10))
