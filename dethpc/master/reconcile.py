@@ -7,6 +7,7 @@ jobs at once. Everything it does may be done twice: a master that was killed at 
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -38,6 +39,9 @@ SUBMIT_AT_ONCE = 25
 
 SUBMITTING = "submitting"
 """File in the run directory: its job was, or was about to be, handed to the scheduler at this time."""
+
+TRIES_TO_WRITE = 5
+"""How often a run directory is tried to be written until the trial is given up."""
 
 KILL_AGAIN = 10.0
 """Seconds after which a job that is still there is cancelled once more."""
@@ -77,6 +81,7 @@ class Reconciler:
             str, float
         ] = {}  # run id -> when its job was first found ended or gone without an end report
         self._killed: dict[str, float] = {}  # run id -> when it was last cancelled
+        self._unwritable: dict[str, int] = {}  # run id -> how often its directory could not be written
         self._told: set[tuple[str, int, Intent]] = set()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
         ledger.listen(self._committed)
@@ -141,6 +146,7 @@ class Reconciler:
                 self._live.pop(run.id, None)
                 self._unsure.pop(run.id, None)
                 self._killed.pop(run.id, None)
+                self._unwritable.pop(run.id, None)
             else:
                 self._live[run.id] = run
 
@@ -156,9 +162,11 @@ class Reconciler:
         try:
             fresh = [run for run in runs if not self._submitted_before(run)][:SUBMIT_AT_ONCE]
             jobs = self._prepare(fresh)
-            answers = [self._submit_one(run, jobs[run.id]) for run in fresh]
+            answers: Sequence[events.Event | None] = [self._submit_one(run, jobs[run.id]) for run in fresh]
         except SchedulerUnavailable as error:
             return self._back_off(error)
+        except OSError as error:
+            answers = self._cannot_write(fresh, error)
         for committed in [self._ledger.post(answer) for answer in answers if answer is not None]:
             committed.result()
         self._take_in()
@@ -178,6 +186,16 @@ class Reconciler:
         except SubmitUncertain as error:
             log.warning("run %s: %s; its job will be looked up", run.id, error)
             return None
+
+    def _cannot_write(self, runs: list[Run], error: OSError) -> list[events.Event]:
+        """A full or failing file system may recover, but a run that waits for it for ever helps nobody."""
+        log.warning("run directories cannot be written: %s", error)
+        self._not_before = time.monotonic() + self._pace.fastest_poll
+        for run in runs:
+            self._unwritable[run.id] = self._unwritable.get(run.id, 0) + 1
+        message = f"the run directory cannot be written: {error}"
+        given_up = [run.id for run in runs if self._unwritable[run.id] >= TRIES_TO_WRITE]
+        return [events.SubmitFailed(run_id, message, time.time()) for run_id in given_up]
 
     def _submitted_before(self, run: Run) -> bool:
         """Whether the run needs no submission now: it has a job, or may have one, or nobody wants it any more."""
@@ -302,13 +320,12 @@ class Reconciler:
         held_by = claimed_by(run_dir)
         if record is not None and held_by is not None and held_by != record.job_id:
             return self._do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
-        report, tail = None, ""
+        report = None
         if run.attempt >= 0:
             if run.state is RunState.RUNNING:
                 self._read_journal(run, run_dir)
             report = read_json(run_dir.attempt(run.attempt).end)
-        else:
-            tail = _tail(run_dir.log)
+        tail = _why_no_report(run_dir) if report is None else ""
         return self._do(events.AttemptEnded(run.id, run.attempt, report, record, time.time(), log_tail=tail))
 
     # --- asking the scheduler
@@ -383,6 +400,17 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _why_no_report(run_dir: RunDir) -> str:
+    """What can be found out about a job that left no end report; empty when nothing can."""
+    try:
+        room = os.statvfs(run_dir.path)
+        if room.f_bavail == 0 or (room.f_files and room.f_favail == 0):
+            return f"No space left on the file system of {run_dir.path}"
+    except OSError:
+        pass
+    return _tail(run_dir.log)
 
 
 def _tail(path: Path, lines: int = 5) -> str:
