@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from dethpc.config.dialects.units import trained
@@ -15,6 +14,7 @@ from dethpc.engine import events
 from dethpc.engine.ends import Verdict, classify
 from dethpc.engine.experiments import kill_run, paused_with
 from dethpc.engine.outcome import Outcome
+from dethpc.engine.rows import replace
 from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
 
 MAX_LOST = 5
@@ -188,7 +188,7 @@ def _with_value(trial: Trial, searcher: Mapping[str, Any], value: float, steps: 
         return trial
     best, smaller = trial.best_validation, searcher.get("smaller_is_better", True)
     if best is None or (value < best if smaller else value > best):
-        trial = replace(trial, best_validation=value, best_validation_steps=steps)
+        return replace(trial, latest_validation=value, best_validation=value, best_validation_steps=steps)
     return replace(trial, latest_validation=value)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from dethpc.domain.facts import Row
 from dethpc.engine import attempts, events, experiments
 from dethpc.engine.outcome import Outcome
 from dethpc.engine.queue import next_runs
+from dethpc.engine.rows import replace
 from dethpc.engine.state import ClusterState
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from dethpc.domain.facts import Experiment, Run, SearchNote, Trial
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.outcome import Outcome
+from dethpc.engine.rows import replace
 from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
 from dethpc.errors import NotFound, Refused
 from dethpc.searcher.base import Action, Continue, Create, Note, Stop, Wait
