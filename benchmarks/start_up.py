@@ -5,6 +5,7 @@ python benchmarks/start_up.py
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -20,11 +21,13 @@ WHAT = {
 
 def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in WHAT}
-    for _ in range(ROUNDS):
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    for round in range(-1, ROUNDS):  # the first one writes the bytecode and does not count
         for name, words in WHAT.items():
             start = time.perf_counter()
-            subprocess.run([sys.executable, *words], check=True, capture_output=True)
-            times[name].append(time.perf_counter() - start)
+            subprocess.run([sys.executable, *words], check=True, capture_output=True, env=env)
+            if round >= 0:
+                times[name].append(time.perf_counter() - start)
     base = statistics.median(times["empty python"])
     for name, values in times.items():
         middle = statistics.median(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import uuid
@@ -62,6 +63,7 @@ def _has_slurm() -> bool:
 
 
 def _slurm(site: SiteConfig) -> Scheduler:
+    """By its commands; read through pyslurm where that is installed, which means that it was built for this Slurm."""
     from dethpc.scheduler.slurm.commands import SlurmCommands
     from dethpc.scheduler.slurm.pools import Pool
     from dethpc.scheduler.slurm.throttle import Throttle
@@ -82,6 +84,10 @@ def _slurm(site: SiteConfig) -> Scheduler:
         )
         for name, pool in site.pools.items()
     ]
-    limits = site.limits
-    rate = limits.submit_per_second
-    return SlurmCommands(pools, throttle=None if rate is None else Throttle(rate, limits.submit_burst))
+    rate = site.limits.submit_per_second
+    throttle = None if rate is None else Throttle(rate, site.limits.submit_burst)
+    if importlib.util.find_spec("pyslurm") is not None:
+        from dethpc.scheduler.slurm.pyslurm_reader import SlurmPyslurm
+
+        return SlurmPyslurm(pools, throttle=throttle)
+    return SlurmCommands(pools, throttle=throttle)

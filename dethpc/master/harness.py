@@ -7,9 +7,12 @@ parallel file system, and an upgrade never changes a job that is already queued.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import marshal
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import dethpc
@@ -46,10 +49,26 @@ def contents(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(files)}
 
 
+def _with_bytecode(files: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    for name, source in files.items():
+        yield name, source
+        yield f"{name}c", _bytecode(name, source)
+
+
+def _bytecode(name: str, source: bytes) -> bytes:
+    """The content of a ``.pyc`` that is valid whatever the times in the archive (PEP 552, unchecked hash)."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    return importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(code)
+
+
 def build(home: Path) -> Path:
-    """Write ``home/harness/harness-<content hash>.zip`` unless it is there, and return its path. ``Raises: OSError``."""
+    """Write ``home/harness/harness-<content hash>.zip`` unless it is there, and return its path. ``Raises: OSError``.
+
+    Beside each module stands its bytecode, for the Python that the master runs on, which is as a rule the jobs' own: nothing
+    could cache it inside a zip. Another Python finds that it is not its own and compiles the source.
+    """
     files = contents(Path(dethpc.__file__).parent.parent)
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER)
     for name, data in files.items():
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     folder = home / "harness"
@@ -65,7 +84,7 @@ def _write(bundle: Path, files: dict[str, bytes]) -> None:
         try:
             # Stored, not deflated: the bytes then depend on no zlib version, and importing costs no inflating.
             with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-                for name, data in files.items():
+                for name, data in _with_bytecode(files):
                     entry = zipfile.ZipInfo(name, _TIMESTAMP)
                     entry.external_attr = 0o644 << 16
                     archive.writestr(entry, data)

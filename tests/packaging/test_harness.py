@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -34,8 +35,12 @@ sys.exit("\\n".join(failed) or None)
 """
 
 
+def sources(bundle: Path) -> list[str]:
+    return [name for name in zipfile.ZipFile(bundle).namelist() if name.endswith(".py")]
+
+
 def modules(bundle: Path) -> list[str]:
-    names = [name[: -len(".py")].replace("/", ".") for name in zipfile.ZipFile(bundle).namelist()]
+    names = [name[: -len(".py")].replace("/", ".") for name in sources(bundle)]
     names = [name[: -len(".__init__")] if name.endswith(".__init__") else name for name in names]
     return [name for name in names if not name.endswith(".__main__") and not name.startswith(FRAMEWORK_ROOMS)]
 
@@ -57,10 +62,13 @@ def test_every_module_imports_from_the_bundle_alone_on_a_bare_python(
 
 def test_every_file_of_the_bundle_compiles_on_every_node_python(bundle: Path, node_python: str, tmp_path: Path) -> None:
     script = (
-        "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nfor n in z.namelist(): compile(z.read(n), n, 'exec')"
+        "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nfor n in sys.argv[2:]: compile(z.read(n), n, 'exec')"
     )
     done = subprocess.run(
-        [node_python, "-S", "-I", "-c", script, str(bundle)], capture_output=True, text=True, check=False
+        [node_python, "-S", "-I", "-c", script, str(bundle), *sources(bundle)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -95,6 +103,20 @@ def test_the_bundle_is_readable_inside_a_private_folder_whatever_the_umask(tmp_p
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o644
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_masters_own_python_need_not_compile_what_it_imports(bundle: Path, tmp_path: Path) -> None:
+    names = set(zipfile.ZipFile(bundle).namelist())
+    assert {f"{name}c" for name in sources(bundle)} <= names
+    (tmp_path / "bare.zip").write_bytes(b"")
+    with zipfile.ZipFile(tmp_path / "bare.zip", "w") as bare:
+        for name in names - set(sources(bundle)):
+            bare.writestr(name, zipfile.ZipFile(bundle).read(name))
+    code = "import dethpc.core, dethpc.exec"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(tmp_path / "bare.zip")}, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0
 
 
 def test_a_changed_file_gives_another_bundle(tmp_path: Path) -> None:
