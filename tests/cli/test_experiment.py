@@ -112,7 +112,7 @@ def test_a_live_experiment_is_steered(det: Any, master: Any, verb: str, said: st
 
 
 @pytest.mark.parametrize(
-    "verb, state", [("pause", "PAUSED"), ("activate", "ACTIVE"), ("cancel", "CANCELED"), ("kill", "ERROR")]
+    "verb, state", [("pause", "PAUSED"), ("cancel", "CANCELED"), ("kill", "ERROR")]
 )
 def test_nothing_is_done_where_nothing_is_to_do(det: Any, master: Any, verb: str, state: str) -> None:
     master.states = [state]
