@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
-from dethpc.searcher.sampling import parse_space, sample
 
 OPERATIONS = ("createTrial", "trialOperation", "closeTrial", "setSearcherProgress", "shutDown")
 
@@ -129,10 +128,6 @@ class CustomSearch(Searcher):
     @property
     def progress(self) -> float:
         return self._answered
-
-    def first_hparams(self) -> dict[str, Any]:
-        """A draw from the space in the config, for a client that has no draws of its own."""
-        return sample(parse_space(self.hyperparameters), self.seed, self.created_count)
 
     # --- remember
 
