@@ -32,8 +32,10 @@ def wanted(config: dict[str, Any], owner: str, at: float) -> tuple[Run, Trial, E
 
     seed = (config.get("reproducibility") or {}).get("experiment_seed")
     seed = secrets.randbelow(2**31) if seed is None else int(seed)
-    first = build(config["searcher"], config["hyperparameters"], seed).start()[0]
-    assert isinstance(first, Create)
+    actions = build(config["searcher"], config["hyperparameters"], seed).start()
+    first = next((action for action in actions if isinstance(action, Create)), None)
+    if first is None:
+        raise Refused(f"searcher.name: {config['searcher']['name']} makes no trial without a master")
     slots = int(config["resources"]["slots_per_trial"])
     run = Run(f"hand-{uuid.uuid4().hex[:12]}.1", 0, 0, 1, RunState.SUBMITTING, at, slots, "")
     trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at)
