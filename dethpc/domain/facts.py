@@ -73,6 +73,8 @@ class Trial:
     ended_at: float | None = None
     reason: str = ""
     early_exit: str = ""  # Determined's EXITED_REASON_*, as user code reported it
+    metadata: dict[str, Any] = field(default_factory=dict)  # as user code or the owner set it
+    status: str = ""  # what user code says that it is doing
 
 
 @dataclass(slots=True)

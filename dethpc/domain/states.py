@@ -70,6 +70,7 @@ class CheckpointState(str, Enum):
     COMPLETED = "COMPLETED"
     ERROR = "ERROR"
     DELETED = "DELETED"
+    PARTIALLY_DELETED = "PARTIALLY_DELETED"
 
 
 class End(str, Enum):

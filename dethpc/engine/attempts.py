@@ -10,12 +10,13 @@ from dethpc.config.dialects.units import trained
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Trial
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
-from dethpc.engine import events
+from dethpc.engine import checkpoints, events
 from dethpc.engine.ends import Verdict, classify
 from dethpc.engine.experiments import kill_run, paused_with
 from dethpc.engine.outcome import Outcome
 from dethpc.engine.rows import replace
 from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
+from dethpc.errors import NotFound, Refused
 
 MAX_LOST = 5
 """How many runs in a row may end without evidence, or before training began, until the trial is given up."""
@@ -145,6 +146,8 @@ def reported(state: ClusterState, event: events.Reported) -> Outcome:
         take = _REPORTS.get(report.kind)
         if take is not None:
             trial = take(experiment, trial, attempt, report, outcome)
+        elif report.kind == "checkpoint_deleted":
+            trial = _checkpoint_deleted(state, trial, report, outcome)
     offset = attempt.applied_offset if event.offset is None else event.offset
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
         return Outcome()
@@ -158,7 +161,7 @@ def _metrics(
     experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
 ) -> Trial:
     group, steps = str(report.data["group"]), int(report.data["steps_completed"])
-    metrics: dict[str, Any] = report.data["metrics"]
+    metrics = reported_values(report.data)
     outcome.rows.append(
         Metric(
             run_id=attempt.run_id,
@@ -200,6 +203,12 @@ def _searcher_op(
     if not math.isnan(length):
         outcome.then.append(events.Validated(trial.id, length, value, report.at))
     return _with_value(trial, experiment.row.config["searcher"], value, trial.steps_completed)
+
+
+def reported_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report of metrics holds, with the values of single batches, where it has them, under ``batch_metrics``."""
+    metrics: dict[str, Any] = data["metrics"]
+    return {**metrics, "batch_metrics": data["batch_metrics"]} if data.get("batch_metrics") else metrics
 
 
 def number(value: Any) -> float:
@@ -246,13 +255,54 @@ def _early_exit(
     return replace(trial, early_exit=str(report.data.get("reason", "")))
 
 
+def _status(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+) -> Trial:
+    return replace(trial, status=str(report.data.get("status", "")))
+
+
+def _run_metadata(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+) -> Trial:
+    return replace(trial, metadata=dict(report.data.get("metadata") or {}))
+
+
+def _checkpoint_deleted(state: ClusterState, trial: Trial, report: events.Report, outcome: Outcome) -> Trial:
+    known = dict(state.checkpoints.get(trial.id, {}))
+    known.update((row.uuid, row) for row in outcome.rows if isinstance(row, Checkpoint))
+    left = dict(report.data.get("resources") or {})
+    for row in checkpoints.deleted_by_trial(trial, known, str(report.data.get("uuid")), left):
+        if isinstance(row, Trial):
+            trial = row
+        else:
+            outcome.rows.append(row)
+    return trial
+
+
 _REPORTS = {
     "metrics": _metrics,
     "searcher_op": _searcher_op,
     "checkpoint": _checkpoint,
     "progress": _progress,
     "early_exit": _early_exit,
+    "status": _status,
+    "run_metadata": _run_metadata,
 }
+
+
+def early_exit(state: ClusterState, event: events.EarlyExit) -> Outcome:
+    trial = state.trial(event.trial_id)
+    if trial is None or trial.state.terminal:
+        raise Refused(f"trial {event.trial_id} has ended already")
+    return Outcome([replace(trial, early_exit=event.reason)])
+
+
+def describe(state: ClusterState, event: events.DescribeTrial) -> Outcome:
+    trial = state.trial(event.trial_id)
+    if trial is None:
+        raise NotFound(f"no trial {event.trial_id}")
+    changed: dict[str, Any] = dict(event.changes)
+    return Outcome([replace(trial, **changed)])
 
 
 def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:

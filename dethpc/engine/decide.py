@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dethpc.domain.facts import Row
-from dethpc.engine import attempts, events, experiments
+from dethpc.engine import attempts, checkpoints, events, experiments, unmanaged
 from dethpc.engine.outcome import Outcome
 from dethpc.engine.queue import next_runs
 from dethpc.engine.rows import replace
@@ -61,6 +61,11 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
     events.Validated: experiments.validated,
     events.Parked: experiments.parked,
     events.Operated: experiments.operated,
+    events.AddTrial: unmanaged.add_trial,
+    events.BeginTrial: unmanaged.begin,
+    events.EarlyExit: attempts.early_exit,
+    events.DescribeTrial: attempts.describe,
+    events.ChangeCheckpoints: checkpoints.change,
     events.Prepared: attempts.prepared,
     events.Submitted: attempts.submitted,
     events.SubmitFailed: attempts.submit_failed,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from dethpc.domain.facts import Experiment
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
 from dethpc.domain.ports import JobRecord
 from dethpc.searcher.base import Exit
 
@@ -80,9 +80,10 @@ class Delete:
 
 @dataclass(slots=True)
 class Recall:
-    """An experiment that ended long ago, as the store has it, is wanted in memory again."""
+    """An experiment that ended long ago, as the store has it, is wanted in memory again; with its trials, in order, if given."""
 
     experiment: Experiment
+    trials: Sequence[Trial] = ()
 
 
 @dataclass(slots=True)
@@ -108,6 +109,60 @@ class Operate:
     experiment_id: int
     operations: list[dict[str, Any]]
     event_id: int
+    at: float
+
+
+# --- a script outside the cluster
+
+
+@dataclass(slots=True)
+class AddTrial:
+    """A new trial of an unmanaged experiment. ``request_id``: a uuid; the same one does not make a second trial."""
+
+    experiment_id: int
+    hparams: dict[str, Any]
+    request_id: str
+    at: float
+
+
+@dataclass(slots=True)
+class BeginTrial:
+    """A script starts an unmanaged trial. ``attempts`` and ``checkpoints`` are the trial's, as the store has them, where it had
+    ended already."""
+
+    trial_id: int
+    resume: bool
+    at: float
+    attempts: Sequence[Attempt] = ()
+    checkpoints: Sequence[Checkpoint] = ()
+
+
+# --- outside of any journal
+
+
+@dataclass(slots=True)
+class EarlyExit:
+    """A worker that has no journal found that the trial should end."""
+
+    trial_id: int
+    reason: str
+    at: float
+
+
+@dataclass(slots=True)
+class DescribeTrial:
+    """What the owner or the training code says of a trial: its metadata, its status."""
+
+    trial_id: int
+    changes: dict[str, Any]
+    at: float
+
+
+@dataclass(slots=True)
+class ChangeCheckpoints:
+    """Checkpoints as they are now. What a trial may still resume from, or another starts from, is not deleted."""
+
+    checkpoints: Sequence[Checkpoint]
     at: float
 
 
@@ -264,6 +319,11 @@ Event = Union[
     Recall,
     TakeIn,
     Operate,
+    AddTrial,
+    BeginTrial,
+    EarlyExit,
+    DescribeTrial,
+    ChangeCheckpoints,
     Prepared,
     Submitted,
     SubmitFailed,

@@ -54,7 +54,9 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Outcome:
 
 
 def recall(state: ClusterState, event: events.Recall) -> Outcome:
-    return Outcome([] if event.experiment.id in state.experiments else [event.experiment])
+    known = state.experiments.get(event.experiment.id)
+    trials = event.trials[len(known.trials) if known else 0 :]
+    return Outcome([*([] if known else [event.experiment]), *trials])
 
 
 def take_in(state: ClusterState, event: events.TakeIn) -> Outcome:
@@ -80,7 +82,7 @@ def take_in(state: ClusterState, event: events.TakeIn) -> Outcome:
     assert isinstance(experiment, Experiment)
     made.rows[0] = replace(experiment, notes=event.run_id)
     searcher = state.build_searcher(event.config["searcher"], event.config["hyperparameters"], event.seed)
-    trial = _new_trial(
+    trial = new_trial(
         state,
         ExperimentState(experiment, searcher),
         Create(0, event.hparams, {"bracket": 0}),
@@ -110,7 +112,7 @@ def _act(
     row, notes, created, frees = experiment.row, experiment.notes, 0, False
     for action in actions:
         if isinstance(action, Create):
-            outcome.rows.append(_new_trial(state, experiment, action, state.next_trial_id + created, at))
+            outcome.rows.append(new_trial(state, experiment, action, state.next_trial_id + created, at))
             created += 1
         elif isinstance(action, Note):
             notes += 1
@@ -137,7 +139,7 @@ def _continued(trial: Trial, action: Continue) -> Trial:
     return replace(trial, search=search, reason=action.reason)
 
 
-def _new_trial(state: ClusterState, experiment: ExperimentState, action: Create, trial_id: int, at: float) -> Trial:
+def new_trial(state: ClusterState, experiment: ExperimentState, action: Create, trial_id: int, at: float) -> Trial:
     row = experiment.row
     if action.source is None:
         source = row.config["searcher"].get("source_checkpoint_uuid")
@@ -187,6 +189,8 @@ def pause(state: ClusterState, event: events.Pause) -> Outcome:
     row = experiment.row
     if row.state not in (State.ACTIVE, State.PAUSED):
         raise Refused(f"experiment {row.id} is {row.state.value}; only an ACTIVE one can be paused")
+    if row.unmanaged:
+        raise Refused(f"experiment {row.id} is unmanaged: it runs elsewhere, where dethpc cannot pause it")
     outcome = Outcome()
     if row.state is State.ACTIVE:
         outcome.rows.append(replace(row, state=State.PAUSED, reason="paused by its owner"))

@@ -13,7 +13,9 @@ WINDOW = 100
 
 def order(state: ClusterState) -> list[ExperimentState]:
     """Experiments with trials that wait for a run: smaller priority number first, then older first."""
-    waiting = [e for e in state.experiments.values() if e.waiting and e.row.state is State.ACTIVE]
+    waiting = [
+        e for e in state.experiments.values() if e.waiting and e.row.state is State.ACTIVE and not e.row.unmanaged
+    ]
     return sorted(waiting, key=lambda e: (e.row.priority, e.row.created_at, e.row.id))
 
 

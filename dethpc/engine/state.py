@@ -136,6 +136,8 @@ class ClusterState:
             experiment.searcher.created(row.index, row.hparams, row.search)
         else:
             experiment.trials[row.index] = row
+            if not row.state.terminal:
+                experiment.open.add(row.index)  # an unmanaged trial may start again after its end
         if row.state.terminal and row.index in experiment.open:
             experiment.open.discard(row.index)
             experiment.searcher.closed(row.index, exit_of(row), row.best_validation)

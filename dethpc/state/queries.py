@@ -61,6 +61,11 @@ def experiment(connection: Connection, experiment_id: int) -> Experiment:
     return _one(connection, Experiment, _experiment.id == experiment_id, f"experiment {experiment_id}")
 
 
+def experiment_of_job(connection: Connection, job_id: str) -> Experiment | None:
+    row = connection.execute(rows.query(Experiment, _experiment.job_id == job_id)).first()
+    return None if row is None else Experiment(*row)
+
+
 def trial(connection: Connection, trial_id: int) -> Trial:
     """Raises: NotFound."""
     return _one(connection, Trial, _trial.id == trial_id, f"trial {trial_id}")
@@ -375,6 +380,12 @@ def trials(
     return [found[id] for id in chosen if id in found], total, begin
 
 
+def trials_of_experiment(connection: Connection, experiment_id: int) -> list[Trial]:
+    """All of them, by index."""
+    found = connection.execute(rows.query(Trial, _trial.experiment_id == experiment_id).order_by(_trial.index))
+    return [Trial(*row) for row in found]
+
+
 def trials_by_id(connection: Connection, trial_ids: Sequence[int]) -> list[Trial]:
     """Those that exist, in the order asked for."""
     found = {item.id: item for item in _in(connection, Trial, _trial.id, trial_ids)}
@@ -556,6 +567,10 @@ _at_step_of_checkpoint = and_(
     _metric.group == "validation",
     _metric.steps_completed == _checkpoint.steps_completed,
 )
+
+
+def checkpoints_of_trial(connection: Connection, trial_id: int) -> list[Checkpoint]:
+    return rows.read(connection, Checkpoint, _checkpoint.trial_id == trial_id)
 
 
 def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]) -> dict[str, CheckpointOrigin]:

@@ -13,7 +13,7 @@ from sqlmodel import Field, SQLModel
 from dethpc.domain import states
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -120,6 +120,8 @@ class Trial(Table, table=True):
     ended_at: float | None = _number()
     reason: str = _text()
     early_exit: str = _text()
+    metadata_: dict[str, Any] | None = _json(sa_column_args=["metadata"])  # never null: see migration 0002
+    status: str | None = _text()
 
 
 class Run(Table, table=True):

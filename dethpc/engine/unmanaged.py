@@ -1,0 +1,108 @@
+"""Decisions about trials that run elsewhere: a script outside the cluster reports what it does, and nobody submits anything.
+
+Each time that a script starts a trial (again) it gets a run of its own, which no scheduler knows; its one attempt has a journal
+as any other, written by the master. So what holds for reports, fencing and resuming holds here as well.
+"""
+
+from __future__ import annotations
+
+from dethpc.domain.facts import Row, Run, Trial
+from dethpc.domain.ids import RunId
+from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State
+from dethpc.engine import events
+from dethpc.engine.experiments import new_trial
+from dethpc.engine.outcome import Outcome
+from dethpc.engine.rows import replace
+from dethpc.engine.state import ClusterState, ExperimentState
+from dethpc.errors import NotFound, Refused
+from dethpc.searcher.base import Create
+
+PREFIX = "unmanaged-"
+
+
+def unmanaged_run(trial_id: int, n: int) -> RunId:
+    return f"{PREFIX}{trial_id}.{n}"
+
+
+def is_unmanaged(run: RunId) -> bool:
+    return run.startswith(PREFIX)
+
+
+def add_trial(state: ClusterState, event: events.AddTrial) -> Outcome:
+    """A trial with the hyperparameters that its script has chosen. Nothing when its request id is known."""
+    experiment = _experiment(state, event.experiment_id)
+    if any(trial.request_id == event.request_id for trial in experiment.trials):
+        return Outcome()
+    search = {"request_id": event.request_id}
+    create = Create(len(experiment.trials), event.hparams, search)
+    trial = replace(new_trial(state, experiment, create, state.next_trial_id, event.at), state=State.ACTIVE)
+    return Outcome([*_reopened(experiment), trial])
+
+
+def begin(state: ClusterState, event: events.BeginTrial) -> Outcome:
+    """A script starts to train the trial, from its latest checkpoint with ``resume``. An earlier script is shut out."""
+    trial = state.trial(event.trial_id)
+    if trial is None:
+        raise NotFound(f"no trial {event.trial_id}")
+    experiment = _experiment(state, trial.experiment_id)
+    rows: list[Row] = _reopened(experiment)
+    if trial.state.terminal:
+        rows += [replace(trial, state=State.ACTIVE, ended_at=None, reason="", early_exit="")]
+        rows += [*event.attempts, *event.checkpoints]
+    checkpoints = {c.uuid: c for c in event.checkpoints} or state.checkpoints.get(trial.id, {})
+    latest = checkpoints.get(trial.latest_checkpoint or "") if event.resume else None
+    if latest is not None and latest.state is not CheckpointState.COMPLETED:
+        latest = None
+    rows += _replaced(state, experiment, trial, event.at)
+    n = trial.runs + 1
+    run = Run(
+        id=unmanaged_run(trial.id, n),
+        experiment_id=trial.experiment_id,
+        trial_id=trial.id,
+        n=n,
+        state=RunState.PENDING,
+        created_at=event.at,
+        slots=0,
+        pool=experiment.row.pool,
+    )
+    reopened = replace(trial, state=State.ACTIVE, ended_at=None, reason="", early_exit="", runs=n)
+    started = events.AttemptStarted(
+        run_id=run.id,
+        k=0,
+        nodes=[],
+        resumed_from=None if latest is None else latest.uuid,
+        resumed_steps=0 if latest is None else latest.steps_completed,
+        at=event.at,
+    )
+    return Outcome([*rows, reopened, run], [started])
+
+
+def _replaced(state: ClusterState, experiment: ExperimentState, trial: Trial, at: float) -> list[Row]:
+    """The run of a script that is still thought to be at work, ended."""
+    run = experiment.live.get(trial.index)
+    if run is None:
+        return []
+    why = "the trial was started again"
+    rows: list[Row] = [replace(run, state=RunState.ENDED, ended_at=at, end=End.LOST, reason=why)]
+    attempt = state.attempt(run.id, run.attempt)
+    if attempt is not None:
+        rows.append(replace(attempt, state=AttemptState.ENDED, ended_at=at, end=End.LOST, reason=why))
+    return rows
+
+
+def _reopened(experiment: ExperimentState) -> list[Row]:
+    row = experiment.row
+    if row.state.stopping:
+        raise Refused(f"experiment {row.id} is {row.state.value}")
+    if row.state is State.ACTIVE:
+        return []
+    return [replace(row, state=State.ACTIVE, ended_at=None, reason="")]
+
+
+def _experiment(state: ClusterState, experiment_id: int) -> ExperimentState:
+    experiment = state.experiments.get(experiment_id)
+    if experiment is None:
+        raise NotFound(f"no experiment {experiment_id}")
+    if not experiment.row.unmanaged:
+        raise Refused(f"experiment {experiment_id} is not unmanaged: its trials are the searcher's and the scheduler's")
+    return experiment
