@@ -15,6 +15,7 @@ from typing import Any, get_args, get_type_hints
 
 from dethpc.domain.facts import Attempt, Experiment, Metric, Row, Run
 from dethpc.domain.ports import Snapshot, Store
+from dethpc.engine.attempts import reported_values
 from dethpc.master.home import Home
 from dethpc.rundir.journal import read as read_journal
 
@@ -136,5 +137,5 @@ def _journal_metrics(home: Home, experiment_id: int, attempt: Attempt) -> Iterat
                 group=str(event.data["group"]),
                 steps_completed=int(event.data["steps_completed"]),
                 reported_at=event.at,
-                metrics=event.data["metrics"],
+                metrics=reported_values(event.data),
             )

@@ -30,12 +30,14 @@ from dethpc.master import changes, handmade
 from dethpc.master.app import create_app
 from dethpc.master.auth import Auth
 from dethpc.master.changes import ChangeLog
+from dethpc.master.checkpoints import Checkpoints
 from dethpc.master.harness import build as build_harness
 from dethpc.master.home import Home
 from dethpc.master.lease import Lease
 from dethpc.master.ledger import Ledger
 from dethpc.master.reconcile import Pace, Reconciler
 from dethpc.master.runs import Preparer
+from dethpc.master.unmanaged import Unmanaged, config_of
 from dethpc.rundir.journal import Event as JournalEvent
 from dethpc.searcher import build as build_searcher
 from dethpc.state import open_store, queries
@@ -68,6 +70,8 @@ class Daemon:
         self.ledger = Ledger(self.store, build_searcher)
         self.ledger.listen(self._changes.append)
         self._preparer = Preparer(home, site, scheduler, self.ledger, cluster_id, build_harness(home.root))
+        self.unmanaged = Unmanaged(self.ledger, home, self.store)
+        self.checkpoints = Checkpoints(self.ledger, self.store, home)
         self._stopped = threading.Event()
         self._reconciler = Reconciler(
             self.ledger,
@@ -92,6 +96,7 @@ class Daemon:
         server_config = uvicorn.Config(create_app(self), log_config=None, access_log=False, lifespan="off")
         self._server = uvicorn.Server(server_config)
         self._reconciler.start()
+        self.unmanaged.start()
         self.lease.publish(self.url)
         log.info("master of cluster %s listens at %s", self.cluster_id, self.url)
         try:
@@ -99,6 +104,7 @@ class Daemon:
                 self._server.run(sockets=[listener])
         finally:
             self._reconciler.stop()
+            self.unmanaged.stop()
             self.ledger.stop()
             self.lease.release()
             self.store.close()
@@ -164,6 +170,11 @@ class Daemon:
         experiment = rows[0]
         assert isinstance(experiment, Experiment)
         return experiment
+
+    def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
+        """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
+        config = load_config(config_of(config_yaml), file="config", defaults=self._defaults()).effective()
+        return self.unmanaged.experiment(owner, config_yaml, config, external_id)
 
     def _load(self, config_yaml: str) -> dict[str, Any]:
         config = load_config(config_yaml, file="config", defaults=self._defaults()).effective()

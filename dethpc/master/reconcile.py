@@ -23,6 +23,7 @@ from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.attempts import next_deadline
 from dethpc.engine.ends import conclusive
+from dethpc.engine.unmanaged import is_unmanaged
 from dethpc.errors import LeaseHeld, RunDirError, SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.master.home import Home
 from dethpc.master.lease import RENEW, Lease
@@ -71,7 +72,8 @@ class Reconciler:
     ) -> None:
         self._ledger, self._scheduler, self._home, self._lease = ledger, scheduler, home, lease
         self._prepare, self._pace, self._lost = prepare, pace, lost
-        self._live: dict[str, Run] = dict(ledger.state.runs)
+        # Unmanaged runs have no job: nothing here concerns them.
+        self._live: dict[str, Run] = {id: run for id, run in ledger.state.runs.items() if not is_unmanaged(id)}
         self._changed: queue.SimpleQueue[Run] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopping = False
@@ -101,7 +103,7 @@ class Reconciler:
 
     def _committed(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            if isinstance(row, Run):
+            if isinstance(row, Run) and not is_unmanaged(row.id):
                 self._changed.put(row)
                 self._wake.set()
 

@@ -11,6 +11,8 @@ from dethpc.domain.ids import AttemptId
 from dethpc.domain.ports import NodeInfo, PoolInfo
 from dethpc.engine.events import Event
 from dethpc.master.auth import Auth
+from dethpc.master.checkpoints import Checkpoints
+from dethpc.master.unmanaged import Unmanaged
 from dethpc.state.store import SqlStore
 
 
@@ -50,6 +52,12 @@ class Master(Protocol):
     @property
     def log_path(self) -> Path: ...
 
+    @property
+    def unmanaged(self) -> Unmanaged: ...
+
+    @property
+    def checkpoints(self) -> Checkpoints: ...
+
     def do(self, event: Event) -> list[Row]:
         """Decide and commit; the rows that changed."""
         ...
@@ -67,6 +75,10 @@ class Master(Protocol):
     ) -> Experiment:
         """Load the config, store the context, create the experiment. ``validate_only`` goes no further than the config; the
         experiment returned then has id 0 and is stored nowhere."""
+        ...
+
+    def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
+        """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one."""
         ...
 
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path]:

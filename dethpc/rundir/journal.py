@@ -88,6 +88,11 @@ class JournalWriter:
         """Number of the last event, written or not."""
         return self._seq
 
+    @property
+    def offset(self) -> int:
+        """Bytes of whole lines that the operating system has."""
+        return self._offset
+
     def append(self, kind: str, data: dict[str, Any], *, durable: bool = False) -> Event:
         """Append an event, and return it when the operating system has it (the disk, if ``durable``).
 

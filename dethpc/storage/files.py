@@ -183,6 +183,17 @@ class FileStorage:
             manifest.write(final, {path: s for path, s in sums.items() if path in left})
         return left
 
+    def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
+        """What ``delete`` would leave. Deletes nothing."""
+        final = self._existing(uuid)
+        gone = {path.relative_to(final).as_posix() for path in _matching(final, globs)}
+
+        def stays(path: str) -> bool:
+            parts = path.rstrip("/").split("/")
+            return not any("/".join(parts[:n]) in gone for n in range(1, len(parts) + 1))
+
+        return {path: size for path, size in manifest.listing(final).items() if stays(path)}
+
     def clean(self, older_than: float) -> int:
         """Remove what dead writers left more than ``older_than`` seconds ago; returns how many."""
         removed = 0

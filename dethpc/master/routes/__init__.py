@@ -17,6 +17,7 @@ from dethpc.master.routes import (
     tasks,
     templates,
     trials,
+    unmanaged,
     users,
     workspaces,
 )
@@ -34,6 +35,8 @@ ROUTERS: list[APIRouter] = [
     tasks.router,
     templates.router,
     trials.router,
+    unmanaged.router,
+    unmanaged.logs,
     users.router,
     workspaces.router,
 ]

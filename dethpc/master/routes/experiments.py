@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from dethpc.domain import facts
 from dethpc.domain.states import State
 from dethpc.engine import events
-from dethpc.errors import NotSupportedYet, Refused
+from dethpc.errors import NotFound, NotSupportedYet, Refused
 from dethpc.master import context
 from dethpc.master.routes import streams
 from dethpc.master.routes.access import (
@@ -174,7 +174,9 @@ def metric_names(
 def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner) -> wire.Created:
     """Create an experiment, or with ``validateOnly`` only say what its config would be."""
     if request.unmanaged:
-        raise NotSupportedYet("unmanaged experiments are not supported yet")
+        fact = master.create_unmanaged(who.owner, request.config)
+        with master.store.read() as connection:
+            return wire.Created(experiment=one(connection, fact.id), config=fact.config)
     fact = master.create_experiment(
         who.owner,
         request.config,
@@ -417,7 +419,9 @@ def best_metric(experiment_id: int, connection: Reading, who: Anyone) -> wire.Be
     may_see_experiment(who, experiment_id)
     queries.experiment(connection, experiment_id)
     best = queries.best_trials(connection, [experiment_id]).get(experiment_id)
-    return wire.BestMetric(metric=best[1] if best else None)
+    if best is None:
+        raise NotFound(f"no trial of experiment {experiment_id} has reported the searcher's metric yet")
+    return wire.BestMetric(metric=best[1])
 
 
 @router.get("/experiments/{experiment_id}/searcher/progress")

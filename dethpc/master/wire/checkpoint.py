@@ -66,3 +66,38 @@ class CheckpointAnswer(Wire):
 class Checkpoints(Wire):
     checkpoints: list[Checkpoint]
     pagination: Pagination
+
+
+class ReportedCheckpoint(Wire):
+    """A checkpoint as a client spells it, who leaves out most of it when it is not about that."""
+
+    uuid: str = ""
+    task_id: str = ""
+    metadata: dict[str, Any] | None = None
+    resources: dict[str, str | int] | None = None
+
+
+class MetadataRequest(Wire):
+    checkpoint: ReportedCheckpoint
+
+
+class ResourcesPatch(Wire):
+    resources: dict[str, str | int] | None = None
+
+
+class CheckpointPatch(Wire):
+    uuid: str
+    resources: ResourcesPatch | None = None
+
+
+class PatchRequest(Wire):
+    checkpoints: list[CheckpointPatch] = []
+
+
+class DeleteRequest(Wire):
+    checkpoint_uuids: list[str] = []
+
+
+class RemoveRequest(Wire):
+    checkpoint_uuids: list[str] = []
+    checkpoint_globs: list[str] = []

@@ -72,6 +72,7 @@ class Trial(Wire):
     hparams: Plain
     state: str
     runner_state: str
+    metadata: Plain
     restarts: int
     start_time: str
     end_time: str | None
@@ -99,7 +100,8 @@ class Trial(Wire):
             experiment_id=fact.experiment_id,
             hparams=fact.hparams,
             state=trial_state(fact, figures.running),
-            runner_state="UNSPECIFIED",
+            runner_state=fact.status or "UNSPECIFIED",
+            metadata=fact.metadata or None,
             restarts=fact.restarts,
             start_time=time(begin),
             end_time=time_or_none(fact.ended_at),
