@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @click.group(cls=Nouns)
 def checkpoint() -> None:
-    """List, describe and download checkpoints."""
+    """List, describe, download and delete checkpoints."""
 
 
 @checkpoint.command("list")
@@ -69,6 +69,39 @@ def describe(uuid: str, as_json: bool) -> None:
 def download(uuid: str, output_dir: Optional[str], quiet: bool) -> None:
     """Download a checkpoint; its files are verified."""
     download_checkpoint(connect(), uuid, output_dir, quiet)
+
+
+_UUIDS = click.argument("uuids", metavar="UUID[,UUID...]", type=lambda text: [part for part in text.split(",") if part])
+_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+@checkpoint.command()
+@_UUIDS
+@_YES
+def delete(uuids: list[str], yes: bool) -> None:
+    """Delete checkpoints and their files. What a trial would still start from is refused."""
+    from dethpc.client import checkpoints
+
+    if not yes:
+        click.confirm(f"Delete {', '.join(uuids)} for good?", abort=True)
+    checkpoints.delete(connect(), uuids)
+    click.echo(f"Deleted {', '.join(uuids)}")
+
+
+@checkpoint.command()
+@_UUIDS
+@click.option(
+    "--glob", "globs", multiple=True, help="Which files; ** means any folders. Without it: look what there is."
+)
+@_YES
+def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
+    """Remove files of checkpoints."""
+    from dethpc.client import checkpoints
+
+    if globs and not yes:
+        click.confirm(f"Remove {', '.join(globs)} of {', '.join(uuids)} for good?", abort=True)
+    checkpoints.remove_files(connect(), uuids, globs)
+    click.echo(f"{'Removed files of' if globs else 'Looked at'} {', '.join(uuids)}")
 
 
 def download_checkpoint(session: Any, uuid: str, output_dir: Optional[str], quiet: bool) -> None:

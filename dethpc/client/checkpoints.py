@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
 
 from dethpc.client.session import Session
 
@@ -13,6 +13,21 @@ def get(session: Session, uuid: str) -> Json:
     """The checkpoint (the wire's ``checkpoint`` object). Raises NotFound."""
     found: Json = session.get(f"/api/v1/checkpoints/{uuid}")["checkpoint"]
     return found
+
+
+def delete(session: Session, uuids: Sequence[str]) -> None:
+    """Delete checkpoints and their files. Raises NotFound, and Refused when a trial would still start from one."""
+    session.delete("/api/v1/checkpoints", json={"checkpointUuids": list(uuids)})
+
+
+def remove_files(session: Session, uuids: Sequence[str], globs: Sequence[str]) -> None:
+    """Delete the files that match ("**" means any folders); without globs only look which there are. Raises as ``delete``."""
+    session.post("/api/v1/checkpoints/rm", json={"checkpointUuids": list(uuids), "checkpointGlobs": list(globs)})
+
+
+def set_metadata(session: Session, uuid: str, metadata: Json) -> None:
+    """Replace the checkpoint's metadata, as the master has them. Raises NotFound."""
+    session.post(f"/api/v1/checkpoints/{uuid}/metadata", json={"checkpoint": {"uuid": uuid, "metadata": metadata}})
 
 
 def storage(checkpoint: Json) -> Json:
