@@ -306,16 +306,16 @@ def unarchive(ids: tuple[list[int], ...]) -> None:
 @_IDS
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(ids: tuple[list[int], ...], yes: bool) -> None:
-    """Delete ended experiments with their metrics, logs and checkpoints, for good."""
+    """Take ended experiments out of every list, for good. Their logs and checkpoints stay on disk so far."""
     which = ", ".join(str(i) for i in sum(ids, []))
     if not yes:
-        click.confirm(f"Delete experiment {which} with all its metrics, logs and checkpoints, for good?", abort=True)
+        click.confirm(f"Delete experiment {which}, for good? (Logs and checkpoints stay on disk so far.)", abort=True)
 
     def do(session: Any, experiment_id: int) -> str:
         from dethpc.client import experiments
 
         experiments.delete(session, experiment_id)
-        return f"Deleting experiment {experiment_id}"
+        return f"Deleted experiment {experiment_id}"
 
     _each(ids, do)
 
