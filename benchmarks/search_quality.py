@@ -171,6 +171,10 @@ class Done(NamedTuple):
     loss: float
 
 
+Found = dict[tuple[str, str], list[list[Done]]]
+"""By problem and method: one list for each seed."""
+
+
 class Workload:
     """A problem as training code."""
 
@@ -483,7 +487,8 @@ def regret_at(done: Sequence[Done], optimum: float, until: float = BUDGET) -> fl
 # --- the report ---------------------------------------------------------------------------------------------------------
 
 
-def report(found: Mapping[tuple[str, str], list[list[Done]]], methods: Sequence[str], seeds: int) -> list[str]:
+def report(problems: Sequence[Problem], found: Found, methods: Sequence[str], seeds: int) -> list[str]:
+    targets = {problem.name: target_of(problem) for problem in problems}
     lines = [
         f"{seeds} seeds; {WORKERS} workers; a budget of {BUDGET // LENGTH} times a full training on each. Trials train for "
         f"{LENGTH} steps and are compared after {', '.join(map(str, LEVELS))}; speeds differ (log-normal, {SPREAD}). Only fully "
@@ -493,9 +498,8 @@ def report(found: Mapping[tuple[str, str], list[list[Done]]], methods: Sequence[
         "| problem | method | time to target | reached it | regret at the end |",
         "|---|---|---|---|---|",
     ]
-    for kind in PROBLEMS:
-        problem = kind()
-        target = target_of(problem)
+    for problem in problems:
+        target = targets[problem.name]
         for method in methods:
             runs = found[problem.name, method]
             times = [time_to(run, target) / LENGTH for run in runs]
@@ -508,9 +512,8 @@ def report(found: Mapping[tuple[str, str], list[list[Done]]], methods: Sequence[
         "",
     ]
     lines += ["| problem | ours | theirs | time | regret | verdict |", "|---|---|---|---|---|---|"]
-    for kind in PROBLEMS:
-        problem = kind()
-        target = target_of(problem)
+    for problem in problems:
+        target = targets[problem.name]
         for other in methods:
             mine = COUNTERPARTS.get(other)
             if mine is None and other != RANDOM:
@@ -551,17 +554,16 @@ def report_toy(seeds: int) -> list[str]:
     ]
 
 
-def plot(found: Mapping[tuple[str, str], list[list[Done]]], methods: Sequence[str], path: Path) -> None:
+def plot(problems: Sequence[Problem], found: Found, methods: Sequence[str], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "dethpc"
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(PROBLEMS), figsize=(4 * len(PROBLEMS), 3.6))
+    figure, [axes] = pyplot.subplots(1, len(problems), figsize=(4 * len(problems), 3.6), squeeze=False)
     moments = [BUDGET * i / 80 for i in range(1, 81)]
-    for axis, kind in zip(axes, PROBLEMS, strict=True):
-        problem = kind()
+    for axis, problem in zip(axes, problems, strict=True):
         for number, method in enumerate(methods):
             runs = found[problem.name, method]
             medians, low, high = [], [], []
@@ -597,29 +599,28 @@ def main() -> None:
     parser.add_argument("--only", default="", help="problems whose name contains this")
     parser.add_argument("--write", action="store_true", help="into docs/")
     options = parser.parse_args()
-    global PROBLEMS
-    PROBLEMS = tuple(kind for kind in PROBLEMS if options.only in kind.name)
+    problems = [kind() for kind in PROBLEMS if options.only in kind.name]
     lacks = missing()
     for method, package in lacks.items():
         print(f"left out: {method} ({package} is not installed)", file=sys.stderr)
     methods = [method for method in METHODS if method not in lacks]
-    found: dict[tuple[str, str], list[list[Done]]] = {}
+    found: Found = {}
     with ProcessPoolExecutor(options.jobs) as pool:
-        for kind in PROBLEMS:
+        for problem in problems:
             for method in methods:
                 many = range(options.seeds)
-                runs = pool.map(trajectory, [kind.name] * len(many), [method] * len(many), many)
-                found[kind.name, method] = list(runs)
-                print(f"{kind.name}: {method}", file=sys.stderr)
+                runs = pool.map(trajectory, [problem.name] * len(many), [method] * len(many), many)
+                found[problem.name, method] = list(runs)
+                print(f"{problem.name}: {method}", file=sys.stderr)
     versions = [f"{p} {importlib.metadata.version(p)}" for p in PACKAGES.values() if p not in lacks.values()]
-    lines = report(found, methods, options.seeds) + ["", *report_toy(options.seeds)]
+    lines = report(problems, found, methods, options.seeds) + ["", *report_toy(options.seeds)]
     if versions:
         lines += ["", f"With {', '.join(versions)}; random draws in all of them."]
     print("\n".join(lines))
     if options.write:
         docs = ROOT / "docs"
         try:
-            plot(found, methods, docs / "search-quality.svg")
+            plot(problems, found, methods, docs / "search-quality.svg")
             lines += ["", "![Regret over time](search-quality.svg)"]
         except ImportError:
             print("left out: the plot (matplotlib is not installed)", file=sys.stderr)
