@@ -1,4 +1,5 @@
-"""``python3 -m determined.launch.torch_distributed [[TORCH_OVERRIDES...] --] SCRIPT...``: one worker per slot, by torchrun.
+"""``python3 -m determined.launch.torch_distributed [[TORCH_OVERRIDES...] --] (--trial TRIAL | SCRIPT...)``: one worker per slot, by
+torchrun.
 
 Runs on every node of the attempt. A script that ends in ``.py`` is run by this Python.
 """
@@ -47,17 +48,26 @@ def parse(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         description="Run a script on all slots of the trial by torchrun.",
         epilog="TORCH_OVERRIDES are options of torchrun; they replace what is chosen here and end with --.",
     )
-    parser.add_argument("--trial", metavar="TRIAL", help="a Trial class, module:Class (not supported yet)")
+    parser.add_argument(
+        "--trial", metavar="TRIAL", help="module:Class, a trial class to train by the configuration alone"
+    )
     parser.add_argument(
         "script", metavar="SCRIPT...", nargs=argparse.REMAINDER, help="the training script, with its arguments"
     )
     parsed = parser.parse_args(arguments)
     if parsed.trial is not None:
-        parser.error("--trial is not supported yet: give a script, such as: python3 train.py")
+        if parsed.script:
+            parser.error(f"--trial takes no further arguments: {' '.join(parsed.script)}")
+        return overrides, trial_command(parsed.trial)
     if not parsed.script:
         parser.error("there is no script to run")
     script: list[str] = parsed.script
     return overrides, [sys.executable, *script] if script[0].endswith(".py") else script
+
+
+def trial_command(trial: str) -> list[str]:
+    """What a worker runs for ``--trial``."""
+    return [sys.executable, "-m", "dethpc.exec.harness", trial]
 
 
 def command(info: ClusterInfo, overrides: Sequence[str], script: Sequence[str]) -> list[str]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import re
 import shutil
 import sys
 import time
 from typing import Mapping, Optional, Sequence, Union
 
-from dethpc.errors import DethpcError, NotSupportedYet, RendezvousError, RunDirError
+from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, processes, unpack
 from dethpc.exec import resume as resuming
 from dethpc.exec.end import Outcome
+from dethpc.exec.harness import is_trial_class
 from dethpc.exec.link import Secret
 from dethpc.exec.place import Place, scratch_bases
 from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
@@ -154,10 +154,8 @@ class _Node:
         env = self._environment(meeting.resume)
         env["DETHPC_INFO"] = str(info)
         try:
-            argv = command(self._spec.entrypoint)
+            argv = command(self._spec.entrypoint, self._spec.slots)
             write_json(info, self._cluster_info(meeting))
-        except NotSupportedYet as error:
-            return self._failed("train", str(error))
         except OSError as error:
             return self._failed("train", f"the run directory cannot be written: {error}")
         try:
@@ -204,18 +202,16 @@ class _Node:
         return Outcome(phase, 1, None, message, list(self._log.tail), self._place.rank)
 
 
-def command(entrypoint: Union[str, Sequence[str]]) -> list[str]:
-    """The argument vector of an entrypoint: a string goes through a shell.
-
-    Raises: NotSupportedYet for the legacy ``module:Class``.
-    """
+def command(entrypoint: Union[str, Sequence[str]], slots: int = 0) -> list[str]:
+    """The argument vector of an entrypoint: a string goes through a shell, and the legacy ``module:Class`` to the harness, by
+    torchrun where there are several slots."""
     if not isinstance(entrypoint, str):
         return list(entrypoint)
-    if re.fullmatch(r"\s*[A-Za-z_][\w.]*:[A-Za-z_]\w*\s*", entrypoint):
-        raise NotSupportedYet(
-            f"the entrypoint {entrypoint!r} names a Trial class, which is not supported yet; "
-            "give a command such as: python3 train.py"
-        )
+    if is_trial_class(entrypoint):
+        trial = entrypoint.strip()
+        if slots > 1:
+            return ["python3", "-m", "dethpc.launch.torch_distributed", "--trial", trial]
+        return ["python3", "-m", "dethpc.exec.harness", trial]
     return ["/bin/sh", "-c", entrypoint]
 
 

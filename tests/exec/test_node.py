@@ -101,10 +101,11 @@ def test_an_entrypoint_that_cannot_be_executed_is_named(run, entrypoint) -> None
     assert run.end()["message"] == "entrypoint is not executable: ./data.txt"
 
 
-def test_a_trial_class_is_refused_for_now(run) -> None:
-    code, end = run.run("model_def:MyTrial")
-    assert (code, end["phase"]) == (1, "train")
-    assert "not supported yet" in end["message"]
+def test_a_trial_class_that_is_not_there_is_named(run) -> None:
+    run.make("model_def:Outer.MyTrial")
+    code, _ = run.finish(run.start())
+    assert (code, run.end()["phase"]) == (1, "train")
+    assert "there is no module 'model_def'" in run.text()
 
 
 def test_a_traceback_is_the_message(run) -> None:

@@ -91,7 +91,7 @@ def test_off_the_cluster_it_says_so() -> None:
 
 
 def test_what_cannot_be_launched_is_refused() -> None:
-    assert "not supported yet" in launch("dethpc.launch.torch_distributed", "--trial", "a:B").stderr
+    assert "no further arguments" in launch("dethpc.launch.torch_distributed", "--trial", "a:B", "c").stderr
     assert "no script" in launch("dethpc.launch.torch_distributed").stderr
     helped = launch("dethpc.launch.torch_distributed", "-h")
     assert helped.returncode == 0

@@ -1,0 +1,65 @@
+"""``python3 -m dethpc.exec.harness module:Class``: train a trial class by the experiment's configuration.
+
+What the launchers' ``--trial`` and entrypoints of the form ``module:Class`` run, in each worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from typing import Any, Sequence
+
+from dethpc.core._info import get_cluster_info
+
+_SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """1 when the class cannot be found, or this is no task of the cluster."""
+    info = get_cluster_info()
+    if len(arguments) != 1 or info is None or info.task_type != "TRIAL":
+        sys.stderr.write(
+            "harness: a trial class is trained as the entrypoint of an experiment: module:Class, or LAUNCHER --trial module:Class\n"
+        )
+        return 1
+    try:
+        trial_class = load(arguments[0])
+    except ValueError as error:
+        sys.stderr.write(f"harness: {error}\n")
+        return 1
+    trial_class._train_on_cluster(legacy=str(info.trial._config.get("entrypoint")).strip() == arguments[0])
+    return 0
+
+
+def is_trial_class(entrypoint: str) -> bool:
+    """Whether ``entrypoint`` is of the form ``module:Class``; the class may lie inside of others."""
+    return _SPEC.fullmatch(entrypoint.strip()) is not None
+
+
+def load(spec: str) -> Any:
+    """The trial class of ``module:Class``, the module as seen from the working directory. Raises ValueError; what the module
+    itself raises passes through."""
+    if not is_trial_class(spec):
+        raise ValueError(f"{spec!r} is not of the form module:Class, such as model_def:MyTrial")
+    module, _, name = spec.strip().partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise
+        raise ValueError(f"there is no module {module!r} in {os.getcwd()}") from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{module} has no {name!r}")
+        found = getattr(found, part)
+    if not hasattr(found, "_train_on_cluster"):
+        raise ValueError(f"{spec} is not a trial class: it is no subclass of PyTorchTrial or DeepSpeedTrial")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,45 @@
+"""A trial class trained by the experiment's configuration: what ``--trial`` and legacy entrypoints run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Dict, Type
+
+import dethpc
+from dethpc.core._info import get_cluster_info
+from dethpc.pytorch._trainer import Trainer, init
+from dethpc.pytorch._trial import PyTorchTrial
+from dethpc.pytorch._units import Batch, TrainUnit
+
+logger = logging.getLogger("dethpc.pytorch")
+
+
+def train(trial_class: Type[PyTorchTrial], legacy: bool) -> None:
+    """``legacy``: the entrypoint names the class itself."""
+    info = get_cluster_info()
+    assert info is not None
+    config = info.trial._config
+    logging.basicConfig(level=logging.DEBUG if info.trial._debug else logging.INFO, format=dethpc.LOG_FORMAT)
+    if legacy:
+        logger.warning(
+            "an entrypoint that names a trial class is deprecated: let a script train it with pytorch.Trainer()"
+        )
+    with init(hparams=info.trial.hparams, exp_conf=config) as context:
+        context._set_is_pre_trainer()
+        if context.distributed.rank > 0 and not info.trial._debug:
+            logging.getLogger().setLevel(logging.WARNING)
+        trial = trial_class(context)
+        size = context._global_batch_size
+        Trainer(trial, context).fit(
+            checkpoint_period=_period(config, "min_checkpoint_period", size),
+            validation_period=_period(config, "min_validation_period", size),
+            reporting_period=Batch(int(config.get("scheduling_unit") or 100)),
+            checkpoint_policy=config.get("checkpoint_policy") or "best",
+            latest_checkpoint=info.latest_checkpoint,
+            step_zero_validation=bool(config.get("perform_initial_validation")),
+            profiling_enabled=bool((config.get("profiling") or {}).get("enabled")),
+        )
+
+
+def _period(config: Dict[str, Any], field: str, size: Any) -> TrainUnit:
+    return TrainUnit._from_values(**(config.get(field) or {"batches": 0}), global_batch_size=size)

@@ -1,0 +1,122 @@
+"""A trained trial from its checkpoint, for use outside of training."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import pathlib
+import sys
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, Optional, Type
+
+import torch
+
+from dethpc import core
+from dethpc.pytorch import _state
+from dethpc.pytorch._context import PyTorchTrialContext
+from dethpc.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("dethpc.pytorch")
+
+
+class CheckpointLoadContext(PyTorchTrialContext):
+    """A context to build a trial with outside of training: it wraps nothing, and reports to nobody. ::
+
+    trial = MyTrial(pytorch.CheckpointLoadContext(hparams={"lr": 0.1}))
+    """
+
+    def __init__(self, hparams: Optional[Dict[str, Any]] = None, exp_conf: Optional[Dict[str, Any]] = None) -> None:
+        super().__init__(
+            core_context=core._dummy_init(),
+            trial_seed=0,
+            hparams=hparams,
+            slots_per_trial=1,
+            num_gpus=torch.cuda.device_count(),
+            exp_conf=exp_conf,
+            aggregation_frequency=1,
+            steps_completed=0,
+            managed_training=False,
+            debug_enabled=False,
+        )
+
+
+def load_trial_from_checkpoint_path(
+    path: str,
+    trial_class: Optional[Type[PyTorchTrial]] = None,
+    trial_kwargs: Optional[Dict[str, Any]] = None,
+    torch_load_kwargs: Optional[Dict[str, Any]] = None,
+    **kwargs: Any,
+) -> PyTorchTrial:
+    """The trial of the checkpoint in the directory ``path``, with its models as they were saved.
+
+    ``trial_class``: else the one that was trained, from the code in the checkpoint. ``trial_kwargs``: for its constructor,
+    after the context. ``torch_load_kwargs``: for ``torch.load``; ``kwargs`` is the deprecated form of it.
+
+    Raises ValueError when the class cannot be imported, FileNotFoundError when ``path`` holds no checkpoint of a PyTorchTrial.
+    """
+    if kwargs and torch_load_kwargs:
+        raise ValueError("give torch_load_kwargs or, as it was once, keyword arguments; not both")
+    directory = pathlib.Path(path)
+    origin = _origin(directory)
+    if trial_class is None:
+        trial_class = _import(directory / _state.CODE, origin)
+    context = CheckpointLoadContext(origin.get("hparams"), origin.get("experiment_config"))
+    trial = trial_class(context, **(trial_kwargs or {}))
+    checkpoint = _state.read_checkpoint(directory, **(torch_load_kwargs or kwargs))
+    for model, state in zip(context.models, checkpoint["models_state_dict"]):
+        _state.load_model(model, state)
+    return trial
+
+
+def _origin(directory: pathlib.Path) -> Dict[str, Any]:
+    try:
+        origin: Dict[str, Any] = json.loads((directory / _state.LOAD_DATA).read_text())
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{directory} has no {_state.LOAD_DATA}: it is no checkpoint of a trial class"
+        ) from None
+    if origin.get("trial_type") != "PyTorchTrial":
+        logger.warning("%s is a checkpoint of a %s", directory, origin.get("trial_type"))
+    return origin
+
+
+def _import(code: pathlib.Path, origin: Dict[str, Any]) -> Type[PyTorchTrial]:
+    module, _, name = str(origin["trial_cls_spec"]).partition(":")
+    try:
+        with import_from_path(code):
+            found: Any = importlib.import_module(module)
+    except Exception as error:
+        raise ValueError(f"{module} cannot be imported from {code} ({error}): pass trial_class") from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, type):
+        raise ValueError(f"{code} has no class {module}:{name}: pass trial_class")
+    return found
+
+
+@contextmanager
+def import_from_path(path: pathlib.Path) -> Iterator[None]:
+    """Imports in the block look into ``path`` first, and leave nothing behind: another checkpoint may hold another module of
+    the same name."""
+    before = dict(sys.modules)
+    here = {
+        name
+        for name in before
+        if (path / f"{name.partition('.')[0]}.py").exists() or (path / name.partition(".")[0]).is_dir()
+    }
+    for name in here:
+        del sys.modules[name]
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, str(path.absolute()))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(path.absolute()))
+        sys.dont_write_bytecode = writes
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if name in here or (name not in before and file and pathlib.Path(file).is_relative_to(path.absolute())):
+                sys.modules.pop(name)
+        sys.modules.update({name: before[name] for name in here})

@@ -1,0 +1,392 @@
+"""The training loop: batches, and what is due between them. Trials of all frameworks share it."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import inspect
+import logging
+import pathlib
+import sys
+import time
+import warnings
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+from dethpc import core
+from dethpc.core._info import get_cluster_info
+from dethpc.errors import DethpcError
+from dethpc.pytorch import _metrics, _state
+from dethpc.pytorch._callback import PyTorchCallback
+from dethpc.pytorch._context import _TrialContext
+from dethpc.pytorch._metrics import Metrics
+from dethpc.pytorch._state import _TrialState
+from dethpc.pytorch._tensorboard import rank_aware, write_metrics
+from dethpc.pytorch._units import Batch, TrainUnit
+
+logger = logging.getLogger("dethpc.pytorch")
+
+LOOK_EVERY = 0.25  # seconds between two looks, by several workers, whether they should stop
+
+
+class Plan(NamedTuple):
+    """What ``fit()`` was asked to do."""
+
+    max_length: TrainUnit
+    validation_periods: Sequence[TrainUnit]
+    checkpoint_period: TrainUnit
+    reporting_period: TrainUnit
+    checkpoint_policy: str = "best"
+    latest_checkpoint: Optional[str] = None
+    step_zero_validation: bool = False
+    test_mode: bool = False
+    profiling_enabled: bool = False
+    searcher_metric: Optional[str] = None
+    smaller_is_better: bool = True
+    records_metric: bool = False
+    records_per_epoch: int = 0
+
+
+class _ShouldExit(Exception):
+    """Leaves the loop: the training was asked to stop."""
+
+    def __init__(self, skip_exit_checkpoint: bool = False) -> None:
+        super().__init__()
+        self.skip_exit_checkpoint = skip_exit_checkpoint
+
+
+class Loop(abc.ABC):
+    """Trains as a :class:`Plan` says. What a framework does its own way is abstract here.
+
+    All workers run it in step: they validate, save and stop after the same batches.
+    """
+
+    def __init__(self, context: _TrialContext, callbacks: Dict[str, PyTorchCallback], plan: Plan) -> None:
+        self._context = context
+        self._core = context._core
+        self._distributed = context.distributed
+        self._callbacks = callbacks
+        self._plan = plan
+        self._chief = self._distributed.rank == 0
+        info = get_cluster_info()
+        self._on_cluster = info is not None and info.task_type == "TRIAL"
+        self._trial_id = int(self._core.train._trial_id) if self._on_cluster else 0
+        self.state = _TrialState(trial_id=self._trial_id)
+        self._best: Optional[float] = None
+        self._stop = _Stop(self._core, context)
+        self._no_tensorboard = False
+        for callback in callbacks.values():
+            if type(callback).on_checkpoint_end is not PyTorchCallback.on_checkpoint_end:
+                warnings.warn(
+                    "on_checkpoint_end is deprecated: use on_checkpoint_write_end", FutureWarning, stacklevel=2
+                )
+
+    # --- a framework's own ----------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _build_loaders(self, skip: int) -> int:
+        """Build the data loaders, for training without its first ``skip`` batches. The length of an epoch, in batches."""
+
+    @abc.abstractmethod
+    def _prepare_training(self) -> None:
+        """Before a stretch of training: the models to training mode."""
+
+    @abc.abstractmethod
+    def _train_batch(self, epoch_idx: int, batch_idx: int) -> Metrics:
+        """Train on the next batch. Its metrics, which nothing changes any more."""
+
+    @abc.abstractmethod
+    def _gather_training_metrics(self, batches: List[Metrics]) -> List[Metrics]:
+        """On the chief: the batches' metrics over all workers."""
+
+    @abc.abstractmethod
+    def _evaluate(self) -> Metrics:
+        """Validate; the metrics, on all workers."""
+
+    @abc.abstractmethod
+    def _store(self, metadata: Dict[str, Any]) -> str:
+        """Store a checkpoint, all workers together; its uuid."""
+
+    @abc.abstractmethod
+    def _load(self, path: pathlib.Path) -> None:
+        """Load the checkpoint at ``path`` into models and the rest."""
+
+    @abc.abstractmethod
+    def _close(self) -> None:
+        """Let go of the data loaders."""
+
+    # --- the loop -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Train to the end, or until asked to stop."""
+        with contextlib.ExitStack() as leaving:
+            leaving.callback(self._close)
+            with self._checkpoint_to_load() as path:
+                restored = None if path is None else _TrialState.load(path, self._trial_id)
+                self.state = restored or self.state
+                for callback in self._callbacks.values():
+                    callback.on_trial_startup(self.state.batches_trained, self._plan.latest_checkpoint)
+                    leaving.callback(callback.on_trial_shutdown)
+                # The iterators draw from the random generators, so they are made before those are restored.
+                length = self._build_loaders(self.state.batches_trained)
+                self._context._epoch_len = self._distributed.broadcast(length)
+                if path is not None:
+                    self._load(path)
+            for callback in self._callbacks.values():
+                callback.on_training_start()
+            if self._plan.profiling_enabled:
+                self._core.profiler.on()
+            try:
+                self._run(fresh=restored is None)
+            except _ShouldExit as leave:
+                if not leave.skip_exit_checkpoint and not self._checkpoint_is_current():
+                    self._checkpoint()
+
+    @contextlib.contextmanager
+    def _checkpoint_to_load(self) -> Iterator[Optional[pathlib.Path]]:
+        if self._plan.latest_checkpoint is None:
+            yield None
+            return
+        logger.info("restoring checkpoint %s", self._plan.latest_checkpoint)
+        with self._core.checkpoint.restore_path(self._plan.latest_checkpoint) as path:
+            yield path
+
+    def _run(self, fresh: bool) -> None:
+        if self._plan.step_zero_validation and fresh:
+            self._validate()
+        while not self._is_complete():
+            self._train_until_due()
+        if self.state.last_val != self.state.batches_trained:
+            self._validate()
+        if not self._checkpoint_is_current():
+            self._checkpoint()
+        self._upload_tensorboard()
+
+    def _is_complete(self) -> bool:
+        if self._plan.test_mode:
+            return self.state.batches_trained >= 1
+        length = self._plan.max_length
+        assert isinstance(length.value, int)
+        return (self.state.batches_trained if isinstance(length, Batch) else self.state.epochs_trained) >= length.value
+
+    def _train_until_due(self) -> None:
+        """Train until something is due, then do what is due."""
+        plan, state, context = self._plan, self.state, self._context
+        self._say("training")
+        self._prepare_training()
+        context.reset_reducers()
+        epoch_len = context._epoch()
+        validation = [_Due(unit) for unit in plan.validation_periods]
+        checkpoint, report = _Due(plan.checkpoint_period), _Due(plan.reporting_period)
+        dues = [*validation, checkpoint, report]
+        metrics: List[Metrics] = []
+        stopping = complete = False
+        while not stopping and not complete:
+            batch_idx = state.batches_trained
+            epoch_idx, within = divmod(batch_idx, epoch_len)
+            context._current_batch_idx = batch_idx
+            if within == 0:
+                self._start_epoch(epoch_idx)
+            metrics.append(self._train_batch(epoch_idx, batch_idx))
+            state.batches_trained += 1
+            ends = within == epoch_len - 1
+            if ends:
+                for callback in self._callbacks.values():
+                    callback.on_training_epoch_end(epoch_idx)
+                state.epochs_trained = epoch_idx + 1
+            complete = self._is_complete()
+            reached = [due.after(batch_idx + 1, epoch_idx + 1 if ends else None) for due in dues]
+            if any(reached):
+                break
+            stopping = self._stop.asked()
+        self._report_training(metrics)
+        if (report.reached or complete) and self._chief:
+            self._report_progress()
+        if any(due.reached for due in validation) and state.last_val != state.batches_trained:
+            self._validate()
+        if checkpoint.reached and not self._checkpoint_is_current():
+            self._checkpoint()
+        self._upload_tensorboard()
+        if complete and state.last_val == state.batches_trained and self._checkpoint_is_current():
+            return  # nothing is left to do: a stop that comes now must not make it look unfinished
+        if stopping or self._stop.asked(now=True):
+            raise _ShouldExit()
+
+    def _start_epoch(self, epoch_idx: int) -> None:
+        for callback in self._callbacks.values():
+            if inspect.signature(callback.on_training_epoch_start).parameters:
+                callback.on_training_epoch_start(epoch_idx)
+            else:  # as it was before Determined 0.17.8
+                without: Any = callback.on_training_epoch_start
+                without()
+
+    # --- what is due ----------------------------------------------------------------------------------------------------
+
+    def _report_training(self, metrics: List[Metrics]) -> None:
+        batches = self._gather_training_metrics(metrics)
+        averages = _metrics.averaged(batches)
+        averages.update(_metrics.arrays(self._context.reduce_metrics(for_training=True)))
+        if self._chief:
+            self._tensorboard("train", averages, batches)
+            steps = self.state.batches_trained
+            self._core.train.report_training_metrics(steps, self._with_time(averages), batches)
+        if self._callbacks:
+            averages, batches = self._distributed.broadcast((averages, batches))
+            for callback in self._callbacks.values():
+                callback.on_training_workload_end(averages, batches)
+
+    def _report_progress(self) -> None:
+        length, state = self._plan.max_length, self.state
+        assert isinstance(length.value, int)
+        done = state.batches_trained if isinstance(length, Batch) else state.epochs_trained
+        self._core.train.report_progress(min(1.0, done / max(1, length.value)))
+
+    def _validate(self) -> None:
+        self._say("validating")
+        self._context.reset_reducers()
+        for callback in self._callbacks.values():
+            callback.on_validation_start()
+        began = time.monotonic()
+        generators = _state.generators()
+        metrics = self._evaluate()
+        # How often is validated shall not change what is trained, and a loader draws a seed each time it is gone through.
+        _state.restore_generators(generators)
+        metrics.update(_metrics.arrays(self._context.reduce_metrics(for_training=False)))
+        for callback in self._callbacks.values():
+            callback.on_validation_end(metrics)
+        steps = self.state.last_val = self.state.batches_trained
+        save = False
+        if self._chief:
+            logger.info("validated in %.3g s, after %d batches", time.monotonic() - began, steps)
+            self._tensorboard("val", metrics, [])
+            save = self._wants_checkpoint(metrics)
+            self._core.train.report_validation_metrics(steps, self._with_time(metrics))
+        if self._distributed.broadcast(save) and not self._checkpoint_is_current():
+            self._checkpoint()
+
+    def _wants_checkpoint(self, metrics: Metrics) -> bool:
+        """By the checkpoint policy; asked before the metrics are reported, which then count among the best themselves."""
+        if self._plan.checkpoint_policy != "best":
+            return self._plan.checkpoint_policy == "all"
+        name = self._plan.searcher_metric
+        if name not in metrics:
+            raise RuntimeError(
+                f"the searcher's metric {name!r} is not among the validation metrics: {', '.join(map(repr, metrics))}"
+            )
+        try:
+            now = float(metrics[name])
+        except (TypeError, ValueError):
+            raise RuntimeError(f"the searcher's metric {name!r} is a number, not {metrics[name]!r}") from None
+        before = self._best
+        try:
+            known = self._core.train.get_experiment_best_validation()
+            before = before if known is None else known
+        except DethpcError as error:
+            logger.warning("the experiment's best validation is not known (%s): this trial's own is compared", error)
+        better = before is None or (now < before if self._plan.smaller_is_better else now > before)
+        if better:
+            self._best = now
+        return better
+
+    def _checkpoint_is_current(self) -> bool:
+        return self.state.last_ckpt == self.state.batches_trained
+
+    def _checkpoint(self) -> None:
+        self._say("checkpointing")
+        self.state.last_ckpt = self.state.batches_trained
+        uuid = self._store({"steps_completed": self.state.batches_trained})
+        for callback in self._callbacks.values():
+            callback.on_checkpoint_upload_end(uuid=uuid)
+
+    # --- words to the outside -------------------------------------------------------------------------------------------
+
+    def _say(self, status: str) -> None:
+        if self._chief and self._on_cluster:
+            self._core.train.set_status(status)
+
+    def _with_time(self, metrics: Metrics) -> Metrics:
+        """With how far the training is, by which a search compares trials."""
+        time_metrics: Metrics = {"batches": self.state.batches_trained, "epochs": self.state.epochs_trained}
+        if self._plan.records_metric:
+            time_metrics["records"] = self.state.batches_trained * (self._context._global_batch_size or 0)
+        return {**time_metrics, **metrics}
+
+    def _tensorboard(self, kind: str, metrics: Metrics, batches: List[Metrics]) -> None:
+        if not self._context.get_enable_tensorboard_logging() or self._no_tensorboard:
+            return
+        try:
+            writer = self._context.get_tensorboard_writer()
+        except ImportError as error:
+            self._no_tensorboard = True
+            logger.info("metrics are not written for TensorBoard: %s", error)
+            return
+        write_metrics(writer, kind, self.state.batches_trained, metrics, batches)
+
+    def _upload_tensorboard(self) -> None:
+        if not self._on_cluster or not self._context.get_enable_tensorboard_logging():
+            return
+        self._context._maybe_reset_tbd_writer()
+        # Every worker's writer would name its file the same; profiles carry the rank in their names.
+        chief = self._chief
+        self._core.train.upload_tensorboard_files(lambda path: chief or "tfevents" not in path.name, rank_aware)
+
+
+class _Due:
+    """Whether a period or schedule has been reached."""
+
+    def __init__(self, unit: TrainUnit) -> None:
+        self._unit = unit
+        self._batches = isinstance(unit, Batch)
+        self.reached = False
+
+    def after(self, batches: int, epochs: Optional[int]) -> bool:
+        """``epochs`` is None within an epoch."""
+        count = batches if self._batches else epochs
+        self.reached = count is not None and self._unit.should_stop(count)
+        return self.reached
+
+
+class _Stop:
+    """Whether the workers should stop, asked after each batch.
+
+    A worker alone just looks. Several must agree on the batch, which takes messages: they look about every LOOK_EVERY seconds,
+    after as many batches as the chief reckons.
+    """
+
+    def __init__(self, core_context: core.Context, context: _TrialContext) -> None:
+        self._preempt = core_context.preempt
+        self._context = context
+        self._distributed = core_context.distributed
+        self._left = 1
+        self._batches = 0
+        self._since = time.monotonic()
+
+    def asked(self, now: bool = False) -> bool:
+        """``now``: look, however short ago the last look was; all workers say the same."""
+        if self._distributed.size == 1:
+            return self._preempt.should_preempt() or self._context.get_stop_requested()
+        if not now:
+            self._left -= 1
+            self._batches += 1
+            if self._left > 0:
+                return False
+        elapsed = max(time.monotonic() - self._since, 1e-6)
+        told = self._distributed.allgather((self._context.get_stop_requested(), self._wait(elapsed)))
+        self._left = told[0][1]
+        self._batches, self._since = 0, time.monotonic()
+        return bool(self._preempt.should_preempt()) or any(stop for stop, _ in told)
+
+    def _wait(self, elapsed: float) -> int:
+        if not self._batches:
+            return 1
+        return max(1, min(1000, int(LOOK_EVERY * self._batches / elapsed)))
+
+
+def accepts(function: Callable[..., Any], name: str) -> bool:
+    """Whether ``function`` has a parameter ``name``, or takes any."""
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+def endless(period: Optional[TrainUnit]) -> TrainUnit:
+    """``period``, or never."""
+    return Batch(sys.maxsize) if period is None else period

@@ -1,0 +1,155 @@
+"""Samplers to build on: each takes another and repeats, shards, skips or shuffles what that one yields.
+
+The order that works is: shuffle, repeat, shard, skip. A shuffle over an endless sampler would never begin, and a skip
+below a repeat would be applied in each epoch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any, Iterator
+
+import torch.utils.data
+
+
+class RepeatSampler(torch.utils.data.Sampler):
+    """Goes through ``sampler`` over and over. Its length is that of one round."""
+
+    def __init__(self, sampler: torch.utils.data.Sampler) -> None:
+        self._sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return _over_and_over(self._sampler)
+
+
+class RepeatBatchSampler(torch.utils.data.BatchSampler):
+    """Goes through ``batch_sampler`` over and over. Its length is that of one round."""
+
+    def __init__(self, batch_sampler: torch.utils.data.BatchSampler) -> None:
+        self.batch_sampler = batch_sampler
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return _over_and_over(self.batch_sampler)
+
+
+class DistributedSampler(torch.utils.data.Sampler):
+    """Every ``num_workers``-th item of ``sampler``, from item ``rank`` on.
+
+    PyTorch's class of this name shuffles a dataset of known length itself; this one is a link in a chain.
+    """
+
+    def __init__(self, sampler: torch.utils.data.Sampler, num_workers: int, rank: int) -> None:
+        self._sampler = sampler
+        self._num_workers = num_workers
+        self._rank = rank
+
+    def __len__(self) -> int:
+        return _share(len(self._sampler), self._num_workers, self._rank)
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self._sampler, self._rank, None, self._num_workers)
+
+
+class DistributedBatchSampler(torch.utils.data.BatchSampler):
+    """Every ``num_workers``-th batch of ``batch_sampler``, from batch ``rank`` on.
+
+    Over a sampler that ends, some ranks may get one batch more than others; over one that repeats, none does.
+    """
+
+    def __init__(self, batch_sampler: torch.utils.data.BatchSampler, num_workers: int, rank: int) -> None:
+        if num_workers < 1 or not 0 <= rank < num_workers:
+            raise ValueError(f"rank {rank} of {num_workers} workers is not possible")
+        self.batch_sampler = batch_sampler
+        self.num_workers = num_workers
+        self.rank = rank
+
+    def __len__(self) -> int:
+        return _share(len(self.batch_sampler), self.num_workers, self.rank)
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self.batch_sampler, self.rank, None, self.num_workers)
+
+
+class SkipSampler(torch.utils.data.BatchSampler):
+    """Leaves out the first ``skip`` items of ``sampler``. Its length is that of ``sampler``, for a skip comes after a repeat.
+
+    Training counts batches, so skipping records resumes in the right place only where all batches have the same size.
+    """
+
+    def __init__(self, sampler: torch.utils.data.BatchSampler, skip: int) -> None:
+        self._sampler = sampler
+        self._skip = skip
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self._sampler, self._skip, None)
+
+
+class SkipBatchSampler(torch.utils.data.BatchSampler):
+    """Leaves out the first ``skip`` batches of ``batch_sampler``. Its length is that of ``batch_sampler``."""
+
+    def __init__(self, batch_sampler: torch.utils.data.BatchSampler, skip: int) -> None:
+        self.batch_sampler = batch_sampler
+        self.skip = skip
+        self.length = len(batch_sampler)
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self.batch_sampler, self.skip, None)
+
+
+class ReproducibleShuffleSampler(torch.utils.data.Sampler):
+    """Shuffles ``sampler``, anew in each epoch, in an order that follows from ``seed`` alone."""
+
+    def __init__(self, sampler: torch.utils.data.Sampler, seed: int) -> None:
+        self._sampler = sampler
+        self._rng = random.Random(seed)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_shuffled(self._sampler, self._rng))
+
+
+class ReproducibleShuffleBatchSampler(torch.utils.data.Sampler):
+    """Shuffles whole batches of ``batch_sampler``, anew in each epoch, in an order that follows from ``seed`` alone.
+
+    Shuffling records is the better shuffle: here a batch has the same records in every epoch.
+    """
+
+    def __init__(self, batch_sampler: torch.utils.data.BatchSampler, seed: int) -> None:
+        self._batch_sampler = batch_sampler
+        self._rng = random.Random(seed)
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_shuffled(self._batch_sampler, self._rng))
+
+
+def _over_and_over(sampler: Any) -> Iterator[Any]:
+    while True:
+        yield from sampler
+
+
+def _share(length: int, workers: int, rank: int) -> int:
+    return length // workers + (length % workers > rank)
+
+
+def _shuffled(sampler: Any, rng: random.Random) -> list[Any]:
+    items = list(sampler)
+    rng.shuffle(items)
+    return items
