@@ -7,11 +7,10 @@ from typing import Any, Iterator
 
 import pytest
 
-torch = pytest.importorskip("torch")
-torch.set_num_threads(1)
-
 from tests.core.conftest import Cluster, cluster, off_cluster
 from tests.exec.fixtures import run
+
+pytest.importorskip("torch").set_num_threads(1)
 
 __all__ = ["Cluster", "cluster", "off_cluster", "run"]
 

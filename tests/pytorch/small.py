@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 import torch
@@ -36,6 +39,9 @@ class SmallTrial(pytorch.PyTorchTrial):
         return pytorch.DataLoader(data(30), batch_size=self.context.get_per_slot_batch_size())
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
+        if os.environ.get("STOP_AT") == str(batch_idx) and self.context.distributed.rank == 0:
+            Path(os.environ["DETHPC_INFO"]).with_name("stop.json").write_text('{"reason": "pause", "at": 0}')
+            time.sleep(0.25)  # the file is looked at five times a second
         x, y = batch
         loss = nn.functional.cross_entropy(self.model(x), y)
         self.context.backward(loss)

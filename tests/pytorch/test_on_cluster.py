@@ -1,0 +1,88 @@
+"""Trial classes and Trainer scripts as entrypoints of real node processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import torch
+
+from determined import pytorch
+from dethpc.rundir.journal import Event, read
+from tests.core.conftest import Cluster
+from tests.pytorch.small import HPARAMS, SmallTrial, same, weights
+
+SMALL = (Path(__file__).parent / "small.py").read_text()
+PATH = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"  # entrypoints without a launcher run python3
+TORCHRUN = [sys.executable, "-m", "determined.launch.torch_distributed"]
+
+
+def config(length: Any, **changes: Any) -> Dict[str, Any]:
+    return {
+        "searcher": {"name": "single", "metric": "loss", "smaller_is_better": True, "max_length": length},
+        "min_validation_period": {"batches": 10},
+        "min_checkpoint_period": {"epochs": 1},
+        "scheduling_unit": 5,
+        "checkpoint_policy": "none",
+        **changes,
+    }
+
+
+def make(run: Any, entrypoint: Any, files: Dict[str, str], **changes: Any) -> Path:
+    storage = run.dir.path / "checkpoints"
+    fields = {
+        "hparams": {"lr": 0.05, "global_batch_size": 8},
+        "checkpoint_storage": {"type": "shared_fs", "host_path": str(storage)},
+        "environment": {"OMP_NUM_THREADS": "1"},
+    }
+    run.make(entrypoint, files, **{**fields, **changes})
+    return storage
+
+
+def journal(run: Any, kind: str, k: int = 0) -> List[Event]:
+    return [event for event in read(run.attempt(k).journal)[0] if event.kind == kind]
+
+
+def reports(run: Any, group: str, k: int = 0) -> List[Dict[str, Any]]:
+    return [event.data for event in journal(run, "metrics", k) if event.data["group"] == group]
+
+
+def final_weights(run: Any, storage: Path, k: int = 0) -> Dict[str, Any]:
+    uuid = journal(run, "checkpoint", k)[-1].data["uuid"]
+    checkpoint = torch.load(storage / uuid / "state_dict.pth", weights_only=False)
+    weights: Dict[str, Any] = checkpoint["models_state_dict"][0]
+    return weights
+
+
+def whole_weights(cluster: Cluster, off: Dict[str, Any]) -> Dict[str, Any]:
+    """Of the same trial, trained in this process without a stop."""
+    cluster.info["trial"].update(trial_seed=99, hparams=HPARAMS, config=off)
+    cluster.enter()
+    with pytorch.init(hparams=HPARAMS) as context:
+        trial = SmallTrial(context)
+        pytorch.Trainer(trial, context).fit(max_length=pytorch.Epoch(3), checkpoint_policy="none")
+    return weights(trial)
+
+
+def test_a_legacy_entrypoint_stops_and_goes_on_to_the_same_weights(run: Any, cluster: Cluster) -> None:
+    settings = config({"epochs": 3})
+    storage = make(run, "model_def:SmallTrial", {"model_def.py": SMALL}, config=settings)
+    assert run.finish(run.start(PATH=PATH, STOP_AT="16"))[0] == 0, run.text()
+    assert run.end()["acked"]
+    assert run.finish(run.start(k=1, PATH=PATH))[0] == 0, run.text(k=1)
+    assert run.end(1)["finished"]
+
+    assert [m["steps_completed"] for m in reports(run, "validation")] == [10]
+    assert [m["steps_completed"] for m in reports(run, "validation", 1)] == [20, 30, 39]
+    assert [e.data["steps_completed"] for e in journal(run, "checkpoint")] == [13, 17]
+    assert [e.data["steps_completed"] for e in journal(run, "checkpoint", 1)] == [26, 39]
+    training = reports(run, "training")
+    assert [m["steps_completed"] for m in training][:4] == [5, 10, 13, 15]
+    assert training[2]["metrics"].keys() == {"batches", "epochs", "loss", "lr"}
+    assert (training[2]["metrics"]["batches"], training[2]["metrics"]["epochs"]) == (13, 1)
+    assert journal(run, "progress", 1)[-1].data == {"progress": 1.0}
+    saved = storage / journal(run, "checkpoint")[-1].data["uuid"]
+    assert (saved / "code" / "model_def.py").read_text() == SMALL
+    assert same(final_weights(run, storage, 1), whole_weights(cluster, settings))
