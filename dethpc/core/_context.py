@@ -31,7 +31,7 @@ from dethpc.core._searcher import (
     _lengths,
     _parse_searcher_units,
 )
-from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode
+from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import InvalidHP
@@ -65,7 +65,7 @@ class Context:
         experimental: Optional[ExperimentalCoreContext] = None,
         profiler: Optional[ProfilerContext] = None,
         _reporter: Optional[Reporter] = None,
-        _tensorboard: Optional[TensorboardFiles] = None,
+        _tensorboard: Optional[TensorboardWriter] = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.distributed = distributed or DummyDistributedContext()
@@ -82,6 +82,8 @@ class Context:
         self.preempt.start()
         if self._reporter is not None:
             self._reporter.start()
+        if self._tensorboard is not None:
+            self._tensorboard.start()
 
     def close(
         self,
@@ -92,10 +94,7 @@ class Context:
         self.preempt.close()
         self.profiler._close()
         if self._tensorboard is not None:
-            try:
-                self._tensorboard.sync()
-            except OSError as error:
-                logger.warning("files for TensorBoard could not be copied: %s", error)
+            self._tensorboard.close()
         self.distributed.close()
         if self._reporter is not None:
             self._reporter.close()
@@ -120,8 +119,13 @@ class Context:
     def alert(
         self, title: Optional[str] = None, description: Optional[str] = None, level: Optional[str] = "info"
     ) -> None:
-        """Not supported yet: webhooks come in a later release. The alert is logged and nothing is sent."""
-        logger.warning("core_context.alert() is not supported yet; not sent: [%s] %s: %s", level, title, description)
+        """Say something that people should know: it stands in the trial's log and among its reports.
+
+        ``level``: "debug", "info", "warn" or "error". It goes to no webhook yet.
+        """
+        known = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+        logger.log(known.get(level or "info", logging.INFO), "alert: %s: %s", title or "", description or "")
+        self.train._report_alert(title or "", description or "", level or "info")
 
 
 def init(
@@ -186,8 +190,10 @@ def _on_cluster(
         Path(tempfile.gettempdir()) / f"tensorboard-{info.allocation_id}-{distributed.rank}",
         storage.base / info.cluster_id / "tensorboard" / f"experiment/{trial.experiment_id}/trial/{trial.trial_id}",
     )
+    automatic = tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0
+    writer = TensorboardWriter(tensorboard) if automatic else None
     train = TrainContext(
-        session, trial.trial_id, trial.experiment_id, reporter, distributed, tensorboard_mode, tensorboard
+        session, trial.trial_id, trial.experiment_id, reporter, distributed, tensorboard_mode, tensorboard, writer
     )
     preempt = PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter))
     lengths = _lengths(trial._config, trial._search)
@@ -208,9 +214,11 @@ def _on_cluster(
         else None,
         info=info,
         experimental=ExperimentalCoreContext(),
-        profiler=ProfilerContext(),
+        profiler=ProfilerContext(
+            info.agent_id, train._report_system_metrics if reporter else None, distributed, attempt.path
+        ),
         _reporter=reporter,
-        _tensorboard=tensorboard if tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0 else None,
+        _tensorboard=writer,
     )
 
 

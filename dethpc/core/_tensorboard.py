@@ -5,18 +5,28 @@ from __future__ import annotations
 import enum
 import logging
 import os
+import threading
+import time
+from collections import deque
 from pathlib import Path
-from typing import Callable, Dict, Tuple
+from typing import Any, Callable, Deque, Dict, Tuple
+
+from dethpc.core._events import EventFile
 
 logger = logging.getLogger("dethpc.core")
 
 Selector = Callable[[Path], bool]
 Mangler = Callable[[Path, int], Path]
 
+_COPY_EVERY = 10.0  # seconds between two copies at least
+_SHARE = 0.03  # of one core that writing may take from the training: who reports faster gets fewer points
+_WAITING = 1000  # reports that wait at most
+_FLUSH = 1.0  # seconds that closing spends on those that still wait
+
 
 class TensorboardMode(enum.Enum):
-    """``AUTO``: the chief's files are copied by themselves, at checkpoints and at the end. ``MANUAL``: by
-    ``upload_tensorboard_files()`` alone."""
+    """``AUTO``: the chief's reports are written as event files, and its files are copied by themselves, every few seconds and at
+    the end. ``MANUAL``: nothing is written, and files are copied by ``upload_tensorboard_files()`` alone."""
 
     AUTO = "AUTO"
     MANUAL = "MANUAL"
@@ -54,3 +64,83 @@ class TensorboardFiles:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
         self._copied[source] = (found.st_mtime, found.st_size)
+
+
+class TensorboardWriter:
+    """Mode ``AUTO``: a thread that writes what is reported and copies the files. ``report`` costs an append to a list.
+
+    Tags are Determined's: ``Determined/<metric>`` for training, ``Determined/val_<metric>`` for validation,
+    ``Determined/<group>/<metric>`` for other groups.
+    """
+
+    def __init__(self, files: TensorboardFiles) -> None:
+        self._files = files
+        self._waiting: Deque[Tuple[float, str, int, Dict[str, Any]]] = deque(maxlen=_WAITING)
+        self._wake, self._closing = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="dethpc-tensorboard", daemon=True)
+        self._complained = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def report(self, group: str, steps: int, metrics: Dict[str, Any]) -> None:
+        """``metrics`` as they are reported: only their numbers are drawn."""
+        self._waiting.append((time.time(), group, steps, metrics))
+        self._wake.set()
+
+    def close(self) -> None:
+        """Write what waits, for a moment at most, and copy all."""
+        self._closing = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        events, copy_at = EventFile(self._files.path), time.monotonic() + _COPY_EVERY
+        while not self._closing:
+            self._wake.wait(_COPY_EVERY)
+            self._wake.clear()
+            while self._waiting and not self._closing:
+                begin = time.perf_counter()
+                self._write(events)
+                time.sleep((time.perf_counter() - begin) / _SHARE)
+            if time.monotonic() >= copy_at and not self._closing:
+                begin = time.monotonic()
+                self._copy()
+                now = time.monotonic()
+                copy_at = now + max(_COPY_EVERY, 20 * (now - begin))
+        until = time.monotonic() + _FLUSH
+        while self._waiting and time.monotonic() < until:
+            self._write(events)
+        events.close()
+        self._copy()
+
+    def _write(self, events: EventFile) -> None:
+        at, group, steps, metrics = self._waiting.popleft()
+        prefix = {"training": "", "validation": "val_"}.get(group, f"{group}/")
+        scalars = {f"Determined/{prefix}{name}": number for name, value in metrics.items() for number in _number(value)}
+        try:
+            events.add(at, steps, scalars)
+        except OSError as error:
+            self._complain(error)
+
+    def _copy(self) -> None:
+        try:
+            self._files.sync()
+        except OSError as error:
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
+            logger.warning("files for TensorBoard could not be written or copied: %s", error)
+
+
+def _number(value: Any) -> Tuple[float, ...]:
+    """The value in a tuple, or none when it is no number. Reports spell NaN and infinities as text."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return (float(value),)
+        except OverflowError:
+            return ()
+    return (float(value),) if value in ("NaN", "Infinity", "-Infinity") else ()

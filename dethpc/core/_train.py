@@ -13,7 +13,7 @@ from dethpc.client.session import Session
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import encode_metrics, jsonable
 from dethpc.core._reporter import Reporter
-from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode
+from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
 from dethpc.errors import MasterError, NotFound, Refused
 
 logger = logging.getLogger("dethpc.core")
@@ -44,6 +44,7 @@ class TrainContext:
         distributed: DistributedContext,
         tensorboard_mode: TensorboardMode,
         tensorboard: TensorboardFiles,
+        writer: Optional[TensorboardWriter] = None,
     ) -> None:
         self._session = session
         self._trial_id = trial_id
@@ -52,6 +53,8 @@ class TrainContext:
         self._distributed = distributed
         self._tensorboard_mode = tensorboard_mode
         self._tensorboard = tensorboard
+        self._writer = writer
+        self._steps = 0  # of the last report: where in the training other reports belong
 
     def report_training_metrics(
         self, steps_completed: int, metrics: Dict[str, Any], batch_metrics: Optional[List[Dict[str, Any]]] = None
@@ -148,7 +151,25 @@ class TrainContext:
         metrics: Dict[str, Any],
         batch_metrics: Optional[List[Dict[str, Any]]] = None,
     ) -> None:
-        self._report("metrics", _metrics_event(group, steps_completed, metrics, batch_metrics))
+        event = _metrics_event(group, steps_completed, metrics, batch_metrics)
+        self._report("metrics", event)
+        self._steps = event["steps_completed"]
+        if self._writer is not None:
+            self._writer.report(group, event["steps_completed"], event["metrics"])
+
+    def _report_system_metrics(self, group: str, metrics: Dict[str, Any]) -> None:
+        self._report("metrics", _metrics_event(group, self._steps, metrics, None))
+
+    def _report_alert(self, title: str, description: str, level: str) -> None:
+        alert = {"title": title, "description": description, "level": level}
+        if self._reporter is not None:
+            self._reporter.report("alert", alert)
+            return
+        body = {"data": alert, "experimentId": self._exp_id, "trialId": self._trial_id}
+        try:
+            self._session.post("/api/v1/webhooks/custom", body)
+        except (MasterError, NotFound, Refused) as error:
+            logger.warning("the alert of rank %d could not be sent: %s", self._distributed.rank, error)
 
     def _report(self, kind: str, data: Dict[str, Any]) -> None:
         if self._reporter is None:
@@ -161,6 +182,11 @@ class DummyTrainContext(TrainContext):
 
     def __init__(self, tensorboard_path: Optional[Path] = None) -> None:
         self._tbd_directory = tensorboard_path
+        self._writer = None
+        self._steps = 0
+
+    def _report_alert(self, title: str, description: str, level: str) -> None:
+        pass
 
     def _report(self, kind: str, data: Dict[str, Any]) -> None:
         logger.debug("%s: %s", kind, data)

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -140,6 +141,8 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setenv("DETHPC_INFO", "")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # files for TensorBoard
+    monkeypatch.setattr(tempfile, "tempdir", None)
     made = Cluster(tmp_path)
     yield made
     if made.master is not None:

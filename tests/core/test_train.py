@@ -325,15 +325,19 @@ def test_off_the_cluster_reports_are_accepted(off_cluster: Path) -> None:
         raise InvalidHP
 
 
-def test_what_comes_later_says_so(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_comes_later_says_so(cluster: Cluster) -> None:
+    cluster.enter()
+    with core.init() as context, pytest.raises(NotSupportedYet, match="not supported yet"):
+        context.experimental.report_task_using_checkpoint(None)
+
+
+def test_alerts_are_logged_and_reported(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.enter()
     with core.init() as context:
-        context.profiler.on()
-        context.profiler.off()
         context.alert("title", "text", "warn")
-        with pytest.raises(NotSupportedYet, match="not supported yet"):
-            context.experimental.report_task_using_checkpoint(None)
-    assert caplog.text.count("not supported yet") == 2
+    (event,) = cluster.journal("alert")
+    assert event.data == {"title": "title", "description": "text", "level": "warn"}
+    assert "alert: title: text" in caplog.text
 
 
 def test_the_token_is_in_no_environment_variable(cluster: Cluster) -> None:
