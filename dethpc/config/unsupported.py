@@ -72,6 +72,7 @@ IGNORED = {
     "min_checkpoint_period": _OWN_LOOP,
     "checkpoint_policy": _OWN_LOOP,
     "scheduling_unit": _OWN_LOOP,
+    "resources.weight": "has no effect yet: pools serve by priority; say resources.priority",
     "resources.agent_label": "is ignored (also by Determined); say resources.resource_pool",
     "security": "is ignored (also by Determined)",
     "tensorboard_storage": "is ignored (also by Determined): TensorBoard files go to checkpoint_storage",
@@ -88,6 +89,7 @@ _NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
     "min_checkpoint_period": _NO_LENGTH,
     "checkpoint_policy": ("best",),
     "scheduling_unit": (100,),
+    "resources.weight": (1,),
 }
 
 _OLD = "a field of older configurations, for searcher "

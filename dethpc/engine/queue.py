@@ -8,7 +8,7 @@ from dethpc.domain.states import RunState, State
 from dethpc.engine.state import ClusterState, ExperimentState
 
 WINDOW = 100
-"""How many runs may wait in the scheduler's own queue, per pool."""
+"""How many runs may wait in the scheduler's own queue, per pool that has no window of its own."""
 
 
 def order(state: ClusterState) -> list[ExperimentState]:
@@ -19,7 +19,7 @@ def order(state: ClusterState) -> list[ExperimentState]:
     return sorted(waiting, key=lambda e: (e.row.priority, e.row.created_at, e.row.id))
 
 
-def next_runs(state: ClusterState, at: float, window: int = WINDOW) -> list[Run]:
+def next_runs(state: ClusterState, at: float) -> list[Run]:
     """Runs that should be submitted now, in order. An experiment's ``max_slots`` is never exceeded."""
     candidates = order(state)
     if not candidates:
@@ -28,7 +28,7 @@ def next_runs(state: ClusterState, at: float, window: int = WINDOW) -> list[Run]
     runs: list[Run] = []
     for experiment in candidates:
         row = experiment.row
-        room = window - pending.get(row.pool, 0)
+        room = state.windows.get(row.pool, WINDOW) - pending.get(row.pool, 0)
         if row.max_slots is not None:
             free = row.max_slots - experiment.live_slots
             room = min(room, free // max(1, row.slots_per_trial))

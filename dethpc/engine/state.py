@@ -37,6 +37,7 @@ class ClusterState:
     """All experiments. ``next_trial_id`` and ``next_experiment_id`` are the ids that the next rows will get."""
 
     build_searcher: BuildSearcher
+    windows: Mapping[str, int] = field(default_factory=dict)  # pool -> how many runs may wait in the scheduler's queue
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
     trial_index: dict[int, tuple[int, int]] = field(default_factory=dict)  # trial id -> (experiment id, index)
     runs: dict[str, Run] = field(default_factory=dict)  # live ones
@@ -65,9 +66,11 @@ class ClusterState:
     # --- the fold
 
     @classmethod
-    def fold(cls, build_searcher: BuildSearcher, snapshot: Snapshot) -> ClusterState:
+    def fold(
+        cls, build_searcher: BuildSearcher, snapshot: Snapshot, windows: Mapping[str, int] | None = None
+    ) -> ClusterState:
         """The state that the rows of ``snapshot`` give."""
-        state = cls(build_searcher)
+        state = cls(build_searcher, windows or {})
         notes: dict[int, list[SearchNote]] = {}
         for note in snapshot.notes:
             notes.setdefault(note.experiment_id, []).append(note)

@@ -67,7 +67,8 @@ class Daemon:
         self.auth = Auth(home.root, self.owner, self.store)
         self._changes = ChangeLog(home)
         self._changes.catch_up(self.store.load())
-        self.ledger = Ledger(self.store, build_searcher)
+        windows = {name: pool.window for name, pool in site.pools.items() if pool.window is not None}
+        self.ledger = Ledger(self.store, build_searcher, windows)
         self.ledger.listen(self._changes.append)
         self._preparer = Preparer(home, site, scheduler, self.ledger, cluster_id, build_harness(home.root))
         self.unmanaged = Unmanaged(self.ledger, home, self.store)
@@ -287,7 +288,10 @@ class Daemon:
 
 def _reachable(host: str) -> str:
     """The name under which other machines find a server that listens on ``host``."""
-    return socket.getfqdn() if host in ("0.0.0.0", "::", "") else host  # noqa: S104
+    if host not in ("0.0.0.0", "::", ""):  # noqa: S104
+        return host
+    name = socket.getfqdn()
+    return socket.gethostname() if name.startswith("localhost") else name
 
 
 def rebuild(root: Path, site_file: Path | None = None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
 from dethpc.domain.facts import Row
@@ -29,13 +29,16 @@ Listener = Callable[[Sequence[Row]], None]
 class Ledger:
     """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up."""
 
-    def __init__(self, store: Store, build_searcher: BuildSearcher) -> None:
+    def __init__(self, store: Store, build_searcher: BuildSearcher, windows: Mapping[str, int] | None = None) -> None:
         self._store = store
-        self._build_searcher = build_searcher
+        self._build_searcher, self._windows = build_searcher, windows
         self._events: queue.SimpleQueue[tuple[Event, Future[list[Row]]] | None] = queue.SimpleQueue()
         self._listeners: list[Listener] = []
-        self.state = ClusterState.fold(build_searcher, store.load())
+        self.state = self._fold()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+
+    def _fold(self) -> ClusterState:
+        return ClusterState.fold(self._build_searcher, self._store.load(), self._windows)
 
     def listen(self, listener: Listener) -> None:
         """``listener`` gets every committed batch of rows, in order, on the ledger's own thread."""
@@ -88,7 +91,7 @@ class Ledger:
                 self._store.commit(rows)
         except Exception as failure:
             log.exception("nothing of %d events was committed", len(batch))
-            self.state = ClusterState.fold(self._build_searcher, self._store.load())
+            self.state = self._fold()
             for _, future in batch:
                 if not future.done():
                     future.set_exception(failure)

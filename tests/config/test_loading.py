@@ -578,6 +578,7 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
         "min_checkpoint_period": {"epochs": 1},
         "checkpoint_policy": "all",
         "scheduling_unit": 50,
+        "resources.weight": 2,
     }
     value = values.get(field, 1 if "save_" in field else "x")
     loaded = load(dump(configuration(field, value)), file="c.yaml")

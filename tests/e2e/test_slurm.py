@@ -374,7 +374,9 @@ def test_a_full_disk_is_said_and_ends_nothing_that_can_go_on(on_slurm: User) -> 
     user = on_slurm
     small = user.home / "runs"
     small.mkdir(exist_ok=True)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(small)], check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(small)], check=False
+    ).returncode:
         pytest.skip("needs root to mount a small file system")
     try:
         user.write(

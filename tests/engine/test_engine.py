@@ -160,6 +160,16 @@ def test_max_slots_is_never_exceeded() -> None:
     assert len(world.live()) == 2
 
 
+def test_no_more_runs_wait_in_the_schedulers_queue_than_the_pools_window() -> None:
+    world = World()
+    world.state.windows = {"main": 3}
+    world.create(searcher=config(max_trials=8, max_concurrent_trials=8)["searcher"])
+    assert len(world.live()) == 3
+    world.start(world.live()[0])
+    world.do(events.Schedule(world.now()))
+    assert len(world.live()) == 4, "one has left the queue, so another may join it"
+
+
 def test_a_run_that_does_not_stop_in_time_is_killed() -> None:
     world = World()
     experiment = world.create(searcher=config("single")["searcher"], preemption_timeout=10)
