@@ -16,13 +16,22 @@ Json = dict[str, Any]
 
 
 def describe_experiments(
-    session: Session, ids: Sequence[int], *, metrics: bool, outdir: Optional[Path], as_csv: bool, as_json: bool
+    session: Session,
+    ids: Sequence[int],
+    *,
+    metrics: bool,
+    search: bool,
+    outdir: Optional[Path],
+    as_csv: bool,
+    as_json: bool,
 ) -> None:
-    """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``) added."""
+    """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``) and ``search``
+    added."""
     found = []
     for experiment_id in ids:
         about = experiments.get(session, experiment_id)
         about["trials"] = list(experiments.trials(session, experiment_id))
+        about["search"] = experiments.search(session, experiment_id)
         if metrics:
             for trial in about["trials"]:
                 trial["workloads"] = list(trials.workloads(session, int(trial["id"]), batch_metrics=True))
@@ -30,12 +39,12 @@ def describe_experiments(
     if as_json:
         output.print_json(found)
     elif as_csv or outdir:
-        _write_csv(found, outdir)
+        _write_csv(found, outdir, search=search)
     else:
         for n, about in enumerate(found):
             if n:
                 click.echo()
-            _print_experiment(about)
+            _print_experiment(about, search=search)
 
 
 def trial_headers(metric: Optional[str]) -> list[str]:
@@ -86,7 +95,87 @@ def workload_rows(workloads: Iterable[Json]) -> list[list[Any]]:
 WORKLOAD_HEADERS = ["Steps", "Reported", "Kind", "What"]
 
 
-def _print_experiment(about: Json) -> None:
+# --- the search
+
+_NAMED = 4  # how many trials of a rung are named
+
+
+def progress(experiment: Json, search: Json) -> str:
+    """``34%, about 0:12:05 to go (until 2026-03-01T12:00:00)``; how long only while that can be estimated."""
+    if experiment.get("endTime"):
+        return output.percent(experiment.get("progress"))
+    done, end = output.percent(search.get("progress")), search.get("estimatedEndTime")
+    if not end:
+        return done
+    import datetime
+
+    left = datetime.datetime.fromisoformat(end.replace("Z", "+00:00")) - datetime.datetime.now(datetime.timezone.utc)
+    return f"{done}, about {datetime.timedelta(seconds=max(0, round(left.total_seconds())))} to go (until {output.when(end)})"
+
+
+def rung_headers(search: Json) -> list[str]:
+    return ["Bracket", "Rung", (search.get("unit") or "length").capitalize(), "Entered", "Went on", "Cut-off", "Best"]
+
+
+def rung_rows(search: Json) -> list[list[Any]]:
+    """One row per rung, with its best trials: ``12: 0.25 ↑`` is trial 12 with its value, and it went on."""
+    return [
+        [
+            number,
+            rung_number,
+            output.number(rung["length"]),
+            f"{rung['entered']}/{rung['places']}" if rung.get("places") else rung["entered"],
+            rung["wentOn"],
+            output.number(rung.get("cutOff")),
+            _named(rung["trials"]),
+        ]
+        for number, bracket in enumerate(search["brackets"])
+        for rung_number, rung in enumerate(bracket["rungs"])
+    ]
+
+
+def _named(trials: Sequence[Json]) -> str:
+    best = [
+        f"{trial['trialId']}: {'none' if trial['value'] is None else output.number(trial['value'])}"
+        + (" ↑" if trial["wentOn"] else "")
+        for trial in trials[:_NAMED]
+    ]
+    return ", ".join(best + ([f"and {len(trials) - _NAMED} more"] if len(trials) > _NAMED else []))
+
+
+def place_headers(search: Json) -> list[str]:
+    unit = search.get("unit") or "length"
+    return [
+        "Trial",
+        "State",
+        "Bracket",
+        "Rung",
+        unit.capitalize(),
+        search.get("metric") or "Metric",
+        "Next",
+        "From",
+        "Reason",
+    ]
+
+
+def place_rows(search: Json) -> list[list[Any]]:
+    return [
+        [
+            place["trialId"],
+            output.state(place["state"]),
+            place["bracket"],
+            place["rung"],
+            output.number(place["length"]),
+            output.number(place["value"]),
+            output.number(place["nextLength"]),
+            place["parentTrialId"],
+            place["reason"],
+        ]
+        for place in search["trials"]
+    ]
+
+
+def _print_experiment(about: Json, *, search: bool) -> None:
     e, config = about["experiment"], about.get("config") or {}
     searcher = config.get("searcher") or {}
     output.print_fields(
@@ -96,7 +185,7 @@ def _print_experiment(about: Json) -> None:
             ("Description", e.get("description")),
             ("State", output.state(e.get("state"))),
             ("Reason", reason(e)),
-            ("Progress", output.percent(e.get("progress"))),
+            ("Progress", progress(e, about["search"])),
             ("Owner", e.get("username")),
             ("Started", output.when(e.get("startTime"))),
             ("Ended", output.when(e.get("endTime"))),
@@ -109,6 +198,12 @@ def _print_experiment(about: Json) -> None:
     if not about["trials"]:
         click.echo("No trials yet.")
         return
+    if about["search"]["brackets"]:
+        click.echo()
+        output.print_table(rung_headers(about["search"]), rung_rows(about["search"]))
+    if search:
+        click.echo()
+        output.print_table(place_headers(about["search"]), place_rows(about["search"]))
     click.echo()
     output.print_table(trial_headers(searcher.get("metric")), [trial_row(t) for t in about["trials"]])
     for trial in about["trials"]:
@@ -120,8 +215,8 @@ _EXPERIMENT_COLUMNS = ["id", "state", "progress", "startTime", "endTime", "name"
 _EXPERIMENT_COLUMNS += ["resourcePool", "labels", "reason"]
 
 
-def _write_csv(found: Sequence[Json], outdir: Optional[Path]) -> None:
-    """experiments.csv, trials.csv and, where asked for, workloads.csv; without ``outdir`` one after the other on stdout."""
+def _write_csv(found: Sequence[Json], outdir: Optional[Path], *, search: bool) -> None:
+    """experiments.csv, trials.csv and, where asked for, search.csv and workloads.csv; without ``outdir`` all on stdout."""
     tables: list[tuple[str, list[str], list[list[Any]]]] = []
     rows = [
         [
@@ -133,6 +228,9 @@ def _write_csv(found: Sequence[Json], outdir: Optional[Path]) -> None:
     tables.append(("experiments", _EXPERIMENT_COLUMNS, rows))
     all_trials = [(about["experiment"]["id"], trial) for about in found for trial in about["trials"]]
     tables.append(("trials", ["Experiment", *trial_headers(None)], [[e, *trial_row(t)] for e, t in all_trials]))
+    if search:
+        places = [[about["experiment"]["id"], *row] for about in found for row in place_rows(about["search"])]
+        tables.append(("search", ["Experiment", *place_headers({})], places))
     if any("workloads" in trial for _, trial in all_trials):
         reports = [[t["id"], *row] for _, t in all_trials for row in workload_rows(t["workloads"])]
         tables.append(("workloads", ["Trial", *WORKLOAD_HEADERS], reports))

@@ -109,14 +109,19 @@ def list_experiments(
 @experiment.command()
 @_IDS
 @click.option("--metrics", is_flag=True, help="Everything the trials reported, too.")
+@click.option("--search", is_flag=True, help="Where each trial stands in the search, too.")
 @click.option("--outdir", type=click.Path(path_type=Path, file_okay=False), help="Write CSV files into this folder.")
 @output.as_csv
 @output.as_json
-def describe(ids: tuple[list[int], ...], metrics: bool, outdir: Optional[Path], as_csv: bool, as_json: bool) -> None:
-    """Describe experiments and their trials; what failed and why stands there."""
+def describe(
+    ids: tuple[list[int], ...], metrics: bool, search: bool, outdir: Optional[Path], as_csv: bool, as_json: bool
+) -> None:
+    """Describe experiments, their searches and their trials; what failed or was stopped, and why, stands there."""
     from dethpc.cli.describe import describe_experiments
 
-    describe_experiments(connect(), sum(ids, []), metrics=metrics, outdir=outdir, as_csv=as_csv, as_json=as_json)
+    describe_experiments(
+        connect(), sum(ids, []), metrics=metrics, search=search, outdir=outdir, as_csv=as_csv, as_json=as_json
+    )
 
 
 @experiment.command("list-trials")

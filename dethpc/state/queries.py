@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, String, and_, case, func, literal, or_, select, type_coerce
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, SearchNote, Trial
+from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound, Refused
 from dethpc.state import rows
@@ -32,6 +33,7 @@ _attempt = rows.table(Attempt).c
 _checkpoint = rows.table(Checkpoint).c
 _metric = rows.table(Metric).c
 _summary = rows.table(Summary).c
+_note = rows.table(SearchNote).c
 
 
 @dataclass(slots=True)
@@ -458,6 +460,37 @@ def _take_summary(into: dict[str, dict[str, Any]], summary: Summary) -> None:
     if summary.type == "number":
         values.update(min=summary.min, max=summary.max, sum=summary.sum, mean=summary.mean)
     into.setdefault(_GROUP_NAMES.get(summary.group, summary.group), {})[summary.name] = values
+
+
+# --- searches
+
+
+def search(connection: Connection, experiment_id: int) -> Snapshot:
+    """What the experiment's search is folded from: also that of one that has ended. Raises: NotFound."""
+    return Snapshot(
+        experiments=[experiment(connection, experiment_id)],
+        trials=rows.read(connection, Trial, _trial.experiment_id == experiment_id),
+        runs=[],
+        attempts=[],
+        checkpoints=[],
+        notes=search_notes(connection, experiment_id),
+        next_experiment_id=1,
+        next_trial_id=1,
+    )
+
+
+def search_notes(connection: Connection, experiment_id: int, after: int = 0) -> list[SearchNote]:
+    """What the searcher remembers, in order, from the note behind number ``after`` on."""
+    return rows.read(connection, SearchNote, _note.experiment_id == experiment_id, _note.seq > after)
+
+
+def training_times(connection: Connection, experiment_id: int) -> list[tuple[float, float | None]]:
+    """From when to when each run of the experiment ran, by start; None: it still does."""
+    query = select(_run.started_at, _run.ended_at, _run.state).where(
+        _run.experiment_id == experiment_id, _run.started_at.is_not(None)
+    )
+    times = connection.execute(query.order_by(_run.started_at))
+    return [(begin, (end or begin) if state is RunState.ENDED else None) for begin, end, state in times]
 
 
 # --- runs and attempts

@@ -60,6 +60,7 @@ class Answers:
             "searcher": {"name": "random", "metric": "loss", "smaller_is_better": True},
         }
         self.trials = [trial(1, metric=0.25), trial(2, "ERROR", reason="exit code 3: ZeroDivisionError", restarts=5)]
+        self.search: Json = {"progress": 0.5, "estimatedEndTime": None, "metric": "loss", "brackets": [], "trials": []}
         self.logs: list[list[Json]] = [[]]  # one list per request; a None in it breaks the stream off
         self.refuse: tuple[int, Json] | None = None
 
@@ -86,6 +87,8 @@ class Answers:
         if path == "/api/v1/experiments/1/trials":
             first, count = int(query.get("offset", ["0"])[0]), int(query.get("limit", ["0"])[0])
             return {"trials": self.trials[first : first + count if count else None], "pagination": {}}
+        if path == "/api/v1/experiments/1/search":
+            return self.search
         if path.startswith("/api/v1/trials/1/workloads"):
             validation = {
                 "totalBatches": 100,

@@ -84,6 +84,43 @@ def test_describe_says_what_failed_and_why(det: Any, master: Any) -> None:
     assert "ERROR" in failed and "exit code 3: ZeroDivisionError" in failed
 
 
+def test_describe_shows_rungs_with_who_is_where_and_when_it_may_end(det: Any, master: Any) -> None:
+    stands = [{"trialId": n, "value": n / 10, "wentOn": n == 1} for n in range(1, 7)]
+    master.search.update(
+        progress=0.4,
+        unit="batches",
+        estimatedEndTime="2036-11-20T10:00:00Z",
+        brackets=[
+            {"rungs": [{"length": 16, "entered": 6, "wentOn": 1, "cutOff": 0.1, "places": None, "trials": stands}]},
+            {"rungs": [{"length": 64, "entered": 0, "wentOn": 0, "cutOff": None, "places": 3, "trials": []}]},
+        ],
+        trials=[
+            {
+                "trialId": 2,
+                "state": "STATE_COMPLETED",
+                "bracket": 0,
+                "rung": 0,
+                "length": 16,
+                "value": 0.2,
+                "nextLength": None,
+                "parentTrialId": None,
+                "reason": "rung 0 (batches 16): loss 0.2 did not reach the cut-off 0.1",
+            }
+        ],
+    )
+    said = det("experiment", "describe", 1, master=master).stdout
+    assert "40%, about " in said and "until 2036-11-20T10:00:00" in said
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert "Bracket Rung Batches Entered Went on Cut-off Best" in lines
+    assert "0 0 16 6 1 0.1 1: 0.1 ↑, 2: 0.2, 3: 0.3, 4: 0.4, and 2 more" in lines
+    assert "1 0 64 0/3 0 - -" in lines
+    assert "did not reach" not in said
+    long = det("experiment", "describe", 1, "--search", master=master).stdout
+    assert "rung 0 (batches 16): loss 0.2 did not reach the cut-off 0.1" in long
+    (found,) = json.loads(det("experiment", "describe", 1, "--json", master=master).stdout)
+    assert found["search"] == master.search
+
+
 def test_describe_writes_csv_files_with_metrics(det: Any, master: Any, tmp_path: Path) -> None:
     master.trials = master.trials[:1]
     done = det("experiment", "describe", "1", "--metrics", "--outdir", "out", master=master)
@@ -111,9 +148,7 @@ def test_a_live_experiment_is_steered(det: Any, master: Any, verb: str, said: st
     assert master.did("POST") == [(f"/api/v1/experiments/1/{verb}", None)]
 
 
-@pytest.mark.parametrize(
-    "verb, state", [("pause", "PAUSED"), ("cancel", "CANCELED"), ("kill", "ERROR")]
-)
+@pytest.mark.parametrize("verb, state", [("pause", "PAUSED"), ("cancel", "CANCELED"), ("kill", "ERROR")])
 def test_nothing_is_done_where_nothing_is_to_do(det: Any, master: Any, verb: str, state: str) -> None:
     master.states = [state]
     done = det("experiment", verb, 1, master=master)
