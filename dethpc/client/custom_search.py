@@ -1,0 +1,396 @@
+"""A search method of your own, that runs where you run it: on a login node, a workstation, in a job.
+
+Write a ``SearchMethod`` and give it to a ``LocalSearchRunner``. The master sends events (a trial was created, has validated, has
+ended) and the method answers with operations (create a trial, train it further, close it, end the search). The names are those
+of Determined's custom search, which its release 0.38 no longer has.
+
+The runner may be killed at any instant and started again with the same folder: an event is answered once.
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import json
+import logging
+import os
+import shutil
+import stat
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
+
+from dethpc.client import address, experiments
+from dethpc.client.session import Session
+from dethpc.errors import ContextError, MasterUnreachable, Refused
+from dethpc.rundir.files import read_json, write_json
+
+logger = logging.getLogger("dethpc.search")
+
+Json = Dict[str, Any]
+T = TypeVar("T")
+
+_WAIT = 50.0  # seconds that the master is asked to wait for an event
+_KEY = "custom_search"  # in the experiment's ``data``: which folder it belongs to
+
+
+class ExitedReason(enum.Enum):
+    """Why a trial ended before its search method closed it."""
+
+    ERRORED = "EXITED_REASON_UNSPECIFIED"
+    USER_CANCELED = "EXITED_REASON_USER_REQUESTED_STOP"
+    INVALID_HP = "EXITED_REASON_INVALID_HP"
+
+
+# --- operations
+
+
+class Operation:
+    """Something that the search method wants."""
+
+    def to_wire(self) -> Json:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Create(Operation):
+    """A new trial with these hyperparameters, known by ``request_id``. It trains once it has something to validate after."""
+
+    request_id: uuid.UUID
+    hparams: Mapping[str, Any]
+
+    def to_wire(self) -> Json:
+        return {"createTrial": {"requestId": str(self.request_id), "hyperparams": dict(self.hparams)}}
+
+
+@dataclass(frozen=True)
+class ValidateAfter(Operation):
+    """Train the trial until ``length`` in all, in the unit of ``searcher.unit``, then report its metric."""
+
+    request_id: uuid.UUID
+    length: int
+
+    def to_wire(self) -> Json:
+        return {"trialOperation": {"validateAfter": {"requestId": str(self.request_id), "length": str(self.length)}}}
+
+
+@dataclass(frozen=True)
+class Close(Operation):
+    """The trial is done."""
+
+    request_id: uuid.UUID
+
+    def to_wire(self) -> Json:
+        return {"closeTrial": {"requestId": str(self.request_id)}}
+
+
+@dataclass(frozen=True)
+class Progress(Operation):
+    """How far the search is, between 0 and 1. The runner sends ``SearchMethod.progress`` by itself."""
+
+    progress: float
+
+    def to_wire(self) -> Json:
+        return {"setSearcherProgress": {"progress": self.progress}}
+
+
+@dataclass(frozen=True)
+class Shutdown(Operation):
+    """The search creates no more trials; the experiment ends when its last trial has."""
+
+    def to_wire(self) -> Json:
+        return {"shutDown": {}}
+
+
+# --- what the user writes
+
+
+@dataclass
+class SearcherState:
+    """What the runner knows of the search; it keeps this over restarts."""
+
+    trials_created: Set[uuid.UUID] = field(default_factory=set)
+    trials_closed: Set[uuid.UUID] = field(default_factory=set)
+    failures: Set[uuid.UUID] = field(default_factory=set)
+    last_event_id: int = 0
+    experiment_id: Optional[int] = None
+    experiment_completed: bool = False
+
+
+class SearchMethod:
+    """Decides which trials to run and for how long. Override what you need; each call answers one event.
+
+    ``save_method_state`` and ``load_method_state`` get a folder: whatever the next calls depend on belongs there. Calls that
+    were not followed by a save never happened, as far as the search is concerned: the event comes again.
+    """
+
+    def initial_operations(self, searcher_state: SearcherState) -> List[Operation]:
+        """The first trials."""
+        raise NotImplementedError
+
+    def on_trial_created(self, searcher_state: SearcherState, request_id: uuid.UUID) -> List[Operation]:
+        return []
+
+    def on_validation_completed(
+        self, searcher_state: SearcherState, request_id: uuid.UUID, metric: float, train_length: int
+    ) -> List[Operation]:
+        """The trial has ``metric`` (perhaps NaN) after ``train_length``. It waits for ValidateAfter or Close."""
+        raise NotImplementedError
+
+    def on_trial_exited_early(
+        self, searcher_state: SearcherState, request_id: uuid.UUID, exited_reason: ExitedReason
+    ) -> List[Operation]:
+        """The trial failed for good, was killed, or found its hyperparameters invalid. ``on_trial_closed`` follows."""
+        return []
+
+    def on_trial_closed(self, searcher_state: SearcherState, request_id: uuid.UUID) -> List[Operation]:
+        """The trial has ended. The search goes on until a Shutdown."""
+        return []
+
+    def progress(self, searcher_state: SearcherState) -> float:
+        """Between 0 and 1."""
+        return 0.0
+
+    def save_method_state(self, path: Path) -> None:
+        pass
+
+    def load_method_state(self, path: Path) -> None:
+        pass
+
+
+# --- what runs it
+
+
+class LocalSearchRunner:
+    """Runs a search method in this process.
+
+    ``searcher_dir`` keeps what a restart needs: use a new one for a new search. ``session`` defaults to the user's own master.
+    ``patience`` is for how many seconds a master that does not answer is waited for, each time.
+    """
+
+    def __init__(
+        self,
+        search_method: SearchMethod,
+        searcher_dir: Union[str, os.PathLike[str]] = "searcher_dir",
+        session: Optional[Session] = None,
+        *,
+        patience: float = 3600.0,
+    ) -> None:
+        self._method = search_method
+        self._folder = Path(searcher_dir)
+        self._session = session
+        self._patience = patience
+        self._answered: Optional[Tuple[int, List[Json]]] = None  # the last event dealt with, and the answer to it
+        self._key = ""
+        self._kept_method = ""  # the name of the folder that holds the method's state
+        self.state = SearcherState()
+
+    def run(self, exp_config: Mapping[str, Any], model_dir: Union[None, str, Path, Sequence[Json]] = None) -> int:
+        """Create the experiment, or go on with the one in the folder, and answer its events until it has ended; its id.
+
+        ``exp_config`` is a configuration whose searcher is ``custom``. ``model_dir`` is the context directory, or its files in
+        wire form. Raises MasterUnreachable when the master is away for longer than ``patience``, ConfigError, ContextError,
+        and whatever the method raises: the event that it choked on comes again after a restart.
+        """
+        if self._session is None:
+            finder = address.MasterFinder(str(address.home() / "master.json"), address.master_url())
+            self._session = Session(os.environ.get("DET_MASTER") or finder, address.token())
+        self._load()
+        if self.state.experiment_id is None:
+            self.state.experiment_id = self._create(exp_config, model_dir)
+            self._save()
+        experiment = self.state.experiment_id
+        logger.info("experiment %d: searching", experiment)
+        while not self.state.experiment_completed:
+            for event in self._events(experiment):
+                if "experimentInactive" in event:
+                    self.state.experiment_completed = True
+                    self._save()
+                    logger.info("experiment %d: %s", experiment, event["experimentInactive"]["experimentState"])
+                    break
+                self._deal_with(experiment, event)
+        return experiment
+
+    # --- events and answers
+
+    def _events(self, experiment: int) -> List[Json]:
+        session = self._session
+        assert session is not None
+        answer = self._patiently(
+            lambda: session.get(
+                f"/api/v1/experiments/{experiment}/searcher/events",
+                params={"timeoutSeconds": _WAIT},
+                timeout=_WAIT + 30,
+            )
+        )
+        found: List[Json] = answer["searcherEvents"]
+        return found
+
+    def _deal_with(self, experiment: int, event: Json) -> None:
+        """Decide, keep, send: killed between two of them, the next start goes on with what was kept."""
+        number = int(event["id"])
+        if number > self.state.last_event_id:
+            operations = [operation.to_wire() for operation in self._decide(event)]
+            self.state.last_event_id = number
+            self._answered = number, operations
+            self._save_method()
+            self._save()
+        kept = self._answered[1] if self._answered and self._answered[0] == number else []
+        self._send(experiment, number, kept)
+
+    def _decide(self, event: Json) -> List[Operation]:
+        method, state = self._method, self.state
+        kind = next((name for name in event if name != "id"), "")
+        body: Json = event.get(kind) or {}
+        if kind == "initialOperations":
+            operations = method.initial_operations(state)
+        elif kind == "trialCreated":
+            request = uuid.UUID(body["requestId"])
+            state.trials_created.add(request)
+            operations = method.on_trial_created(state, request)
+        elif kind == "validationCompleted":
+            request, length = uuid.UUID(body["requestId"]), int(body["validateAfterLength"])
+            operations = method.on_validation_completed(state, request, float(body["metric"]), length)
+        elif kind == "trialExitedEarly":
+            request = uuid.UUID(body["requestId"])
+            state.failures.add(request)
+            operations = method.on_trial_exited_early(state, request, ExitedReason(body["exitedReason"]))
+        elif kind == "trialClosed":
+            request = uuid.UUID(body["requestId"])
+            state.trials_closed.add(request)
+            operations = method.on_trial_closed(state, request)
+        else:
+            logger.warning("event %s is none that this release knows; it is passed over", event)
+            return []
+        return [*operations, Progress(min(1.0, max(0.0, float(method.progress(state)))))]
+
+    def _send(self, experiment: int, number: int, operations: Sequence[Json]) -> None:
+        session = self._session
+        assert session is not None
+        body = {"searcherOperations": list(operations), "triggeredByEvent": {"id": number}}
+        path = f"/api/v1/experiments/{experiment}/searcher/operations"
+        try:
+            self._patiently(lambda: session.post(path, json=body, idempotent=True))
+        except Refused:
+            # The experiment may have ended meanwhile, perhaps by these very operations, said once before.
+            if not any("experimentInactive" in event for event in self._events(experiment)):
+                raise
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return call()
+            except MasterUnreachable as error:
+                if time.monotonic() > deadline:
+                    raise
+                logger.warning("%s; trying again", error)
+                time.sleep(1.0)
+
+    # --- what is kept
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / "search.json"
+
+    def _load(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = read_json(self._file)
+        if found is None:
+            self._key = str(uuid.uuid4())
+            self._save()
+            return
+        kept = found["state"]
+        self._key = found["key"]
+        self.state = SearcherState(
+            trials_created={uuid.UUID(text) for text in kept["trials_created"]},
+            trials_closed={uuid.UUID(text) for text in kept["trials_closed"]},
+            failures={uuid.UUID(text) for text in kept["failures"]},
+            last_event_id=kept["last_event_id"],
+            experiment_id=kept["experiment_id"],
+            experiment_completed=kept["experiment_completed"],
+        )
+        self._answered = (found["answered"], found["operations"]) if found["answered"] is not None else None
+        self._kept_method = found["method"]
+        if self._kept_method:
+            self._method.load_method_state(self._folder / self._kept_method)
+
+    def _save_method(self) -> None:
+        """Into a new folder, which counts once ``search.json`` names it."""
+        self._kept_method = f"method-{self.state.last_event_id}-{uuid.uuid4().hex[:8]}"
+        (self._folder / self._kept_method).mkdir(mode=0o700)
+        self._method.save_method_state(self._folder / self._kept_method)
+
+    def _save(self) -> None:
+        state = self.state
+        number, operations = self._answered or (None, [])
+        write_json(
+            self._file,
+            {
+                "key": self._key,
+                "method": self._kept_method,
+                "state": {
+                    "trials_created": sorted(map(str, state.trials_created)),
+                    "trials_closed": sorted(map(str, state.trials_closed)),
+                    "failures": sorted(map(str, state.failures)),
+                    "last_event_id": state.last_event_id,
+                    "experiment_id": state.experiment_id,
+                    "experiment_completed": state.experiment_completed,
+                },
+                "answered": number,
+                "operations": operations,
+            },
+        )
+        for other in self._folder.glob("method-*"):
+            if other.name != self._kept_method:
+                shutil.rmtree(other, ignore_errors=True)
+
+    # --- the experiment
+
+    def _create(self, config: Mapping[str, Any], model_dir: Union[None, str, Path, Sequence[Json]]) -> int:
+        session = self._session
+        assert session is not None
+        earlier = self._created_before(session)
+        if earlier is not None:
+            return earlier
+        files = _files(Path(model_dir)) if isinstance(model_dir, (str, Path)) else list(model_dir or [])
+        # JSON is YAML.
+        text = json.dumps({**config, "data": {**(config.get("data") or {}), _KEY: self._key}})
+        return int(experiments.create(session, text, files)["experiment"]["id"])
+
+    def _created_before(self, session: Session) -> Optional[int]:
+        """The experiment of an earlier start that was killed before it could note its id."""
+        listed = self._patiently(lambda: experiments.listing(session, newest_first=True))["experiments"]
+        for experiment in listed:
+            if ((experiment.get("config") or {}).get("data") or {}).get(_KEY) == self._key:
+                return int(experiment["id"])
+        return None
+
+
+def _files(folder: Path) -> List[Json]:
+    """The regular files and directories of a context directory, in wire form. Raises ContextError."""
+    if not folder.is_dir():
+        raise ContextError(f"{folder} is not a directory")
+    if (folder / ".detignore").exists():
+        raise ContextError(
+            f"{folder} has a .detignore, which only det experiment create reads; give the runner a folder without one"
+        )
+    found = []
+    for path in sorted(folder.rglob("*")):
+        about = path.stat()
+        if "__pycache__" in path.parts or ".git" in path.parts or not (path.is_dir() or path.is_file()):
+            continue
+        found.append(
+            {
+                "path": path.relative_to(folder).as_posix(),
+                "type": ord("5" if path.is_dir() else "0"),
+                "content": "" if path.is_dir() else base64.b64encode(path.read_bytes()).decode("ascii"),
+                "mtime": int(about.st_mtime),
+                "mode": stat.S_IMODE(about.st_mode),
+                "uid": 0,
+                "gid": 0,
+            }
+        )
+    return found

@@ -1,0 +1,148 @@
+"""A search method of the user's own: its process is killed, the master is killed, and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import User, make_user, take_down, wait_until
+from tests.e2e.test_generations import OPERATIONS
+
+SEARCH = '''
+"""Six trials for 2 epochs; the better half goes on to 6. Every call is written down."""
+import json, logging, sys, uuid
+from dethpc.client.custom_search import Close, Create, LocalSearchRunner, SearchMethod, Shutdown, ValidateAfter
+
+logging.basicConfig(level=logging.INFO)
+LRS = [0.08, 0.05, 0.009, 0.03, 0.02, 0.001]
+
+class Halving(SearchMethod):
+    def __init__(self):
+        self.lr, self.found, self.open = {}, {}, 6
+
+    def note(self, *words):
+        with open("calls", "a") as file:
+            file.write(json.dumps(words) + "\\n")
+
+    def initial_operations(self, state):
+        operations = []
+        for lr in LRS:
+            request = uuid.uuid4()
+            self.lr[str(request)] = lr
+            operations += [Create(request, {"lr": lr}), ValidateAfter(request, 2)]
+        return operations
+
+    def on_trial_created(self, state, request_id):
+        self.note("created", str(request_id))
+        return []
+
+    def on_validation_completed(self, state, request_id, metric, train_length):
+        self.note("validated", str(request_id), train_length)
+        if train_length == 6:
+            return [Close(request_id)]
+        self.found[str(request_id)] = metric
+        if len(self.found) < 6:
+            return []
+        ranked = sorted(self.found, key=self.found.get)
+        return [ValidateAfter(uuid.UUID(r), 6) for r in ranked[:3]] + [Close(uuid.UUID(r)) for r in ranked[3:]]
+
+    def on_trial_closed(self, state, request_id):
+        self.note("closed", str(request_id))
+        self.open -= 1
+        return [] if self.open else [Shutdown()]
+
+    def progress(self, state):
+        return len(state.trials_closed) / 6
+
+    def save_method_state(self, path):
+        (path / "state.json").write_text(json.dumps([self.lr, self.found, self.open]))
+
+    def load_method_state(self, path):
+        self.lr, self.found, self.open = json.loads((path / "state.json").read_text())
+
+config = {
+    "name": "own search",
+    "entrypoint": "python3 train.py",
+    "searcher": {"name": "custom", "metric": "loss", "unit": "epochs"},
+    "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
+    "max_restarts": 0,
+}
+print("searched", LocalSearchRunner(Halving(), "kept").run(config, "context"))
+'''
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    user = make_user(tmp_path, DETHPC_SCHEDULER="local", DETHPC_LOCAL_SLOTS="4")
+    (user.folder / "context" / "train.py").write_text(OPERATIONS)
+    (user.folder / "search.py").write_text(SEARCH)
+    yield user
+    take_down(user)
+
+
+def start(user: User) -> subprocess.Popen[str]:
+    with open(user.folder / "search.log", "a") as log:
+        return subprocess.Popen(
+            [sys.executable, "search.py"], cwd=user.folder, env=user.env, stdout=log, stderr=log, text=True
+        )
+
+
+def calls(user: User) -> list[tuple[str | int, ...]]:
+    try:
+        return [tuple(json.loads(line)) for line in (user.folder / "calls").read_text().splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def has_called(user: User, searching: subprocess.Popen[str], count: int) -> bool:
+    return len(calls(user)) >= count or searching.poll() is not None
+
+
+def test_the_best_of_six_is_found_though_everything_is_killed(user: User) -> None:
+    user.det("experiment", "list")  # a master
+    rng = random.Random(os.urandom(8))
+    searching = start(user)
+    # Before it has made its experiment, at any moment while trials train, and when only the end is left.
+    for count in (0, rng.randint(1, 6), rng.randint(7, 12), rng.randint(13, 16)):
+        wait_until(partial(has_called, user, searching, count))
+        time.sleep(rng.uniform(0, 0.3))
+        searching.send_signal(signal.SIGKILL)
+        searching.wait()
+        if count == 0 or rng.random() < 0.5:
+            user.kill_master()
+            user.det("experiment", "list")
+        searching = start(user)
+    wait_until(lambda: searching.poll() is not None, timeout=240)
+    log = (user.folder / "search.log").read_text()
+    assert searching.returncode == 0, log
+    assert log.splitlines()[-1] == "searched 1"
+    (experiment,) = user.json("experiment", "list")
+    assert experiment["state"] == "STATE_COMPLETED" and experiment["numTrials"] == 6
+    trained = {
+        trial["hparams"]["lr"]: [
+            int(n) for n in re.findall(r"completed (\d+)", user.det("trial", "logs", str(trial["id"])))
+        ]
+        for trial in user.trials(1)
+    }
+    assert trained == {0.009: [2, 6], 0.001: [2, 6], 0.02: [2, 6], 0.03: [2], 0.05: [2], 0.08: [2]}
+    best = min(user.trials(1), key=lambda trial: float(trial["searcherMetricValue"]))
+    assert best["hparams"]["lr"] == 0.009
+    assert {trial["state"] for trial in user.trials(1)} == {"STATE_COMPLETED"}
+    # A call that was cut off comes again; what it was about happened once.
+    assert set(Counter(call[0] for call in set(calls(user))).items()) == {
+        ("created", 6),
+        ("validated", 9),
+        ("closed", 6),
+    }
