@@ -9,23 +9,40 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Mapping, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 from dethpc.exec import processes
 
+from . import _task
+
 EXITS_VARIABLE = "DETHPC_WORKER_EXITS"
+CULPRIT_SECONDS = 3.0  # for the worker to fail whose absence another one complains of
 FAREWELL_SECONDS = 5.0  # for a launcher to end by itself after a worker failed
 TERM_SECONDS = 2.0
+USAGE = 2  # the exit code of programs that do not know an option
 
 
-def run(commands: Sequence[Sequence[str]], env: Optional[Mapping[str, str]] = None) -> int:
-    """Start ``commands`` and wait. 0 when all exit 0; else the first failure's exit code, 128 + n after signal n. No process
+class Worker(NamedTuple):
+    """A process to start. ``env`` is its whole environment, None: this process's."""
+
+    command: Sequence[str]
+    env: Optional[Mapping[str, str]] = None
+
+
+def ranked(rank: int, script: Sequence[str], env: Mapping[str, str]) -> Worker:
+    """A worker whose rank is known: its output is tagged, its end reported."""
+    return Worker([sys.executable, "-m", f"{__package__}.wrap_rank", str(rank), "--", *script], env)
+
+
+def run(workers: Sequence[Worker]) -> int:
+    """Start ``workers`` and wait. 0 when all exit 0; else the first failure's exit code, 128 + n after signal n. No process
     is left behind. INT, and TERM where it is not ignored, end everything. Raises: OSError when one cannot be started."""
     directory = tempfile.mkdtemp(prefix="dethpc-launch-")
     fifo = os.path.join(directory, "exits")
@@ -33,15 +50,25 @@ def run(commands: Sequence[Sequence[str]], env: Optional[Mapping[str, str]] = No
     # Open for writing too, so that there is no end of file between two writers.
     exits = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        _task.forget_failure()
         processes.adopt_orphans()
-        return _Monitor(exits).run(commands, {**(os.environ if env is None else env), EXITS_VARIABLE: fifo})
+        return _Monitor(exits, fifo).run(workers)
     finally:
         os.close(exits)
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def report_exit(rank: int, code: int) -> None:
-    """A worker of ``rank`` ended with ``code``: tell the launcher that started it, if one wants to know."""
+def report_start(rank: int) -> None:
+    """A worker of ``rank`` has started: tell the launcher that started it, if one wants to know."""
+    _report(f"{rank} start")
+
+
+def report_exit(rank: int, code: int, secondary: bool = False) -> None:
+    """As ``report_start``: the worker has ended with ``code``; ``secondary`` when it says that it lost another one."""
+    _report(f"{rank} {code}" + (" secondary" if secondary else ""))
+
+
+def _report(line: str) -> None:
     path = os.environ.get(EXITS_VARIABLE)
     if not path:
         return
@@ -50,7 +77,7 @@ def report_exit(rank: int, code: int) -> None:
     except OSError:
         return  # the launcher has gone, or runs on another node
     try:
-        os.write(fd, f"{rank} {code}\n".encode())
+        os.write(fd, f"{line}\n".encode())
     except OSError:
         pass
     finally:
@@ -62,45 +89,66 @@ def exit_code(status: int) -> int:
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
+def describe(code: int) -> str:
+    """An exit code in words."""
+    try:
+        return f"was killed by signal {code - 128} ({signal.Signals(code - 128).name})"
+    except ValueError:
+        return f"failed with exit code {code}"
+
+
+class _Failure(NamedTuple):
+    rank: int
+    code: int
+    secondary: bool
+    at: float
+    give_up_at: float
+
+
 class _Monitor:
-    def __init__(self, exits: int) -> None:
-        self._exits = exits
+    def __init__(self, exits: int, fifo: str) -> None:
+        self._exits, self._fifo = exits, fifo
         self._rest = b""
+        self._begun = False
         self._failure = 0
+        self._suspect: Optional[_Failure] = None
         self._signalled = 0
 
-    def run(self, commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> int:
+    def run(self, workers: Sequence[Worker]) -> int:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         for number, handler in before.items():
             if handler is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: setattr(self, "_signalled", number))
         try:
-            running: dict[int, subprocess.Popen[bytes]] = {}
+            running: dict[int, tuple[subprocess.Popen[bytes], Worker]] = {}
             try:
-                for command in commands:
-                    child = subprocess.Popen(list(command), env=dict(env))
-                    running[child.pid] = child
-                self._wait(running)
+                for worker in workers:
+                    env = {**(os.environ if worker.env is None else worker.env), EXITS_VARIABLE: self._fifo}
+                    child = subprocess.Popen(list(worker.command), env=env)
+                    running[child.pid] = child, worker
+                self._wait({pid: worker for pid, (_, worker) in running.items()})
             finally:
                 self._end_all()
-            for child in running.values():
+            for child, _ in running.values():
                 child.returncode = child.returncode or 0  # collected by waitpid, not by the object
             return self._failure
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _wait(self, running: dict[int, subprocess.Popen[bytes]]) -> None:
-        left = set(running)
+    def _wait(self, running: Mapping[int, Worker]) -> None:
+        left = dict(running)
         give_up_at: Optional[float] = None
-        while left:
+        while left or self._suspect:
             select.select([self._exits], [], [], 0.1)
             self._hear()
+            if self._suspect and time.monotonic() >= self._suspect.give_up_at:
+                self._fail(self._suspect)
             for pid, status in processes.reap().items():
-                if pid in left:
-                    left.discard(pid)
+                worker = left.pop(pid, None)
+                if worker is not None:
                     self._hear()  # a worker's own word comes before its launcher's
-                    self._failure = self._failure or exit_code(status)
+                    self._ended(worker, exit_code(status))
             if self._signalled:
                 self._failure = self._failure or 128 + self._signalled
                 return
@@ -116,10 +164,29 @@ class _Monitor:
             return
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
-            rank, code = map(int, line.split())
-            if code and not self._failure:
-                self._failure = code
-                sys.stderr.write(f"ERROR: the worker of rank {rank} failed with exit code {code}; ending the others\n")
+            rank, word, *secondary = line.decode().split()
+            self._begun = True
+            if word in ("start", "0") or self._failure:
+                continue
+            failure = _Failure(int(rank), int(word), bool(secondary), time.time(), time.monotonic() + CULPRIT_SECONDS)
+            if not failure.secondary:
+                self._fail(failure)
+            elif self._suspect is None:
+                self._suspect = failure
+
+    def _fail(self, failure: _Failure) -> None:
+        self._failure, self._suspect = failure.code, None
+        _task.note_failure("train", failure.at, rank=failure.rank, code=failure.code, secondary=failure.secondary)
+        sys.stderr.write(f"ERROR: the worker of rank {failure.rank} {describe(failure.code)}; ending the others\n")
+
+    def _ended(self, worker: Worker, code: int) -> None:
+        """A child of this process has ended, and no worker of its has failed before."""
+        if not code or self._failure or self._suspect:
+            return
+        self._failure = code
+        if code == USAGE and not self._begun:
+            _task.note_failure("launch", time.time(), code=code)
+        sys.stderr.write(f"ERROR: {shlex.quote(worker.command[0])} {describe(code)}\n")
 
     def _end_all(self) -> None:
         kill_at = time.monotonic() + TERM_SECONDS

@@ -13,11 +13,18 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from typing import BinaryIO, Optional, Sequence
 
 from . import _monitor
 
 MAX_LINE = 64 << 10
+KEPT_LINES = 40
+# What a worker says when another one has left it: of several failures, that of such a worker is not the cause.
+_LOST = re.compile(
+    rb"HorovodInternalError|DistBackendError|Connection (?:closed|reset) by peer|Broken pipe|ConnectionResetError|"
+    rb"^ConnectionError|remote process exited"
+)
 _LINE_END = re.compile(rb"\r\n|\n|\r")  # a progress bar writes \r alone
 
 
@@ -33,8 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     if rank is None or not command:
         sys.stderr.write(f"wrap_rank: no rank in {parsed.rank}\n" if rank is None else "wrap_rank: no command\n")
         return 2
-    code = _run(rank, command)
-    _monitor.report_exit(rank, code)
+    said: deque[bytes] = deque(maxlen=KEPT_LINES)
+    code = _run(rank, command, said)
+    _monitor.report_exit(rank, code, code != 0 and (code == 128 + signal.SIGTERM or any(map(_LOST.search, said))))
     return code
 
 
@@ -46,7 +54,8 @@ def find_rank(text: str) -> Optional[int]:
     return next((int(value) for value in values if value.isdigit()), None)
 
 
-def _run(rank: int, command: Sequence[str]) -> int:
+def _run(rank: int, command: Sequence[str], said: deque[bytes]) -> int:
+    """``said`` receives the last lines of the command's stderr."""
     try:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
     except OSError as error:
@@ -56,11 +65,12 @@ def _run(rank: int, command: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: child.send_signal(number))
+    _monitor.report_start(rank)
     assert child.stdout is not None and child.stderr is not None
     prefix = f"[rank={rank}] ".encode()
     copies = [
-        threading.Thread(target=_copy, args=(source, target, prefix), daemon=True)
-        for source, target in ((child.stdout, 1), (child.stderr, 2))
+        threading.Thread(target=_copy, args=(source, target, prefix, kept), daemon=True)
+        for source, target, kept in ((child.stdout, 1, None), (child.stderr, 2, said))
     ]
     for copy in copies:
         copy.start()
@@ -70,7 +80,7 @@ def _run(rank: int, command: Sequence[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _copy(source: BinaryIO, target: int, prefix: bytes) -> None:
+def _copy(source: BinaryIO, target: int, prefix: bytes, kept: Optional[deque[bytes]]) -> None:
     rest, fd, after_return = b"", source.fileno(), False
     while True:
         data = os.read(fd, 1 << 16)
@@ -83,6 +93,8 @@ def _copy(source: BinaryIO, target: int, prefix: bytes) -> None:
         while len(rest) > MAX_LINE:
             lines.append(rest[:MAX_LINE])
             rest = rest[MAX_LINE:]
+        if kept is not None:
+            kept.extend(lines)
         _write(target, b"".join(prefix + line + b"\n" for line in lines))
     if rest:
         _write(target, prefix + rest + b"\n")

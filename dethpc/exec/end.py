@@ -22,9 +22,10 @@ WRITE_TRIES = 5
 
 @dataclasses.dataclass
 class Outcome:
-    """``phase`` is how far the node came: unpack, hook, rendezvous or train. ``exit_code`` is as a shell states it
-    (128 + n for signal n), None when no process of the user's ended. ``early`` means that it was asked to stop before
-    training began."""
+    """``phase`` is how far the node came: unpack, hook, rendezvous, launch (a launcher refused) or train. ``exit_code``
+    is as a shell states it (128 + n for signal n), None when no process of the user's ended. ``early`` means that it was
+    asked to stop before training began; ``at`` is when that which failed did, in epoch seconds; ``secondary``: it failed
+    for want of some other worker."""
 
     phase: str
     exit_code: Optional[int] = None
@@ -34,6 +35,8 @@ class Outcome:
     node: int = 0
     early: bool = False
     stop_reason: Optional[str] = None
+    at: Optional[float] = None
+    secondary: bool = False
 
     @property
     def good(self) -> bool:
@@ -90,12 +93,36 @@ def of_process(
 ) -> Outcome:
     """The outcome of a process that ended with wait status ``status``. ``command`` as the user wrote it: a string
     went through a shell."""
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-    code = 128 + number if number is not None else os.WEXITSTATUS(status)
-    if number is None and 128 < code <= 128 + 64:
-        number = code - 128  # a shell or launcher passing on how its child died
+    code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    number = _signal(code)
     message = "" if code == 0 else _reason(code, number, command, env, log)
-    return Outcome(phase, code, number, message, list(log.tail) if code else [])
+    return Outcome(phase, code, number, message, list(log.tail) if code else [], at=time.time())
+
+
+def of_worker(failure: Mapping[str, Any], code: int, where: str, log: tee.Log) -> Outcome:
+    """The outcome of an entrypoint that ended with ``code``, when a launcher has told which worker failed first, or why
+    it started none. ``where`` names the node, or is empty."""
+    rank, at = failure.get("rank"), failure.get("at")
+    if failure.get("phase") == "launch":
+        message = failure.get("message") or _complaint(log) or f"exit code {code}"
+        return Outcome("launch", code, None, message, list(log.tail), at=at)
+    code = failure.get("exit_code") or code
+    number = _signal(code)
+    exceptions = [(whose, text) for whose, text in log.exceptions if whose == rank]
+    message = f"rank {rank}{where}: {_plain_reason(code, number, tee.cause(exceptions))}"
+    return Outcome("train", code, number, message, log.tail_of(rank), at=at, secondary=bool(failure.get("secondary")))
+
+
+def _signal(code: int) -> Optional[int]:
+    """The signal that a shell or launcher tells of."""
+    return code - 128 if 128 < code <= 128 + 64 else None
+
+
+def _complaint(log: tee.Log) -> str:
+    """The line in which a program says which option it does not know."""
+    lines = [text.strip() for text in log.tail if re.search(r"\berror\b|unknown|unrecognized|invalid", text, re.I)]
+    lines = [text for text in lines if not text.startswith("ERROR: ")] or lines  # the launcher only passes it on
+    return lines[-1] if lines else ""
 
 
 def of_start(phase: str, error: OSError, command: Sequence[str], log: tee.Log) -> Outcome:
@@ -117,7 +144,10 @@ def _reason(
         missing = _named_by_shell(log) or _missing_word(command, env)
         if missing:
             return f"entrypoint {'not found' if code == 127 else 'is not executable'}: {missing}"
-    exception = tee.cause(log.exceptions)
+    return _plain_reason(code, number, tee.cause(log.exceptions))
+
+
+def _plain_reason(code: int, number: Optional[int], exception: str) -> str:
     if number is not None and not exception:
         try:
             name = f" ({signal.Signals(number).name})"

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import time
-from typing import Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, processes, unpack
@@ -165,7 +165,12 @@ class _Node:
         else:
             status = self._supervisor.wait_for(child, team.end_now)
             outcome = end.of_process("train", status, self._spec.entrypoint, env, self._log)
-            if self._supervisor.ended_because:
+            failure = self._failure()
+            if failure and not outcome.good:
+                where = f" on {self._place.name}" if self._spec.num_nodes > 1 else ""
+                outcome = end.of_worker(failure, outcome.exit_code or 1, where, self._log)
+                self._log.say("ERROR", f"dethpc: the entrypoint failed: {outcome.message}")
+            elif self._supervisor.ended_because:
                 outcome.message = self._supervisor.ended_because
             elif not outcome.good:
                 self._log.say("ERROR", f"dethpc: the entrypoint failed: {outcome.message}")
@@ -173,6 +178,14 @@ class _Node:
         # Workers that outlive the entrypoint would keep the slots busy.
         self._supervisor.end_all()
         return outcome
+
+    def _failure(self) -> Optional[dict[str, Any]]:
+        """What a launcher noted of the first failure here, unless that was the end that we made ourselves."""
+        with contextlib.suppress(OSError, RunDirError):
+            failure = read_json(self._attempt.failure(self._place.rank))
+            if failure and float(failure.get("at") or 0.0) <= (self._supervisor.ended_at or time.time()):
+                return failure
+        return None
 
     def _environment(self, resume: resuming.Resume) -> dict[str, str]:
         return environment.for_user(self._spec, self._place, resume, self._master_url(), self._directory, os.environ)

@@ -235,9 +235,13 @@ class Chief(Alone):
             self._fail(Outcome("train", None, None, message, node=rank, stop_reason="node_lost"))
 
     def _fail(self, outcome: Outcome) -> None:
-        """The first failure is the attempt's; the other nodes hear of it at once."""
-        if self._failure is None:
+        """The first failure is the attempt's; the other nodes hear of it at once. A worker that fails for want of another
+        node's is often quicker to say so: what failed earlier, or the loss of a node, then takes its place."""
+        outcome.at = time.time() if outcome.at is None else outcome.at
+        known = self._failure
+        if known is None or _order(outcome) < _order(known):
             self._failure = outcome
+        if known is None:
             self._tell_all({"end": self.end_now()})
 
 
@@ -354,6 +358,10 @@ class Peer(Alone):
 
 
 Team = Union[Alone, Chief, Peer]
+
+
+def _order(outcome: Outcome) -> tuple[bool, bool, float]:
+    return outcome.stop_reason != "node_lost", outcome.secondary, outcome.at or 0.0
 
 
 def _listen(candidates: list[int]) -> socket.socket:

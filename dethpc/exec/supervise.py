@@ -79,6 +79,7 @@ class Supervisor:
         self._sessions: set[int] = set()
         self._statuses: dict[int, int] = {}
         self.ended_because = ""
+        self.ended_at: Optional[float] = None
 
     def close(self) -> None:
         self._selector.close()
@@ -108,6 +109,7 @@ class Supervisor:
                 break
             self.ended_because = self.watch.verdict() or end_now()
             if self.ended_because:
+                self.ended_at = time.time()
                 self._log.say("ERROR", f"dethpc: ending the processes: {self.ended_because}")
                 self.end_all()
                 break

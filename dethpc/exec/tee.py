@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections import deque
-from typing import Optional, Union
+from typing import Iterable, Optional, Union
 
 from dethpc.rundir import logline
 from dethpc.rundir.logline import LogLine
@@ -51,6 +51,7 @@ class Log:
         self.lost = 0
         self.failure = ""
         self.tail: deque[str] = deque(maxlen=KEPT_LINES)
+        self._tails: dict[int, deque[str]] = {}
         self.exceptions: deque[tuple[Optional[int], str]] = deque(maxlen=KEPT_EXCEPTIONS)
 
     def say(self, level: str, text: str) -> None:
@@ -62,6 +63,9 @@ class Log:
         if not lines:
             return
         self.tail.extend(line.text for line in lines)
+        for line in lines:
+            if line.rank is not None:
+                self._tails.setdefault(line.rank, deque(maxlen=KEPT_LINES)).append(line.text)
         if self._missing and time.monotonic() < self._retry_at:
             self._lose(len(lines))
             return
@@ -78,6 +82,10 @@ class Log:
             self.failure = error.strerror or str(error)
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self._lose(len(lines))
+
+    def tail_of(self, rank: Optional[int]) -> list[str]:
+        """The last lines of the worker of ``rank``, else of all."""
+        return list(self._tails.get(-1 if rank is None else rank) or self.tail)
 
     def flush(self) -> None:
         """Try once more to say what is missing."""
@@ -165,10 +173,11 @@ class Stream:
         return "WARNING" if _PYTHON_WARNING.match(text) else "INFO"
 
 
-def cause(exceptions: deque[tuple[Optional[int], str]]) -> str:
+def cause(exceptions: Iterable[tuple[Optional[int], str]]) -> str:
     """The exception to blame, or "". Each worker's last one counts (earlier ones were caught); of several workers the
     first to fail, since the others often fail of its absence; a launcher's own complaint only when no worker said
     anything."""
+    exceptions = list(exceptions)
     last: dict[Optional[int], tuple[int, str]] = {}
     for position, (rank, text) in enumerate(exceptions):
         if not text.startswith(_LAUNCHERS_OWN):

@@ -43,6 +43,10 @@ class AttemptDir:
         """The end report; its absence after the job's end means that nobody lived to write it."""
         return self.path / "end.json"
 
+    def failure(self, node: int) -> Path:
+        """``{"phase", "rank", "exit_code", "message", "at"}``: what a launcher on this node saw fail first."""
+        return self.path / f"failure-{node}.json"
+
     @property
     def logs(self) -> Path:
         return self.path / "logs"
