@@ -364,7 +364,7 @@ def _after_run(
         _close(trial, trial.state.end, trial.reason, at, outcome)
     elif experiment.row.unmanaged:
         _close(trial, State.ERROR, reason or end.value, at, outcome)  # nobody will submit it again
-    elif end is End.INVALID_HP:
+    elif end is End.INVALID_HP or verdict.hopeless:
         _close(trial, State.ERROR, reason, at, outcome)
     elif end.trials_fault:
         restarts = trial.restarts + 1

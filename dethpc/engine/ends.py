@@ -25,6 +25,7 @@ class Verdict(NamedTuple):
     end: End
     reason: str
     exit_code: int | None
+    hopeless: bool = False  # it would end the same way again
 
 
 def conclusive(intent: Intent, report: Mapping[str, Any] | None) -> bool:
@@ -80,6 +81,8 @@ def classify(
     if report is not None:
         if report.get("phase") == "waiting":
             return Verdict(End.WAITING, message or "the master could not be reached", code)
+        if report.get("phase") == "launch":
+            return Verdict(End.LAUNCH_FAILED, message or f"exit code {code}", code, hopeless=True)
         if report.get("phase") in _SETUP_PHASES:
             return Verdict(End.LAUNCH_FAILED, message, code)
         if report.get("stop_reason") in _SCHEDULERS_REASONS and (code is None or report.get("signal") in (9, 15)):
