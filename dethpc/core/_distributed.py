@@ -101,7 +101,8 @@ class DistributedContext:
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD if comm is None else comm
-        hosts: List[str] = comm.allgather(socket.gethostname())
+        info = get_cluster_info()  # nodes of a test cluster may share one host
+        hosts: List[str] = comm.allgather(info.agent_id if info else socket.gethostname())
         machines = list(dict.fromkeys(hosts))
         host = hosts[comm.Get_rank()]
         return cls(

@@ -1,0 +1,152 @@
+"""Start a command on another node of the attempt without ssh.
+
+``python3 -m dethpc.launch._remote NAME... -- NAME COMMAND...`` stands in for ``ssh NAME COMMAND...``. The launcher of every node
+but the chief keeps a connection to the chief's (``serve``); the chief's relays the command there (``Relay``). Both ends prove
+that they know the run's token.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any, Mapping, Optional, Sequence
+
+from dethpc.core._info import ClusterInfo
+from dethpc.exec.link import Link, Secret, nonce
+
+from . import _monitor, _task
+
+KEEPER, CALLER = "keeper", "caller"
+CALL_SECONDS = 120.0  # for a node's launcher to be there once mpirun wants it
+
+
+class Relay:
+    """Context manager on the chief: passes callers' commands to the nodes' keepers. Leaving it lets idle keepers go."""
+
+    def __init__(self, info: ClusterInfo) -> None:
+        self._nodes = len(info.container_addrs)
+        self._secret = _secret(info)
+        self._server = socket.create_server(("", _task.port(info)), backlog=1024)
+        self._keepers: dict[int, Link] = {}
+        self._come = threading.Condition()
+
+    def __enter__(self) -> Relay:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._server.close()
+        with self._come:
+            for keeper in self._keepers.values():
+                keeper.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._talk, args=(Link(sock),), daemon=True).start()
+
+    def _talk(self, link: Link) -> None:
+        link.send({"nonce": link.challenge})
+        hello = link.next()
+        role, rank, answer = str(hello.get("role")), hello.get("rank"), str(hello.get("nonce"))
+        proved = isinstance(rank, int) and self._secret.accepts(hello.get("proof"), role, rank, link.challenge, answer)
+        if not proved or not isinstance(rank, int) or not 0 < rank < self._nodes:
+            link.close()
+            return
+        link.rank = rank
+        link.send({"proof": self._secret.proof("chief", rank, link.challenge, answer)})
+        link.sock.settimeout(None)
+        if role == KEEPER:
+            with self._come:
+                self._keepers[rank] = link
+                self._come.notify_all()
+        elif role == CALLER:
+            link.send(self._pass_on(rank, link.next()))
+            link.close()
+
+    def _pass_on(self, rank: int, order: dict[str, Any]) -> dict[str, Any]:
+        with self._come:
+            if not self._come.wait_for(lambda: rank in self._keepers, CALL_SECONDS):
+                return {"error": f"the launcher of node {rank} has not come in {CALL_SECONDS:g} s"}
+            keeper = self._keepers[rank]
+        keeper.send(order)
+        return keeper.next() or {"error": f"node {rank} was lost"}
+
+
+def serve(info: ClusterInfo, env: Mapping[str, str]) -> int:
+    """Wait for the chief's command and run it in ``env``; its exit code, or that of the first worker below it that failed.
+    0 when the chief has ended without one."""
+    while True:
+        chief = _connect(info, KEEPER, info.container_rank)
+        if chief is not None:
+            break
+        time.sleep(0.1)  # no time-out: should the chief fail, this node is ended too
+    order = chief.next()
+    if "run" not in order:
+        return 0
+    code = _monitor.run([_monitor.Worker(["/bin/sh", "-c", str(order["run"])], env)])
+    chief.send({"code": code})
+    chief.close()
+    return code
+
+
+def call(info: ClusterInfo, rank: int, command: str) -> int:
+    """Run ``command`` by a shell on node ``rank``; its exit code, 255 when it did not come to that."""
+    if rank == info.container_rank:
+        return subprocess.call(["/bin/sh", "-c", command])
+    chief = _connect(info, CALLER, rank)
+    if chief is None:
+        sys.stderr.write("ERROR: the chief's launcher does not answer\n")
+        return 255
+    chief.send({"run": command})
+    answer = chief.next()
+    if "code" not in answer:
+        sys.stderr.write(f"ERROR: {answer.get('error') or 'the launcher has ended'}\n")
+        return 255
+    return int(answer["code"])
+
+
+def _connect(info: ClusterInfo, role: str, rank: int) -> Optional[Link]:
+    """A proved connection to the chief's relay, or None."""
+    secret = _secret(info)
+    try:
+        link = Link(socket.create_connection((info.container_addrs[0], _task.port(info)), timeout=5))
+    except OSError:
+        return None
+    challenge, answer = str(link.next().get("nonce")), nonce()
+    proof = secret.proof(role, rank, challenge, answer)
+    link.send({"role": role, "rank": rank, "nonce": answer, "proof": proof})
+    if not secret.accepts(link.next().get("proof"), "chief", rank, challenge, answer):
+        link.close()
+        return None
+    link.rank = 0
+    link.sock.settimeout(None)
+    return link
+
+
+def _secret(info: ClusterInfo) -> Secret:
+    return Secret(info.session_token, f"launch {info.allocation_id}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """What mpirun runs in place of ssh."""
+    split = list(arguments).index("--")
+    names, name, command = arguments[:split], arguments[split + 1], " ".join(arguments[split + 2 :])
+    if name not in names:
+        sys.stderr.write(f"ERROR: {name} is no node of this task\n")
+        return 255
+    return call(_task.info("mpi"), list(names).index(name), command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
