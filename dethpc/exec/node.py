@@ -60,6 +60,14 @@ def read_spec(run_dir: RunDir) -> Spec:
     return Spec.from_json(obj)
 
 
+def rendezvous_timeout(spec: Spec) -> float:
+    """Seconds that the nodes wait for each other: the experiment's own ``DETHPC_RENDEZVOUS_TIMEOUT``, else the spec's."""
+    try:
+        return float(spec.environment.get("DETHPC_RENDEZVOUS_TIMEOUT") or spec.rendezvous_timeout)
+    except ValueError:
+        return spec.rendezvous_timeout
+
+
 def _begin(attempt: AttemptDir, place: Place, resume: resuming.Resume) -> None:
     started = {
         "at": time.time(),
@@ -115,10 +123,11 @@ class _Node:
             return Alone(place, self._slots, self._resume, self._supervisor)
         attempt = f"{spec.run}.{place.k}"
         secret = Secret(spec.token, attempt)
+        timeout = rendezvous_timeout(spec)
         if place.rank == 0:
-            return Chief(place, self._slots, self._resume, self._supervisor, secret, attempt, spec.rendezvous_timeout)
+            return Chief(place, self._slots, self._resume, self._supervisor, secret, attempt, timeout)
         over = self._attempt.end.exists
-        return Peer(place, self._slots, self._resume, self._supervisor, secret, attempt, spec.rendezvous_timeout, over)
+        return Peer(place, self._slots, self._resume, self._supervisor, secret, attempt, timeout, over)
 
     def _train(self, team: Team) -> Outcome:
         met = team.meet(self._prepare())
