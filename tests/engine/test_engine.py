@@ -42,6 +42,17 @@ def test_a_fault_of_the_trial_uses_up_a_restart_and_then_ends_it() -> None:
     assert "ValueError: bad" in world.state.experiments[experiment.id].row.reason
 
 
+def test_what_a_launcher_refused_is_not_tried_again() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.end(run, {**FAILED, "exit_code": 2, "phase": "launch", "message": "deepspeed: unrecognized arguments: --foo"})
+    trial = world.state.experiments[experiment.id].trials[0]
+    assert (trial.state, trial.restarts) == (State.ERROR, 0)
+    assert trial.reason == "deepspeed: unrecognized arguments: --foo"
+
+
 def test_node_failures_and_preemptions_are_free() -> None:
     world = World()
     world.create(searcher=config("single")["searcher"])
