@@ -1,6 +1,6 @@
 """What an idle master costs: resident memory and processor time over a minute, with a search behind it.
 
-    python benchmarks/idle.py
+python benchmarks/idle.py
 """
 
 from __future__ import annotations
