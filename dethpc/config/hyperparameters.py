@@ -93,6 +93,20 @@ def read_space(raw: Any, path: Path = (), *, grid: bool = False) -> tuple[Space,
     return space, mistakes
 
 
+def points(space: Space) -> int:
+    """How many points a grid over the space has: ranges have their ``count``, ``int`` ranges no more than there are integers."""
+    number = 1
+    for value in space.values():
+        if isinstance(value, dict):
+            number *= points(value)
+        elif isinstance(value, Categorical):
+            number *= len(value.vals)
+        elif not isinstance(value, Const):
+            count = value.count or 1
+            number *= min(count, value.maxval - value.minval + 1) if isinstance(value, Int) else count
+    return number
+
+
 def plain(space: Space) -> dict[str, Any]:
     """The plain form of a space, every constant spelled out, as Determined stores it."""
     return {name: plain(value) if isinstance(value, dict) else _plain(value) for name, value in space.items()}

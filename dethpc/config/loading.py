@@ -13,13 +13,16 @@ from dethpc.config.combine import fill, override
 from dethpc.config.dialects import translate
 from dethpc.config.dialects.lengths import BY_TIME
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.hyperparameters import Const, Space, read_space
+from dethpc.config.hyperparameters import Const, Space, points, read_space
 from dethpc.config.mistake import Mistake
 from dethpc.config.report import mistakes_of
 from dethpc.config.search_doubts import search_doubts
 from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused
 from dethpc.errors import ConfigError
+
+LARGEST_GRID = 100_000
+"""Points of a grid. One with a factor too many would keep the master from everything else."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ def load(
     space: Space = {}
     if source.data.get("hyperparameters") is not None:
         space, mistakes = read_space(source.data["hyperparameters"], ("hyperparameters",), grid=grid)
+        if grid and points(space) > LARGEST_GRID:
+            size = f"a grid of {points(space):,} points"
+            mistakes.append(Mistake(("hyperparameters",), size, f"at most {LARGEST_GRID:,}: a trial for each"))
     config = None
     if not any(problem.field == "YAML" for problem in problems):
         try:

@@ -76,11 +76,13 @@ def _lengths(field: str, rungs: int, divisor: float, length: int) -> Iterator[st
 
 def _budget(searcher: Adaptive | SyncHalving) -> Iterator[str]:
     if isinstance(searcher, SyncHalving):
-        brackets = [searcher.num_rungs]
+        field, brackets = "num_rungs", [searcher.num_rungs]
+    elif searcher.bracket_rungs:
+        field, brackets = "bracket_rungs", searcher.bracket_rungs
     else:
-        brackets = searcher.bracket_rungs or bracket_rungs(searcher.mode, searcher.max_rungs)
+        field, brackets = "max_rungs", bracket_rungs(searcher.mode, searcher.max_rungs)
     share, length = count(searcher.budget) // len(brackets), count(searcher.max_length)
-    yield from _lengths("max_rungs", max(brackets), searcher.divisor, length)
+    yield from _lengths(field, max(brackets), searcher.divisor, length)
     if share < length:
         yield (
             f"searcher.budget: {count(searcher.budget)} over {len(brackets)} brackets is {share} for each, less than one "

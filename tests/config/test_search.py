@@ -79,3 +79,15 @@ def test_an_ordinary_search_gives_none(searcher: dict[str, Any]) -> None:
     loaded = load(text(searcher))
     assert loaded.warnings == []
     assert loaded.effective()["searcher"].items() >= searcher.items()
+
+
+def test_a_grid_has_a_trial_for_each_point_and_so_a_limit() -> None:
+    real = {"type": "double", "minval": 0, "maxval": 1, "count": 500}
+    few = {"type": "int", "minval": 1, "maxval": 2, "count": 500}
+    inner = {"type": "categorical", "vals": ["a", "b"]}
+    load(text({"name": "grid"}, a=real, b=few, c={"inner": inner, "fixed": 3}))  # 2,000 points
+    with pytest.raises(ConfigError) as caught:
+        load(text({"name": "grid"}, a=real, b=real, c={"inner": inner}))
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.found) == ("hyperparameters", "a grid of 500,000 points")
+    assert problem.allowed.startswith("at most 100,000")
