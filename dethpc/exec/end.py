@@ -144,7 +144,7 @@ def _reason(
         missing = _named_by_shell(log) or _missing_word(command, env)
         if missing:
             return f"entrypoint {'not found' if code == 127 else 'is not executable'}: {missing}"
-    return _plain_reason(code, number, tee.cause(log.exceptions))
+    return _plain_reason(code, number, tee.cause(log.exceptions) or _interpreters_complaint(code, log))
 
 
 def _plain_reason(code: int, number: Optional[int], exception: str) -> str:
@@ -164,6 +164,16 @@ def _named_by_shell(log: tee.Log) -> str:
         match = re.search(r"(?:^|[\s:])([^\s:]+): (?:command )?not found$|([^\s:]+): Permission denied$", text)
         if match:
             return match.group(1) or match.group(2)
+    return ""
+
+
+def _interpreters_complaint(code: int, log: tee.Log) -> str:
+    """What python or a shell says of a script or module that is not there, which leaves no traceback."""
+    if code not in (1, 2, 127):
+        return ""
+    for text in reversed(log.tail):
+        if re.match(r"(?:\S*/)?(?:python[\d.]*|\w*sh): .*(?:No such file|No module named \S+$)", text):
+            return text
     return ""
 
 

@@ -32,4 +32,5 @@ def run(directory: str, env: Mapping[str, str], umask: int, supervisor: Supervis
         outcome.message = f"{NAME} was {outcome.message}"
     else:
         outcome.message = f"{NAME} exited with {outcome.exit_code}"
+    log.say("ERROR", f"dethpc: {outcome.message}")
     return outcome

@@ -90,6 +90,15 @@ def test_a_missing_entrypoint_is_named(run, entrypoint) -> None:
     assert any("pyhton3" in line for line in end["tail"])
 
 
+@pytest.mark.parametrize(
+    ("entrypoint", "told"),
+    [("python3 trian.py", "trian.py"), (["python3", "-m", "trian"], "trian"), ("bash trian.sh", "trian.sh")],
+)
+def test_a_script_that_is_not_there_is_named(run, entrypoint, told) -> None:
+    code, end = run.run(entrypoint)
+    assert code != 0 and end["message"].startswith(f"exit code {code}: ") and told in end["message"]
+
+
 @pytest.mark.parametrize("entrypoint", [["./data.txt"], "./data.txt"])
 def test_an_entrypoint_that_cannot_be_executed_is_named(run, entrypoint) -> None:
     files = {"data.txt": "x"}
@@ -171,6 +180,7 @@ def test_a_failing_hook_fails_the_run_with_its_last_lines(run) -> None:
     assert (code, end["phase"], end["exit_code"]) == (3, "hook", 3)
     assert end["message"] == "startup-hook.sh exited with 3"
     assert "about to fail" in end["tail"]
+    assert "dethpc: startup-hook.sh exited with 3" in run.text()
     assert "never" not in run.text()
 
 
