@@ -18,7 +18,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", metavar="FILE", type=click.File())
+@click.argument("file", metavar="FILE", type=click.File(encoding="utf-8"))
 @click.option("-i", "--in-place", is_flag=True, help="Write FILE itself instead of standard output.")
 def upgrade(file: Any, in_place: bool) -> None:
     """Write an experiment's configuration of an older generation in its present form.
@@ -26,11 +26,12 @@ def upgrade(file: Any, in_place: bool) -> None:
     Fields that count steps, and lengths that are time today, are replaced; all else stays as it is, comments too. What was
     replaced is listed on standard error.
     """
+    from dethpc.cli.create import read_config
     from dethpc.config.upgrade import upgrade as upgraded
 
     if in_place and file.name in ("-", "<stdin>"):
         raise click.UsageError("--in-place needs the name of a file.")
-    new, changes = upgraded(file.read(), file.name)
+    new, changes = upgraded(read_config(file), file.name)
     for change in changes:
         output.say(f"det: {change}")
     if not in_place:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
@@ -22,7 +23,7 @@ _LARGE = 8 * 1024 * 1024  # bytes; below, sending takes no time worth a message
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG", type=click.File())
+@click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
 @click.argument("context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path))
 @click.option("-f", "--follow", "--follow-first-trial", is_flag=True, help="Then follow the first trial's log.")
 @click.option("--paused", is_flag=True, help="Create it paused; start it with: det experiment activate.")
@@ -69,8 +70,10 @@ def create(
             raise errors.NotSupportedYet(f"{name} is not supported yet; leave it out to run on the cluster")
     if paused and follow:
         raise click.UsageError("--paused and --follow exclude each other: a paused experiment writes no log.")
-    text = checked(config.read(), config.name, overrides)
-    answer = _send(text, packed(context_dir, includes), activate=not paused, project=project)
+    written = read_config(config)
+    text = checked(written, config.name, overrides)
+    with located(written, config.name, overrides):
+        answer = _send(text, packed(context_dir, includes), activate=not paused, project=project)
     number = answer["experiment"]["id"]
     if as_json:
         output.print_json(answer)
@@ -80,6 +83,32 @@ def create(
         output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
     if follow:
         _follow(number)
+
+
+def read_config(file: Any) -> str:
+    """The text of a configuration file. Raises ConfigError when it is not text."""
+    try:
+        text: str = file.read()
+    except UnicodeDecodeError as error:
+        found = f"a byte that is not text ({error.object[error.start]:#04x})"
+        raise errors.ConfigError([errors.Problem("YAML", found, "text in UTF-8", file=file.name)]) from None
+    return text
+
+
+@contextmanager
+def located(text: str, file: str, overrides: Sequence[str]) -> Iterator[None]:
+    """Mistakes that the master alone can find, about pools for example, are told with their place in the user's file, too."""
+    try:
+        yield
+    except errors.ConfigError as error:
+        from dethpc.config.combine import override
+        from dethpc.config.source import read
+
+        source, _ = read(text, file)
+        override(source, overrides)
+        for problem in error.problems:
+            problem.file, problem.line = source.place(tuple(problem.field.split(".")))
+        raise
 
 
 def checked(text: str, file: str, overrides: Sequence[str]) -> str:

@@ -105,8 +105,10 @@ def show(
         lines = logs.follow(reconnect(session), trial, lines_wanted)
     else:
         lines = logs.read(session, trial, lines_wanted, head=head, tail=tail)
+    empty = True
     try:
         for line in lines:
+            empty = False
             if as_json:
                 import json
 
@@ -119,3 +121,15 @@ def show(
             raise
         output.say(f"\nStopped watching; the trial goes on. To watch again: det trial logs -f {trial}")
         raise click.exceptions.Exit(130) from None
+    if empty:
+        _say_why(session, trial)
+
+
+def _say_why(session: Any, trial: int) -> None:
+    """A trial that never started wrote nothing: its reason is told beside the log."""
+    from dethpc.cli.describe import reason
+    from dethpc.client import trials
+
+    told = trials.get(session, trial)
+    why = reason(told)
+    output.say(f"No such lines. Trial {trial} is {output.state(told.get('state'))}{f': {why}' if why else ''}")

@@ -12,7 +12,7 @@ from dethpc.cli.connect import connect
 
 
 @click.command("preview-search")
-@click.argument("config", metavar="CONFIG", type=click.File())
+@click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
 @output.as_json
 def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None:
@@ -20,11 +20,11 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
 
     Where trials are compared, their order is drawn at random; the numbers do not depend on it much. Nothing is created.
     """
-    from dethpc.cli.create import checked
+    from dethpc.cli.create import checked, read_config
     from dethpc.client import experiments
     from dethpc.config.source import read
 
-    text = checked(config.read(), config.name, overrides)
+    text = checked(read_config(config), config.name, overrides)
     answer = experiments.preview(connect(), read(text, config.name)[0].data)
     if as_json:
         output.print_json(answer)

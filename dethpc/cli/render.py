@@ -13,7 +13,7 @@ from dethpc.cli.connect import connect
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG", type=click.File())
+@click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
 @click.argument("context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path))
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
 @click.option(
@@ -30,11 +30,13 @@ def render(
       det experiment render config.yaml . > trial.sbatch && sbatch trial.sbatch
     What it reports is taken in later with: det experiment import RUN_DIR
     """
-    from dethpc.cli.create import checked, packed
+    from dethpc.cli.create import checked, located, packed, read_config
     from dethpc.client import experiments
 
-    text = checked(config.read(), config.name, overrides)
-    answer = experiments.render(connect(), text, packed(context_dir, includes))
+    written = read_config(config)
+    text = checked(written, config.name, overrides)
+    with located(written, config.name, overrides):
+        answer = experiments.render(connect(), text, packed(context_dir, includes))
     if as_json:
         output.print_json(answer)
         return

@@ -23,7 +23,7 @@ Positive = click.FloatRange(min=0)
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG", type=click.File())
+@click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
 @click.option("--slots", type=AtLeastOne, metavar="N", help="Slots in all, on as few nodes as hold them.")
 @click.option("--nodes", type=AtLeastOne, metavar="N", help="Nodes [4].")
@@ -72,10 +72,11 @@ def simulate(
       det simulate config.yaml --slots 16 --step-time 40 --config searcher.mode=aggressive
     """
     from dethpc import config as configs
+    from dethpc.cli.create import read_config
     from dethpc.simulator import Faults, Pace, Replay
     from dethpc.simulator import simulate as run
 
-    loaded = configs.load(config.read(), file=config.name, overrides=list(overrides))
+    loaded = configs.load(read_config(config), file=config.name, overrides=list(overrides))
     for warning in loaded.warnings:
         output.say(f"det: warning: {warning}")
     effective = loaded.effective()

@@ -28,8 +28,8 @@ def override(source: Source, options: Sequence[str]) -> list[Problem]:
         key, equals, text = option.partition("=")
         names = tuple(key.strip().split("."))
         if not equals or not all(names):
-            found = repr(option)
-            problems.append(Problem("--config", found, "KEY=VALUE, with dots between nested keys", file="--config"))
+            allowed = "KEY=VALUE, with dots between nested keys"
+            problems.append(Problem("override", repr(option), allowed, file="--config"))
             continue
         value, _, wrong = read_value(text, f"--config {key}")
         for problem in wrong:

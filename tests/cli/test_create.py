@@ -71,6 +71,35 @@ def test_every_mistake_is_a_line_and_nothing_is_sent(det: Any, master: Any, fold
     assert "config.yaml:4: resources.slots_per_trail" in lines[1] and "slots_per_trial" in lines[1]
 
 
+def test_mistakes_that_the_master_finds_are_told_with_their_lines(det: Any, master: Any, folder: Path) -> None:
+    (folder / "config.yaml").write_text(
+        "entrypoint: x\nsearcher: {name: single, metric: loss}\nresources:\n  resource_pool: nope\n"
+    )
+    problems = [
+        {"field": "resources.resource_pool", "found": "'nope'", "allowed": "one of main"},
+        {"field": "slurm.sbatch_args", "found": "-J", "allowed": "other options"},
+    ]
+    master.refuse = (400, {"error": {"code": 3, "error": "wrong", "problems": problems}})
+    overrides = ["--config", "slurm.sbatch_args=[-J x]"]
+    for command in ("create", "render"):
+        done = det("experiment", command, "config.yaml", "code", *overrides, master=master)
+        first, second = done.stderr.splitlines()
+        assert done.returncode == 1 and first.startswith(
+            "det: error: config.yaml:4: resources.resource_pool: found 'nope'"
+        )
+        assert second.startswith("det: error: --config slurm.sbatch_args: slurm.sbatch_args: found -J")
+
+
+def test_a_config_that_is_no_text_is_a_mistake_like_others(det: Any, master: Any, folder: Path) -> None:
+    (folder / "config.yaml").write_bytes(b"name: \xb1\n")
+    for command in (["experiment", "create"], ["preview-search"], ["simulate"], ["config", "upgrade"]):
+        done = det(*command, "config.yaml", master=master)
+        assert done.returncode == 1 and master.asked == []
+        assert done.stderr == (
+            "det: error: config.yaml: YAML: found a byte that is not text (0xb1); allowed: text in UTF-8\n"
+        )
+
+
 def test_the_config_may_come_from_standard_input(det: Any, master: Any, folder: Path) -> None:
     done = det("experiment", "create", "-", "code", "--json", master=master, input=CONFIG)
     assert json.loads(done.stdout)["experiment"]["id"] == 7

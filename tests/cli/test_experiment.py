@@ -229,6 +229,12 @@ def test_logs_of_an_experiment_are_its_first_trials(det: Any, master: Any) -> No
     assert query["rankIds"] == ["0", "3"] and query["searchText"] == ["x"]
 
 
+def test_the_log_of_a_trial_that_wrote_nothing_says_why(det: Any, master: Any) -> None:
+    done = det("trial", "logs", 2, master=master)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "No such lines. Trial 2 is ERROR: exit code 3: ZeroDivisionError\n"
+
+
 def test_the_tail_is_printed_in_order(det: Any, master: Any) -> None:
     master.logs = [[line(2, "last"), line(1, "before")]]
     done = det("trial", "logs", 1, "--tail", 2, master=master)

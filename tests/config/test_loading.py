@@ -363,8 +363,8 @@ def test_overrides_are_read_as_yaml() -> None:
     [
         ("resources.slots_per_trial=x", "resources.slots_per_trial", "--config resources.slots_per_trial: "),
         ("resources.slotz=x", "resources.slotz", "unknown"),
-        ("name", "--config", "KEY=VALUE"),
-        ("a..b=1", "--config", "KEY=VALUE"),
+        ("name", "override", "--config: override: found 'name'; allowed: KEY=VALUE"),
+        ("a..b=1", "override", "KEY=VALUE"),
         ("labels=[a", "labels", "YAML"),
     ],
 )
