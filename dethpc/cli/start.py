@@ -28,9 +28,13 @@ def up(*, port: Optional[int] = None) -> str:
 
     root = home().absolute()
     log = root / "log" / "master.log"
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    before = _size(log)
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as sink:
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        before = _size(log)
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise errors.MasterUnreachable(f"the master did not start: {log}: {error.strerror}") from error
+    with open(file, "wb") as sink:
         process = subprocess.Popen(
             command(root, port),
             stdin=subprocess.DEVNULL,

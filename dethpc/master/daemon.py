@@ -90,9 +90,12 @@ class Daemon:
     # --- life
 
     def serve(self, host: str, port: int) -> None:
-        """Listen and work until a signal or ``stop``. ``port`` 0: any free one."""
+        """Listen and work until a signal or ``stop``. ``port`` 0: any free one. Raises Refused when the port is taken."""
+        try:
+            listener = socket.create_server((host, port))
+        except OSError as error:
+            raise Refused(f"cannot listen on {host} port {port}: {error.strerror}") from error
         self.ledger.start()
-        listener = socket.create_server((host, port))
         self.url = f"http://{_reachable(host)}:{listener.getsockname()[1]}"
         server_config = uvicorn.Config(create_app(self), log_config=None, access_log=False, lifespan="off")
         self._server = uvicorn.Server(server_config)

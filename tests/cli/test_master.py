@@ -111,6 +111,7 @@ def test_a_port_can_be_chosen_and_a_taken_one_is_told(det: Any, home: Path, mast
     done = det("master", "up", "--port", port)
     assert done.returncode == 1
     assert "the master did not start" in done.stderr and "ddress already in use" in done.stderr
+    assert f"port {port}" in done.stderr and "Traceback" not in done.stderr
     assert not master_file(home).get("url")
 
 
@@ -121,6 +122,14 @@ def test_a_master_that_cannot_start_shows_the_end_of_its_log(det: Any, home: Pat
     assert done.returncode == 1
     assert "the master did not start" in done.stderr and "site.yaml" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_home_that_cannot_be_made_is_told(det: Any, home: Path) -> None:
+    home.write_text("a file")
+    for words in (["experiment", "list"], ["master", "up"]):
+        done = det(*words)
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert f"the master did not start: {home}" in done.stderr and "Not a directory" in done.stderr
 
 
 def test_somebody_elses_server_at_the_old_address_gets_no_token(det: Any, home: Path, master: Any) -> None:
