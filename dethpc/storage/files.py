@@ -84,9 +84,6 @@ class FileStorage:
         """Sums of files of the staged checkpoint, brought to disk. Processes that write it together share the work."""
         return manifest.measure(self._staged(uuid), paths, sync=True)
 
-    def staged_resources(self, uuid: str) -> Dict[str, int]:
-        return manifest.listing(self._staged(uuid))
-
     def publish(
         self, uuid: str, sums: Optional[manifest.Sums] = None, resources: Optional[Dict[str, int]] = None
     ) -> Dict[str, int]:
