@@ -31,7 +31,7 @@ _LAZY = {
     "RendezvousInfo": "dethpc.core._info",
     "get_cluster_info": "dethpc.core._info",
 }
-_SUBMODULES = ("core", "launch", "errors", "exec", "storage", "client", "pytorch")
+_SUBMODULES = ("core", "launch", "errors", "exec", "storage", "client", "pytorch", "experimental")
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,7 @@ class Session:
     Any thread may use it; each keeps one connection open. ``timeout`` is in seconds and covers connecting and every wait for
     bytes. A call that the master cannot have acted on (no connection, or broken while sending) is tried again up to
     ``retries`` times with growing pauses; any other only if it is idempotent (GET, PUT, DELETE, or ``idempotent=True``).
+    ``cert``: a file of certificates to trust, or "noverify"; default: ``DET_MASTER_CERT_FILE``, else the system's.
 
     Every call raises MasterUnreachable (no answer), Unauthorized (401, 403), NotFound (404), ConfigError (the answer lists
     problems), Refused (other 4xx), NotSupportedYet (501), MasterError (anything else).
@@ -46,12 +47,14 @@ class Session:
         *,
         timeout: float = 30.0,
         retries: int = 3,
+        cert: Optional[str] = None,
     ) -> None:
         self._finder = master if isinstance(master, MasterFinder) else None
         self._fixed = canonical(master) if isinstance(master, str) else None
         self._token = token
         self._timeout = timeout
         self._retries = retries
+        self._cert = cert
         self._local = threading.local()
 
     @property
@@ -206,7 +209,7 @@ class Session:
         seconds = timeout or self._timeout
         host, port = str(parts.hostname), parts.port
         if parts.scheme == "https":
-            connection: HTTPConnection = HTTPSConnection(host, port, timeout=seconds, context=_tls())
+            connection: HTTPConnection = HTTPSConnection(host, port, timeout=seconds, context=_tls(self._cert))
         else:
             connection = HTTPConnection(host, port, timeout=seconds)
         connection.connect()
@@ -272,10 +275,10 @@ def _http_exception() -> type[Exception]:
     return HTTPException
 
 
-def _tls() -> Any:
+def _tls(cert: Optional[str]) -> Any:
     import ssl
 
-    cert = os.environ.get("DET_MASTER_CERT_FILE")
+    cert = cert or os.environ.get("DET_MASTER_CERT_FILE")
     if cert and cert.lower() == "noverify":
         return ssl._create_unverified_context()
     return ssl.create_default_context(cafile=cert or None)

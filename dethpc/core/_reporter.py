@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Protocol
 
 from dethpc.client.session import Session
 from dethpc.domain.ids import AttemptId
@@ -32,6 +32,12 @@ class _Line(NamedTuple):
     seq: int
     text: str
     written: bool
+
+
+class Reports(Protocol):
+    """Where the chief's reports go."""
+
+    def report(self, kind: str, data: Dict[str, Any], *, durable: bool = False) -> Any: ...
 
 
 class Reporter:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional
 from dethpc.client.session import Session
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import encode_metrics, jsonable
-from dethpc.core._reporter import Reporter
+from dethpc.core._reporter import Reports
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
 from dethpc.errors import MasterError, NotFound, Refused
 
@@ -40,7 +40,7 @@ class TrainContext:
         session: Session,
         trial_id: int,
         exp_id: int,
-        reporter: Optional[Reporter],
+        reporter: Optional[Reports],
         distributed: DistributedContext,
         tensorboard_mode: TensorboardMode,
         tensorboard: TensorboardFiles,

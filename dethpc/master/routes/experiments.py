@@ -280,12 +280,12 @@ def patch(experiment_id: int, request: wire.ExperimentPatch, master: TheMaster, 
         return wire.ExperimentAnswer(experiment=one(connection, experiment_id))
 
 
-@router.put("/experiments/{experiment_id}/labels/{label}")
+@router.put("/experiments/{experiment_id}/labels/{label:path}")
 def add_label(experiment_id: int, label: str, master: TheMaster, who: Owner) -> wire.Labels:
     return _set_labels(master, experiment_id, lambda labels: labels if label in labels else [*labels, label])
 
 
-@router.delete("/experiments/{experiment_id}/labels/{label}")
+@router.delete("/experiments/{experiment_id}/labels/{label:path}")
 def remove_label(experiment_id: int, label: str, master: TheMaster, who: Owner) -> wire.Labels:
     return _set_labels(master, experiment_id, lambda labels: [known for known in labels if known != label])
 

@@ -1,0 +1,160 @@
+"""The way in: a master, and what is on it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
+
+from dethpc.client import address, experiments, trials
+from dethpc.client.login import login
+from dethpc.client.session import Session
+from dethpc.errors import MasterUnreachable, Unauthorized
+from dethpc.experimental._order import OrderBy
+from dethpc.experimental.checkpoint import Checkpoint
+from dethpc.experimental.experiment import Experiment, ExperimentSortBy, ExperimentState
+from dethpc.experimental.metrics import TrialMetrics, iter_metrics
+from dethpc.experimental.trial import Trial
+from dethpc.experimental.user import User
+
+logger = logging.getLogger("dethpc.client")
+
+
+class Determined:
+    """One master, as one user.
+
+    Without arguments: the master that ``DET_MASTER`` names, or your own, with the token that ``det`` uses. With ``user`` and
+    ``password`` it logs in. ``cert_path``: a file of certificates to trust. Raises MasterUnreachable, Unauthorized.
+    """
+
+    def __init__(
+        self,
+        master: Optional[str] = None,
+        user: Optional[str] = None,
+        password: Optional[str] = None,
+        cert_path: Optional[str] = None,
+        cert_name: Optional[str] = None,
+        noverify: bool = False,
+    ) -> None:
+        url = address.canonical(master) if master else address.master_url()
+        if not url:
+            raise MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
+        cert = "noverify" if noverify else cert_path
+        self._master = url
+        token = (
+            address.token(url) if password is None else login(Session(url, cert=cert), user or "determined", password)
+        )
+        if token is None:
+            raise Unauthorized(f"not logged in at {url}: give user and password, or log in with `det user login`", 401)
+        self._session = Session(url, token, cert=cert)
+
+    @classmethod
+    def _from_session(cls, session: Session) -> Determined:
+        made = cls.__new__(cls)
+        made._session, made._master = session, session.url
+        return made
+
+    # --- experiments, trials, checkpoints -------------------------------------------------------------------------------
+
+    def create_experiment(
+        self,
+        config: Union[str, Path, Dict[str, Any]],
+        model_dir: Optional[Union[str, Path]] = None,
+        includes: Optional[Iterable[Union[str, Path]]] = None,
+        project_id: Optional[int] = None,
+        template: Optional[str] = None,
+    ) -> Experiment:
+        """Create an experiment from a configuration (the path of a YAML file, or a dict) and a context directory.
+
+        Raises ConfigError with every mistake, ContextError.
+        """
+        if template is not None:
+            raise ValueError("templates are not supported yet")
+        text = json.dumps(config) if isinstance(config, dict) else Path(config).read_text()
+        # An installation has it; training code on a compute node, which needs no more than Python, creates no experiments.
+        context = importlib.import_module("dethpc.cli.context")
+        found = context.collect(None if model_dir is None else Path(model_dir), [Path(path) for path in includes or ()])
+        answer = experiments.create(self._session, text, found.model_definition(), project=project_id)
+        for warning in answer.get("warnings") or []:
+            logger.warning("experiment %s: %s", answer["experiment"]["id"], warning)
+        return Experiment._from_wire(self._session, answer["experiment"])
+
+    def get_experiment(self, experiment_id: int) -> Experiment:
+        """Raises NotFound."""
+        return Experiment._from_wire(self._session, experiments.get(self._session, experiment_id)["experiment"])
+
+    def list_experiments(
+        self,
+        sort_by: Optional[ExperimentSortBy] = None,
+        order_by: Optional[OrderBy] = None,
+        experiment_ids: Optional[List[int]] = None,
+        labels: Optional[List[str]] = None,
+        users: Optional[List[str]] = None,
+        states: Optional[List[ExperimentState]] = None,
+        name: Optional[str] = None,
+        project_id: Optional[int] = None,
+    ) -> List[Experiment]:
+        """Experiments for which everything holds that is given."""
+        params: Dict[str, Any] = {
+            "limit": -1,
+            "sortBy": None if sort_by is None else sort_by.value,
+            "orderBy": None if order_by is None else order_by.value,
+            "experimentIdFilter.incl": experiment_ids or None,
+            "labels": labels or None,
+            "users": users or None,
+            "states": [state.value for state in states] if states else None,
+            "name": name,
+            "projectId": project_id,
+        }
+        found = self._session.get("/api/v1/experiments", params).get("experiments") or []
+        return [Experiment._from_wire(self._session, wire) for wire in found]
+
+    def get_trial(self, trial_id: int) -> Trial:
+        """Raises NotFound."""
+        return Trial._from_wire(self._session, trials.get(self._session, trial_id))
+
+    def get_checkpoint(self, uuid: str) -> Checkpoint:
+        """Raises NotFound."""
+        found = Checkpoint(self._session, uuid)
+        found.reload()
+        return found
+
+    def iter_trials_metrics(self, trial_ids: List[int], group: str) -> Iterator[TrialMetrics]:
+        """Reports of the trials, in order; group "": of every group."""
+        return iter_metrics(self._session, trial_ids, group)
+
+    def stream_trials_metrics(self, trial_ids: List[int], group: str) -> Iterator[TrialMetrics]:
+        """An older name of ``iter_trials_metrics``."""
+        return self.iter_trials_metrics(trial_ids, group)
+
+    def stream_trials_training_metrics(self, trial_ids: List[int]) -> Iterator[TrialMetrics]:
+        return self.iter_trials_metrics(trial_ids, "training")
+
+    def stream_trials_validation_metrics(self, trial_ids: List[int]) -> Iterator[TrialMetrics]:
+        return self.iter_trials_metrics(trial_ids, "validation")
+
+    # --- users ----------------------------------------------------------------------------------------------------------
+
+    def whoami(self) -> User:
+        return User._from_wire(self._session, self._session.get("/api/v1/me")["user"])
+
+    def get_session_username(self) -> str:
+        return str(self.whoami().username)
+
+    def get_user_by_id(self, user_id: int) -> User:
+        """Raises NotFound."""
+        return User._from_wire(self._session, self._session.get(f"/api/v1/users/{user_id}")["user"])
+
+    def get_user_by_name(self, user_name: str) -> User:
+        """Raises NotFound."""
+        return User._from_wire(self._session, self._session.get(f"/api/v1/users/{user_name}/by-username")["user"])
+
+    def list_users(self, active: Optional[bool] = None) -> List[User]:
+        found = [User._from_wire(self._session, wire) for wire in self._session.get("/api/v1/users")["users"]]
+        return [user for user in found if active is None or user.active is active]
+
+    def logout(self) -> None:
+        """End the session. The owner's own token stays good."""
+        self._session.post("/api/v1/auth/logout", {})

@@ -1,0 +1,184 @@
+"""Scripts against a master, without objects to carry about: one ``Determined`` behind functions.
+
+::
+
+    from determined.experimental import client
+
+    exp = client.create_experiment("config.yaml", ".")
+    print(exp.wait(), exp.top_checkpoint().download())
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
+
+from dethpc.client.session import Session
+from dethpc.experimental._determined import Determined
+from dethpc.experimental._order import OrderBy
+from dethpc.experimental.checkpoint import (
+    Checkpoint,
+    CheckpointOrderBy,
+    CheckpointSortBy,
+    CheckpointState,
+    DownloadMode,
+)
+from dethpc.experimental.experiment import Experiment, ExperimentOrderBy, ExperimentSortBy, ExperimentState
+from dethpc.experimental.metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
+from dethpc.experimental.trial import Trial, TrialOrderBy, TrialSortBy, TrialState
+from dethpc.experimental.user import User
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointOrderBy",
+    "CheckpointSortBy",
+    "CheckpointState",
+    "Determined",
+    "DownloadMode",
+    "Experiment",
+    "ExperimentOrderBy",
+    "ExperimentSortBy",
+    "ExperimentState",
+    "OrderBy",
+    "TrainingMetrics",
+    "Trial",
+    "TrialMetrics",
+    "TrialOrderBy",
+    "TrialSortBy",
+    "TrialState",
+    "User",
+    "ValidationMetrics",
+    "create_experiment",
+    "get_checkpoint",
+    "get_experiment",
+    "get_session_username",
+    "get_trial",
+    "get_user_by_id",
+    "get_user_by_name",
+    "iter_trials_metrics",
+    "list_experiments",
+    "list_users",
+    "login",
+    "logout",
+    "stream_trials_metrics",
+    "stream_trials_training_metrics",
+    "stream_trials_validation_metrics",
+    "whoami",
+]
+
+_determined: Optional[Determined] = None
+
+
+def _the() -> Determined:
+    global _determined
+    if _determined is None:
+        _determined = Determined()
+    return _determined
+
+
+def login(
+    master: Optional[str] = None,
+    user: Optional[str] = None,
+    password: Optional[str] = None,
+    cert_path: Optional[str] = None,
+    cert_name: Optional[str] = None,
+    noverify: bool = False,
+) -> None:
+    """Choose the master and the user; see ``Determined``. Seldom needed: the first call of another function does it with what
+    ``det`` uses. Raises ValueError after such a call."""
+    global _determined
+    if _determined is not None:
+        raise ValueError("login() comes before all other calls; for several masters use Determined objects")
+    _determined = Determined(master, user, password, cert_path, cert_name, noverify)
+
+
+def logout() -> None:
+    """End the session of ``login()``. Does nothing without one."""
+    global _determined
+    if _determined is not None:
+        _determined.logout()
+        _determined = None
+
+
+def create_experiment(
+    config: Union[str, Path, Dict[str, Any]],
+    model_dir: Optional[str] = None,
+    includes: Optional[Iterable[Union[str, Path]]] = None,
+    project_id: Optional[int] = None,
+    template: Optional[str] = None,
+) -> Experiment:
+    """Create an experiment from a configuration (the path of a YAML file, or a dict) and a context directory."""
+    return _the().create_experiment(config, model_dir, includes, project_id, template)
+
+
+def get_experiment(experiment_id: int) -> Experiment:
+    """Raises NotFound."""
+    return _the().get_experiment(experiment_id)
+
+
+def list_experiments(
+    sort_by: Optional[ExperimentSortBy] = None,
+    order_by: Optional[OrderBy] = None,
+    experiment_ids: Optional[List[int]] = None,
+    labels: Optional[List[str]] = None,
+    users: Optional[List[str]] = None,
+    states: Optional[List[ExperimentState]] = None,
+    name: Optional[str] = None,
+    project_id: Optional[int] = None,
+) -> List[Experiment]:
+    """Experiments for which everything holds that is given."""
+    return _the().list_experiments(sort_by, order_by, experiment_ids, labels, users, states, name, project_id)
+
+
+def get_trial(trial_id: int) -> Trial:
+    """Raises NotFound."""
+    return _the().get_trial(trial_id)
+
+
+def get_checkpoint(uuid: str) -> Checkpoint:
+    """Raises NotFound."""
+    return _the().get_checkpoint(uuid)
+
+
+def iter_trials_metrics(trial_ids: List[int], group: str) -> Iterator[TrialMetrics]:
+    """Reports of the trials, in order; group "": of every group."""
+    return _the().iter_trials_metrics(trial_ids, group)
+
+
+def stream_trials_metrics(trial_ids: List[int], group: str) -> Iterator[TrialMetrics]:
+    """An older name of ``iter_trials_metrics``."""
+    return iter_trials_metrics(trial_ids, group)
+
+
+def stream_trials_training_metrics(trial_ids: List[int]) -> Iterator[TrialMetrics]:
+    return iter_trials_metrics(trial_ids, "training")
+
+
+def stream_trials_validation_metrics(trial_ids: List[int]) -> Iterator[TrialMetrics]:
+    return iter_trials_metrics(trial_ids, "validation")
+
+
+def whoami() -> User:
+    return _the().whoami()
+
+
+def get_session_username() -> str:
+    return _the().get_session_username()
+
+
+def get_user_by_id(user_id: int) -> User:
+    """Raises NotFound."""
+    return _the().get_user_by_id(user_id)
+
+
+def get_user_by_name(user_name: str) -> User:
+    """Raises NotFound."""
+    return _the().get_user_by_name(user_name)
+
+
+def list_users(active: Optional[bool] = None) -> List[User]:
+    return _the().list_users(active)
+
+
+def _get_singleton_session() -> Session:
+    return _the()._session

@@ -1,0 +1,113 @@
+"""Reports of a script outside the cluster: to the master by its REST API, in order, from a thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import Any, Dict, Optional, Tuple
+
+from dethpc.client.session import Session
+from dethpc.errors import DethpcError, MasterUnreachable, Unauthorized
+
+logger = logging.getLogger("dethpc.core")
+
+_HEARTBEAT = 60.0  # seconds; the master waits for several of them
+_PATIENCE = 60.0  # seconds that closing waits for a master that does not answer
+_MOST_WAITING = 10_000  # reports; a script that is faster than the master for so long has to wait
+
+Report = Tuple[str, Dict[str, Any]]
+
+
+class RestReporter:
+    """Does for an unmanaged trial what the journal's reporter does for one on the cluster.
+
+    A report is taken at once and sent soon; while the master is away it waits. What the master refuses (the trial was killed, or
+    started again elsewhere) is raised by the report after it.
+    """
+
+    def __init__(self, session: Session, trial_id: int, run_number: int, task_id: str) -> None:
+        self._session, self._trial_id = session, trial_id
+        self._run_number, self._task_id = run_number, task_id
+        self._reports: queue.Queue[Optional[Report]] = queue.Queue(_MOST_WAITING)
+        self._failure: Optional[DethpcError] = None
+        self._give_up_at = float("inf")
+        self._thread = threading.Thread(target=self._send, name="dethpc-reports", daemon=True)
+
+    def start(self) -> None:
+        self._set_state("RUNNING")
+        self._thread.start()
+
+    def report(self, kind: str, data: Dict[str, Any], *, durable: bool = False) -> None:
+        """Raises what the master answered to an earlier report, if it refused it."""
+        if self._failure is not None:
+            raise self._failure
+        self._reports.put((kind, data))
+
+    def close(self, state: str = "COMPLETED") -> None:
+        """Send what waits, and say how the trial ended."""
+        self._give_up_at = time.monotonic() + _PATIENCE
+        self._reports.put(None)
+        self._thread.join()
+        if self._failure is None:
+            self._set_state(state)
+
+    def _send(self) -> None:
+        while True:
+            try:
+                report = self._reports.get(timeout=_HEARTBEAT)
+            except queue.Empty:
+                self._persist("PATCH", f"/api/v1/trials/{self._trial_id}", {})
+                continue
+            if report is None:
+                return
+            self._persist(*self._request(*report))
+
+    def _persist(self, method: str, path: str, body: Dict[str, Any]) -> None:
+        """Try until the master has answered, or closing has no more patience."""
+        pause = 0.5
+        while self._failure is None:
+            try:
+                self._session.request(method, path, json=body)
+                return
+            except (MasterUnreachable, OSError) as error:
+                if time.monotonic() >= self._give_up_at:
+                    logger.error("a report is lost, for the master does not answer: %s", error)
+                    return
+                time.sleep(pause)
+                pause = min(10.0, 2 * pause)
+            except DethpcError as error:
+                logger.error("the master refuses the reports of trial %d: %s", self._trial_id, error)
+                self._failure = error
+
+    def _request(self, kind: str, data: Dict[str, Any]) -> Tuple[str, str, Dict[str, Any]]:
+        trial = f"/api/v1/trials/{self._trial_id}"
+        if kind == "metrics":
+            values = {"avgMetrics": data["metrics"], "batchMetrics": data.get("batch_metrics")}
+            metrics = {"metrics": values, "stepsCompleted": data["steps_completed"], "trialId": self._trial_id}
+            body = {"group": data["group"], "metrics": {**metrics, "trialRunId": self._run_number}}
+            return "POST", f"{trial}/metrics", body
+        if kind == "checkpoint":
+            resources = {path: str(size) for path, size in data["resources"].items()}
+            body = {"uuid": data["uuid"], "taskId": self._task_id, "metadata": data["metadata"], "resources": resources}
+            return "POST", "/api/v1/checkpoints", body
+        if kind == "checkpoint_deleted":
+            left = {path: str(size) for path, size in data["resources"].items()}
+            body = {"checkpoints": [{"uuid": data["uuid"], "resources": {"resources": left}}]}
+            return "PATCH", "/api/v1/checkpoints", body
+        if kind == "status":
+            return "POST", f"{trial}/runner/metadata", {"state": data["status"]}
+        if kind == "run_metadata":
+            return "POST", f"/api/v1/runs/{self._trial_id}/metadata", {"metadata": data["metadata"]}
+        if kind == "alert":
+            return "POST", "/api/v1/webhooks/custom", {"data": data, "trialId": self._trial_id}
+        return "POST", f"{trial}/{kind}", data  # progress, early_exit
+
+    def _set_state(self, state: str) -> None:
+        try:
+            self._session.patch(f"/api/v1/trials/{self._trial_id}", {"state": f"STATE_{state}"})
+        except Unauthorized:
+            raise
+        except DethpcError as error:
+            logger.warning("the master could not be told that trial %d is %s: %s", self._trial_id, state, error)

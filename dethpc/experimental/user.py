@@ -1,0 +1,37 @@
+"""Users. A master serves one: its owner."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from dethpc.client.session import Session
+
+
+class User:
+    """A user. Its attributes are as of when it was fetched; ``reload`` fetches it anew."""
+
+    def __init__(self, user_id: int, session: Session) -> None:
+        self.user_id = user_id
+        self._session = session
+        self.username: Optional[str] = None
+        self.admin: Optional[bool] = None
+        self.active: Optional[bool] = None
+        self.display_name: Optional[str] = None
+
+    @classmethod
+    def _from_wire(cls, session: Session, wire: Dict[str, Any]) -> User:
+        found = cls(wire["id"], session)
+        found._take(wire)
+        return found
+
+    def _take(self, wire: Dict[str, Any]) -> None:
+        self.username = wire.get("username")
+        self.admin = wire.get("admin")
+        self.active = wire.get("active", True)
+        self.display_name = wire.get("displayName")
+
+    def reload(self) -> None:
+        self._take(self._session.get(f"/api/v1/users/{self.user_id}")["user"])
+
+    def change_password(self, new_password: str) -> None:
+        self._session.patch(f"/api/v1/users/{self.user_id}", {"password": new_password, "isHashed": False})

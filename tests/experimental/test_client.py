@@ -1,0 +1,137 @@
+"""The Python SDK against a real master."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dethpc.errors import ConfigError, NotFound, Refused, Unauthorized
+from dethpc.experimental import Determined, OrderBy, client
+from dethpc.experimental.checkpoint import CheckpointSortBy, CheckpointState
+from dethpc.experimental.experiment import ExperimentSortBy, ExperimentState
+from dethpc.experimental.trial import TrialSortBy, TrialState
+from dethpc.storage import FileStorage
+from tests.master.conftest import CONFIG, Served, experiment, trained, trial, uuid_of
+
+
+@pytest.fixture
+def sdk(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Determined]:
+    monkeypatch.setenv("DET_MASTER", served.url)
+    monkeypatch.setenv("DET_USER_TOKEN", served.token)
+    monkeypatch.setattr(client, "_determined", None)
+    yield Determined()
+
+
+@pytest.fixture
+def finished(served: Served, tmp_path: Path) -> FileStorage:
+    """An experiment of three trials that ended, the last one best, with the files of one checkpoint."""
+    place = FileStorage(tmp_path / "storage")
+    with place.store_path(uuid_of(3, 2)) as path:
+        (path / "weights.pt").write_bytes(b"w" * 1000)
+    config = {**CONFIG, "checkpoint_storage": {"type": "shared_fs", "host_path": str(place.base)}}
+    rows = [row for id in (1, 2, 3) for row in trained(trial(id))]
+    served.put([experiment(1, config=config, owner=served.owner, labels=["red"]), *rows])
+    return place
+
+
+def test_login_by_name_and_password(served: Served, sdk: Determined, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DET_USER_TOKEN")
+    client.login(served.url, served.owner, served.token)
+    assert client.whoami().username == client.get_session_username() == served.owner
+    with pytest.raises(ValueError, match="before all other calls"):
+        client.login(served.url)
+    with pytest.raises(Unauthorized):
+        Determined(served.url, served.owner, "wrong")
+    client.whoami().change_password("Correct-horse-1")
+    assert Determined(served.url, served.owner, "Correct-horse-1").list_users()[0].user_id == 1
+    client.logout()
+    client.logout()
+
+
+def test_an_experiments_life(sdk: Determined, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "extra.txt").write_text("x")
+    exp = sdk.create_experiment(CONFIG, tmp_path)
+    exp.pause()
+    with pytest.raises(ValueError, match="paused"):
+        exp.wait(0.01)
+    exp.set_name("renamed")
+    exp.set_description("what it is")
+    exp.set_notes("a note")
+    exp.add_label("a/b c")
+    exp.add_label("blue")
+    exp.remove_label("blue")
+    assert exp.labels == {"a/b c"}
+    exp.set_labels({"x", "y"})
+    exp.reload()
+    assert (exp.name, exp.description, exp.notes, exp.labels) == ("renamed", "what it is", "a note", {"x", "y"})
+    assert exp.await_first_trial().get_experiment().id == exp.id
+    assert Path(exp.download_code(str(tmp_path / "out"))).name == f"exp-{exp.id}_model_def.tar.gz"
+    exp.kill()
+    exp.reload()
+    assert exp.state is ExperimentState.STOPPING_KILLED  # nothing runs here that could end it
+    with pytest.raises(NotFound):
+        sdk.get_experiment(99)
+
+
+def test_an_experiment_that_has_ended(sdk: Determined, finished: FileStorage) -> None:
+    exp = sdk.get_experiment(1)
+    assert exp.wait(0.01) is ExperimentState.COMPLETED
+    exp.archive()
+    assert [one.id for one in sdk.list_experiments(states=[ExperimentState.COMPLETED], name="digits")] == [1]
+    assert not sdk.list_experiments(labels=["z"])
+    exp.unarchive()
+    exp.delete()
+
+
+def test_a_configuration_may_be_a_file(sdk: Determined, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(CONFIG))
+    assert sdk.create_experiment(str(path)).name == "digits"
+    path.write_text(json.dumps({**CONFIG, "entrypoint": None}))
+    with pytest.raises(ConfigError, match="entrypoint"):
+        sdk.create_experiment(path)
+
+
+def test_trials_and_their_metrics(sdk: Determined, finished: FileStorage) -> None:
+    exp = sdk.list_experiments(sort_by=ExperimentSortBy.ID, order_by=OrderBy.DESC, labels=["red"])[0]
+    assert [t.id for t in exp.list_trials()] == [1, 2, 3]
+    assert [t.id for t in exp.iter_trials(TrialSortBy.BEST_VALIDATION_METRIC, OrderBy.DESC)] == [1, 2, 3]
+    found = sdk.get_trial(2)
+    assert (found.state, found.hparams, found.experiment_id) == (TrialState.COMPLETED, {"lr": 0.02}, 1)
+    assert found.summary_metrics is not None and found.summary_metrics["validation_metrics"]["loss"]["min"] == 0.5
+    assert [(m.steps_completed, m.metrics["loss"]) for m in found.iter_metrics("validation")] == [(2, 0.5), (4, 1.0)]
+    reports = list(sdk.iter_trials_metrics([1, 3], "training"))
+    assert {m.trial_id for m in reports} == {1, 3} and reports[0].end_time.tzinfo is not None
+    assert isinstance(reports[0], client.TrainingMetrics) and reports[0].total_batches == 1
+    assert list(found.iter_logs()) == []
+    with pytest.raises(ValueError):
+        found.iter_logs(follow=True, tail=3)
+
+
+def test_checkpoints_are_sorted_downloaded_and_verified(
+    sdk: Determined, finished: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exp = sdk.get_experiment(1)
+    assert exp.top_checkpoint().uuid == uuid_of(3, 2)
+    assert [c.uuid for c in exp.top_n_checkpoints(2)] == [uuid_of(3, 2), uuid_of(2, 2)]
+    assert [c.uuid for c in exp.list_checkpoints("accuracy", OrderBy.DESC, 1)] == [uuid_of(3, 2)]
+    assert sdk.get_trial(1).select_checkpoint(latest=True).uuid == uuid_of(1, 4)
+    some = sdk.get_trial(1).list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.ASC)
+    assert [c.uuid for c in some] == [uuid_of(1, 2), uuid_of(1, 4)]
+    best = sdk.get_checkpoint(uuid_of(3, 2))
+    assert best.state is CheckpointState.COMPLETED and best.training is not None and best.training.trial_id == 3
+    monkeypatch.chdir(tmp_path)
+    path = Path(best.download())
+    assert path == Path("checkpoints", best.uuid) and (path / "weights.pt").read_bytes() == b"w" * 1000
+    assert json.loads((path / "metadata.json").read_text()) == {"steps_completed": 2, "framework": "torch"}
+    best.add_metadata({"a": 1})
+    best.remove_metadata(["framework"])
+    assert sdk.get_checkpoint(best.uuid).metadata == {"steps_completed": 2, "a": 1}
+    best.delete()
+    best.reload()
+    with pytest.raises(Refused, match="DELETED"):
+        best.download(str(tmp_path / "again"))
