@@ -15,6 +15,7 @@ import heapq
 import importlib.metadata
 import math
 import random
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -559,6 +560,7 @@ def plot(problems: Sequence[Problem], found: Found, methods: Sequence[str], path
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "dethpc"
+    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
     figure, [axes] = pyplot.subplots(1, len(problems), figsize=(4 * len(problems), 3.6), squeeze=False)
@@ -582,6 +584,7 @@ def plot(problems: Sequence[Problem], found: Found, methods: Sequence[str], path
     figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncol=4, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, 0.13, 1, 1))
     figure.savefig(path, metadata={"Date": None})
+    path.write_text(re.sub(r"\d\d+\.\d{3,}", lambda found: f"{float(found[0]):.1f}", path.read_text()))  # half the size
 
 
 def write(lines: Sequence[str], path: Path, heading: str = HEADING) -> None:
