@@ -47,16 +47,15 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
     """The bearer token for the master at ``url`` (default: ``master_url()``), or None.
 
     ``DET_USER_TOKEN`` wins. The token file in the home is the owner's key to their own master, so it is only offered to the
-    master that the home knows of, or to one on this machine. Then comes ``auth.json``, where Determined's clients keep theirs.
+    master that the home knows of, under this machine's loopback names as well: on a login node other ports of loopback are
+    other people's. Then comes ``auth.json``, where Determined's clients keep theirs.
     """
     env = os.environ if env is None else env
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
-    from urllib.parse import urlsplit
-
     own = _text(home(env) / "token")
-    if own and (url is None or url == _url_in(home(env) / "master.json") or urlsplit(url).hostname in _LOOPBACK):
+    if own and (url is None or _same(url, _url_in(home(env) / "master.json"))):
         return own
     return _from_auth_json(url, env) if url else None
 
@@ -91,6 +90,16 @@ def _url_in(path: Path) -> Optional[str]:
         return canonical(url) if isinstance(url, str) and url else None
     except ValueError:
         return None
+
+
+def _same(url: str, known: Optional[str]) -> bool:
+    """Whether ``url`` is the ``known`` master's, perhaps by a loopback name."""
+    from urllib.parse import urlsplit
+
+    if known is None or url == known:
+        return known is not None
+    asked = urlsplit(url)
+    return asked.hostname in _LOOPBACK and asked.port == urlsplit(known).port
 
 
 def _from_auth_json(url: str, env: Mapping[str, str]) -> Optional[str]:

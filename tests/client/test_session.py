@@ -218,6 +218,8 @@ def test_addresses_and_tokens_are_found_in_their_order(tmp_path: Any) -> None:
     env["DET_MASTER"] = "elsewhere"
     assert master_url(env) == "http://elsewhere:8080"
     assert token(None, env) is None, "the owner's key must not go to a foreign master"
+    assert token("http://localhost:1234", env) == "own"
+    assert token("http://localhost:1235", env) is None, "on a login node that may be anybody"
     auth_json(env).parent.mkdir(parents=True)
     known = {"masters": {"http://elsewhere:8080": {"active_user": "ada", "tokens": {"ada": "adas"}}}}
     auth_json(env).write_text(json.dumps(known))
