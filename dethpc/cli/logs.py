@@ -93,7 +93,8 @@ def show(
     level: Optional[str] = None,
     **which: Any,
 ) -> None:
-    """Print a trial's log. Interrupting only stops the watching."""
+    """Print a trial's log. Interrupting only stops the watching. Followed to the trial's end, its state is the exit code:
+    0 completed, 1 error, 3 canceled, as for ``wait``."""
     from dethpc.client import logs
 
     if sum((follow, head is not None, tail is not None)) > 1:
@@ -123,6 +124,21 @@ def show(
         raise click.exceptions.Exit(130) from None
     if empty:
         _say_why(session, trial)
+    if follow:
+        _exit_like(reconnect(session)(), trial)
+
+
+def _exit_like(session: Any, trial: int) -> None:
+    from dethpc.cli.describe import reason
+    from dethpc.client import trials
+
+    told = trials.get(session, trial)
+    state = output.state(told.get("state"))
+    code = {"ERROR": 1, "CANCELED": 3}.get(state, 0)
+    if code:
+        why = reason(told)
+        output.say(f"trial {trial} is {state}{f': {why}' if why else ''}")
+        raise click.exceptions.Exit(code)
 
 
 def _say_why(session: Any, trial: int) -> None:

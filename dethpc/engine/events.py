@@ -98,6 +98,7 @@ class TakeIn:
     context_sha256: str
     queue_id: str
     hparams: dict[str, Any]
+    search: dict[str, Any]  # what the search keeps of the trial
     seed: int
     at: float
 

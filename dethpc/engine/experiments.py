@@ -85,7 +85,7 @@ def take_in(state: ClusterState, event: events.TakeIn) -> Outcome:
     trial = new_trial(
         state,
         ExperimentState(experiment, searcher),
-        Create(0, event.hparams, {"bracket": 0}),
+        Create(0, event.hparams, event.search),
         state.next_trial_id,
         event.at,
     )

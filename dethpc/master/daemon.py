@@ -267,12 +267,20 @@ class Daemon:
         return nodes
 
     def _view(self, name: str, ask: Callable[[], Any]) -> Any:
-        with self._views_lock:
-            at, answer = self._views.get(name, (0.0, None))
-            if answer is None or time.monotonic() - at > VIEW_SECONDS:
-                answer = ask()
-                self._views[name] = (time.monotonic(), answer)
+        """A recent answer. While somebody asks anew, the others get the last one rather than wait for a slow scheduler."""
+        at, answer = self._views.get(name, (0.0, None))
+        if answer is not None and time.monotonic() - at <= VIEW_SECONDS:
             return answer
+        if answer is not None and not self._views_lock.acquire(blocking=False):
+            return answer
+        if answer is None:
+            self._views_lock.acquire()
+        try:
+            answer = ask()
+            self._views[name] = (time.monotonic(), answer)
+            return answer
+        finally:
+            self._views_lock.release()
 
     def context(self, experiment_id: int) -> bytes:
         with self.store.read() as connection:

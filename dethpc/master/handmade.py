@@ -38,7 +38,7 @@ def wanted(config: dict[str, Any], owner: str, at: float) -> tuple[Run, Trial, E
         raise Refused(f"searcher.name: {config['searcher']['name']} makes no trial without a master")
     slots = int(config["resources"]["slots_per_trial"])
     run = Run(f"hand-{uuid.uuid4().hex[:12]}.1", 0, 0, 1, RunState.SUBMITTING, at, slots, "")
-    trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at)
+    trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at, search=first.search)
     experiment = Experiment(0, owner, config, yaml.safe_dump(config), State.ACTIVE, at, seed, job_id="")
     return run, trial, experiment
 
@@ -67,6 +67,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.TakeIn, list[events
         context_sha256=spec.context_sha256,
         queue_id=str(uuid.uuid4()),
         hparams=spec.hparams,
+        search=spec.search,
         seed=spec.trial_seed,
         at=float(first.get("at") or time.time()),
     )
