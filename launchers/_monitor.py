@@ -1,20 +1,21 @@
 """Run the workers of one node until all have ended; the first that fails takes the others with it.
 
 Workers may be children of this process or, under torchrun or mpirun, further down: ``wrap_rank`` tells how each ended through
-a FIFO named in the environment. So the code that counts is the failed worker's own, and nobody waits for the minutes that
+a socket named in the environment. So the code that counts is the failed worker's own, and nobody waits for the minutes that
 some launchers grant to the other workers, which ignore TERM.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import shlex
-import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Mapping, NamedTuple, Optional, Sequence
 
@@ -26,7 +27,11 @@ EXITS_VARIABLE = "DETHPC_WORKER_EXITS"
 CULPRIT_SECONDS = 3.0  # for the worker to fail whose absence another one complains of
 FAREWELL_SECONDS = 5.0  # for a launcher to end by itself after a worker failed
 TERM_SECONDS = 2.0
+REPORT_SECONDS = 2.0  # the launcher may be busy with other workers' reports
 USAGE = 2  # the exit code of programs that do not know an option
+
+
+_UCRED = struct.Struct("3i")  # of who sent a report: process, user, group
 
 
 class Worker(NamedTuple):
@@ -44,18 +49,14 @@ def ranked(rank: int, script: Sequence[str], env: Mapping[str, str]) -> Worker:
 def run(workers: Sequence[Worker]) -> int:
     """Start ``workers`` and wait. 0 when all exit 0; else the first failure's exit code, 128 + n after signal n. No process
     is left behind. INT, and TERM where it is not ignored, end everything. Raises: OSError when one cannot be started."""
-    directory = tempfile.mkdtemp(prefix="dethpc-launch-")
-    fifo = os.path.join(directory, "exits")
-    os.mkfifo(fifo, 0o600)
-    # Open for writing too, so that there is no end of file between two writers.
-    exits = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    name = f"dethpc-launch-{secrets.token_hex(16)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as exits:
+        exits.bind(f"\0{name}")  # in no file system, so that nothing is left of it when this process is killed
+        exits.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        exits.setblocking(False)
         _task.forget_failure()
         processes.adopt_orphans()
-        return _Monitor(exits, fifo).run(workers)
-    finally:
-        os.close(exits)
-        shutil.rmtree(directory, ignore_errors=True)
+        return _Monitor(exits, name).run(workers)
 
 
 def report_start(rank: int) -> None:
@@ -69,19 +70,15 @@ def report_exit(rank: int, code: int, secondary: bool = False) -> None:
 
 
 def _report(line: str) -> None:
-    path = os.environ.get(EXITS_VARIABLE)
-    if not path:
+    name = os.environ.get(EXITS_VARIABLE)
+    if not name:
         return
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return  # the launcher has gone, or runs on another node
-    try:
-        os.write(fd, f"{line}\n".encode())
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as report:
+        report.settimeout(REPORT_SECONDS)
+        try:
+            report.sendto(line.encode(), f"\0{name}")
+        except OSError:
+            pass  # the launcher has gone, or runs on another node
 
 
 def exit_code(status: int) -> int:
@@ -106,9 +103,8 @@ class _Failure(NamedTuple):
 
 
 class _Monitor:
-    def __init__(self, exits: int, fifo: str) -> None:
-        self._exits, self._fifo = exits, fifo
-        self._rest = b""
+    def __init__(self, exits: socket.socket, name: str) -> None:
+        self._exits, self._name = exits, name
         self._begun = False
         self._failure = 0
         self._suspect: Optional[_Failure] = None
@@ -123,7 +119,7 @@ class _Monitor:
             running: dict[int, tuple[subprocess.Popen[bytes], Worker]] = {}
             try:
                 for worker in workers:
-                    env = {**(os.environ if worker.env is None else worker.env), EXITS_VARIABLE: self._fifo}
+                    env = {**(os.environ if worker.env is None else worker.env), EXITS_VARIABLE: self._name}
                     child = subprocess.Popen(list(worker.command), env=env)
                     running[child.pid] = child, worker
                 self._wait({pid: worker for pid, (_, worker) in running.items()})
@@ -158,12 +154,13 @@ class _Monitor:
                 return
 
     def _hear(self) -> None:
-        try:
-            self._rest += os.read(self._exits, 4096)
-        except BlockingIOError:
-            return
-        *lines, self._rest = self._rest.split(b"\n")
-        for line in lines:
+        while True:
+            try:
+                line, credentials, _, _ = self._exits.recvmsg(256, socket.CMSG_SPACE(_UCRED.size))
+            except BlockingIOError:
+                return
+            if not any(_UCRED.unpack(data)[1] == os.getuid() for _, _, data in credentials):
+                continue  # some other user's
             rank, word, *secondary = line.decode().split()
             self._begun = True
             if word in ("start", "0") or self._failure:

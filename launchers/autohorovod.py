@@ -1,4 +1,5 @@
-"""``python3 -m determined.launch.autohorovod ...``: as ``horovod``, but a trial of one slot runs its script plainly."""
+"""``python3 -m determined.launch.autohorovod ...``: as ``horovod``, but a trial of one slot runs its script plainly, and a trial
+class goes by torchrun where Horovod is not installed."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import importlib.util
 import io
 import os
 import socket
@@ -20,7 +21,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from dethpc.core._info import ClusterInfo
 
-from . import _monitor, _task, mpi
+from . import _monitor, _task, mpi, torch_distributed
 
 NAME = "horovod"
 INSTALL = (
@@ -48,6 +49,10 @@ def main(arguments: Sequence[str], name: str = NAME) -> int:
     info = _task.info(name)
     if (asked.own.autohorovod or name == "autohorovod") and sum(info.container_slot_counts) <= 1:
         return _monitor.run([_monitor.Worker(asked.script, _task.environment(info))])
+    if name == "autohorovod" and asked.own.trial and importlib.util.find_spec("horovod") is None:
+        # A trial class trains either way.
+        sys.stderr.write(f"WARNING: {name}: Horovod is not installed, so torchrun starts the workers; {INSTALL}\n")
+        return torch_distributed.main(["--trial", asked.own.trial])
     _task.require("horovod", INSTALL)
     places = _task.slots(info)
     options = read_options(asked.overrides, places[0].size)

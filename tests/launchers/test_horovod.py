@@ -95,6 +95,16 @@ def test_autohorovod_is_horovod_on_several(run) -> None:
     assert len(said(run, 0)) == 2
 
 
+@pytest.mark.skipif(HOROVOD, reason="Horovod is installed")
+def test_autohorovod_starts_a_trial_class_without_horovod(run) -> None:
+    pytest.importorskip("torch")
+    code, report = run.run([*module("autohorovod"), "--trial", "no_such:Trial"], slots=2, slots_per_node=2)
+    assert code == 1
+    assert report["message"].startswith("rank ")
+    assert "there is no module 'no_such'" in "\n".join(report["tail"])
+    assert "Horovod is not installed, so torchrun" in run.text()
+
+
 def test_without_horovod_it_says_how_to_get_it(run, tmp_path) -> None:
     # An interpreter that sees the standard library alone.
     bare = [os.path.realpath(sys.executable), "-S", "-s", "-m", "determined.launch.horovod", "train.py"]

@@ -70,7 +70,9 @@ def test_the_first_failure_ends_all_nodes_and_is_the_reason(run, how, message) -
     run.make([*LAUNCH, "train.py", how], {"train.py": TRAIN}, slots=2, slots_per_node=1, num_nodes=2)
     begun = time.monotonic()
     nodes = [run.start(rank, 2, **MPI) for rank in range(2)]
-    assert all(run.finish(node)[0] for node in nodes)
+    ended = [run.finish(node) for node in nodes]
+    assert all(code for code, _ in ended)
+    assert run.end() is not None, ended
     assert run.end()["message"].startswith(f"rank 1 on n1: {message}")
     assert time.monotonic() - begun < 40
 
