@@ -112,7 +112,9 @@ class Supervisor:
                 self.ended_at = time.time()
                 self._log.say("ERROR", f"dethpc: ending the processes: {self.ended_because}")
                 self.end_all()
-                while child.pid not in self._statuses:  # a process of several threads is a zombie before it can be collected
+                while (
+                    child.pid not in self._statuses
+                ):  # a process of several threads is a zombie before it can be collected
                     self.poll(0.02)
                     self._reap()
                 break
