@@ -107,9 +107,7 @@ class _Node:
             self._log.say("ERROR", f"dethpc: {error}")
             outcome = Outcome("rendezvous", message=str(error), tail=list(self._log.tail), node=self._place.rank)
         finally:
-            self._supervisor.end_all()
-            if self._directory:
-                unpack.remove(self._directory)
+            self._clean_up()
         if self._place.rank == 0:
             self._log.flush()
             end.write_report(self._attempt, outcome, self._log)
@@ -135,7 +133,16 @@ class _Node:
             return met
         if met.early:
             return team.settle(Outcome("train", 0, message="asked to stop before training began", early=True))
-        return team.settle(self._entrypoint(met, team))
+        mine = self._entrypoint(met, team)
+        self._clean_up()  # before the others hear of it: srun may kill this task as soon as another one has failed
+        return team.settle(mine)
+
+    def _clean_up(self) -> None:
+        """Leave no process and no working directory on this node. Doing it twice does no harm."""
+        self._supervisor.end_all()
+        if self._directory:
+            unpack.remove(self._directory)
+            self._directory = ""
 
     def _prepare(self) -> Optional[Outcome]:
         """Unpack the context and run the hook; how it failed, or None."""
