@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,7 +24,6 @@ class Unsupported(NamedTuple):
 
 
 _CONTAINERS = "runs start without a container so far"
-_TRIAL_API = "it belongs to the trial classes, which come later; call the Core API for it"
 _OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
 
 UNSUPPORTED = (
@@ -31,16 +31,8 @@ UNSUPPORTED = (
     Unsupported("checkpoint_storage.propagation", _CONTAINERS, ("rprivate",)),
     Unsupported("checkpoint_storage.checkpoint_path", "say storage_path, its newer name"),
     Unsupported("checkpoint_storage.tensorboard_path", "TensorBoard comes later"),
-    Unsupported("perform_initial_validation", _TRIAL_API, (False,)),
-    Unsupported("optimizations.aggregation_frequency", _TRIAL_API, (1,)),
-    Unsupported("optimizations.average_aggregated_gradients", _TRIAL_API, (True,)),
-    Unsupported("optimizations.average_training_metrics", _TRIAL_API, (True,)),
-    Unsupported("optimizations.gradient_compression", _TRIAL_API, (False,)),
-    Unsupported("optimizations.grad_updates_size_file", _TRIAL_API),
-    Unsupported("optimizations.mixed_precision", _TRIAL_API, ("O0",)),
-    Unsupported("optimizations.tensor_fusion_threshold", _TRIAL_API, (64,)),
-    Unsupported("optimizations.tensor_fusion_cycle_time", _TRIAL_API, (1,)),
-    Unsupported("optimizations.auto_tune_tensor_fusion", _TRIAL_API, (False,)),
+    Unsupported("optimizations.grad_updates_size_file", "gradients are exchanged after batches, see aggregation_frequency"),
+    Unsupported("optimizations.mixed_precision", "apex is not supported; O1 is PyTorch's own", ("O0", "O1")),
     Unsupported("profiling.enabled", "the profiler comes later", (False,)),
     Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),
     Unsupported("resources.shm_size", _CONTAINERS),
@@ -73,6 +65,8 @@ IGNORED = {
     "checkpoint_policy": _OWN_LOOP,
     "scheduling_unit": _OWN_LOOP,
     "resources.weight": "has no effect yet: pools serve by priority; say resources.priority",
+    "perform_initial_validation": _OWN_LOOP,
+    "optimizations": "is for trial classes, and for code that calls determined.pytorch.init()",
     "resources.agent_label": "is ignored (also by Determined); say resources.resource_pool",
     "security": "is ignored (also by Determined)",
     "tensorboard_storage": "is ignored (also by Determined): TensorBoard files go to checkpoint_storage",
@@ -83,6 +77,18 @@ IGNORED = {
 }
 """Fields that are accepted without effect, each with the words of its warning."""
 
+TRIAL_CLASS = frozenset(
+    {
+        "min_validation_period",
+        "min_checkpoint_period",
+        "checkpoint_policy",
+        "scheduling_unit",
+        "perform_initial_validation",
+        "optimizations",
+    }
+)
+"""Those of them that have their effect where the entrypoint names a trial class."""
+
 _NO_LENGTH = ({"batches": 0}, {"records": 0}, {"epochs": 0})
 _NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
     "min_validation_period": _NO_LENGTH,
@@ -90,6 +96,8 @@ _NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
     "checkpoint_policy": ("best",),
     "scheduling_unit": (100,),
     "resources.weight": (1,),
+    "perform_initial_validation": (False,),
+    "optimizations": ({},),
 }
 
 _OLD = "a field of older configurations, for searcher "
@@ -98,6 +106,14 @@ OLDER = {
     **{old: _OLD + ", ".join(methods) for old, (_, methods) in steps.FIELDS.items()},
 }
 """Hints for fields of older generations that stand where they are not translated."""
+
+
+def names_a_trial_class(entrypoint: Any) -> bool:
+    """``module:Class``, or a launcher with ``--trial``, perhaps inside another command."""
+    words = entrypoint.split() if isinstance(entrypoint, str) else entrypoint if isinstance(entrypoint, list) else []
+    if any(word == "--trial" or str(word).startswith("--trial=") for word in words):
+        return True
+    return len(words) == 1 and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", str(words[0])) is not None
 
 
 def refused(source: Source) -> Iterator[Mistake]:
@@ -115,7 +131,10 @@ def refused(source: Source) -> Iterator[Mistake]:
 def ignored(source: Source) -> Iterator[str]:
     """The warnings for fields that are accepted without effect."""
     shared_fs = source.get(("checkpoint_storage", "type")) == "shared_fs"
+    without = TRIAL_CLASS if names_a_trial_class(source.get(("entrypoint",))) else frozenset()
     for field, words in IGNORED.items():
+        if field in without:
+            continue
         path = tuple(field.split("."))
         value = source.get(path)
         if value is None or value in _NOT_WORTH_A_WARNING.get(field, ()):

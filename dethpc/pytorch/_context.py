@@ -126,7 +126,8 @@ class _TrialContext(_PyTorchReducerContext):
         return self._stop_requested
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask for the training to stop after this batch: it saves a checkpoint and ends. One slot that asks is enough."""
+        """Ask for the training to stop: it saves a checkpoint and ends, alone after this batch, with several slots within
+        a fraction of a second. One slot that asks is enough."""
         if not isinstance(stop_requested, bool):
             raise AssertionError("stop_requested is True or False")
         self._stop_requested = stop_requested

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dethpc.config import load, with_overrides
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.source import dump
-from dethpc.config.unsupported import FIELDS, IGNORED, UNSUPPORTED
+from dethpc.config.unsupported import FIELDS, IGNORED, TRIAL_CLASS, UNSUPPORTED
 from dethpc.errors import ConfigError, Problem
 
 LEAST = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
@@ -430,16 +430,8 @@ EXAMPLES = {
     "checkpoint_storage.propagation": "shared",
     "checkpoint_storage.checkpoint_path": "x",
     "checkpoint_storage.tensorboard_path": "x",
-    "perform_initial_validation": True,
-    "optimizations.aggregation_frequency": 2,
-    "optimizations.average_aggregated_gradients": False,
-    "optimizations.average_training_metrics": False,
-    "optimizations.gradient_compression": True,
     "optimizations.grad_updates_size_file": "x",
-    "optimizations.mixed_precision": "O1",
-    "optimizations.tensor_fusion_threshold": 1,
-    "optimizations.tensor_fusion_cycle_time": 5,
-    "optimizations.auto_tune_tensor_fusion": True,
+    "optimizations.mixed_precision": "O2",
     "profiling.enabled": True,
     "resources.native_parallel": True,
     "resources.shm_size": "4 GiB",
@@ -579,11 +571,24 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
         "checkpoint_policy": "all",
         "scheduling_unit": 50,
         "resources.weight": 2,
+        "perform_initial_validation": True,
+        "optimizations": {"aggregation_frequency": 2},
     }
     value = values.get(field, 1 if "save_" in field else "x")
     loaded = load(dump(configuration(field, value)), file="c.yaml")
     assert len(loaded.warnings) == 1
     assert loaded.warnings[0].startswith("c.yaml:") and field in loaded.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "entrypoint", ["model_def:Outer.MyTrial", "python3 -m determined.launch.torch_distributed --trial model_def:MyTrial"]
+)
+@pytest.mark.parametrize("field", sorted(TRIAL_CLASS))
+def test_what_is_for_trial_classes_gives_no_warning_where_one_is_trained(field: str, entrypoint: str) -> None:
+    values = {"checkpoint_policy": "all", "scheduling_unit": 7, "perform_initial_validation": True}
+    value = values.get(field, {"gradient_compression": True} if field == "optimizations" else {"batches": 3})
+    data = {"entrypoint": entrypoint, "searcher": {"name": "single", "metric": "l"}, field: value}
+    assert load(dump(data)).warnings == []
 
 
 def test_what_is_perhaps_not_meant_gives_a_warning() -> None:

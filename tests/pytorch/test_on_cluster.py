@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -86,3 +87,34 @@ def test_a_legacy_entrypoint_stops_and_goes_on_to_the_same_weights(run: Any, clu
     saved = storage / journal(run, "checkpoint")[-1].data["uuid"]
     assert (saved / "code" / "model_def.py").read_text() == SMALL
     assert same(final_weights(run, storage, 1), whole_weights(cluster, settings))
+
+
+def test_two_slots_resume_exactly_and_every_optimization_has_its_effect(run: Any, tmp_path: Path) -> None:
+    files = {"model_def.py": SMALL, "several.py": (Path(__file__).parent / "several.py").read_text()}
+    settings = config({"epochs": 3})
+    make(run, [*TORCHRUN, "several.py"], files, config=settings, slots=2, slots_per_node=2)
+    assert run.finish(run.start(OUT=str(tmp_path / "out.json")), 200)[0] == 0, run.text()
+    out = json.loads((tmp_path / "out.json").read_text())
+
+    for aggregation in (1, 3):  # three batches to a step: the stop leaves gradients behind
+        assert out[f"resumed {aggregation}"] == [[1.0, 0.0]] * 2
+
+    def learned(name: str) -> torch.Tensor:
+        return torch.tensor(out[name]["weights"])
+
+    exact = [learned(name) for name in ("plain", "chief", "fused")]
+    assert all(torch.equal(one, exact[0]) for one in exact)
+    difference = (learned("compressed") - learned("plain")).abs().max()
+    assert 0 < difference < 1e-2
+    difference = (learned("half") - learned("plain")).abs().max()
+    assert 0 < difference < 1e-1
+    assert out["half"]["dtypes"] == ["inside torch.bfloat16", "torch.float32"]
+    assert out["plain"]["dtypes"] == ["inside torch.float32", "torch.float32"]
+    # One step of the mean of two batches' gradients, against one of their sum.
+    torch.manual_seed(99)
+    start = torch.nn.Linear(4, 2).weight.detach().flatten()
+    steps = [learned(name) - start for name in ("aggregated", "summed")]
+    assert torch.allclose(2 * steps[0], steps[1], atol=1e-6)
+    assert not torch.allclose(learned("aggregated"), learned("plain"), atol=1e-4)
+    assert (out["plain"]["metrics"]["rank"], out["chief"]["metrics"]["rank"]) == (0.5, 0.0)
+    assert out["fused"]["bucket"] == 3 * 1024 * 1024 != out["plain"]["bucket"]
