@@ -44,8 +44,8 @@ _LARGE = 8 * 1024 * 1024  # bytes; below, sending takes no time worth a message
 )
 @click.option("--project", "--project_id", "project", type=int, metavar="ID", help="Put it into this project.")
 @click.option("--template", metavar="NAME", help="Not supported yet.")
-@click.option("--local", is_flag=True, help="Not supported yet.")
-@click.option("-t", "--test-mode", "--test", is_flag=True, help="Not supported yet.")
+@click.option("--local", is_flag=True, help="With --test-mode: on this machine, without master or Slurm.")
+@click.option("-t", "--test-mode", "--test", is_flag=True, help="Train, validate, save and restore once, with --local.")
 @output.as_json
 def create(
     config: Any,
@@ -65,9 +65,13 @@ def create(
     Mistakes in CONFIG are all shown at once, and nothing is sent then. A .detignore file in CONTEXT_DIR, written like a
     .gitignore, keeps files out.
     """
-    for name, used in (("--template", template), ("--local", local), ("--test-mode", test_mode)):
-        if used:
-            raise errors.NotSupportedYet(f"{name} is not supported yet; leave it out to run on the cluster")
+    if template:
+        raise errors.NotSupportedYet("--template is not supported yet; write its fields into the configuration")
+    if local != test_mode:
+        raise click.UsageError("--local and --test-mode go together: a short test on this machine.")
+    if local:
+        _test_here(read_config(config), config.name, overrides, context_dir, includes)
+        return
     if paused and follow:
         raise click.UsageError("--paused and --follow exclude each other: a paused experiment writes no log.")
     written = read_config(config)
@@ -109,6 +113,24 @@ def located(text: str, file: str, overrides: Sequence[str]) -> Iterator[None]:
         for problem in error.problems:
             problem.file, problem.line = source.place(tuple(problem.field.split(".")))
         raise
+
+
+def _test_here(
+    text: str, file: str, overrides: Sequence[str], context_dir: Optional[Path], includes: Sequence[Path]
+) -> None:
+    from dethpc import config
+    from dethpc.cli import local_test
+    from dethpc.cli.context import collect
+
+    checked(text, file, overrides)
+    steps = local_test.run(
+        config.load(text, file=file, overrides=list(overrides)), collect(context_dir, list(includes))
+    )
+    marks = {True: "ok", False: "failed", None: "-"}
+    click.echo("")
+    output.print_table(["Step", "", ""], [[step.name, marks[step.good], step.words] for step in steps])
+    if any(step.good is False for step in steps):
+        raise click.exceptions.Exit(1)
 
 
 def checked(text: str, file: str, overrides: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from dethpc.pytorch._units import Batch, TrainUnit
 logger = logging.getLogger("dethpc.pytorch")
 
 LOOK_EVERY = 0.25  # seconds between two looks, by several workers, whether they should stop
+ASK_AGAIN = 60.0  # seconds, after the master did not answer
 
 
 class Plan(NamedTuple):
@@ -72,6 +73,7 @@ class Loop(abc.ABC):
         self._trial_id = int(self._core.train._trial_id) if self._on_cluster else 0
         self.state = _TrialState(trial_id=self._trial_id)
         self._best: Optional[float] = None
+        self._ask_again_at = float("-inf")
         self._stop = _Stop(self._core, context)
         self._no_tensorboard = False
         for callback in callbacks.values():
@@ -276,16 +278,23 @@ class Loop(abc.ABC):
             now = float(metrics[name])
         except (TypeError, ValueError):
             raise RuntimeError(f"the searcher's metric {name!r} is a number, not {metrics[name]!r}") from None
-        before = self._best
-        try:
-            known = self._core.train.get_experiment_best_validation()
-            before = before if known is None else known
-        except DethpcError as error:
-            logger.warning("the experiment's best validation is not known (%s): this trial's own is compared", error)
+        known = self._best_of_experiment()
+        before = self._best if known is None else known
         better = before is None or (now < before if self._plan.smaller_is_better else now > before)
         if better:
             self._best = now
         return better
+
+    def _best_of_experiment(self) -> Optional[float]:
+        """None when there is none, or the master does not answer; then it is left in peace for a while, as asking takes seconds."""
+        if time.monotonic() < self._ask_again_at:
+            return None
+        try:
+            return self._core.train.get_experiment_best_validation()
+        except DethpcError as error:
+            self._ask_again_at = time.monotonic() + ASK_AGAIN
+            logger.warning("the experiment's best validation is not known (%s): this trial's own is compared", error)
+            return None
 
     def _checkpoint_is_current(self) -> bool:
         return self.state.last_ckpt == self.state.batches_trained

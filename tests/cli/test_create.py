@@ -105,7 +105,7 @@ def test_the_config_may_come_from_standard_input(det: Any, master: Any, folder: 
     assert json.loads(done.stdout)["experiment"]["id"] == 7
 
 
-@pytest.mark.parametrize("option", [["--template", "x"], ["--local"], ["--test-mode"]])
+@pytest.mark.parametrize("option", [["--template", "x"]])
 def test_what_is_not_supported_yet_says_so(det: Any, master: Any, folder: Path, option: list[str]) -> None:
     done = det("experiment", "create", "config.yaml", "code", *option, master=master)
     assert done.returncode == 1 and "not supported yet" in done.stderr and master.asked == []

@@ -105,5 +105,5 @@ def train(
                 return metrics
 
             trial.train_batch = train_batch  # type: ignore[method-assign]
-        pytorch.Trainer(trial, context).fit(**{"max_length": pytorch.Epoch(3), **fit})
+        pytorch.Trainer(trial, context).fit(**{"max_length": pytorch.Epoch(3), "checkpoint_policy": "all", **fit})
     return trial, stop

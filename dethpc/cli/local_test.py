@@ -1,0 +1,244 @@
+"""``det experiment create --local --test-mode``: one short circle of an experiment on this machine, without master or Slurm.
+
+The entrypoint runs as on a node, through the same node program, twice: the first time it trains a little, validates and saves a
+checkpoint; the second time it goes on from that. Trial classes and Trainers train one batch and end by themselves; other code
+is asked to stop once it has reported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import click
+
+import dethpc
+from dethpc.cli.context import Context
+from dethpc.config import Loaded
+from dethpc.config.hyperparameters import Categorical, Const, Log, Space, parse_space
+from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.journal import Event, read
+from dethpc.rundir.layout import AttemptDir, RunDir
+from dethpc.rundir.logline import read_lines
+from dethpc.rundir.spec import Spec
+
+PATIENCE = 5.0  # seconds that code which has reported metrics may go on before it is asked to stop
+_RUN = "1.1.1"
+
+
+class Step(NamedTuple):
+    """A part of the circle: whether it went well (None: it never came to that), and what there is to say."""
+
+    name: str
+    good: Optional[bool]
+    words: str
+
+
+def run(loaded: Loaded, context: Context) -> list[Step]:
+    """Run the circle, showing the log as it comes."""
+    with tempfile.TemporaryDirectory(prefix="det-test-") as base:
+        circle = _Circle(Path(base), loaded, context)
+        circle.write()
+        first = circle.attempt(0)
+        return _steps(first, circle.attempt(1) if first.well and first.of("checkpoint") else None)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    started: dict[str, Any]
+    end: dict[str, Any]
+    events: list[Event]
+    tail: str
+
+    @property
+    def well(self) -> bool:
+        return bool(self.end.get("finished") or self.end.get("acked"))
+
+    def of(self, kind: str, group: Optional[str] = None) -> list[Event]:
+        return [event for event in self.events if event.kind == kind and group in (None, event.data.get("group"))]
+
+
+class _Circle:
+    def __init__(self, base: Path, loaded: Loaded, context: Context) -> None:
+        self._base = base
+        self._loaded = loaded
+        self._context = context
+        self._run = RunDir(base / "runs" / _RUN)
+
+    def write(self) -> None:
+        """The run directory, as the master would write it."""
+        self._run.make()
+        archive = self._base / "context.tar.gz"
+        with tarfile.open(archive, "w:gz") as tar:
+            for entry in self._context.entries:
+                member = tarfile.TarInfo(entry.path)
+                member.type, member.mode, member.mtime, member.linkname = (
+                    entry.type,
+                    entry.mode,
+                    entry.mtime,
+                    entry.link,
+                )
+                content = entry.content() if entry.type == tarfile.REGTYPE else b""
+                member.size = len(content)
+                tar.addfile(member, BytesIO(content))
+        config = short(self._loaded.effective())
+        variables = _variables(config)
+        spec = Spec(
+            cluster_id="local-test",
+            cluster_name="local test",
+            master_file=str(self._base / "master.json"),
+            run=_RUN,
+            experiment_id=1,
+            trial_id=1,
+            task_id="1.1",
+            run_number=1,
+            trial_seed=int((config.get("reproducibility") or {}).get("experiment_seed") or 0),
+            hparams=lowest(parse_space(config["hyperparameters"])),
+            config=config,
+            entrypoint=config["entrypoint"],
+            context=str(archive),
+            context_sha256="",
+            token="local-test",
+            slots=1,
+            slots_per_node=1,
+            environment={**variables, "DETHPC_TEST_MODE": "1"},
+            checkpoint_storage={"type": "shared_fs", "host_path": str(self._base / "checkpoints")},
+        )
+        write_json(self._run.spec, spec.to_json())
+
+    def attempt(self, k: int) -> _Attempt:
+        attempt = self._run.attempt(k)
+        node = subprocess.Popen(
+            [sys.executable, "-m", "dethpc.exec", str(self._run.path)],
+            env=self._environment(k),
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            self._follow(node, attempt)
+        finally:
+            if node.poll() is None:  # interrupted
+                os.killpg(node.pid, signal.SIGTERM)
+                try:
+                    node.wait(10)
+                except subprocess.TimeoutExpired:
+                    os.killpg(node.pid, signal.SIGKILL)
+                    node.wait()
+        lines, _ = read_lines(attempt.log(0))
+        last = lines[-1].text if lines else f"exit code {node.returncode}"
+        started, end = read_json(attempt.started) or {}, read_json(attempt.end) or {}
+        return _Attempt(started, end, _events(attempt), last)
+
+    def _follow(self, node: subprocess.Popen[bytes], attempt: AttemptDir) -> None:
+        offset, reported_at = 0, None
+        while True:
+            ended = node.poll() is not None
+            lines, offset = read_lines(attempt.log(0), offset)
+            for line in lines:
+                click.echo(line.text)
+            if ended:
+                return
+            if not attempt.stop.exists():
+                events = _events(attempt)
+                if reported_at is None and any(event.kind == "metrics" for event in events):
+                    reported_at = time.monotonic()
+                if reported_at is not None and time.monotonic() - reported_at > PATIENCE:
+                    create_once(attempt.stop, {"reason": "test", "at": time.time(), "deadline": None})
+            time.sleep(0.1)
+
+    def _environment(self, k: int) -> dict[str, str]:
+        env = {n: v for n, v in os.environ.items() if not n.startswith(("SLURM_", "DETHPC_", "DET_"))}
+        root = str(Path(dethpc.__file__).parent.parent)
+        return {
+            **env,
+            "PYTHONPATH": os.pathsep.join(filter(None, [root, env.get("PYTHONPATH")])),
+            "DETHPC_JOB_ID": "0",
+            "DETHPC_ATTEMPT": str(k),
+            "DETHPC_NODE_RANK": "0",
+            "DETHPC_NODES": "localhost",
+            "DETHPC_ADDRESSES": "127.0.0.1",
+            "DETHPC_WORKDIR_BASE": str(self._base),
+        }
+
+
+def _events(attempt: AttemptDir) -> list[Event]:
+    return read(attempt.journal)[0] if attempt.journal.exists() else []
+
+
+def short(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of one batch of training and validation."""
+    searcher = {name: config["searcher"].get(name) for name in ("metric", "smaller_is_better")}
+    return {
+        **config,
+        "searcher": {"name": "single", **searcher, "max_length": {"batches": 1}},
+        "scheduling_unit": 1,
+        "min_validation_period": {"batches": 1},
+        "min_checkpoint_period": {"batches": 0},
+        "max_restarts": 0,
+    }
+
+
+def lowest(space: Space) -> dict[str, Any]:
+    """The first choice, or the lower end, of each hyperparameter."""
+    return {name: lowest(item) if isinstance(item, dict) else _lowest(item) for name, item in space.items()}
+
+
+def _lowest(item: Any) -> Any:
+    if isinstance(item, Const):
+        return item.val
+    if isinstance(item, Categorical):
+        return item.vals[0]
+    return item.base**item.minval if isinstance(item, Log) else item.minval
+
+
+def _variables(config: dict[str, Any]) -> dict[str, str]:
+    given = (config.get("environment") or {}).get("environment_variables") or {}
+    chosen: Sequence[str] = given.get("cpu") or [] if isinstance(given, dict) else given
+    pairs = [text.partition("=") for text in chosen]
+    return {name: value if sign else os.environ.get(name, "") for name, sign, value in pairs}
+
+
+def _steps(first: _Attempt, second: Optional[_Attempt]) -> list[Step]:
+    return list(_told(first, second))
+
+
+def _told(first: _Attempt, second: Optional[_Attempt]) -> Iterator[Step]:
+    why = str(first.end.get("message") or first.tail)
+    phase = first.end.get("phase") or "claim"
+    yield Step("start", phase == "train", "" if phase == "train" else why)
+    if phase != "train":
+        return
+    training = first.of("metrics", "training")
+    yield _reported("train", training, first, why)
+    validations = [event for one in (first, second) if one for event in one.of("metrics", "validation")]
+    yield _reported("validate", validations, first, why)
+    saved = first.of("checkpoint")
+    files = len(saved[-1].data.get("resources") or {}) if saved else 0
+    yield Step(
+        "checkpoint", bool(saved) if first.well or saved else None, f"{files} files" if saved else "none was saved"
+    )
+    if second is None:
+        if not first.well:
+            yield Step("end", False, why)
+        return
+    resumed = second.started.get("resumed_from") == saved[-1].data["uuid"]
+    good = resumed and second.well
+    yield Step("restore", good, "" if good else str(second.end.get("message") or second.tail))
+
+
+def _reported(name: str, events: list[Event], attempt: _Attempt, why: str) -> Step:
+    if events:
+        metrics = ", ".join(sorted(events[-1].data["metrics"]))
+        return Step(name, True, f"reported {metrics}")
+    # Code of the Core API may leave out either; an error has its own line.
+    return Step(name, None if attempt.well else False, "nothing was reported" if attempt.well else why)

@@ -1,0 +1,333 @@
+"""The Trainer and the context, in this process: off the cluster and on it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import torch
+
+import determined as det
+from determined import pytorch
+from determined.pytorch import Batch, Epoch, LRScheduler
+from tests.core.conftest import Cluster
+from tests.pytorch.small import HPARAMS, SmallTrial, same, train, weights
+
+CONFIG = {"searcher": {"name": "single", "metric": "loss", "smaller_is_better": True}, "data": {"path": "/d"}}
+
+
+class Tells(pytorch.PyTorchCallback):
+    """Writes down which hooks were called, and keeps a state."""
+
+    def __init__(self) -> None:
+        self.called: List[str] = []
+        self.count = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            self.called.append(name[3:])
+        return super().__getattribute__(name)
+
+    def on_training_epoch_start(self, epoch_idx: int) -> None:
+        self.count += 1
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self.count = state_dict["count"]
+
+
+def values(cluster: Cluster, group: str) -> List[Dict[str, Any]]:
+    return [event.data for event in cluster.journal("metrics") if event.data["group"] == group]
+
+
+def on(cluster: Cluster, **config: Any) -> None:
+    cluster.info["trial"].update(config={**CONFIG, **config}, hparams=HPARAMS)
+    cluster.enter()
+
+
+def test_periods_and_schedules_are_kept(cluster: Cluster) -> None:
+    on(cluster)
+    train(
+        max_length=Batch(30),
+        validation_period=Batch([3, 20]),
+        checkpoint_period=Epoch(1),
+        reporting_period=Batch(8),
+        checkpoint_policy="none",
+        step_zero_validation=True,
+    )
+    assert [m["steps_completed"] for m in values(cluster, "validation")] == [0, 3, 20, 30]
+    assert [e.data["steps_completed"] for e in cluster.journal("checkpoint")] == [13, 26, 30]
+    assert [m["steps_completed"] for m in values(cluster, "training")] == [3, 8, 13, 16, 20, 24, 26, 30]
+    assert [round(e.data["progress"], 3) for e in cluster.journal("progress")] == [0.267, 0.533, 0.8, 1.0]
+    last = values(cluster, "validation")[-1]["metrics"]
+    assert last["batches"] == 30 and last["epochs"] == 2 and last["correct"] <= 30
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("all", [5, 10, 15]), ("none", [15]), ("best", [5, 15])])
+def test_checkpoint_policies(cluster: Cluster, policy: str, expected: List[int]) -> None:
+    on(cluster)
+    cluster.start_master()  # it knows no validation of the experiment
+    losses = iter([1.0, 2.0, 0.5])
+
+    class Losing(SmallTrial):
+        def evaluate_full_dataset(self, data_loader: Any) -> Dict[str, Any]:
+            return {"loss": next(losses)}
+
+    Losing.evaluate_batch = pytorch.PyTorchTrial.evaluate_batch  # type: ignore[method-assign]
+    train(Losing, max_length=Batch(15), validation_period=Batch(5), checkpoint_policy=policy)
+    assert [e.data["steps_completed"] for e in cluster.journal("checkpoint")] == expected
+
+
+def test_a_metric_that_the_search_wants_must_be_there(cluster: Cluster) -> None:
+    on(cluster, searcher={"name": "single", "metric": "accuracy"})
+    with pytest.raises(RuntimeError, match="'accuracy' is not among the validation metrics: 'loss', 'correct'"):
+        train(max_length=Batch(1), checkpoint_policy="best")
+
+
+def test_the_search_s_own_lengths(cluster: Cluster) -> None:
+    on(cluster, searcher={**CONFIG["searcher"], "max_length": {"epochs": 2}})
+    cluster.info["trial"]["search"] = {"lengths": [1, 2]}
+    cluster.enter()
+    train(max_length=None, checkpoint_policy="none")
+    assert [m["steps_completed"] for m in values(cluster, "validation")] == [13, 26]
+    assert [e.data["steps_completed"] for e in cluster.journal("checkpoint")] == [26]
+
+
+def test_records_are_reported_where_the_search_counts_them(cluster: Cluster) -> None:
+    on(cluster, searcher={**CONFIG["searcher"], "time_metric": "records", "max_time": 80})
+    train(max_length=None)
+    assert values(cluster, "validation")[-1]["metrics"]["records"] == 80
+
+
+def test_a_preemption_saves_and_goes_on_later(cluster: Cluster) -> None:
+    on(cluster)
+    cluster.attempt.stop.write_text("{}")
+    train(max_length=Epoch(1))
+    assert [e.data["steps_completed"] for e in cluster.journal("checkpoint")] == [1]
+    assert len(cluster.journal("ack")) == 1 and cluster.attempt.ack.exists()
+    assert values(cluster, "training")[0]["metrics"]["batches"] == 1
+
+
+def test_a_stop_that_comes_with_the_last_batch_does_not_make_it_unfinished(cluster: Cluster) -> None:
+    on(cluster)
+    cluster.attempt.stop.write_text("{}")
+    train(max_length=Batch(1), validation_period=Batch(1), checkpoint_policy="all")
+    assert not cluster.journal("ack")
+
+
+def test_another_trials_checkpoint_gives_weights_and_begins_anew(cluster: Cluster) -> None:
+    on(cluster)
+    first, saved = train(max_length=Batch(5))
+    cluster.info["trial"]["trial_id"] = 4
+    cluster.enter()
+
+    again, _ = train(max_length=Batch(2), latest_checkpoint=saved.saved[-1])
+    assert cluster.journal("checkpoint")[-1].data["steps_completed"] == 2
+    assert again.model[1].num_batches_tracked == 5 + 2
+
+
+def test_callbacks_are_called_and_keep_their_state(off_cluster: Path) -> None:
+    def telling(context: pytorch.PyTorchTrialContext) -> SmallTrial:
+        trial = SmallTrial(context)
+        trial.callbacks["tells"] = Tells()
+        return trial
+
+    trial, saved = train(telling, max_length=Epoch(2))
+    tells: Any = trial.callbacks["tells"]
+    order = [name for n, name in enumerate(tells.called) if name not in tells.called[:n]]
+    assert [name for name in order if name not in ("checkpoint_end",)] == [
+        "trial_startup", "trial_shutdown", "training_start", "training_epoch_start", "training_epoch_end",
+        "training_workload_end", "validation_start", "validation_epoch_start", "validation_epoch_end", "validation_end",
+        "checkpoint_save_start", "checkpoint_write_end", "checkpoint_upload_end",
+    ]  # fmt: skip
+    assert tells.count == 2
+    trial, _ = train(telling, max_length=Epoch(3), latest_checkpoint=saved.saved[-1])
+    assert trial.callbacks["tells"].count == 3  # type: ignore[attr-defined]
+
+
+def test_reducers_see_every_value_and_are_named_in_errors(off_cluster: Path, caplog: Any) -> None:
+    seen: List[Any] = []
+
+    class Reduced(SmallTrial):
+        def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.records = context.wrap_reducer(self.total, name="records", for_training=False)
+            with pytest.raises(AssertionError, match="already"):
+                context.wrap_reducer(self.records)
+
+        @staticmethod
+        def total(values: List[int]) -> int:
+            seen.append(values)
+            return sum(values)
+
+        def evaluate_batch(self, batch: Any) -> Dict[str, Any]:  # type: ignore[override]
+            self.records.update(len(batch[0]))
+            return super().evaluate_batch(batch, 0)
+
+    metrics: Dict[str, Any] = {}
+
+    def made(context: pytorch.PyTorchTrialContext) -> SmallTrial:
+        trial = Reduced(context)
+        trial.callbacks["end"] = type(
+            "End", (pytorch.PyTorchCallback,), {"on_validation_end": lambda s, m: metrics.update(m)}
+        )()
+        return trial
+
+    train(made, max_length=Batch(2))
+    assert seen == [[8, 8, 8, 6]] and metrics["records"] == 30
+    with pytest.raises(ValueError, match="the reducer total"):
+        broken = pytorch._reducer._WrappedReducer(pytorch._SimpleReducer(Reduced.total), "x", True, True)
+        broken.cross_slot_reduce([["a"]])
+
+
+def test_a_trial_is_loaded_from_its_checkpoint(off_cluster: Path, tmp_path: Path) -> None:
+    trial, saved = train(max_length=Batch(3))
+    path = off_cluster / "checkpoints" / saved.saved[-1]
+    loaded: Any = pytorch.load_trial_from_checkpoint_path(str(path), trial_class=SmallTrial)
+    assert same(weights(loaded), weights(trial))
+    assert loaded.context.get_hparams() == HPARAMS
+    with pytest.raises(FileNotFoundError, match="no checkpoint of a trial class"):
+        pytorch.load_trial_from_checkpoint_path(str(tmp_path))
+
+
+def test_what_makes_no_sense_is_refused(off_cluster: Path) -> None:
+    class Empty(SmallTrial):
+        def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+            self.context = context
+            self.callbacks = {}
+
+    class Both(SmallTrial):
+        def evaluate_full_dataset(self, data_loader: Any) -> Dict[str, Any]:
+            return {}
+
+    class Foreign(SmallTrial):
+        def build_training_data_loader(self) -> Any:
+            return torch.utils.data.DataLoader([1, 2])
+
+    for kind, words in ((Empty, "no model"), (Both, "one of evaluate_batch"), (Foreign, "DataLoader")):
+        with pytest.raises((ValueError, RuntimeError), match=words):
+            train(kind, max_length=Batch(1))
+    for wrong, kind in ((None, ValueError), (Batch([3]), TypeError), (3, TypeError)):
+        with pytest.raises(kind):
+            train(max_length=wrong)
+    with pytest.raises(ValueError, match="checkpoint_policy"):
+        train(checkpoint_policy="some")
+
+
+def test_a_loader_of_ones_own_is_gone_through_again(off_cluster: Path) -> None:
+    class Own(SmallTrial):
+        def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+            super().__init__(context)
+            context.experimental.disable_dataset_reproducibility_checks()
+
+        def build_training_data_loader(self) -> Any:
+            return super().build_training_data_loader().get_data_loader()
+
+    trial, _ = train(Own, max_length=Epoch(2))
+    assert trial.context.current_train_batch() == 25 and trial.context.is_epoch_end()
+
+
+def test_test_mode_trains_and_validates_one_batch(off_cluster: Path) -> None:
+    trial, saved = train(max_length=Epoch(5), test_mode=True)
+    assert trial.context.current_train_batch() == 0 and len(saved.saved) == 1
+    assert trial.context.is_epoch_start() and not trial.context.is_epoch_end()
+
+
+@pytest.mark.parametrize(
+    ("mode", "frequency", "aggregation", "steps"),
+    [("STEP_EVERY_EPOCH", 1, 1, 3), ("STEP_EVERY_EPOCH", 2, 1, 1), ("STEP_EVERY_BATCH", 2, 3, 19)]
+    + [("STEP_EVERY_OPTIMIZER_STEP", 2, 3, 6), ("MANUAL_STEP", 1, 1, 0)],
+)
+def test_schedulers_step_as_they_are_told(
+    off_cluster: Path, mode: str, frequency: int, aggregation: int, steps: int
+) -> None:
+    class Scheduled(SmallTrial):
+        def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+            super().__init__(context)
+            context.lr_schedulers.clear()
+            self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1000)
+            context.wrap_lr_scheduler(self.scheduler, LRScheduler.StepMode[mode], frequency)
+
+    trial, _ = train(Scheduled, aggregation=aggregation)  # 39 batches in 3 epochs
+    assert trial.scheduler.last_epoch == steps
+
+
+def test_the_context_knows_the_trial(cluster: Cluster) -> None:
+    on(cluster)
+    with pytorch.init(hparams={"lr": 0.1, "global_batch_size": 9, "nested": {"a": 1}}) as context:
+        assert (context.get_per_slot_batch_size(), context.get_global_batch_size()) == (9, 9)
+        assert context.get_hparam("nested") == {"a": 1} and context.get_data_config() == {"path": "/d"}
+        assert (context.get_trial_id(), context.get_experiment_id(), context.get_trial_seed()) == (3, 1, 7)
+        assert torch.initial_seed() == 7 and context.get_initial_batch() == 0
+        with pytest.raises(ValueError, match="no hyperparameter 'x'"):
+            context.get_hparam("x")
+        with pytest.raises(RuntimeError, match="not begun"):
+            context.current_train_batch()
+    assert pytorch._context.batch_sizes({"global_batch_size": 9}, 2) == (4, 8)
+    with pytest.raises(ValueError, match="at least one record"):
+        pytorch._context.batch_sizes({"global_batch_size": 1}, 2)
+
+
+def test_off_the_cluster_there_may_be_no_hyperparameters(off_cluster: Path) -> None:
+    with pytorch.init() as context:
+        for ask in (context.get_hparams, context.get_global_batch_size, context.get_experiment_config):
+            with pytest.raises(ValueError, match="pass"):
+                ask()
+
+
+def test_invalid_hyperparameters_end_the_trial_well(cluster: Cluster) -> None:
+    on(cluster)
+
+    class Invalid(SmallTrial):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
+            raise det.InvalidHP("too large")
+
+    with pytest.raises(SystemExit) as left:
+        train(Invalid)
+    assert left.value.code == 0 and cluster.journal("early_exit")
+
+
+def test_mixed_precision_clips_what_is_unscaled(off_cluster: Path) -> None:
+    norms: List[float] = []
+
+    class Mixed(SmallTrial):
+        def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+            context.experimental.use_amp()
+            super().__init__(context)
+            with pytest.raises(ValueError, match="once"):
+                context.wrap_scaler(object())
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
+            output = self.model(batch[0])
+            assert output.dtype == torch.float32
+            loss = torch.nn.functional.cross_entropy(output, batch[1])
+            self.context.backward(loss)
+            clip = lambda parameters: norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, 0.5)))  # noqa: E731
+            self.context.step_optimizer(self.optimizer, clip_grads=clip)
+            return {"loss": loss}
+
+    trial, _ = train(Mixed, max_length=Batch(3))
+    assert len(norms) == 3 and type(trial.model).__name__ == "Sequential"
+
+
+def test_a_validation_changes_no_generator(off_cluster: Path) -> None:
+    class Draws(SmallTrial):
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> Dict[str, Any]:
+            return {"loss": float(torch.rand(())), "correct": 0.0}
+
+    whole, _ = train(Draws, max_length=Batch(20))
+    often, _ = train(Draws, max_length=Batch(20), validation_period=Batch(3))
+    assert same(weights(whole), weights(often))
+
+
+def test_a_checkpoint_that_exists_and_is_not_used_is_warned_of(cluster: Cluster, caplog: Any) -> None:
+    on(cluster)
+    cluster.info["latest_checkpoint"] = "x"
+    cluster.enter()
+    with caplog.at_level(logging.WARNING):
+        train(max_length=Batch(1))
+    assert "begins anew without it" in caplog.text
