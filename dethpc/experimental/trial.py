@@ -146,9 +146,7 @@ class Trial:
             found = logs.read(self._session, self.id, which, head=head, tail=tail)
         return (str(line["message"]) for line in found)
 
-    def logs(self, *args: Any, **kwargs: Any) -> Iterator[str]:
-        """An older name of ``iter_logs``."""
-        return self.iter_logs(*args, **kwargs)
+    logs = iter_logs  # an older name
 
     def iter_metrics(self, group: str) -> Iterator[metrics.TrialMetrics]:
         """Reports of the group ("training", "validation" or any name), in order."""

@@ -1,0 +1,156 @@
+"""Every public name and signature of the published ``determined`` stands in ours, but for the differences listed here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+_MADE = "the Core API makes it, nobody else: ours writes a journal where theirs calls the master"
+_MODELS = "the model registry comes later"
+_PLACES = "workspaces and projects come later"
+_USERS = "a master serves its owner alone; several users come later"
+_LAUNCHER = "inside of a launcher: its interface is its command line"
+_TRIALS = "inside of Determined's trial controllers"
+_PACHYDERM = "there is no Pachyderm here"
+
+# What differs (as fnmatch reads it) and why. Modules that come later are listed whole.
+ACCEPTED = {
+    "determined.EnvContext": _TRIALS,
+    "determined.ExperimentConfig": _TRIALS,
+    "determined.LegacyTrial": _TRIALS,
+    "determined.TrialContext": _TRIALS,
+    "determined.TrialController": _TRIALS,
+    "determined.import_from_path": _TRIALS,
+    "determined.InvalidHP.__init__": "an exception as any: it takes a message, which theirs makes optional",
+    "determined.TrialInfo.__init__": "a parameter that theirs demands may be left out",
+    "determined.core.CheckpointContext.__init__": _MADE,
+    "determined.core.Context.__init__": _MADE,
+    "determined.core.*ExperimentalCoreContext.__init__": _MADE,
+    "determined.core.PreemptContext.__init__": _MADE,
+    "determined.core.ProfilerContext.__init__": _MADE,
+    "determined.core.SearcherContext.__init__": _MADE,
+    "determined.core.SearcherOperation.__init__": _MADE,
+    "determined.core.TrainContext.__init__": _MADE,
+    "determined.experimental.*Checkpoint.get_metrics": "which task used which checkpoint is not recorded yet",
+    "determined.experimental.*get_pachyderm_*": _PACHYDERM,
+    "determined.experimental.*oauth_client*": "there is no OAuth here",
+    "determined.experimental.*Oauth2ScimClient": "there is no OAuth here",
+    "determined.experimental.*create_user": _USERS,
+    "determined.experimental.client.User.activate": _USERS,
+    "determined.experimental.client.User.deactivate": _USERS,
+    "determined.experimental.client.User.change_display_name": _USERS,
+    "determined.experimental.client.User.link_with_agent": _USERS,
+    "determined.experimental.client.User.rename": _USERS,
+    "determined.experimental.*create_model": _MODELS,
+    "determined.experimental.*get_model*": _MODELS,
+    "determined.experimental.*list_models": _MODELS,
+    "determined.experimental.*Model": _MODELS,
+    "determined.experimental.*Model[OSV]*": _MODELS,
+    "determined.experimental.*_workspace": _PLACES,
+    "determined.experimental.*list_workspaces": _PLACES,
+    "determined.experimental.*move_to_project": _PLACES,
+    "determined.experimental.*Project": _PLACES,
+    "determined.experimental.*Workspace": _PLACES,
+    "determined.experimental.client.ResourcePool": _PLACES,
+    "determined.experimental.*delete_tensorboard_files": "comes with `det tensorboard`",
+    "determined.experimental.test_one_batch": "comes with local test mode",
+    "determined.experimental.client.TrainingMetrics.__init__": "the SDK makes it, nobody else",
+    "determined.experimental.client.ValidationMetrics.__init__": "the SDK makes it, nobody else",
+    "determined.experimental.core_v2.*Config.__init__": "names the fields that theirs takes as **kwargs",
+    "determined.launch.*.*": _LAUNCHER,
+    "determined.pytorch.PyTorchTrial.trial_controller_class": _TRIALS,
+    "determined.keras*": "comes later",
+    "determined.lightning": "comes later",
+    "determined.pytorch.deepspeed": "comes later",
+    "determined.pytorch.experimental": "comes later",
+    "determined.transformers": "comes later",
+}
+
+
+def names(python: Path | str, **env: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [str(python), str(HERE / "dump_names.py")],
+        env={**{k: v for k, v in os.environ.items() if not k.startswith(("DET", "PYTHON"))}, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(name, what differs), from the whole to its parts: what is missing is not looked into."""
+    for module, published in theirs.items():
+        assert "" not in published, f"{module} of the published package: {published['']}"
+        if "" in ours[module]:
+            yield module, ours[module][""]
+            continue
+        for name, thing in published.items():
+            mine = ours[module].get(name)
+            if mine is None:
+                yield f"{module}.{name}", "missing"
+            elif mine["kind"] != thing["kind"]:
+                yield f"{module}.{name}", f"is a {mine['kind']}, not a {thing['kind']}"
+            elif thing["kind"] == "function":
+                yield from compare(f"{module}.{name}", thing["parameters"], mine["parameters"])
+            else:
+                for member, value in thing["members"].items():
+                    if member not in mine["members"]:
+                        yield f"{module}.{name}.{member}", "missing"
+                    elif thing["kind"] == "enum":
+                        if mine["members"][member] != value:
+                            yield f"{module}.{name}.{member}", f"is {mine['members'][member]}, not {value}"
+                    else:
+                        yield from compare(f"{module}.{name}.{member}", value, mine["members"][member])
+
+
+def compare(name: str, theirs: Any, ours: Any) -> Iterator[tuple[str, str]]:
+    """Ours may have more parameters, if they need not be given."""
+    if theirs == ours or theirs is None:
+        return
+    if isinstance(theirs, str) or isinstance(ours, str) or ours is None:
+        yield name, f"is {ours}, not {theirs}"
+        return
+    by_name = {one[0]: one for one in ours}
+    for at, one in enumerate(theirs):
+        same = by_name.get(one[0])
+        if same is None:
+            yield name, f"has no parameter {one[0]}"
+            return
+        positional = one[1].startswith("POSITIONAL")
+        if same[1:] != one[1:] or (positional and ours[at][0] != one[0]):
+            yield name, f"parameter {one[0]} is {same[1:]} at {ours.index(same)}, not {one[1:]} at {at}"
+            return
+    known = {one[0] for one in theirs}
+    for one in ours:
+        if one[0] not in known and not one[2] and not one[1].startswith("VAR"):
+            yield name, f"needs parameter {one[0]}"
+
+
+@pytest.fixture(scope="module")
+def found(determined_venv: Path) -> list[tuple[str, str]]:
+    return list(differences(names(determined_venv / "bin" / "python"), names(sys.executable, PYTHONPATH=str(ROOT))))
+
+
+def test_every_difference_is_accepted(found: list[tuple[str, str]]) -> None:
+    unknown = [f"{name}: {what}" for name, what in found if not any(fnmatchcase(name, one) for one in ACCEPTED)]
+    assert not unknown, "\n".join(["differs from the published package:", *unknown])
+
+
+def test_every_accepted_difference_exists(found: list[tuple[str, str]]) -> None:
+    idle = [one for one in ACCEPTED if not any(fnmatchcase(name, one) for name, _ in found)]
+    assert not idle, f"accepted, and no difference any more: {', '.join(idle)}"
