@@ -96,12 +96,13 @@ class FileStorage:
         resources = manifest.listing(staged) if resources is None else resources
         known = sums or {}
         files = manifest.files_of(resources)
-        known = {**known, **manifest.measure(staged, [path for path in files if path not in known], sync=True)}
-        manifest.write(staged, {path: known[path] for path in files})
-        for path in resources:
-            if path.endswith("/"):
-                manifest.sync_path(staged / path)
-        manifest.sync_path(staged)
+        unknown = [path for path in files if path not in known]
+        # Waiting for the disk is what takes long: all of it is asked to take everything at once, and is waited for at the end.
+        with manifest.Flushing() as flushing:
+            flushing.add(staged, unknown)
+            known = {**known, **manifest.measure(staged, unknown)}
+            manifest.write(staged, {path: known[path] for path in files}, sync=False)
+            flushing.add(staged, [manifest.NAME, *(path for path in resources if path.endswith("/")), "."])
         try:
             if os.path.lexists(final):
                 raise FileExistsError

@@ -2,13 +2,16 @@
 
 The manifest is a file in the checkpoint that is not listed among its resources: ``{"version": 1, "block": bytes, "files":
 {path: {"size": bytes, "crc32": [one per block, 8 hexadecimal digits]}}}``. CRC-32 finds damage at memory speed, where a
-cryptographic hash would take as long as writing the checkpoint; by block, several cores share one large file.
+cryptographic hash would take as long as writing the checkpoint. Several cores share one large file: each sums parts of blocks,
+which are then put together.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
+import threading
 import zlib
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -17,6 +20,7 @@ from dethpc.errors import CheckpointError
 
 NAME = ".dethpc-manifest.json"
 BLOCK = 64 << 20
+_PART = 8 << 20  # what one core sums at a time; a block is a whole number of them
 _CHUNK = 4 << 20
 _SMALL = 8 << 20  # less than this in all is not worth starting threads
 
@@ -34,27 +38,30 @@ Sums = Dict[str, Sum]
 def measure(root: Path, paths: Sequence[str], *, sync: bool = False) -> Sums:
     """Sums of the files ``paths`` below ``root``; with ``sync`` their data is on disk, too, when this returns."""
     sizes = {path: os.path.getsize(root / path) for path in paths}
-    blocks = [(path, n) for path in paths for n in range(_blocks(sizes[path]))]
+    parts = [(path, at) for path in paths for at in range(0, sizes[path], _PART)]
 
-    def crc(block: Tuple[str, int]) -> int:
-        return _crc(root / block[0], block[1])
+    def crc(part: Tuple[str, int]) -> int:
+        return _crc(root / part[0], part[1])
 
     if sum(sizes.values()) < _SMALL:
         if sync:
             flush(root, paths)
-        crcs = [crc(block) for block in blocks]
+        crcs = [crc(part) for part in parts]
     else:
         from concurrent.futures import ThreadPoolExecutor
 
         # Writing back and summing overlap: both release the interpreter lock.
         with ThreadPoolExecutor(_workers() + 2) as pool:
             flushes = [pool.submit(sync_path, root / path) for path in paths] if sync else []
-            crcs = list(pool.map(crc, blocks))
+            crcs = list(pool.map(crc, parts))
             for done in flushes:
                 done.result()
     by_path: Dict[str, List[int]] = {path: [] for path in paths}
-    for (path, _), value in zip(blocks, crcs):
-        by_path[path].append(value)
+    for (path, at), value in zip(parts, crcs):
+        if at % BLOCK == 0:
+            by_path[path].append(value)
+        else:
+            by_path[path][-1] = combine(by_path[path][-1], value, min(_PART, sizes[path] - at))
     return {path: Sum(sizes[path], tuple(by_path[path])) for path in paths}
 
 
@@ -89,14 +96,50 @@ def copy(source: Path, target: Path) -> Sum:
             size += n
 
 
-def write(root: Path, sums: Sums) -> None:
-    """Replace the manifest of the checkpoint at ``root`` in one step."""
+class Flushing:
+    """Brings files and directories to disk, several at once, until the block ends. Raises OSError at its end."""
+
+    def __init__(self) -> None:
+        self._errors: List[OSError] = []
+        self._paths: queue.SimpleQueue[Optional[Path]] = queue.SimpleQueue()
+        self._threads: List[threading.Thread] = []
+
+    def add(self, root: Path, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._paths.put(root / path)
+            if len(self._threads) < 8:
+                self._threads.append(threading.Thread(target=self._run, daemon=True))
+                self._threads[-1].start()
+
+    def __enter__(self) -> Flushing:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for _ in self._threads:
+            self._paths.put(None)
+        for thread in self._threads:
+            thread.join()
+        if self._errors and exc[0] is None:
+            raise self._errors[0]
+
+    def _run(self) -> None:
+        while (path := self._paths.get()) is not None:
+            try:
+                sync_path(path)
+            except OSError as error:
+                self._errors.append(error)
+
+
+def write(root: Path, sums: Sums, *, sync: bool = True) -> None:
+    """Replace the manifest of the checkpoint at ``root`` in one step; without ``sync`` it is left to the caller to bring it to
+    disk."""
     files = {path: {"size": s.size, "crc32": [f"{crc:08x}" for crc in s.crcs]} for path, s in sorted(sums.items())}
     staged = root / f"{NAME}.{os.getpid()}"
     with open(staged, "w") as file:
         json.dump({"version": 1, "block": BLOCK, "files": files}, file)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     os.replace(staged, root / NAME)
 
 
@@ -166,15 +209,35 @@ def sync_path(path: Path) -> None:
         os.close(fd)
 
 
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK)
+def combine(first: int, second: int, length: int) -> int:
+    """CRC-32 of two stretches of bytes after one another, from that of each; ``length``: bytes of the second.
+
+    The first is shifted by so many zero bytes: multiplied by x^(8 * length) modulo CRC-32's polynomial over GF(2), as zlib's
+    ``crc32_combine`` does.
+    """
+    power, square, left = 1 << 31, 1 << 30, 8 * length  # x^0 and x^1; bits are reflected
+    while left:
+        if left & 1:
+            power = _times(square, power)
+        square = _times(square, square)
+        left >>= 1
+    return _times(power, first) ^ second
 
 
-def _crc(path: Path, block: int) -> int:
+def _times(a: int, b: int) -> int:
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ (0xEDB88320 if b & 1 else 0)
+    return product
+
+
+def _crc(path: Path, begin: int) -> int:
     buffer = memoryview(bytearray(_CHUNK))
-    value, left = 0, BLOCK
+    value, left = 0, _PART
     with open(path, "rb", buffering=0) as file:
-        file.seek(block * BLOCK)
+        file.seek(begin)
         while left:
             n = file.readinto(buffer[: min(left, _CHUNK)])
             if not n:

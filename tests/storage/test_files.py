@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dethpc.errors import CheckpointError, ConfigError, NotSupportedYet
 from dethpc.storage import FileStorage, build, from_string, manifest
@@ -181,3 +184,19 @@ def test_object_stores_are_refused_for_now_and_paths_understood() -> None:
     assert from_string("rel").base == Path.cwd() / "rel"
     with pytest.raises(ConfigError):
         from_string("ftp://x/y")
+
+
+@settings(max_examples=50, deadline=None)
+@given(first=st.binary(max_size=300), second=st.binary(max_size=300))
+def test_checksums_of_parts_make_that_of_the_whole(first: bytes, second: bytes) -> None:
+    whole = manifest.combine(zlib.crc32(first), zlib.crc32(second), len(second))
+    assert whole == zlib.crc32(first + second)
+
+
+@pytest.mark.parametrize("size", [0, 1, (8 << 20) - 1, 8 << 20, (8 << 20) + 1, 64 << 20, (64 << 20) + 5])
+def test_a_large_file_has_one_checksum_per_block_however_it_is_read(tmp_path: Path, size: int) -> None:
+    data = (b"0123456789abcdef" * ((size >> 4) + 1))[:size]
+    (tmp_path / "a").write_bytes(data)
+    blocks = tuple(zlib.crc32(data[at : at + manifest.BLOCK]) for at in range(0, size, manifest.BLOCK))
+    assert manifest.measure(tmp_path, ["a"])["a"] == manifest.Sum(size, blocks)
+    assert manifest.copy(tmp_path / "a", tmp_path / "b") == manifest.Sum(size, blocks)
