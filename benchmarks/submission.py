@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from pathlib import Path
 
 from setting import Site, random_search, site
 
@@ -18,12 +19,11 @@ JOBS, ROUNDS = 60, 5
 def master(place: Site) -> float:
     experiment = place.create(random_search(JOBS, "true"))
     session = place.session()
-    while True:
-        listed = place.run("squeue", "--me", "--noheader", "--format=%j|%V").split()
-        if len(listed) >= JOBS:
-            break
+    markers: list[Path] = []  # written just before each sbatch; looking at them costs Slurm nothing
+    while len(markers) < JOBS:
         time.sleep(0.2)
-    rows = [path.stat().st_mtime for path in sorted(place.home.glob(f"runs/{experiment}.*/submitting"))]
+        markers = list(place.home.glob(f"runs/{experiment}.*/submitting"))
+    rows = [path.stat().st_mtime for path in markers]
     session.post(f"/api/v1/experiments/{experiment}/kill")
     while place.run("squeue", "--me", "--noheader").strip():
         time.sleep(0.2)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ class Reconciler:
         if not runs or time.monotonic() < self._not_before:
             return
         try:
-            fresh = [run for run in runs if not self._submitted_before(run)][:SUBMIT_AT_ONCE]
+            fresh = list(islice((run for run in runs if not self._submitted_before(run)), SUBMIT_AT_ONCE))
             jobs = self._prepare(fresh)
             answers: Sequence[events.Event | None] = [self._submit_one(run, jobs[run.id]) for run in fresh]
         except SchedulerUnavailable as error:

@@ -63,6 +63,7 @@ class Preparer:
     ) -> None:
         self._home, self._site, self._scheduler, self._ledger = home, site, scheduler, ledger
         self._cluster_id, self._harness = cluster_id, harness
+        self._environment = job_environment()
         self._cluster: tuple[float, list[PoolInfo], list[NodeInfo]] = (-1e9, [], [])
 
     # --- the cluster's shape
@@ -164,7 +165,7 @@ class Preparer:
             script=run_dir.script,
             run_dir=run_dir.path,
             slots=run.slots,
-            env=job_environment(),
+            env=self._environment,
         )
 
     def _spec(self, run: Run, trial: Trial, experiment: Experiment, found: Shape, token: str) -> Spec:

@@ -67,4 +67,5 @@ class Spec:
             raise RunDirError(f"spec.json is incomplete: {error}") from None
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        # Not asdict, which copies the whole configuration: this is done for every run.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
