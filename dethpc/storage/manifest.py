@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import threading
 import zlib
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -100,34 +98,22 @@ class Flushing:
     """Brings files and directories to disk, several at once, until the block ends. Raises OSError at its end."""
 
     def __init__(self) -> None:
-        self._errors: List[OSError] = []
-        self._paths: queue.SimpleQueue[Optional[Path]] = queue.SimpleQueue()
-        self._threads: List[threading.Thread] = []
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._pool = ThreadPoolExecutor(8)
+        self._flushes: List[Any] = []
 
     def add(self, root: Path, paths: Iterable[str]) -> None:
-        for path in paths:
-            self._paths.put(root / path)
-            if len(self._threads) < 8:
-                self._threads.append(threading.Thread(target=self._run, daemon=True))
-                self._threads[-1].start()
+        self._flushes += [self._pool.submit(sync_path, root / path) for path in paths]
 
     def __enter__(self) -> Flushing:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for _ in self._threads:
-            self._paths.put(None)
-        for thread in self._threads:
-            thread.join()
-        if self._errors and exc[0] is None:
-            raise self._errors[0]
-
-    def _run(self) -> None:
-        while (path := self._paths.get()) is not None:
-            try:
-                sync_path(path)
-            except OSError as error:
-                self._errors.append(error)
+        self._pool.shutdown()
+        if exc[0] is None:
+            for flush in self._flushes:
+                flush.result()
 
 
 def write(root: Path, sums: Sums, *, sync: bool = True) -> None:
