@@ -73,7 +73,6 @@ ACCEPTED = {
     "determined.keras*": "comes later",
     "determined.lightning": "comes later",
     "determined.pytorch.deepspeed": "comes later",
-    "determined.pytorch.experimental": "comes later",
     "determined.transformers": "comes later",
 }
 
