@@ -31,7 +31,9 @@ UNSUPPORTED = (
     Unsupported("checkpoint_storage.propagation", _CONTAINERS, ("rprivate",)),
     Unsupported("checkpoint_storage.checkpoint_path", "say storage_path, its newer name"),
     Unsupported("checkpoint_storage.tensorboard_path", "TensorBoard comes later"),
-    Unsupported("optimizations.grad_updates_size_file", "gradients are exchanged after batches, see aggregation_frequency"),
+    Unsupported(
+        "optimizations.grad_updates_size_file", "gradients are exchanged after batches, see aggregation_frequency"
+    ),
     Unsupported("optimizations.mixed_precision", "apex is not supported; O1 is PyTorch's own", ("O0", "O1")),
     Unsupported("profiling.enabled", "the profiler comes later", (False,)),
     Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),

@@ -581,7 +581,8 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
 
 
 @pytest.mark.parametrize(
-    "entrypoint", ["model_def:Outer.MyTrial", "python3 -m determined.launch.torch_distributed --trial model_def:MyTrial"]
+    "entrypoint",
+    ["model_def:Outer.MyTrial", "python3 -m determined.launch.torch_distributed --trial model_def:MyTrial"],
 )
 @pytest.mark.parametrize("field", sorted(TRIAL_CLASS))
 def test_what_is_for_trial_classes_gives_no_warning_where_one_is_trained(field: str, entrypoint: str) -> None:
