@@ -120,7 +120,13 @@ with core_v2.init_context(config=config) as context:
         time.sleep(0.01)
 """
     process = start(served, tmp_path, body)
-    until(lambda: get(served, "experiments")["experiments"] and get(served, "trials/1/workloads")["workloads"])
+
+    def has_reported() -> bool:
+        """The experiment comes to be before its trial."""
+        begun = get(served, "experiments")["experiments"] and get(served, "experiments/1/trials")["trials"]
+        return bool(begun and get(served, "trials/1/workloads")["workloads"])
+
+    until(has_reported)
     served.session.post("/api/v1/trials/1/kill")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1 and "killed by its owner" in err
