@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from posixpath import normpath
 from typing import Any, NamedTuple
 
 from dethpc.config.dialects import steps
@@ -23,45 +24,45 @@ class Unsupported(NamedTuple):
         return tuple(self.field.split("."))
 
 
-_CONTAINERS = "runs start without a container so far"
+_CONTAINERS = (
+    "without effect: runs start without a container, with the python3 and the packages of the node; nothing is pulled"
+)
 _OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
 
 UNSUPPORTED = (
     Unsupported("checkpoint_storage.type", "shared_fs and directory are there so far", ("shared_fs", "directory")),
-    Unsupported("checkpoint_storage.propagation", _CONTAINERS, ("rprivate",)),
     Unsupported("checkpoint_storage.checkpoint_path", "say storage_path, its newer name"),
-    Unsupported("checkpoint_storage.tensorboard_path", "TensorBoard comes later"),
-    Unsupported(
-        "optimizations.grad_updates_size_file", "gradients are exchanged after batches, see aggregation_frequency"
-    ),
     Unsupported("optimizations.mixed_precision", "apex is not supported; O1 is PyTorch's own", ("O0", "O1")),
-    Unsupported("profiling.enabled", "the profiler comes later", (False,)),
     Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),
-    Unsupported("resources.shm_size", _CONTAINERS),
-    Unsupported("resources.devices", _CONTAINERS, ([],)),
     Unsupported("resources.slots", "commands come later; for trials say slots_per_trial"),
-    Unsupported("environment.image", _CONTAINERS, ({}, {"cpu": None, "cuda": None, "rocm": None})),
-    Unsupported("environment.force_pull_image", _CONTAINERS, (False,)),
-    Unsupported("environment.registry_auth", _CONTAINERS, ({},)),
-    Unsupported("environment.ports", _CONTAINERS, ({},)),
-    Unsupported("environment.proxy_ports", "the proxy comes later", ([],)),
-    Unsupported("environment.add_capabilities", _CONTAINERS, ([],)),
-    Unsupported("environment.drop_capabilities", _CONTAINERS, ([],)),
-    Unsupported("environment.pod_spec", "there are no pods on Slurm; say it in slurm.sbatch_args or a template"),
-    Unsupported("bind_mounts", _CONTAINERS + ": use the host's paths", ([],)),
     Unsupported("pbs.slots_per_node", "this cluster runs Slurm; say slurm.slots_per_node"),
     Unsupported("pbs.pbsbatch_args", "this cluster runs Slurm; say slurm.sbatch_args"),
     Unsupported("data_layer", "the cache comes later", ({},)),
-    Unsupported("log_policies", "they come later", ([],)),
-    Unsupported("retention_policy", "logs are kept until the experiment is deleted", ({},)),
     Unsupported("integrations.pachyderm", "there is no connection to Pachyderm"),
-    Unsupported("integrations.webhooks", "they come later", ({},)),
-    Unsupported("debug", "log levels come later", (False,)),
 )
 
 FIELDS = tuple(row.field for row in UNSUPPORTED)
 
 IGNORED = {
+    "environment.image": _CONTAINERS,
+    "environment.force_pull_image": _CONTAINERS,
+    "environment.registry_auth": _CONTAINERS,
+    "environment.ports": _CONTAINERS,
+    "environment.add_capabilities": _CONTAINERS,
+    "environment.drop_capabilities": _CONTAINERS,
+    "resources.shm_size": _CONTAINERS,
+    "resources.devices": _CONTAINERS,
+    "checkpoint_storage.propagation": _CONTAINERS,
+    "environment.pod_spec": "has no effect: there are no pods on Slurm; say it in slurm.sbatch_args or a template",
+    "environment.proxy_ports": "has no effect yet: nothing is proxied, the ports are those of the node",
+    "bind_mounts": "cannot be made without a container",
+    "profiling.enabled": "is for trial classes: code that uses the Core API calls core_context.profiler.on()",
+    "optimizations.grad_updates_size_file": "has no effect: no such file is written",
+    "checkpoint_storage.tensorboard_path": "has no effect: TensorBoard files lie beside the checkpoints",
+    "log_policies": "have no effect yet: no line of the log ends or moves a trial",
+    "retention_policy": "has no effect yet: logs are kept until the experiment is deleted",
+    "integrations.webhooks": "have no effect yet: none is called",
+    "debug": "has no effect yet: there is one level of the master's own log",
     "min_validation_period": _OWN_LOOP,
     "min_checkpoint_period": _OWN_LOOP,
     "checkpoint_policy": _OWN_LOOP,
@@ -87,12 +88,30 @@ TRIAL_CLASS = frozenset(
         "scheduling_unit",
         "perform_initial_validation",
         "optimizations",
+        "profiling.enabled",
     }
 )
 """Those of them that have their effect where the entrypoint names a trial class."""
 
 _NO_LENGTH = ({"batches": 0}, {"records": 0}, {"epochs": 0})
+WORKDIR = "/run/determined/workdir"
+"""Where the context directory lies in Determined's containers: what is mounted below it, a run has in its working directory."""
+
 _NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
+    "environment.image": ({}, {"cpu": None, "cuda": None, "rocm": None}),
+    "environment.force_pull_image": (False,),
+    "environment.registry_auth": ({},),
+    "environment.ports": ({},),
+    "environment.add_capabilities": ([],),
+    "environment.drop_capabilities": ([],),
+    "environment.proxy_ports": ([],),
+    "resources.devices": ([],),
+    "checkpoint_storage.propagation": ("rprivate",),
+    "profiling.enabled": (False,),
+    "log_policies": ([],),
+    "retention_policy": ({},),
+    "integrations.webhooks": ({},),
+    "debug": (False,),
     "min_validation_period": _NO_LENGTH,
     "min_checkpoint_period": _NO_LENGTH,
     "checkpoint_policy": ("best",),
@@ -131,17 +150,37 @@ def refused(source: Source) -> Iterator[Mistake]:
 
 
 def ignored(source: Source) -> Iterator[str]:
-    """The warnings for fields that are accepted without effect."""
+    """The warnings for fields that are accepted without effect: one for all that containers would give, one for each other."""
     shared_fs = source.get(("checkpoint_storage", "type")) == "shared_fs"
     without = TRIAL_CLASS if names_a_trial_class(source.get(("entrypoint",))) else frozenset()
+    said: dict[str, list[str]] = {}
     for field, words in IGNORED.items():
-        if field in without:
-            continue
-        path = tuple(field.split("."))
-        value = source.get(path)
-        if value is None or value in _NOT_WORTH_A_WARNING.get(field, ()):
+        value = source.get(tuple(field.split(".")))
+        if field in without or value is None or value in _NOT_WORTH_A_WARNING.get(field, ()):
             continue
         if field == "checkpoint_storage.container_path" and not shared_fs:
             continue
-        file, line = source.place(path)
-        yield f"{file}:{line}: {field} {words}" if line else f"{file}: {field} {words}"
+        if field == "bind_mounts":
+            yield from _missing_mounts(source, value)
+            continue
+        said.setdefault(words if words is _CONTAINERS else field, []).append(field)
+    for fields in said.values():
+        yield _at(source, tuple(fields[0].split(".")), f"{', '.join(fields)} {IGNORED[fields[0]]}")
+
+
+def _missing_mounts(source: Source, mounts: Any) -> Iterator[str]:
+    """One warning for each path that training code may look for in vain."""
+    for i, mount in enumerate(mounts if isinstance(mounts, list) else ()):
+        host, inside = (
+            (mount.get(name) for name in ("host_path", "container_path")) if isinstance(mount, dict) else ("", "")
+        )
+        if not isinstance(inside, str) or not inside.startswith("/") or inside.startswith(f"{WORKDIR}/"):
+            continue
+        if normpath(inside) != normpath(str(host)):
+            words = f"{IGNORED['bind_mounts']}: {inside} is what the node has there, not {host}; name {host} itself"
+            yield _at(source, ("bind_mounts", i), f"bind_mounts.{i} {words}")
+
+
+def _at(source: Source, path: Path, words: str) -> str:
+    file, line = source.place(path)
+    return f"{file}:{line}: {words}" if line else f"{file}: {words}"

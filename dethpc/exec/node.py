@@ -11,7 +11,7 @@ import time
 from typing import Any, Mapping, Optional, Sequence, Union
 
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
-from dethpc.exec import end, environment, hook, processes, unpack
+from dethpc.exec import end, environment, hook, mounts, processes, unpack
 from dethpc.exec import resume as resuming
 from dethpc.exec.end import Outcome
 from dethpc.exec.harness import is_trial_class
@@ -157,6 +157,7 @@ class _Node:
                 spec.context,
                 spec.context_sha256,
             )
+            mounts.link(spec.config.get("bind_mounts") or (), self._directory, self._log)
         except (RunDirError, OSError) as error:
             return self._failed("unpack", f"the context cannot be unpacked: {error}")
         env = self._environment(self._resume)

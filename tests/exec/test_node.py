@@ -165,6 +165,25 @@ def test_a_flood_of_output_arrives_whole(run) -> None:
     assert [line.text for line in lines] == [f"line {i}" for i in range(200000)]
 
 
+def test_mounts_below_the_working_directory_are_links(run, tmp_path) -> None:
+    host = tmp_path / "data"
+    host.mkdir()
+    (host / "x").write_text("kept")
+    paths = ["data", "/run/determined/workdir/deep/er", "in_context", "/elsewhere", "../outside"]
+    mounts = [{"host_path": str(host), "container_path": path} for path in paths]
+    mounts.append({"host_path": str(tmp_path / "absent"), "container_path": "absent"})
+    code, _ = run.run(
+        "cat data/x deep/er/x in_context/x && ls -d absent ../outside; echo new > data/y",
+        {"in_context/old": ""},
+        config={"bind_mounts": mounts},
+    )
+    assert code == 0
+    assert "keptkeptkept" in run.text()
+    assert f"absent is left out, for this node has no {tmp_path}/absent" in run.text()
+    assert run.text().count("No such file") == 2 or run.text().count("cannot access") == 2, run.text()
+    assert sorted(os.listdir(host)) == ["x", "y"]
+
+
 def test_the_hook_runs_first_in_the_context(run) -> None:
     hook = "echo from the hook\npwd > here\nexport LOST=1\n"
     code, _ = run.run("cat here; echo lost=$LOST", {"startup-hook.sh": hook})
