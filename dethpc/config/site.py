@@ -45,6 +45,18 @@ def _lines(value: Any) -> Any:
     return value.splitlines() if isinstance(value, str) else value
 
 
+RUNTIMES = ("apptainer", "singularity", "podman", "enroot", "pyxis")
+NO_GRES = "none"
+
+
+def _runtime(value: str) -> str:
+    if value == "none":
+        return value
+    if value in RUNTIMES:
+        raise wrong("none: containers are not supported yet")
+    raise wrong("none", hint=f"later also one of {', '.join(RUNTIMES)}")
+
+
 Word = Annotated[str, Field(pattern=r"^[^\s\x00]+$")]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
 
@@ -60,11 +72,15 @@ class Pool(Section):
     constraint: Optional[Word] = None
     slot_type: Optional[Literal["cuda", "rocm", "cpu"]] = None  # None: as the partition's nodes are
     gpu_type: Optional[Word] = None  # the type in gres, such as a100
-    gres: Optional[Word] = None  # in place of gpu:TYPE:N; {slots} stands for the number, {type} for the type
+    gres: Optional[Word] = (
+        None  # in place of gpu:TYPE:N; {slots} stands for the number, {type} for the type; none: no GRES
+    )
     slots_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None
     cpus_per_slot: Optional[Annotated[Whole, Field(ge=1)]] = None
     mem_per_slot: Optional[Annotated[str, BeforeValidator(_memory)]] = None
     time_limit: Optional[Annotated[str, BeforeValidator(_time)]] = None
+    time_min: Optional[Annotated[str, BeforeValidator(_time)]] = None  # the least that will do, to start sooner
+    container_runtime: Annotated[str, AfterValidator(_runtime)] = "none"
     scheduler: Literal["priority", "fair_share", "fifo"] = "priority"
     window: Optional[Annotated[Whole, Field(ge=1)]] = None  # jobs kept pending in Slurm at most
     sbatch_args: list[str] = []
@@ -73,8 +89,16 @@ class Pool(Section):
 
     @model_validator(mode="after")
     def _one_kind_of_slot(self) -> Pool:
-        if self.gres is not None and "{slots}" not in self.gres:
-            raise wrong("text with {slots} where the number of slots goes", field="gres", found=repr(self.gres))
+        if self.gres not in (None, NO_GRES) and "{slots}" not in str(self.gres):
+            allowed = f"text with {{slots}} where the number of slots goes, or {NO_GRES}"
+            raise wrong(allowed, field="gres", found=repr(self.gres))
+        if self.gres == NO_GRES and (self.slots_per_node is None or self.slot_type is None):
+            missing = "slots_per_node" if self.slots_per_node is None else "slot_type"
+            raise wrong(
+                "a value: with gres: none only the site can say what a node has", field=missing, found="nothing"
+            )
+        if self.time_min_seconds is not None and self.time_min_seconds > (self.time_limit_seconds or 0):
+            raise wrong("at most time_limit, which must be set", field="time_min", found=repr(self.time_min))
         if self.slot_type == "cpu" and (self.gpu_type is not None or self.gres is not None):
             field = "gpu_type" if self.gpu_type is not None else "gres"
             raise wrong("no GPUs in a pool of slot_type cpu", field=field, found=repr(self.gpu_type or self.gres))
@@ -83,6 +107,15 @@ class Pool(Section):
     @property
     def time_limit_seconds(self) -> float | None:
         return None if self.time_limit is None else seconds(self.time_limit)
+
+    @property
+    def time_min_seconds(self) -> float | None:
+        return None if self.time_min is None else seconds(self.time_min)
+
+    @property
+    def whole_nodes(self) -> bool:
+        """Slurm does not know the GPUs, so that a node is shared with nobody."""
+        return self.gres == NO_GRES
 
 
 class Master(Section):

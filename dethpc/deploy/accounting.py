@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dethpc.errors import DethpcError
@@ -79,7 +79,18 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def register(run: Callable[..., str], user: str) -> None:
-    """Make the cluster and its user known: jobs of unknown users are accounted too, but limits need an association."""
-    run("sacctmgr", "--immediate", "add", "account", "users", check=False)
-    run("sacctmgr", "--immediate", "add", "user", user, "account=users", check=False)
+def register(run: Callable[..., str], user: str, accounts: Mapping[str, Sequence[str]]) -> None:
+    """Make the cluster and its user known, who may use these accounts and in each these QOS; the first account is the default.
+
+    Jobs of unknown users are accounted too, but limits need an association.
+    """
+
+    def add(*words: str) -> None:
+        run("sacctmgr", "--immediate", *words, check=False)
+
+    for name in dict.fromkeys(name for names in accounts.values() for name in names):
+        add("add", "qos", name)
+    for account, names in accounts.items():
+        qos = [f"qos=normal,{','.join(names)}"] if names else []
+        add("add", "account", account)
+        add("add", "user", user, f"account={account}", f"defaultaccount={next(iter(accounts))}", *qos)

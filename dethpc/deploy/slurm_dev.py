@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dethpc.deploy import accounting as accounting_daemons
 from dethpc.deploy import processes
@@ -44,14 +45,40 @@ _SOCKET_PATH_LIMIT = 60  # sun_path holds 108 bytes; Slurm and munge append name
 
 
 @dataclass(frozen=True)
+class NodeGroup:
+    """Equal nodes, named by a prefix and a number. ``gpus``: how many by type, "" where the type has no name."""
+
+    prefix: str
+    count: int
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    cpus: int = 8
+    memory_mb: int = 4000
+    features: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.prefix}{i}" for i in range(self.count))
+
+    @property
+    def gres(self) -> str:
+        return ",".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in self.gpus.items())
+
+
+@dataclass(frozen=True)
 class Shape:
-    """What a cluster is asked to be. Times in seconds, memory in MB."""
+    """What a cluster is asked to be. Times in seconds, memory in MB.
+
+    ``groups`` takes the place of the first four fields where nodes differ. ``partitions``: options by name; a partition has all
+    nodes unless its options say ``Nodes=``. ``accounts``: QOS by account, all of them the user's (with ``accounting``).
+    """
 
     nodes: int = 4
     gpus_per_node: int = 4
     cpus_per_node: int = 8
     memory_mb: int = 4000
+    groups: tuple[NodeGroup, ...] = ()
     partitions: Mapping[str, str] = field(default_factory=lambda: dict(PARTITIONS))
+    accounts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"users": ()})
     kill_wait: int = 3
     requeue_delay: int = 5  # Slurm calls it the lifetime of a job credential
     min_job_age: int = 300  # how long an ended job stays in squeue
@@ -59,6 +86,17 @@ class Shape:
     message_timeout: int = 10
     accounting: bool = False
     extra: tuple[str, ...] = ()  # further lines of slurm.conf
+
+    @property
+    def node_groups(self) -> tuple[NodeGroup, ...]:
+        gpus = {"": self.gpus_per_node} if self.gpus_per_node else {}
+        return self.groups or (NodeGroup("n", self.nodes, gpus, self.cpus_per_node, self.memory_mb),)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Shape:
+        groups = tuple(NodeGroup(**{**group, "features": tuple(group["features"])}) for group in found["groups"])
+        accounts = {name: tuple(qos) for name, qos in found["accounts"].items()}
+        return cls(**{**found, "extra": tuple(found["extra"]), "groups": groups, "accounts": accounts})
 
 
 @dataclass(frozen=True)
@@ -74,7 +112,7 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        return tuple(f"n{i}" for i in range(self.shape.nodes))
+        return tuple(name for group in self.shape.node_groups for name in group.names)
 
     @property
     def env(self) -> dict[str, str]:
@@ -186,8 +224,7 @@ def load(folder: str | os.PathLike[str]) -> Cluster:
         facts = json.loads(path.read_text())
     except FileNotFoundError:
         raise NotFound(f"no cluster in {path.parent}") from None
-    facts["shape"]["extra"] = tuple(facts["shape"]["extra"])
-    return Cluster(Path(facts["folder"]), Shape(**facts["shape"]))
+    return Cluster(Path(facts["folder"]), Shape.from_json(facts["shape"]))
 
 
 def status(folder: str | os.PathLike[str]) -> tuple[dict[str, bool], dict[str, str]]:
@@ -245,25 +282,29 @@ def _short(folder: Path) -> Path:
 def _write(cluster: Cluster) -> None:
     folder, shape = cluster.folder, cluster.shape
     folder.chmod(0o755)
-    facts = {"folder": str(folder), "shape": {**asdict(shape), "partitions": dict(shape.partitions)}}
+    facts = {"folder": str(folder), "shape": asdict(shape)}
     (folder / "cluster.json").write_text(json.dumps(facts, indent=2) + "\n")
     for name in ("run", "log", "state", "spool", "dev"):
         (folder / name).mkdir(mode=0o755)
     key = folder / "munge.key"
     key.touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(128))
-    ports = _free_ports(2 + shape.nodes)
-    gres = []
-    for node in cluster.nodes:
-        for i in range(shape.gpus_per_node):
-            # Slurm asks only that the file be a character device; a symbolic link gives it a number of its own and needs no root.
-            device = folder / "dev" / f"{node}-gpu{i}"
-            device.symlink_to("/dev/null")
-            gres.append(f"NodeName={node} Name=gpu File={device}\n")
-    (folder / "gres.conf").write_text("".join(gres))
+    ports = _free_ports(2 + len(cluster.nodes))
+    (folder / "gres.conf").write_text("".join(_gres_conf(cluster)))
     (folder / "slurm.conf").write_text("\n".join(_slurm_conf(cluster, ports)) + "\n")
     if shape.accounting:
         accounting_daemons.write(folder, ports[-1], _user())
+
+
+def _gres_conf(cluster: Cluster) -> Iterator[str]:
+    for group in cluster.shape.node_groups:
+        for node in group.names:
+            for kind, count in group.gpus.items():
+                for i in range(count):
+                    # Slurm asks only that the file be a character device; a link needs no root and has a number of its own.
+                    device = cluster.folder / "dev" / f"{node}-{kind}gpu{i}"
+                    device.symlink_to("/dev/null")
+                    yield f"NodeName={node} Name=gpu{f' Type={kind}' if kind else ''} File={device}\n"
 
 
 def _slurm_conf(cluster: Cluster, ports: list[int]) -> Iterator[str]:
@@ -304,19 +345,22 @@ def _slurm_conf(cluster: Cluster, ports: list[int]) -> Iterator[str]:
         f"SlurmdTimeout={shape.slurmd_timeout}",
         f"MessageTimeout={shape.message_timeout}",
     )
-    if shape.gpus_per_node:
+    if any(group.gpus for group in shape.node_groups):
         yield "GresTypes=gpu"
     if shape.accounting:
         yield from accounting_daemons.slurm_conf(folder, accounting_port)
     yield from shape.extra
-    gres = f" Gres=gpu:{shape.gpus_per_node}" if shape.gpus_per_node else ""
-    for node, port in zip(cluster.nodes, node_ports, strict=True):
-        yield (
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
-            f"CPUs={shape.cpus_per_node} RealMemory={shape.memory_mb}{gres}"
-        )
+    ports_left = iter(node_ports)
+    for group in shape.node_groups:
+        more = f" Gres={group.gres}" if group.gpus else ""
+        more += f" Feature={','.join(group.features)}" if group.features else ""
+        for node in group.names:
+            yield (
+                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={next(ports_left)} "
+                f"CPUs={group.cpus} RealMemory={group.memory_mb}{more}"
+            )
     for name, options in shape.partitions.items():
-        yield f"PartitionName={name} Nodes=ALL State=UP {options}"
+        yield f"PartitionName={name} {'' if 'Nodes=' in options else 'Nodes=ALL '}State=UP {options}"
 
 
 def _start(cluster: Cluster) -> None:
@@ -338,7 +382,7 @@ def _start(cluster: Cluster) -> None:
 
     _wait(idle, 60, "the nodes do not become idle")
     if cluster.shape.accounting:
-        accounting_daemons.register(cluster.run, _user())
+        accounting_daemons.register(cluster.run, _user(), cluster.shape.accounts)
 
 
 def _daemon(cluster: Cluster, argv: list[str], name: str) -> None:

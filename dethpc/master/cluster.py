@@ -79,6 +79,7 @@ def _slurm(site: SiteConfig) -> Scheduler:
             slot_type=pool.slot_type,
             gpu_type=pool.gpu_type,
             cpus_per_slot=pool.cpus_per_slot or 1,
+            slots_per_node=pool.slots_per_node if pool.whole_nodes else None,
             default=name == site.pool,
             description=pool.description,
         )

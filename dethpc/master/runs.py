@@ -207,13 +207,14 @@ class Preparer:
         gpu_type = slurm.get("gpu_type") or pool.gpu_type
         slots = max(1, found.slots_per_node)
         gres = None
-        if found.slot_type != "cpu" and found.slots_per_node:
+        if found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes:
             form = pool.gres or ("gpu:{type}:{slots}" if gpu_type else "gpu:{slots}")
             gres = form.replace("{type}", str(gpu_type)).replace("{slots}", str(slots))
         resources = Resources(
             nodes=found.nodes,
             cpus_per_task=slots * (pool.cpus_per_slot or 1),
             gres=gres,
+            exclusive=pool.whole_nodes,
             mem=pool.mem_per_slot and _times(pool.mem_per_slot, slots),
             partition=pool.partition,
             qos=pool.qos,
@@ -221,6 +222,7 @@ class Preparer:
             constraint=pool.constraint,
             reservation=pool.reservation,
             time=pool.time_limit_seconds,
+            time_min=pool.time_min_seconds,
             lead=LEAD,
         )
         return render(

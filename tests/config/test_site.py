@@ -28,6 +28,8 @@ pools:
     cpus_per_slot: 16
     mem_per_slot: 60G
     time_limit: 1-00:00:00
+    time_min: 1-0
+    container_runtime: none
     window: 20
     sbatch_args: [--exclusive]
     prologue: |
@@ -45,6 +47,7 @@ def test_every_field_is_taken_over() -> None:
     pool = site.pools["a100"]
     assert (site.cluster_name, site.pool, site.templates) == ("alps", "a100", "/etc/dethpc/sbatch")
     assert (pool.constraint, pool.window, pool.prologue) == ("a100&nvlink", 20, ["module purge", "module load cuda"])
+    assert (pool.time_min_seconds, pool.whole_nodes, site.pools["debug"].time_min_seconds) == (86400, False, None)
     assert (pool.time_limit_seconds, site.pools["debug"].time_limit_seconds) == (86400, 1800)
     assert site.checkpoint_storage == {"type": "shared_fs", "host_path": "/scratch/ckpt"}
     assert (site.master.port, site.limits.submit_burst) == (8080, 5)
@@ -74,6 +77,13 @@ def test_its_storage_goes_under_the_experiments() -> None:
         ("pools: {a: {scheduler: fair}}", "pools.a.scheduler", "did you mean 'fair_share'"),
         ("pools: {a: {slot_type: cpu, gpu_type: a100}}", "pools.a.gpu_type", "no GPUs"),
         ("pools: {a: {gres: 'gpu:4'}}", "pools.a.gres", "{slots}"),
+        ("pools: {a: {gres: none, slot_type: cuda}}", "pools.a.slots_per_node", "only the site can say"),
+        ("pools: {a: {gres: none, slots_per_node: 4}}", "pools.a.slot_type", "only the site can say"),
+        ("pools: {a: {time_min: 60}}", "pools.a.time_min", "time_limit"),
+        ("pools: {a: {time_min: 60, time_limit: 30}}", "pools.a.time_min", "at most time_limit"),
+        ("pools: {a: {container_runtime: apptainer}}", "pools.a.container_runtime", "not supported yet"),
+        ("pools: {a: {container_runtime: docker}}", "pools.a.container_runtime", "none"),
+        ("pools: {a: {slots_per_node: 4}, a: {slots_per_node: 8}}", "pools.a", "once"),
         ("pools: {a: 3}", "pools.a", "a mapping with description"),
         ("default_pool: a", "default_pool", "there are none"),
         ("checkpoint_storage: {type: shared_fs, host_path: x}", "checkpoint_storage.host_path", "absolute"),

@@ -15,7 +15,7 @@ from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.ports import JobRequest, JobState, Scheduler
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm.commands import SlurmCommands
-from dethpc.scheduler.slurm.pools import Pool
+from dethpc.scheduler.slurm.pools import NodeRow, Pool, describe
 from dethpc.scheduler.slurm.throttle import Throttle
 from tests.scheduler.contract import Jobs, SchedulerContract, until
 
@@ -260,6 +260,23 @@ def test_site_pools_are_slices_of_partitions(slurm: Cluster) -> None:
     gpus, cores = commands(slurm, pools=named).pools()
     assert (gpus.name, gpus.partition, gpus.slots, gpus.slot_type, gpus.default) == ("a100", "main", 16, "cuda", True)
     assert (cores.name, cores.slots, cores.slot_type, cores.default) == ("cores", 8, "cpu", False)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "features", "meets"),
+    [
+        ("a100", "a100,nvlink", True),
+        ("a100&ib", "a100,nvlink", False),
+        ("v100|a100&nvlink", "a100,nvlink", True),
+        ("[rack1*2|rack2*2]", "rack2", True),
+        ("a100,ib", "a100", False),
+        ("ib&(a|b)", "", True),  # left to Slurm
+    ],
+)
+def test_a_pool_with_a_constraint_has_the_nodes_that_meet_it(constraint: str, features: str, meets: bool) -> None:
+    row = NodeRow("n0", "gpu", False, "idle", {"a100": 4}, features=frozenset(features.split(",")))
+    (info,) = describe([Pool("p", "gpu", constraint=constraint)], [row])
+    assert (info.nodes, info.slots) == ((1, 4) if meets else (0, 0))
 
 
 def test_submissions_are_throttled_after_a_burst() -> None:

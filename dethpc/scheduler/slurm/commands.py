@@ -61,6 +61,7 @@ _NODE_FIELDS = (
     "Memory",
     "NodeAddr",
     "Time",
+    "Features",
     "Reason",
 )
 _ACCOUNT_FIELDS = ("JobIDRaw", "State", "ExitCode", "NodeList", "Submit", "Start", "End", "JobName")
@@ -286,7 +287,7 @@ def _sacct_record(row: list[str]) -> JobRecord:
 
 
 def _node_row(row: list[str]) -> NodeRow:
-    node, partition, word, gres, used, cpu_counts, memory, address, limit, why = row
+    node, partition, word, gres, used, cpu_counts, memory, address, limit, features, why = row
     allocated, _idle, _other, total = (int(count) for count in cpu_counts.split("/"))
     return NodeRow(
         node=node,
@@ -300,6 +301,7 @@ def _node_row(row: list[str]) -> NodeRow:
         memory_mb=int(memory) if memory.isdigit() else 0,
         address=address,
         max_time=states.duration(limit),
+        features=frozenset() if features == "(null)" else frozenset(features.split(",")),
         reason="" if why == "none" else why,
     )
 

@@ -22,8 +22,17 @@ class Pool:
     slot_type: str | None = None  # cuda, rocm, cpu; None: cuda where the nodes have GPUs, else cpu
     gpu_type: str | None = None  # the type in gres, e.g. "a100"; None: any
     cpus_per_slot: int = 1
+    slots_per_node: int | None = (
+        None  # of nodes whose GPUs Slurm does not know; such a node is given to one job as a whole
+    )
     default: bool = False
     description: str = ""
+
+    def has(self, row: NodeRow) -> bool:
+        """Whether the node is one of the pool's."""
+        if row.partition != self.partition or (self.constraint and not meets(self.constraint, row.features)):
+            return False
+        return self.gpu_type is None or self.gpu_type in row.gpus
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,7 @@ class NodeRow:
     memory_mb: int = 0
     address: str = ""
     max_time: float | None = None
+    features: frozenset[str] = frozenset()
     reason: str = ""
 
 
@@ -64,6 +74,14 @@ def gpus(gres: str) -> dict[str, int]:
     return found
 
 
+def meets(constraint: str, features: frozenset[str]) -> bool:
+    """Whether a node of these features can be one of a job with this ``--constraint``, which counts and groups may refine."""
+    if "(" in constraint:
+        return True  # Slurm knows
+    either = re.sub(r"[\[\]]|\*\d+", "", constraint).split("|")
+    return any(all(name.strip() in features for name in re.split("[&,]", both)) for both in either)
+
+
 def node_state(word: str) -> str:
     """``mix*`` is ``mixed``: flags behind the word (not responding, power saving) are left off."""
     plain = word.rstrip("*~#!%$@^-+").lower()
@@ -81,7 +99,7 @@ def describe(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
     """What each pool has and uses now. Nodes that are down or drained have no slots."""
     infos = []
     for pool in pools:
-        members = [row for row in rows if row.partition == pool.partition]
+        members = [row for row in rows if pool.has(row)]
         kind = pool.slot_type or ("cuda" if any(row.gpus for row in members) else "cpu")
         counts = [_slots(row, kind, pool) for row in members if row.state not in _DOWN]
         infos.append(
@@ -105,7 +123,7 @@ def nodes(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[NodeInfo]:
     by_name: dict[str, NodeInfo] = {}
     order = {pool.name: n for n, pool in enumerate(pools)}
     for row in rows:
-        mine = [pool for pool in pools if pool.partition == row.partition]
+        mine = [pool for pool in pools if pool.has(row)]
         info = by_name.get(row.node)
         if info is None:
             kind = "cuda" if row.gpus else "cpu"
@@ -132,6 +150,8 @@ def _slots(row: NodeRow, kind: str, pool: Pool) -> tuple[int, int]:
     """(slots, slots in use) of a node."""
     if kind == "cpu":
         return row.cpus // pool.cpus_per_slot, -(-row.cpus_used // pool.cpus_per_slot)
+    if pool.slots_per_node is not None:
+        return pool.slots_per_node, pool.slots_per_node if row.cpus_used else 0
     if pool.gpu_type is not None:
         return row.gpus.get(pool.gpu_type, 0), row.gpus_used.get(pool.gpu_type, 0)
     return sum(row.gpus.values()), sum(row.gpus_used.values())

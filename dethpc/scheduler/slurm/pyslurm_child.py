@@ -40,7 +40,7 @@ def _nodes() -> dict[str, Any]:
         cpus = [node.total_cpus, node.allocated_cpus]
         used = ",".join(older[node.name]["gres_used"] or []) if node.name in older else node.allocated_gres
         gres = [node.configured_gres, used]
-        place = [node.address, node.partitions]
+        place = [node.address, node.partitions, list(node.available_features or [])]
         nodes.append([node.name, node.state, cpus, gres, node.real_memory, place, node.reason])
     return {"partitions": partitions, "nodes": nodes}
 

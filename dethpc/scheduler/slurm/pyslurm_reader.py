@@ -178,7 +178,7 @@ def _time(value: int | None) -> float | None:
 
 def _node_rows(partitions: list[list[Any]], nodes: list[list[Any]]) -> Iterator[NodeRow]:
     of = {name: (default, limit) for name, default, limit in partitions}
-    for node, word, (cpus, cpus_used), (gres, gres_used), memory, (address, member_of), why in nodes:
+    for node, word, (cpus, cpus_used), (gres, gres_used), memory, (address, member_of, features), why in nodes:
         state = node_state(word.partition("+")[0])
         if state == "allocated" and cpus_used < cpus:
             state = "mixed"  # the library leaves this to sinfo
@@ -196,6 +196,7 @@ def _node_rows(partitions: list[list[Any]], nodes: list[list[Any]]) -> Iterator[
                 memory_mb=memory or 0,
                 address=address or "",
                 max_time=float(limit) * 60 if isinstance(limit, int) else None,
+                features=frozenset(features),
                 reason=why or "",
             )
 

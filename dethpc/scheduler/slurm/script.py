@@ -34,7 +34,9 @@ class Resources:
     account: str | None = None
     constraint: str | None = None
     reservation: str | None = None
+    exclusive: bool = False  # whole nodes
     time: float | None = None  # seconds; Slurm counts whole minutes
+    time_min: float | None = None  # the shortest time that will do, if the job starts sooner with it
     lead: float | None = None  # seconds before the time limit at which the script is told
     nice: int | None = None
     requeue: bool = True
@@ -134,8 +136,12 @@ def _directives(script: ScriptInput) -> Iterator[str]:
         value = getattr(asked, name)
         if value is not None:
             yield directive(name.replace("_", "-"), value)
+    if asked.exclusive:
+        yield directive("exclusive")
     if asked.time is not None:
         yield directive("time", math.ceil(asked.time / 60))
+    if asked.time_min is not None:
+        yield directive("time-min", math.ceil(asked.time_min / 60))
     if asked.lead is not None:
         yield directive("signal", f"B:USR1@{math.ceil(asked.lead)}")
 
