@@ -85,6 +85,8 @@ def create(
         click.echo(f"Created experiment {number}")
     for warning in answer.get("warnings") or []:
         output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
+    for note in answer.get("notes") or []:
+        output.say(f"det: note: {note}")
     if follow:
         _follow(number)
 

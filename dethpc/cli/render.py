@@ -41,6 +41,8 @@ def render(
         output.print_json(answer)
         return
     click.echo(answer["script"], nl=not answer["script"].endswith("\n"))
+    for note in answer.get("notes") or []:
+        output.say(f"det: note: {note}")
     output.say(f"run directory: {answer['runDirectory']}")
 
 

@@ -63,10 +63,14 @@ class Resources(Section):
 
 
 class Slurm(Section):
-    omitted: ClassVar[frozenset[str]] = frozenset({"slots_per_node", "gpu_type", "sbatch_args"})
+    omitted: ClassVar[frozenset[str]] = frozenset(
+        {"slots_per_node", "gpu_type", "sbatch_args", "ntasks_per_node", "cpus_per_task"}
+    )
 
     slots_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None
     gpu_type: Optional[str] = None
+    ntasks_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None  # of an srun in the entrypoint
+    cpus_per_task: Optional[Annotated[Whole, Field(ge=1)]] = None
     sbatch_args: Optional[list[str]] = None
 
 

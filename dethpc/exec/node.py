@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import shlex
 import shutil
 import sys
 import time
 from typing import Any, Mapping, Optional, Sequence, Union
 
+from dethpc.domain.entrypoint import BatchScript, batch_script
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack
 from dethpc.exec import resume as resuming
@@ -97,6 +99,7 @@ class _Node:
         self._slots = environment.slots_here(spec, place.rank)
         self._umask = umask
         self._directory = ""
+        self._script = batch_script(spec.entrypoint)
 
     def attempt_it(self) -> Outcome:
         team: Optional[Team] = None
@@ -152,7 +155,7 @@ class _Node:
         try:
             self._directory = unpack.working_directory(
                 f"{prefix}{place.k}-{place.rank}",
-                scratch_bases(os.environ),
+                self._bases(),
                 str(self._attempt.path),
                 spec.context,
                 spec.context_sha256,
@@ -166,12 +169,24 @@ class _Node:
         except OSError as error:
             return self._failed("hook", f"{hook.NAME} cannot be started: {error}")
 
+    def _bases(self) -> list[str]:
+        """Where the working directory may be. The tasks that an sbatch script starts on other nodes begin in that of its own."""
+        if self._script is not None and self._place.rank == 0 and self._spec.num_nodes > 1:
+            return []
+        return scratch_bases(os.environ)
+
     def _entrypoint(self, meeting: Meeting, team: Team) -> Outcome:
+        if self._script is not None and self._place.rank > 0:
+            return Outcome("train", 0)  # the script runs on the first node alone, and reaches this one by srun
         info = self._attempt.info(self._place.rank)
         env = self._environment(meeting.resume)
         env["DETHPC_INFO"] = str(info)
-        try:
+        if self._script is None:
             argv = command(self._spec.entrypoint, self._spec.slots)
+        else:
+            argv = interpreted(self._directory, self._script)
+            env["SLURM_SUBMIT_DIR"] = self._directory
+        try:
             write_json(info, self._cluster_info(meeting))
         except OSError as error:
             return self._failed("train", f"the run directory cannot be written: {error}")
@@ -243,6 +258,15 @@ def command(entrypoint: Union[str, Sequence[str]], slots: int = 0) -> list[str]:
             return ["python3", "-m", "dethpc.launch.torch_distributed", "--trial", trial]
         return ["python3", "-m", "dethpc.exec.harness", trial]
     return ["/bin/sh", "-c", entrypoint]
+
+
+def interpreted(directory: str, script: BatchScript) -> list[str]:
+    """The argument vector of an sbatch script, by its first line, as Slurm does it."""
+    path, first = os.path.join(directory, script.path), ""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        first = file.readline()
+    shebang = shlex.split(first[2:]) if first.startswith("#!") else ["/bin/bash"]
+    return [*shebang, path, *script.arguments]
 
 
 def _stop_at(environ: Mapping[str, str]) -> Optional[float]:

@@ -20,13 +20,14 @@ import uvicorn
 import dethpc
 from dethpc.config.loading import load as load_config
 from dethpc.config.site import SiteConfig
+from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.facts import Attempt, Experiment, Row
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.ports import NodeInfo, PoolInfo, Scheduler
 from dethpc.domain.states import Intent, State
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
-from dethpc.master import changes, handmade
+from dethpc.master import changes, context, handmade, user_script
 from dethpc.master.app import create_app
 from dethpc.master.auth import Auth
 from dethpc.master.changes import ChangeLog
@@ -144,13 +145,13 @@ class Daemon:
         project_id: int | None = None,
         validate_only: bool = False,
         template: str | None = None,
-    ) -> Experiment:
-        """Raises ConfigError with every mistake, ContextError, Refused."""
+    ) -> tuple[Experiment, list[str]]:
+        """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
         if template:
             raise Refused("templates are not supported yet")
-        config = self._load(config_yaml)
+        config, notes = self._load(config_yaml, context_targz, complete=not validate_only)
         if validate_only:
-            return Experiment(0, owner, config, config_yaml, State.PAUSED, time.time(), seed=0, job_id="")
+            return Experiment(0, owner, config, config_yaml, State.PAUSED, time.time(), seed=0, job_id=""), notes
         reproducibility = config.setdefault("reproducibility", {}) or {}
         if reproducibility.get("experiment_seed") is None:
             reproducibility["experiment_seed"] = secrets.randbelow(2**31)
@@ -173,25 +174,35 @@ class Daemon:
         )
         experiment = rows[0]
         assert isinstance(experiment, Experiment)
-        return experiment
+        return experiment, notes
 
     def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
         config = load_config(config_of(config_yaml), file="config", defaults=self._defaults()).effective()
         return self.unmanaged.experiment(owner, config_yaml, config, external_id)
 
-    def _load(self, config_yaml: str) -> dict[str, Any]:
+    def _load(
+        self, config_yaml: str, context_targz: bytes, *, complete: bool = True
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The effective configuration, and what is to be told about it. Not ``complete``: the context may be missing."""
+        notes: list[str] = []
         config = load_config(config_yaml, file="config", defaults=self._defaults()).effective()
+        script = batch_script(config["entrypoint"])
+        if script is not None and (complete or context.members(context_targz)):
+            cpus = {name: pool.cpus_per_slot for name, pool in self.site.pools.items() if pool.cpus_per_slot}
+            config, notes = user_script.fold(
+                config_yaml, script, context_targz, self._defaults(), self._preparer.pools(), cpus
+            )
         self._preparer.check(config)
-        return config
+        return config, notes
 
-    def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path]:
-        """A run that needs no master: its script and its directory. Raises ConfigError, ContextError."""
-        config = self._load(config_yaml)
+    def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
+        """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
+        config, notes = self._load(config_yaml, context_targz)
         run, trial, experiment = handmade.wanted(config, owner, time.time())
         experiment.context_sha256 = self.paths.keep_context(context_targz)
         job = self._preparer.write(run, trial, experiment, secrets.token_urlsafe(32), self_requeue=True)
-        return job.script.read_text(), job.run_dir
+        return job.script.read_text(), job.run_dir, notes
 
     def take_in(self, run_dir: Path) -> Experiment:
         """An experiment from a run that ``render`` made. Raises Refused, RunDirError."""

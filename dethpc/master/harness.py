@@ -22,6 +22,7 @@ ROOMS = (
     "dethpc/__init__.py",
     "dethpc/errors.py",
     "dethpc/domain/__init__.py",
+    "dethpc/domain/entrypoint.py",
     "dethpc/domain/ids.py",
     "dethpc/domain/states.py",
     "dethpc/rundir",

@@ -76,6 +76,10 @@ class Preparer:
             self._cluster = (time.monotonic(), pools, nodes)
         return pools, nodes
 
+    def pools(self) -> list[PoolInfo]:
+        """As they were in the last minutes. Raises SchedulerUnavailable."""
+        return self._look_at_cluster()[0]
+
     def default_pool(self) -> str:
         pools, _ = self._look_at_cluster()
         return next((pool.name for pool in pools if pool.default), pools[0].name if pools else "default")
@@ -193,7 +197,10 @@ class Preparer:
             steps_completed=trial.steps_completed if trial.latest_checkpoint else 0,
             restarts=trial.restarts,
             owner=experiment.owner,
-            environment=user_variables(experiment.config, found.slot_type),
+            environment={
+                **task_variables(experiment.config, found),
+                **user_variables(experiment.config, found.slot_type),
+            },
             harness=str(self._harness),
             checkpoint_storage=experiment.config["checkpoint_storage"],
             search=trial.search,
@@ -212,7 +219,7 @@ class Preparer:
             gres = form.replace("{type}", str(gpu_type)).replace("{slots}", str(slots))
         resources = Resources(
             nodes=found.nodes,
-            cpus_per_task=slots * (pool.cpus_per_slot or 1),
+            cpus_per_task=max(slots * (pool.cpus_per_slot or 1), _cores(slurm)),
             gres=gres,
             exclusive=pool.whole_nodes,
             mem=pool.mem_per_slot and _times(pool.mem_per_slot, slots),
@@ -241,6 +248,11 @@ class Preparer:
         )
 
 
+def _cores(slurm: Mapping[str, Any]) -> int:
+    """Cores of a node that the tasks of an ``srun`` in the entrypoint need; 0 when the configuration does not say."""
+    return int(slurm.get("ntasks_per_node") or 1) * int(slurm.get("cpus_per_task") or 0)
+
+
 def _times(memory: str, slots: int) -> str:
     """``memory`` such as ``16G``, for so many slots."""
     digits = memory.rstrip("KMGTkmgt")
@@ -255,6 +267,20 @@ def job_environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_JOBS)}
     kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     return kept
+
+
+def task_variables(config: Mapping[str, Any], found: Shape) -> dict[str, str]:
+    """The tasks that an ``srun`` in the entrypoint starts, where the configuration gives their number or size."""
+    slurm = config.get("slurm") or {}
+    variables: dict[str, str] = {}
+    per_node, cpus = slurm.get("ntasks_per_node"), slurm.get("cpus_per_task")
+    if per_node:
+        total = str(per_node * found.nodes)
+        variables["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{found.nodes})" if found.nodes > 1 else str(per_node)
+        variables |= {"SLURM_NTASKS_PER_NODE": str(per_node), "SLURM_NTASKS": total, "SLURM_NPROCS": total}
+    if cpus:
+        variables |= {"SLURM_CPUS_PER_TASK": str(cpus), "SRUN_CPUS_PER_TASK": str(cpus)}
+    return variables
 
 
 def user_variables(config: Mapping[str, Any], slot_type: str) -> dict[str, str]:

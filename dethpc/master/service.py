@@ -72,7 +72,7 @@ class Master(Protocol):
         project_id: int | None = None,
         validate_only: bool = False,
         template: str | None = None,
-    ) -> Experiment:
+    ) -> tuple[Experiment, list[str]]:
         """Load the config, store the context, create the experiment. ``validate_only`` goes no further than the config; the
         experiment returned then has id 0 and is stored nowhere."""
         ...
@@ -81,7 +81,7 @@ class Master(Protocol):
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one."""
         ...
 
-    def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path]:
+    def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
         """A run to submit by hand: its script and its directory."""
         ...
 

@@ -177,7 +177,7 @@ def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner
         fact = master.create_unmanaged(who.owner, request.config)
         with master.store.read() as connection:
             return wire.Created(experiment=one(connection, fact.id), config=fact.config)
-    fact = master.create_experiment(
+    fact, notes = master.create_experiment(
         who.owner,
         request.config,
         context.pack(request.model_definition or []),
@@ -193,7 +193,7 @@ def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner
     if not request.validate_only:
         with master.store.read() as connection:
             answer = one(connection, fact.id)
-    return wire.Created(experiment=answer, config=fact.config, warnings=warnings)
+    return wire.Created(experiment=answer, config=fact.config, warnings=warnings, notes=notes)
 
 
 # --- one experiment

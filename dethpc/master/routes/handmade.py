@@ -17,8 +17,8 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["runs"])
 @router.post("/render")
 def render(request: wire.RenderRequest, master: TheMaster, who: Owner) -> wire.Rendered:
     """A batch script that ``sbatch`` runs without a master, and the run directory it belongs to."""
-    script, run_dir = master.render(who.owner, request.config, context.pack(request.model_definition or []))
-    return wire.Rendered(script=script, run=run_dir.name, run_directory=str(run_dir))
+    script, run_dir, notes = master.render(who.owner, request.config, context.pack(request.model_definition or []))
+    return wire.Rendered(script=script, run=run_dir.name, run_directory=str(run_dir), notes=notes)
 
 
 @router.post("/import")

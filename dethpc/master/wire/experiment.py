@@ -138,6 +138,7 @@ class Created(Wire):
     experiment: Experiment
     config: Plain
     warnings: list[str] = []
+    notes: list[str] = []  # ours: what the owner should know, in words
 
 
 class ResourcesPatch(Wire):

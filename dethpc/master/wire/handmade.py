@@ -15,6 +15,7 @@ class Rendered(Wire):
     script: str
     run: str
     run_directory: str
+    notes: list[str] = []
 
 
 class ImportRequest(Wire):
