@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import enum
 import json
 import logging
 import os
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar, Union, cast
 
-from dethpc.client.session import Session
-from dethpc.core._distributed import DistributedContext
+from dethpc.core._background import Background
+from dethpc.core._distributed import DistributedContext, Group
 from dethpc.core._encode import jsonable
 from dethpc.core._merge import Conflicts, merge_metadata, merge_resources
 from dethpc.errors import CheckpointError, MasterError, NotFound, Refused
 from dethpc.storage import FileStorage
 from dethpc.storage.manifest import Sums, files_of, listing, measure
+
+if TYPE_CHECKING:
+    from dethpc.client.session import Session
 
 logger = logging.getLogger("dethpc.core")
 
@@ -40,9 +44,9 @@ class DownloadMode(enum.Enum):
 class CheckpointContext:
     """Stores and restores checkpoints.
 
-    A checkpoint is published whole, on disk and with checksums, or not at all, and then reported; it counts once the master has
-    taken that report. Its name, the ``storage_id``, is a random uuid. Metadata are a dict of JSON values and must have a
-    ``steps_completed``, from which the trial goes on.
+    A checkpoint is published whole and on disk, or not at all, and then reported; it counts once the master has taken that report.
+    Large files get their checksums right after that, beside the training. Its name, the ``storage_id``, is a random uuid.
+    Metadata are a dict of JSON values and must have a ``steps_completed``, from which the trial goes on.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class CheckpointContext:
         self._section = section
         self._session = session
         self._report = report
+        self._background = Background()
+        self._beside: Optional[Group] = None  # of the workers, for what they do together in the background
 
     # --- storing --------------------------------------------------------------------------------------------------------
 
@@ -72,38 +78,101 @@ class CheckpointContext:
         ``shard=False``: the chief alone may call it. ``shard=True``: all workers must call it, also those that write nothing;
         they write into one directory, and their metadata are merged.
         """
-        with self._store_sharded(metadata) if shard else self._store_single(metadata) as both:
+        with self._store_sharded(metadata, False) if shard else self._store_single(metadata, False) as both:
             yield both
 
     @contextlib.contextmanager
-    def _store_single(self, metadata: Optional[Dict[str, Any]]) -> Iterator[Tuple[Path, str]]:
+    def store_path_async(
+        self, metadata: Optional[Dict[str, Any]] = None, *, shard: bool = False
+    ) -> Iterator[Tuple[Path, str]]:
+        """As ``store_path``, but the block ends as soon as its files are written: bringing them to disk, publishing and reporting
+        go on beside the training.
+
+        Until then the checkpoint does not exist: whoever dies leaves the one before as the latest. One at a time is on its way:
+        the next call, every other call for checkpoints, ``wait()`` and leaving the core context first wait for it, and raise what
+        it failed with. Do not change what has been written after the block.
+        """
+        with self._store_sharded(metadata, True) if shard else self._store_single(metadata, True) as both:
+            yield both
+
+    def wait(self) -> None:
+        """Until what ``store_path_async`` began is published, with its checksums. Raises what it failed with, once."""
+        self._background.wait()
+
+    @contextlib.contextmanager
+    def _store_single(self, metadata: Optional[Dict[str, Any]], beside: bool) -> Iterator[Tuple[Path, str]]:
         self._only_chief("store_path(shard=False)")
+        self.wait()
         storage_id = _new_id()
         path = self._storage_manager.stage(storage_id)
         try:
             yield path, storage_id
             plain = _checked(metadata)
             _write_metadata(path, plain)
-            resources = self._storage_manager.publish(storage_id)
         except BaseException:
             self._storage_manager.discard(storage_id)
             raise
-        self._report_checkpoint(storage_id, resources, plain)
+
+        def publish() -> List[str]:
+            try:
+                resources = self._storage_manager.publish(storage_id, sum_later=True)
+            except BaseException:
+                self._storage_manager.discard(storage_id)
+                raise
+            self._report_checkpoint(storage_id, resources, plain)
+            return self._storage_manager.unsummed(storage_id)
+
+        self._finish(publish, storage_id, beside)
 
     @contextlib.contextmanager
-    def _store_sharded(self, metadata: Optional[Dict[str, Any]]) -> Iterator[Tuple[Path, str]]:
+    def _store_sharded(self, metadata: Optional[Dict[str, Any]], beside: bool) -> Iterator[Tuple[Path, str]]:
+        self.wait()
         storage_id, path = self._stage_together()
+        if beside and self._beside is None:
+            self._beside = self._dist._another_group()
+        group = self._beside if beside else None
         try:
             yield path, storage_id
         except BaseException as error:
             # The others wait for this worker: tell them that there will be no checkpoint.
             failure = RuntimeError(f"its block failed: {error!r}")
             with contextlib.suppress(ConnectionError, RuntimeError):
-                self._together(lambda: _raise(failure))
+                self._together(lambda: _raise(failure), group)
             if self._dist.rank == 0:
                 self._storage_manager.discard(storage_id)
             raise
-        self._publish_together(storage_id, metadata, lambda: (listing(path), {}))
+        metadata = copy.deepcopy(metadata)  # the training may go on to change it
+
+        def publish() -> List[str]:
+            return self._publish_together(storage_id, metadata, lambda: (listing(path), {}), group)
+
+        self._finish(publish, storage_id, beside)
+
+    def _finish(self, publish: Callable[[], List[str]], storage_id: str, beside: bool) -> None:
+        """Publish, now or in the background; what that leaves without checksums is summed in the background."""
+        if beside:
+            self._background.start(lambda: self._sum(storage_id, publish()))
+        elif unsummed := publish():
+            self._background.start(lambda: self._sum(storage_id, unsummed))
+
+    def _sum(self, storage_id: str, paths: List[str]) -> None:
+        if paths:
+            try:
+                self._storage_manager.complete(storage_id, paths, self._dist.rank)
+            except (OSError, CheckpointError) as error:  # somebody has deleted it; or else a reader will see
+                logger.warning("checkpoint %s stays without checksums for some files: %s", storage_id, error)
+
+    def _close(self, failing: bool) -> None:
+        """``failing``: the training ends with an exception already, which is what is to be seen."""
+        try:
+            self._background.close()
+        except Exception as error:
+            if not failing:
+                raise
+            logger.error("the last checkpoint could not be published: %s", error)
+        finally:
+            if self._beside is not None:
+                self._beside.close()
 
     def upload(
         self,
@@ -122,6 +191,7 @@ class CheckpointContext:
         if shard:
             return self._upload_sharded(ckpt_dir, metadata, selector)
         self._only_chief("upload(shard=False)")
+        self.wait()
         if ckpt_dir is None:
             raise RuntimeError("upload(ckpt_dir=None, shard=False) would store nothing")
         plain = _checked(metadata)
@@ -142,6 +212,7 @@ class CheckpointContext:
     def _upload_sharded(
         self, ckpt_dir: Optional[PathLike], metadata: Optional[Dict[str, Any]], selector: Optional[Selector]
     ) -> str:
+        self.wait()
         source = None if ckpt_dir is None else Path(ckpt_dir)
 
         def offer() -> Tuple[Optional[Tuple[int, int, int]], Dict[str, int]]:
@@ -163,11 +234,11 @@ class CheckpointContext:
         mine = self._settle_conflicts(source, resources)
         storage_id, _ = self._stage_together()
 
-        def copy() -> Tuple[Dict[str, int], Sums]:
+        def copy_in() -> Tuple[Dict[str, int], Sums]:
             sums = self._storage_manager.copy_in(source, storage_id, list(mine)) if source is not None and mine else {}
             return mine, sums
 
-        self._publish_together(storage_id, metadata, copy)
+        self._finish(lambda: self._publish_together(storage_id, metadata, copy_in), storage_id, beside=False)
         return storage_id
 
     def _settle_conflicts(self, source: Optional[Path], resources: Dict[str, int]) -> Dict[str, int]:
@@ -197,12 +268,17 @@ class CheckpointContext:
         return storage_id, self._mine(paths)
 
     def _publish_together(
-        self, storage_id: str, metadata: Optional[Dict[str, Any]], bring: Callable[[], Tuple[Dict[str, int], Sums]]
-    ) -> None:
-        """Publish what all have staged. ``bring`` says what this worker knows to be there, and the sums that it has."""
+        self,
+        storage_id: str,
+        metadata: Optional[Dict[str, Any]],
+        bring: Callable[[], Tuple[Dict[str, int], Sums]],
+        group: Optional[Group] = None,
+    ) -> List[str]:
+        """Publish what all have staged. ``bring`` says what this worker knows to be there, and the sums that it has. Returns what
+        is left for this worker to sum."""
         storage = self._storage_manager
 
-        def publish(brought: List[Any]) -> Tuple[Dict[str, int], Dict[str, Any]]:
+        def publish(brought: List[Any]) -> Tuple[Dict[str, int], Dict[str, Any], List[str]]:
             merged, conflicts = merge_metadata([one for _, one in brought])
             _refuse(conflicts, "metadata")
             plain = _checked(merged)
@@ -211,27 +287,32 @@ class CheckpointContext:
             for (theirs, known), _ in brought:
                 resources.update(theirs)
                 sums.update(known)
+            flushed = set(resources) - {_METADATA}
             path = storage.stage(storage_id)
             resources[_METADATA] = _write_metadata(path, plain)
             sums.pop(_METADATA, None)
-            return storage.publish(storage_id, sums, resources), plain
+            storage.publish(storage_id, sums, resources, flushed=flushed, sum_later=True)
+            return resources, plain, storage.unsummed(storage_id)
 
         try:
-            offers = self._together(lambda: (bring(), jsonable(metadata or {}, "metadata")))
-            rest = self._share_of_sums(offers)
-            more = self._together(lambda: storage.sums(storage_id, rest))
-            brought = [((theirs, {**known, **extra}), one) for ((theirs, known), one), extra in zip(offers, more)]
-            done = self._together(lambda: publish(brought) if self._dist.rank == 0 else None)
+            offers = self._together(lambda: (bring(), jsonable(metadata or {}, "metadata")), group)
+            mine = self._share(offers)
+            self._together(lambda: storage.flush(storage_id, mine), group)
+            done = self._together(lambda: publish(offers) if self._dist.rank == 0 else None, group)
         except BaseException:
             if self._dist.rank == 0:
                 storage.discard(storage_id)
             raise
+        resources, plain, unsummed = cast(Tuple[Dict[str, int], Dict[str, Any], List[str]], done[0])
         if self._dist.rank == 0:
-            resources, plain = cast(Tuple[Dict[str, int], Dict[str, Any]], done[0])
             self._report_checkpoint(storage_id, resources, plain)
+        left = set(unsummed)
+        return [name for name in mine if name in left] + (
+            [_METADATA] if _METADATA in left and self._dist.rank == 0 else []
+        )
 
-    def _share_of_sums(self, offers: List[Any]) -> List[str]:
-        """The files that this worker is to sum: those nobody has, spread over the workers that see them."""
+    def _share(self, offers: List[Any]) -> List[str]:
+        """The files that this worker is to bring to disk and to sum: those nobody has, spread over the workers that see them."""
         known = {name for (_, sums), _ in offers for name in sums} | {_METADATA}
         mine = []
         for name in files_of(offers[self._dist.rank][0][0]):
@@ -256,6 +337,7 @@ class CheckpointContext:
         With a ``selector`` only what it wants (in shared mode: what any worker of the machine wants) is sure to be there and
         compared. Raises CheckpointError, on all workers in shared mode.
         """
+        self.wait()
         if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
             with self._storage_manager.restore_path(storage_id, selector) as path:
                 yield path
@@ -293,6 +375,7 @@ class CheckpointContext:
 
         In shared mode one worker per machine copies what any of them wants. Raises CheckpointError.
         """
+        self.wait()
         if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
             self._storage_manager.download(storage_id, ckpt_dir, selector)
             return
@@ -316,6 +399,7 @@ class CheckpointContext:
 
     def get_metadata(self, storage_id: str) -> Dict[str, Any]:
         """The checkpoint's metadata: as the master has them now, or as they were stored when the master cannot say."""
+        self.wait()
         if self._session is not None:
             try:
                 found = (self._session.get(f"/api/v1/checkpoints/{storage_id}", timeout=10) or {}).get(
@@ -330,6 +414,7 @@ class CheckpointContext:
     def delete(self, storage_id: str) -> None:
         """Delete a checkpoint and report that it is gone. The chief alone."""
         self._only_chief("delete()")
+        self.wait()
         left = self._storage_manager.delete(storage_id)
         self._report("checkpoint_deleted", {"uuid": storage_id, "resources": left})
         logger.info("deleted checkpoint %s", storage_id)
@@ -353,14 +438,16 @@ class CheckpointContext:
         if self._dist.rank != 0:
             raise RuntimeError(f"only the chief may call checkpoint.{call}; this is rank {self._dist.rank}")
 
-    def _together(self, call: Callable[[], T]) -> List[T]:
-        """Every worker's result, by rank. If one fails all fail: itself with its exception, the others with its words."""
+    def _together(self, call: Callable[[], T], group: Optional[Group] = None) -> List[T]:
+        """Every worker's result, by rank. If one fails all fail: itself with its exception, the others with its words.
+
+        ``group``: by which they talk, when not by the context of all."""
         failure: Optional[BaseException] = None
         try:
             result: Tuple[bool, Any] = (True, call())
         except Exception as error:
             failure, result = error, (False, (isinstance(error, CheckpointError), str(error) or repr(error)))
-        results = self._dist.allgather(result)
+        results = (group or self._dist).allgather(result)
         if failure is not None:
             raise failure
         for rank, (ok, told) in enumerate(results):

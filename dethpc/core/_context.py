@@ -91,6 +91,12 @@ class Context:
         exc_val: Optional[BaseException] = None,
         exc_tb: Optional[types.TracebackType] = None,
     ) -> None:
+        try:
+            self.checkpoint._close(failing=exc_val is not None)
+        finally:
+            self._close_rest()
+
+    def _close_rest(self) -> None:
         self.preempt.close()
         self.profiler._close()
         if self._tensorboard is not None:

@@ -59,6 +59,7 @@ class DistributedContext:
         if self.local_size != self.size and chief_ip is None:
             raise AssertionError("chief_ip is required when the workers are on several machines")
         self._closed = False
+        self._chief_ip, self._force_tcp = chief_ip, force_tcp
         self._all: Group = Alone()
         self._local: Group = Alone()
         if self.size > 1:
@@ -204,6 +205,14 @@ class DistributedContext:
     def broadcast_local(self, stuff: Any = None) -> Any:
         """As ``broadcast``, among the workers of this machine, from local rank 0."""
         return self._local.broadcast(stuff)
+
+    def _another_group(self) -> Group:
+        """All workers once more, on connections of their own, for calls in another thread. All must make it in step."""
+        if self.size == 1:
+            return Alone()
+        from dethpc.core._meeting import meet_again
+
+        return meet_again(self, self._chief_ip, self._force_tcp)
 
     def close(self) -> None:
         """Leave. Closing twice is harmless."""

@@ -42,6 +42,24 @@ def meet(who: DistributedContext, chief_ip: Optional[str], port: int, force_tcp:
     return everybody, _join(inner or where, key, who.local_rank, [f"rank {rank}" for _, rank in mine])
 
 
+def meet_again(who: DistributedContext, chief_ip: Optional[str], force_tcp: bool) -> Group:
+    """Another group of all workers, who have met already. Raises RendezvousError."""
+    listener, place = None, None
+    if who.rank == 0:
+        if who.local_size == who.size:
+            listener = _listen_inside(force_tcp)
+        else:
+            listener = _wire.listen(("::" if ":" in str(chief_ip) else "0.0.0.0", 0))
+        place = listener.getsockname()
+    place = who.broadcast(place)
+    where: _wire.Address
+    if isinstance(place, str):
+        where = Path(place)
+    else:
+        where = ("127.0.0.1" if who.local_size == who.size else str(chief_ip), place[1])
+    return _join(listener or where, _key(), who.rank, [f"rank {rank}" for rank in range(who.size)])
+
+
 def _join(at: Union[_wire.Address, socket.socket], key: bytes, rank: int, names: List[str]) -> Union[Middle, Ray]:
     if rank == 0:
         listener = at if isinstance(at, socket.socket) else _wire.listen(at)

@@ -57,7 +57,8 @@ class PyTorchCallback:
         """After the files of a checkpoint were written, before it is published; files may be added."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """After a checkpoint was published."""
+        """After a checkpoint was published. The training waits for that where a callback has this method; else publishing goes on
+        beside it."""
 
     def state_dict(self) -> Dict[str, Any]:
         """The state to keep in checkpoints; it is pickled."""

@@ -76,8 +76,12 @@ class Loop(abc.ABC):
         self._ask_again_at = float("-inf")
         self._stop = _Stop(self._core, context)
         self._no_tensorboard = False
+        # Publishing goes on beside the training, unless a callback is to be called when it is done.
+        told = any(_overrides(callback, "on_checkpoint_upload_end") for callback in callbacks.values())
+        checkpoint = self._core.checkpoint
+        self._store_path = checkpoint.store_path if told else checkpoint.store_path_async
         for callback in callbacks.values():
-            if type(callback).on_checkpoint_end is not PyTorchCallback.on_checkpoint_end:
+            if _overrides(callback, "on_checkpoint_end"):
                 warnings.warn(
                     "on_checkpoint_end is deprecated: use on_checkpoint_write_end", FutureWarning, stacklevel=2
                 )
@@ -106,7 +110,7 @@ class Loop(abc.ABC):
 
     @abc.abstractmethod
     def _store(self, metadata: Dict[str, Any]) -> str:
-        """Store a checkpoint, all workers together; its uuid."""
+        """Store a checkpoint by ``self._store_path``, all workers together; its uuid."""
 
     @abc.abstractmethod
     def _load(self, path: pathlib.Path) -> None:
@@ -142,6 +146,8 @@ class Loop(abc.ABC):
             except _ShouldExit as leave:
                 if not leave.skip_exit_checkpoint and not self._checkpoint_is_current():
                     self._checkpoint()
+            self._core.checkpoint.wait()
+            self._distributed.broadcast(None)  # nobody leaves before the last checkpoint is there
 
     @contextlib.contextmanager
     def _checkpoint_to_load(self) -> Iterator[Optional[pathlib.Path]]:
@@ -388,6 +394,10 @@ class _Stop:
         if not self._batches:
             return 1
         return max(1, min(1000, int(LOOK_EVERY * self._batches / elapsed)))
+
+
+def _overrides(callback: PyTorchCallback, name: str) -> bool:
+    return getattr(type(callback), name) is not getattr(PyTorchCallback, name)
 
 
 def accepts(function: Callable[..., Any], name: str) -> bool:

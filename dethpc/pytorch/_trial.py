@@ -229,12 +229,12 @@ class _PyTorchTrialController(Loop):
         uuid = ""
         if not self._between_steps():
             # Gradients that wait for more batches differ from slot to slot: each slot writes its own.
-            with self._core.checkpoint.store_path(metadata, shard=True) as (path, uuid):
+            with self._store_path(metadata, shard=True) as (path, uuid):
                 _state.save_gradients(path, self._distributed, self._context.models)
                 if generators is not None:
                     self._save(path, generators)
         elif generators is not None:
-            with self._core.checkpoint.store_path(metadata) as (path, uuid):
+            with self._store_path(metadata) as (path, uuid):
                 self._save(path, generators)
         return str(self._distributed.broadcast(uuid))
 

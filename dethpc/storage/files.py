@@ -1,8 +1,8 @@
 """Checkpoints as directories of a file system that every node sees.
 
-A checkpoint is written to a hidden sibling directory, summed, brought to disk and renamed into place, so that a reader sees it
-whole or not at all. A writer that dies leaves a ``.<uuid>.partial`` behind, which nobody mistakes for a checkpoint and
-``clean`` removes.
+A checkpoint is written to a hidden sibling directory, brought to disk and renamed into place, so that a reader sees it whole or
+not at all. Its files are summed before that, or right afterwards where somebody waits for it. A writer that dies leaves a
+``.<uuid>.partial`` behind, which nobody mistakes for a checkpoint and ``clean`` removes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Set, Union
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 from dethpc.errors import CheckpointError
 from dethpc.storage import manifest
 
 Selector = Callable[[str], bool]
 """Takes a path inside the checkpoint (directories end in "/") and says whether it is wanted."""
+
+_AT_ONCE = 1 << 20  # bytes of files that are summed before they are published in any case
 
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*\Z")
 
@@ -77,30 +79,41 @@ class FileStorage:
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory")
         sums = _copy(source, staged, manifest.listing(source) if paths is None else paths)
-        manifest.flush(staged, list(sums))
+        self.flush(uuid, list(sums))
         return sums
 
-    def sums(self, uuid: str, paths: Sequence[str]) -> manifest.Sums:
-        """Sums of files of the staged checkpoint, brought to disk. Processes that write it together share the work."""
-        return manifest.measure(self._staged(uuid), paths, sync=True)
+    def flush(self, uuid: str, paths: Sequence[str]) -> None:
+        """Bring files of the staged checkpoint to disk. Processes that write it together share the work."""
+        with manifest.Flushing() as flushing:
+            flushing.add(self._staged(uuid), paths)
 
     def publish(
-        self, uuid: str, sums: Optional[manifest.Sums] = None, resources: Optional[Dict[str, int]] = None
+        self,
+        uuid: str,
+        sums: Optional[manifest.Sums] = None,
+        resources: Optional[Dict[str, int]] = None,
+        *,
+        flushed: Collection[str] = (),
+        sum_later: bool = False,
     ) -> Dict[str, int]:
         """Make the staged checkpoint visible, on disk, and return its resources.
 
-        ``sums`` spares reading what is given. ``resources`` is for several nodes that have written: a network file system may
-        show each only its own new files for some seconds, together they know all.
+        ``sums``: of files that need not be read nor flushed; ``flushed``: others that need not be flushed. ``resources`` is for
+        several nodes that have written: a network file system may show each only its own new files for some seconds, together
+        they know all. ``sum_later``: what is large gets its checksums by ``complete``, of what ``unsummed`` says.
         """
         staged, final = self._staged(uuid), self._path(uuid)
         resources = manifest.listing(staged) if resources is None else resources
-        known = sums or {}
+        known = dict(sums or {})
         files = manifest.files_of(resources)
         unknown = [path for path in files if path not in known]
         # Waiting for the disk is what takes long: all of it is asked to take everything at once, and is waited for at the end.
         with manifest.Flushing() as flushing:
-            flushing.add(staged, unknown)
-            known = {**known, **manifest.measure(staged, unknown)}
+            flushing.add(staged, [path for path in unknown if path not in flushed])
+            if sum_later and sum(resources[path] for path in unknown) > _AT_ONCE:
+                known.update({path: manifest.Sum(resources[path], None) for path in unknown})
+            else:
+                known.update(manifest.measure(staged, unknown))
             manifest.write(staged, {path: known[path] for path in files}, sync=False)
             flushing.add(staged, [manifest.NAME, *(path for path in resources if path.endswith("/")), "."])
         try:
@@ -113,6 +126,15 @@ class FileStorage:
             raise CheckpointError(f"checkpoint {uuid} cannot be published: {error.strerror}") from error
         manifest.sync_path(self.base)
         return resources
+
+    def unsummed(self, uuid: str) -> List[str]:
+        """Files of a published checkpoint that have no checksums yet."""
+        return [path for path, s in (manifest.load(self._existing(uuid)) or {}).items() if s.crcs is None]
+
+    def complete(self, uuid: str, paths: Sequence[str], part: int = 0) -> None:
+        """Sum files of a published checkpoint, by one core. Processes that do so at once have a ``part`` each. Raises OSError."""
+        final = self._existing(uuid)
+        manifest.write(final, manifest.measure(final, paths, threads=1), part=part)
 
     def discard(self, uuid: str) -> None:
         """Forget a staged checkpoint. Does nothing when there is none."""

@@ -4,6 +4,9 @@ The manifest is a file in the checkpoint that is not listed among its resources:
 {path: {"size": bytes, "crc32": [one per block, 8 hexadecimal digits]}}}``. CRC-32 finds damage at memory speed, where a
 cryptographic hash would take as long as writing the checkpoint. Several cores share one large file: each sums parts of blocks,
 which are then put together.
+
+A large file may be without its ``crc32`` when the checkpoint is published. Whoever sums it later adds a *part*: a manifest of the
+same form beside the first, which only fills in what is missing there.
 """
 
 from __future__ import annotations
@@ -17,43 +20,38 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 from dethpc.errors import CheckpointError
 
 NAME = ".dethpc-manifest.json"
+_PARTS = f"{NAME}.part-"
 BLOCK = 64 << 20
 _PART = 8 << 20  # what one core sums at a time; a block is a whole number of them
-_CHUNK = 4 << 20
+_CHUNK = 1 << 20
 _SMALL = 8 << 20  # less than this in all is not worth starting threads
 
 
 class Sum(NamedTuple):
-    """Size in bytes and one CRC-32 per block of ``BLOCK`` bytes."""
+    """Size in bytes and one CRC-32 per block of ``BLOCK`` bytes; None: not summed yet."""
 
     size: int
-    crcs: Tuple[int, ...]
+    crcs: Optional[Tuple[int, ...]]
 
 
 Sums = Dict[str, Sum]
 
 
-def measure(root: Path, paths: Sequence[str], *, sync: bool = False) -> Sums:
-    """Sums of the files ``paths`` below ``root``; with ``sync`` their data is on disk, too, when this returns."""
+def measure(root: Path, paths: Sequence[str], threads: int = 0) -> Sums:
+    """Sums of the files ``paths`` below ``root``, by so many threads; 0: one for each core."""
     sizes = {path: os.path.getsize(root / path) for path in paths}
     parts = [(path, at) for path in paths for at in range(0, sizes[path], _PART)]
 
     def crc(part: Tuple[str, int]) -> int:
         return _crc(root / part[0], part[1])
 
-    if sum(sizes.values()) < _SMALL:
-        if sync:
-            flush(root, paths)
+    if sum(sizes.values()) < _SMALL or threads == 1:
         crcs = [crc(part) for part in parts]
     else:
         from concurrent.futures import ThreadPoolExecutor
 
-        # Writing back and summing overlap: both release the interpreter lock.
-        with ThreadPoolExecutor(_workers() + 2) as pool:
-            flushes = [pool.submit(sync_path, root / path) for path in paths] if sync else []
+        with ThreadPoolExecutor(threads or _cores()) as pool:
             crcs = list(pool.map(crc, parts))
-            for done in flushes:
-                done.result()
     by_path: Dict[str, List[int]] = {path: [] for path in paths}
     for (path, at), value in zip(parts, crcs):
         if at % BLOCK == 0:
@@ -61,18 +59,6 @@ def measure(root: Path, paths: Sequence[str], *, sync: bool = False) -> Sums:
         else:
             by_path[path][-1] = combine(by_path[path][-1], value, min(_PART, sizes[path] - at))
     return {path: Sum(sizes[path], tuple(by_path[path])) for path in paths}
-
-
-def flush(root: Path, paths: Sequence[str]) -> None:
-    """Bring the data of files to disk."""
-    if len(paths) < 2:
-        for path in paths:
-            sync_path(root / path)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(min(8, len(paths))) as pool:
-        list(pool.map(lambda path: sync_path(root / path), paths))
 
 
 def copy(source: Path, target: Path) -> Sum:
@@ -104,7 +90,11 @@ class Flushing:
         self._flushes: List[Any] = []
 
     def add(self, root: Path, paths: Iterable[str]) -> None:
-        self._flushes += [self._pool.submit(sync_path, root / path) for path in paths]
+        for path in paths:
+            try:
+                self._flushes.append(self._pool.submit(sync_path, root / path))
+            except RuntimeError:  # the interpreter is about to end, and starts no thread any more
+                sync_path(root / path)
 
     def __enter__(self) -> Flushing:
         return self
@@ -116,39 +106,33 @@ class Flushing:
                 flush.result()
 
 
-def write(root: Path, sums: Sums, *, sync: bool = True) -> None:
-    """Replace the manifest of the checkpoint at ``root`` in one step; without ``sync`` it is left to the caller to bring it to
-    disk."""
-    files = {path: {"size": s.size, "crc32": [f"{crc:08x}" for crc in s.crcs]} for path, s in sorted(sums.items())}
-    staged = root / f"{NAME}.{os.getpid()}"
+def write(root: Path, sums: Sums, *, part: Optional[int] = None, sync: bool = True) -> None:
+    """Replace the manifest of the checkpoint at ``root``, or a part of it, in one step; without ``sync`` it is left to the caller
+    to bring it to disk."""
+    name = NAME if part is None else f"{_PARTS}{part}"
+    staged = root / f"{NAME}.{os.getpid()}.{name[len(NAME) :]}"
     with open(staged, "w") as file:
-        json.dump({"version": 1, "block": BLOCK, "files": files}, file)
+        json.dump({"version": 1, "block": BLOCK, "files": {path: _entry(s) for path, s in sorted(sums.items())}}, file)
         file.flush()
         if sync:
             os.fsync(file.fileno())
-    os.replace(staged, root / NAME)
+    os.replace(staged, root / name)
 
 
 def load(root: Path) -> Optional[Sums]:
     """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointError when damaged."""
-    try:
-        content: Any = json.loads((root / NAME).read_bytes())
-        if content["version"] != 1 or content["block"] != BLOCK:
-            raise CheckpointError(
-                f"checkpoint {root.name}: its manifest is of a version that this dethpc does not know"
-            )
-        return {
-            path: Sum(int(entry["size"]), tuple(int(crc, 16) for crc in entry["crc32"]))
-            for path, entry in content["files"].items()
-        }
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
+    sums = _read(root, NAME)
+    if sums is not None and any(s.crcs is None for s in sums.values()):
+        for name in sorted(os.listdir(root)):
+            if name.startswith(_PARTS):
+                for path, s in (_read(root, name) or {}).items():
+                    if path in sums and sums[path].crcs is None:
+                        sums[path] = s
+    return sums
 
 
 def verify(root: Path, sums: Sums) -> None:
-    """Raises CheckpointError that names the first file that is missing or differs."""
+    """Raises CheckpointError that names the first file that is missing or differs. Of a file without checksums the size says."""
     for path, expected in sums.items():
         try:
             size = os.path.getsize(root / path)
@@ -158,14 +142,36 @@ def verify(root: Path, sums: Sums) -> None:
             raise CheckpointError(
                 f"checkpoint {root.name}: {path} has {size} bytes, and had {expected.size} when stored"
             )
-    compare(root.name, sums, measure(root, list(sums)))
+    compare(root.name, sums, measure(root, [path for path, s in sums.items() if s.crcs is not None]))
 
 
 def compare(uuid: str, expected: Sums, found: Sums) -> None:
     """Raises CheckpointError that names the first file of ``found`` that differs."""
     for path, have in found.items():
-        if path in expected and have != expected[path]:
+        want = expected.get(path, have)
+        if have != want and (want.crcs is not None or have.size != want.size):
             raise CheckpointError(f"checkpoint {uuid}: {path} is damaged: its checksum differs from when it was stored")
+
+
+def _entry(s: Sum) -> Dict[str, Any]:
+    return {"size": s.size} if s.crcs is None else {"size": s.size, "crc32": [f"{crc:08x}" for crc in s.crcs]}
+
+
+def _read(root: Path, name: str) -> Optional[Sums]:
+    try:
+        content: Any = json.loads((root / name).read_bytes())
+        if content["version"] != 1 or content["block"] != BLOCK:
+            raise CheckpointError(
+                f"checkpoint {root.name}: its manifest is of a version that this dethpc does not know"
+            )
+        return {
+            path: Sum(int(entry["size"]), tuple(int(crc, 16) for crc in entry["crc32"]) if "crc32" in entry else None)
+            for path, entry in content["files"].items()
+        }
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
 
 
 def listing(root: Path) -> Dict[str, int]:
@@ -233,6 +239,6 @@ def _crc(path: Path, begin: int) -> int:
     return value
 
 
-def _workers() -> int:
+def _cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(8, cores)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
 from pathlib import Path
 from typing import Any, Dict
 
@@ -11,6 +16,7 @@ import pytest
 from dethpc import core
 from dethpc.core._merge import merge_metadata, merge_resources
 from dethpc.errors import CheckpointError
+from dethpc.storage import FileStorage
 from tests.core.conftest import Cluster, Workers, results
 
 
@@ -266,3 +272,110 @@ def test_metadata_merge_or_conflict(one: Any, two: Any, merged: Any, conflicts: 
 def test_files_conflict_with_files_and_directories() -> None:
     listings = [{"a": 1, "d/": 0, "x": 1}, {"b": 1, "d/": 0, "x/": 0}, {"a": 2}]
     assert merge_resources(listings)[1] == {"a": [0, 2], "x": [0, 1]}
+
+
+def held(context: core.Context) -> threading.Event:
+    """Keeps the background from publishing until it is set."""
+    gate = threading.Event()
+    context.checkpoint._background.start(lambda: gate.wait(60) and None)
+    return gate
+
+
+def test_publishing_goes_on_beside_the_training(cluster: Cluster) -> None:
+    cluster.enter()
+    metadata = {"steps_completed": 1}
+    with core.init() as context:
+        with context.checkpoint.store_path_async(metadata) as (path, first):
+            fill(path, {"model": "weights"})
+            gate = held(context)
+        metadata["steps_completed"] = 2  # too late to matter
+        assert not (cluster.storage / first).exists() and not cluster.journal()
+        gate.set()
+        with context.checkpoint.restore_path(first) as restored:  # waits for it
+            assert (restored / "model").read_text() == "weights"
+        (event,) = cluster.journal("checkpoint")
+        assert (event.data["uuid"], event.data["steps_completed"]) == (first, 1)
+        with context.checkpoint.store_path_async(metadata) as (path, second):
+            fill(path, {"model": "x" * (2 << 20)})
+    assert [event.data["uuid"] for event in cluster.journal("checkpoint")] == [first, second]
+    assert not FileStorage(cluster.storage).unsummed(second)
+
+
+def test_a_failed_publication_is_raised_once_and_leaves_nothing(cluster: Cluster) -> None:
+    cluster.enter()
+
+    def fail(context: core.Context) -> None:
+        with context.checkpoint.store_path_async({"steps_completed": 1}) as (_, storage_id):
+            (cluster.storage / storage_id).mkdir()
+
+    with pytest.raises(CheckpointError, match="exists already"), core.init() as context:
+        fail(context)
+        with pytest.raises(CheckpointError, match="exists already"):
+            context.checkpoint.wait()
+        context.checkpoint.wait()
+        fail(context)
+    with pytest.raises(KeyError), core.init() as context:
+        fail(context)
+        raise KeyError
+    assert not cluster.journal() and not list(cluster.storage.glob(".*"))
+
+
+@pytest.mark.parametrize("call", ["store_path", "store_path_async"])
+def test_a_kill_while_a_checkpoint_is_under_way_leaves_the_one_before(cluster: Cluster, call: str) -> None:
+    cluster.enter()
+    code = f"""
+        import os, signal
+        from dethpc import core
+        with core.init() as context:
+            with context.checkpoint.store_path({{"steps_completed": 1}}) as (path, first):
+                (path / "model").write_text("weights")
+            print(first, flush=True)
+            with context.checkpoint.{call}({{"steps_completed": 2}}) as (path, second):
+                (path / "model").write_text("half")
+                if "{call}" == "store_path_async":
+                    context.checkpoint._background.start(lambda: os.kill(os.getpid(), signal.SIGKILL))
+                else:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+    """
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert [event.data["uuid"] for event in cluster.journal("checkpoint")] == [killed.stdout.strip()]
+    assert [path.name for path in cluster.storage.glob("[!.c]*")] == [killed.stdout.strip()]
+    assert len(list(cluster.storage.glob(".*.partial"))) == 1
+
+
+ASYNC = """
+from dethpc import core
+with core.init(distributed=DistributedContext.from_torch_distributed()) as context:
+    c, d = context.checkpoint, context.distributed
+    for steps in (1, 2):
+        with c.store_path_async({"steps_completed": steps}, shard=True) as (path, storage_id):
+            (path / f"shard{rank}").write_text(str(steps) * (1 << 20))
+        d.allgather(rank)  # the training goes on to talk
+    c.wait()
+    d.allgather(None)  # each knows of its own part alone
+    with c.restore_path(storage_id) as path:
+        say(sorted(p.name for p in path.iterdir() if not p.name.startswith(".")))
+    try:
+        with c.store_path_async({"steps_completed": 3}, shard=True):
+            if rank == 1: raise KeyError("disk")
+        c.wait()
+    except (KeyError, RuntimeError) as error: say(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_workers_publish_together_beside_the_training(cluster: Cluster, workers: Workers, nodes: int) -> None:
+    cluster.info["slot_ids"] = [0, 1]
+    cluster.enter()
+    found = results(workers.start(ASYNC, 2, nodes=nodes, DETHPC_INFO=str(cluster.info_file)))
+    assert [said[0] for said in found] == [["metadata.json", "shard0", "shard1"]] * 2
+    assert [said[1] for said in found] == ["RuntimeError", "KeyError"]
+    events = cluster.journal("checkpoint")
+    assert [event.data["steps_completed"] for event in events] == [1, 2]
+    storage = FileStorage(cluster.storage)
+    assert [storage.unsummed(event.data["uuid"]) for event in events] == [[], []]
+    (cluster.storage / events[1].data["uuid"] / "shard1").write_text("3" * (1 << 20))
+    with pytest.raises(CheckpointError, match="shard1 is damaged"), storage.restore_path(events[1].data["uuid"]):
+        pass
