@@ -80,6 +80,7 @@ class Pool(Section):
     mem_per_slot: Optional[Annotated[str, BeforeValidator(_memory)]] = None
     time_limit: Optional[Annotated[str, BeforeValidator(_time)]] = None
     time_min: Optional[Annotated[str, BeforeValidator(_time)]] = None  # the least that will do, to start sooner
+    min_job_time: Optional[Annotated[str, BeforeValidator(_time)]] = None  # shorter trials share jobs
     container_runtime: Annotated[str, AfterValidator(_runtime)] = "none"
     scheduler: Literal["priority", "fair_share", "fifo"] = "priority"
     window: Optional[Annotated[Whole, Field(ge=1)]] = None  # jobs kept pending in Slurm at most
@@ -99,10 +100,16 @@ class Pool(Section):
             )
         if self.time_min_seconds is not None and self.time_min_seconds > (self.time_limit_seconds or 0):
             raise wrong("at most time_limit, which must be set", field="time_min", found=repr(self.time_min))
+        if self.min_job_time and self.time_limit and seconds(self.min_job_time) > seconds(self.time_limit) / 2:
+            raise wrong("at most half of time_limit", field="min_job_time", found=repr(self.min_job_time))
         if self.slot_type == "cpu" and (self.gpu_type is not None or self.gres is not None):
             field = "gpu_type" if self.gpu_type is not None else "gres"
             raise wrong("no GPUs in a pool of slot_type cpu", field=field, found=repr(self.gpu_type or self.gres))
         return self
+
+    @property
+    def min_job_seconds(self) -> float | None:
+        return None if self.min_job_time is None else seconds(self.min_job_time)
 
     @property
     def time_limit_seconds(self) -> float | None:

@@ -1,4 +1,4 @@
-"""``python3 -m dethpc.exec RUN_DIR`` and ``python3 -m dethpc.exec claim RUN_DIR``."""
+"""``python3 -m dethpc.exec RUN_DIR``, and what else the batch script asks of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import sys
 
 from dethpc.errors import RunDirError
 from dethpc.exec import node
+from dethpc.exec.follow import script_after
 from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.layout import RunDir
 
 USAGE = """usage: python3 -m dethpc.exec RUN_DIR         run this node's part of the attempt
        python3 -m dethpc.exec claim RUN_DIR   exit 0: the run is this job's; 3: another job has it; 1: cannot say
+       python3 -m dethpc.exec next SECONDS RUN_DIR
+                                              print the script of the run that follows in this job, if one does in that time
 """
 HELD = 3
 
@@ -20,6 +23,8 @@ def main(arguments: list[str]) -> int:
     umask = os.umask(0o077)
     if len(arguments) == 2 and arguments[0] == "claim":
         return _claim(RunDir(arguments[1]))
+    if len(arguments) == 3 and arguments[0] == "next":
+        return _next(float(arguments[1]), RunDir(arguments[2]))
     if len(arguments) == 1 and not arguments[0].startswith("-"):
         return node.run(RunDir(os.path.abspath(arguments[0])), umask)
     sys.stderr.write(USAGE)
@@ -39,6 +44,17 @@ def _claim(run: RunDir) -> int:
     except (OSError, RunDirError) as error:
         sys.stderr.write(f"dethpc: the run cannot be claimed: {error}\n")
         return 1
+
+
+def _next(wait: float, run: RunDir) -> int:
+    try:
+        script = script_after(run, wait)
+    except (OSError, RunDirError) as error:
+        sys.stderr.write(f"dethpc: what follows cannot be read: {error}\n")
+        return 1
+    if script is not None:
+        print(script)
+    return 0
 
 
 if __name__ == "__main__":

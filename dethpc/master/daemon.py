@@ -36,6 +36,7 @@ from dethpc.master.harness import build as build_harness
 from dethpc.master.home import Home
 from dethpc.master.lease import Lease
 from dethpc.master.ledger import Ledger
+from dethpc.master.packing import Carriers
 from dethpc.master.reconcile import Pace, Reconciler
 from dethpc.master.runs import Preparer
 from dethpc.master.unmanaged import Unmanaged, config_of
@@ -83,6 +84,7 @@ class Daemon:
             self._preparer.prepare,
             pace,
             self.stop,
+            Carriers(home, {name for name, pool in site.pools.items() if pool.min_job_time is not None}),
         )
         self._views: dict[str, tuple[float, Any]] = {}
         self._views_lock = threading.Lock()

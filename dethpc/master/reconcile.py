@@ -29,6 +29,7 @@ from dethpc.errors import LeaseHeld, RunDirError, SchedulerUnavailable, SubmitRe
 from dethpc.master.home import Home
 from dethpc.master.lease import RENEW, Lease
 from dethpc.master.ledger import Ledger
+from dethpc.master.packing import Carriers
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.journal import read as read_journal
@@ -70,9 +71,10 @@ class Reconciler:
         prepare: Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]],
         pace: Pace,
         lost: Callable[[], None],
+        carriers: Carriers,
     ) -> None:
         self._ledger, self._scheduler, self._home, self._lease = ledger, scheduler, home, lease
-        self._prepare, self._pace, self._lost = prepare, pace, lost
+        self._prepare, self._pace, self._lost, self._carriers = prepare, pace, lost, carriers
         # Unmanaged runs have no job: nothing here concerns them.
         self._live: dict[str, Run] = {id: run for id, run in ledger.state.runs.items() if not is_unmanaged(id)}
         self._changed: queue.SimpleQueue[Run] = queue.SimpleQueue()
@@ -136,6 +138,7 @@ class Reconciler:
                 self._look(run)
         self._take_in()
         self._cancel([run for run in self._live.values() if run.intent is Intent.KILL])
+        self._carriers.release()
         if self._live and time.monotonic() >= max(self._next_poll, self._not_before):
             self._poll()
         deadline = next_deadline(self._ledger.state) if self._live else None
@@ -180,6 +183,9 @@ class Reconciler:
         if isinstance(job, SubmitRejected):
             return events.SubmitFailed(run.id, str(job), time.time())
         self._lease.check()
+        carrier = self._carriers.take(run, self._ledger.state, job.script)
+        if carrier is not None:
+            return events.Submitted(run.id, carrier, time.time())
         # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
         write_json(job.run_dir / SUBMITTING, {"at": time.time()}, durable=False)
         try:
@@ -279,6 +285,7 @@ class Reconciler:
             return
         if conclusive(run.intent, report):
             self._conclude(run, None)
+            self._carriers.offer(run, report)
         elif run.id not in self._unsure:
             self._unsure[run.id] = time.monotonic()
             self._hurry()

@@ -243,6 +243,7 @@ class Preparer:
                 prologue=pool.prologue,
                 use_srun=self._scheduler.kind == "slurm",
                 self_requeue=self_requeue,
+                follow_within=None if self_requeue else pool.min_job_seconds,
             ),
             [Path(self._site.templates)] if self._site.templates else [],
         )

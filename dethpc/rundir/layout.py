@@ -99,6 +99,16 @@ class RunDir:
         """Output of the batch script itself."""
         return self.path / "slurm.log"
 
+    @property
+    def over(self) -> Path:
+        """There when the job is done with this run, and looks in ``next`` for what else it may do."""
+        return self.path / "over"
+
+    @property
+    def next(self) -> Path:
+        """``{"script"}``: the batch script of the run that follows in the same job; null: none does. The first word stands."""
+        return self.path / "next"
+
     def attempt(self, k: int) -> AttemptDir:
         return AttemptDir(self.path / "attempts" / str(k))
 

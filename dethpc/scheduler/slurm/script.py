@@ -48,6 +48,7 @@ class ScriptInput:
 
     ``env`` is exported as it is. ``prologue`` is shell code, such as ``module load cuda``. ``sbatch_args`` are the user's own
     options, one or more per line. ``self_requeue``: nobody looks after the run, so after a clean early stop it requeues itself.
+    ``follow_within``: seconds that the job shall last; when its run is over sooner, it takes another one from the master.
     """
 
     job_name: str
@@ -60,6 +61,7 @@ class ScriptInput:
     env: Mapping[str, str] = field(default_factory=dict)
     use_srun: bool = True
     self_requeue: bool = False
+    follow_within: float | None = None
 
 
 def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
@@ -78,6 +80,7 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
         env=_variables(script.env),
         use_srun=script.use_srun,
         self_requeue=script.self_requeue,
+        follow_within=None if script.follow_within is None else math.ceil(script.follow_within),
     )
 
 

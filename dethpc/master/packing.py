@@ -1,0 +1,69 @@
+"""Short runs share a job: one that is done with its run waits a moment for the next run of its experiment.
+
+Whoever creates the ``next`` file of a run first decides: the master, that another run follows, or the job, that it has ended. The
+run that follows has its own directory, claim, attempts and log; its Slurm job is one that exists already.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dethpc.domain.facts import Run
+from dethpc.domain.states import RunState
+from dethpc.engine.state import ClusterState
+from dethpc.master.home import Home
+from dethpc.rundir.files import create_once
+
+PATIENCE = 3.0
+"""Seconds that a job is kept for a run; a search decides what comes next as soon as a trial has ended."""
+
+
+class _Free(NamedTuple):
+    run: Run  # which is over
+    since: float
+
+
+class Carriers:
+    """Jobs that may take another run. ``pools``: those whose jobs do that. For one thread, the reconciler's."""
+
+    def __init__(self, home: Home, pools: Collection[str]) -> None:
+        self._home, self._pools = home, pools
+        self._free: list[_Free] = []
+
+    def offer(self, run: Run, report: Mapping[str, Any]) -> None:
+        """``run`` is over, as ``report`` says. Its job takes another one if it ended well at its first start."""
+        if run.pool in self._pools and run.job_id is not None and run.attempt == 0 and report.get("exit_code") == 0:
+            self._free.append(_Free(run, time.monotonic()))
+
+    def take(self, run: Run, state: ClusterState, script: Path) -> str | None:
+        """Give ``run`` to a job that waits: its job id, or None when no job does. Raises OSError."""
+        for free in list(self._free):
+            if _fits(free.run, run, state):
+                self._free.remove(free)
+                if create_once(self._home.run(free.run.id).next, {"script": str(script)}):
+                    return free.run.job_id
+        return None
+
+    def release(self) -> None:
+        """Let jobs end for which nothing came. Raises OSError."""
+        now = time.monotonic()
+        for free in [free for free in self._free if now - free.since > PATIENCE]:
+            self._free.remove(free)
+            create_once(self._home.run(free.run.id).next, {"script": None})
+
+
+def _fits(done: Run, run: Run, state: ClusterState) -> bool:
+    """Whether ``run`` is of the same experiment and size, and takes the slots from nobody who is before it in the queue."""
+    if (done.experiment_id, done.pool, done.slots) != (run.experiment_id, run.pool, run.slots):
+        return False
+    mine = state.experiments[run.experiment_id].row.priority
+    return not any(
+        other.pool == run.pool
+        and other.state in (RunState.SUBMITTING, RunState.PENDING)
+        and other.experiment_id != run.experiment_id
+        and state.experiments[other.experiment_id].row.priority < mine
+        for other in state.runs.values()
+    )
