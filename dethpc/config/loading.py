@@ -55,8 +55,8 @@ def load(
 ) -> Loaded:
     """Read and check an experiment configuration.
 
-    ``overrides`` are ``key.sub=value`` options, laid over the text; ``defaults`` (the master's) are laid under it. ``file`` is
-    the name that errors give the text. Raises ConfigError with all problems at once.
+    ``overrides`` are ``key.sub=value`` options, laid over the text; ``defaults`` (the master's) are laid under it; None: nobody
+    knows them here. ``file`` is the name that errors give the text. Raises ConfigError with all problems at once.
     """
     source, problems = read(text, file)
     problems += override(source, overrides)
@@ -75,7 +75,9 @@ def load(
     config = None
     if not any(problem.field == "YAML" for problem in problems):
         try:
-            config = ExperimentConfig.model_validate(source.data)
+            config = ExperimentConfig.model_validate(
+                source.data if defaults is not None else _without_sites(source.data)
+            )
         except ValidationError as error:
             found = mistakes_of(error, ExperimentConfig, source, elsewhere=OLDER)
             said = {m.path for m in untranslatable}
@@ -87,6 +89,14 @@ def load(
     if problems or config is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
     return Loaded(config, text, [*ignored(source), *doubts(space, config)], translated)
+
+
+def _without_sites(data: dict[str, Any]) -> dict[str, Any]:
+    """Without a section that only makes sense with the master's defaults below it."""
+    storage = data.get("checkpoint_storage")
+    if isinstance(storage, dict) and storage.get("type") is None:
+        return {name: value for name, value in data.items() if name != "checkpoint_storage"}
+    return data
 
 
 def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config") -> str:

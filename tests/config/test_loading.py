@@ -222,7 +222,6 @@ max_restart: 3
         ("environment: {environment_variables: {cpu: [=1]}}", "environment.environment_variables.cpu[0]", "NAME=VALUE"),
         ("environment: {environment_variables: 3}", "environment.environment_variables", "a list of NAME=VALUE"),
         ("checkpoint_storage: {type: s4}", "checkpoint_storage.type", "did you mean 's3'"),
-        ("checkpoint_storage: {host_path: /x}", "checkpoint_storage.type", "one of shared_fs"),
         ("checkpoint_storage: {type: shared_fs}", "checkpoint_storage.host_path", "required"),
         ("checkpoint_storage: {type: shared_fs, host_path: /x, bucket: y}", "checkpoint_storage.bucket", "unknown"),
         (
@@ -410,6 +409,17 @@ def test_storage_of_another_type_takes_only_what_all_types_share() -> None:
         "save_trial_best": 3,
         "save_trial_latest": 1,
     }
+
+
+def test_storage_without_a_type_is_the_sites() -> None:
+    text = LEAST + "checkpoint_storage: {save_trial_latest: 5}\n"
+    assert load(text, file="c.yaml").warnings[0].startswith("c.yaml:3: checkpoint_storage.save_trial_latest")
+    assert (
+        effective(text, defaults=DEFAULTS)["checkpoint_storage"].items()
+        >= {"type": "shared_fs", "save_trial_latest": 5}.items()
+    )
+    (problem,) = problems_of(text, defaults={})
+    assert problem.field == "checkpoint_storage.type" and "one of shared_fs" in problem.allowed
 
 
 def test_defaults_are_left_as_they_were() -> None:
