@@ -27,6 +27,7 @@ class Unsupported(NamedTuple):
 _CONTAINERS = (
     "without effect: runs start without a container, with the python3 and the packages of the node; nothing is pulled"
 )
+_PROFILED = "has no effect (also in Determined): system metrics are sampled from the beginning to the end"
 _OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
 
 UNSUPPORTED = (
@@ -56,7 +57,9 @@ IGNORED = {
     "environment.pod_spec": "has no effect: there are no pods on Slurm; say it in slurm.sbatch_args or a template",
     "environment.proxy_ports": "has no effect yet: nothing is proxied, the ports are those of the node",
     "bind_mounts": "cannot be made without a container",
-    "profiling.enabled": "is for trial classes: code that uses the Core API calls core_context.profiler.on()",
+    "profiling.begin_on_batch": _PROFILED,
+    "profiling.end_after_batch": _PROFILED,
+    "profiling.sync_timings": _PROFILED,
     "optimizations.grad_updates_size_file": "has no effect: no such file is written",
     "checkpoint_storage.tensorboard_path": "has no effect: TensorBoard files lie beside the checkpoints",
     "log_policies": "have no effect yet: no line of the log ends or moves a trial",
@@ -88,7 +91,6 @@ TRIAL_CLASS = frozenset(
         "scheduling_unit",
         "perform_initial_validation",
         "optimizations",
-        "profiling.enabled",
     }
 )
 """Those of them that have their effect where the entrypoint names a trial class."""
@@ -107,7 +109,9 @@ _NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
     "environment.proxy_ports": ([],),
     "resources.devices": ([],),
     "checkpoint_storage.propagation": ("rprivate",),
-    "profiling.enabled": (False,),
+    "profiling.begin_on_batch": (0,),
+    "profiling.end_after_batch": (None,),
+    "profiling.sync_timings": (True,),
     "log_policies": ([],),
     "retention_policy": ({},),
     "integrations.webhooks": ({},),

@@ -84,6 +84,7 @@ class Context:
             self._reporter.start()
         if self._tensorboard is not None:
             self._tensorboard.start()
+        self.profiler._start()
 
     def close(
         self,
@@ -221,7 +222,11 @@ def _on_cluster(
         info=info,
         experimental=ExperimentalCoreContext(),
         profiler=ProfilerContext(
-            info.agent_id, train._report_system_metrics if reporter else None, distributed, attempt.path
+            info.agent_id,
+            train._report_system_metrics if reporter else None,
+            distributed,
+            attempt.path,
+            from_start=bool((trial._config.get("profiling") or {}).get("enabled")),
         ),
         _reporter=reporter,
         _tensorboard=writer,

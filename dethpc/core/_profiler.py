@@ -1,4 +1,5 @@
-"""System metrics during training: a thread that samples the machine and reports averages, off until it is asked for."""
+"""System metrics during training: a thread that samples the machine and reports averages, off until it is asked for, by the code
+or by the configuration."""
 
 from __future__ import annotations
 
@@ -26,13 +27,19 @@ class ProfilerContext:
     """
 
     def __init__(
-        self, agent_id: str, report: Optional[Report], distributed: DistributedContext, folder: Optional[Path] = None
+        self,
+        agent_id: str,
+        report: Optional[Report],
+        distributed: DistributedContext,
+        folder: Optional[Path] = None,
+        from_start: bool = False,
     ) -> None:
         self._agent_id = agent_id
         self._report = report
         self._distributed = distributed
         self._folder = folder if distributed.cross_size > 1 else None
         self._collector: Optional[_Collector] = None
+        self._from_start = from_start  # as the configuration's profiling.enabled has it
 
     def on(self, sampling_interval: int = 1, samples_per_report: int = 10) -> None:
         """Start sampling every ``sampling_interval`` seconds; after every ``samples_per_report`` samples their average is reported.
@@ -52,6 +59,10 @@ class ProfilerContext:
         if self._collector is not None:
             self._collector.stop()
             self._collector = None
+
+    def _start(self) -> None:
+        if self._from_start:
+            self.on()
 
     def _close(self) -> None:
         self.off()
@@ -81,7 +92,7 @@ class DummyProfilerContext(ProfilerContext):
     """Off the cluster nothing is sampled."""
 
     def __init__(self) -> None:
-        pass
+        self._from_start = False
 
     def on(self, sampling_interval: int = 1, samples_per_report: int = 10) -> None:
         pass

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,7 @@ _READ = 1 << 20  # bytes of one file that a follower takes in at a time
 
 class Line(NamedTuple):
     """One line of one node's log. ``id`` is the same at each reading: a 63-bit number made of run, attempt, node and
-    offset."""
+    offset. ``alone``: there is one worker at most, so that a line without a rank is of rank 0."""
 
     at: float
     level: str
@@ -38,6 +39,7 @@ class Line(NamedTuple):
     id: int
     attempt: AttemptId
     node: str
+    alone: bool
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Filter:
     def __call__(self, line: Line) -> bool:
         return (
             (not self.levels or line.level in self.levels)
-            and (not self.ranks or line.rank in self.ranks)
+            and (not self.ranks or (0 if line.alone and line.rank is None else line.rank) in self.ranks)
             and (not self.nodes or line.node in self.nodes)
             and (not self.stdtypes or line.stdtype in self.stdtypes)
             and (not self.attempts or str(line.attempt) in self.attempts)
@@ -82,10 +84,11 @@ class Source:
     n: int
     rank: int
     node: str
+    alone: bool
 
     def line(self, offset: int, read: logline.LogLine) -> Line:
         id = (self.n & 0xFFF) << 51 | (self.attempt.k & 0xFF) << 43 | (self.rank & 0x7FF) << 32 | offset & 0xFFFFFFFF
-        return Line(*read, id, self.attempt, self.node)
+        return Line(*read, id, self.attempt, self.node, self.alone)
 
     def lines(self, offset: int = 0) -> Iterator[Line]:
         for at, raw in _forward(self.path, offset):
@@ -116,11 +119,21 @@ def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
                             n,
                             rank,
                             names[rank] if rank < len(names) else f"node-{rank}",
+                            _one_worker(run_dir.spec),
                         )
                         for rank in ranks
                     ]
                 )
     return found
+
+
+@lru_cache(maxsize=10_000)
+def _one_worker(spec: Path) -> bool:
+    """A run's specification never changes."""
+    try:
+        return int((read_json(spec) or {}).get("slots", 2)) <= 1
+    except (OSError, RunDirError):
+        return False
 
 
 def _node_names(attempt: AttemptDir) -> Sequence[str]:

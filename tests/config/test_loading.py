@@ -88,7 +88,7 @@ environment: {environment_variables: [A=1, "B=x=y z"]}
 reproducibility: {experiment_seed: 2147483647}
 checkpoint_storage: {type: shared_fs, host_path: /scratch, storage_path: ckpt, save_trial_best: 2}
 slurm: {sbatch_args: [--time=05:00], slots_per_node: 4, gpu_type: a100}
-profiling: {enabled: false}
+profiling: {enabled: true}
 """
 
 
@@ -554,7 +554,9 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
     values = {
         "checkpoint_storage.propagation": "shared",
         "checkpoint_storage.tensorboard_path": "x",
-        "profiling.enabled": True,
+        "profiling.begin_on_batch": 5,
+        "profiling.end_after_batch": 9,
+        "profiling.sync_timings": False,
         "resources.shm_size": "4 GiB",
         "resources.devices": ["/dev/a:/dev/b:rw"],
         "environment.image": "docker://x",
@@ -624,7 +626,6 @@ def test_what_is_for_trial_classes_gives_no_warning_where_one_is_trained(field: 
         "checkpoint_policy": "all",
         "scheduling_unit": 7,
         "perform_initial_validation": True,
-        "profiling.enabled": True,
     }
     value = values.get(field, {"gradient_compression": True} if field == "optimizations" else {"batches": 3})
     data = {**configuration(field, value), "entrypoint": entrypoint}

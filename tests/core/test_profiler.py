@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 from typing import Any, Callable
@@ -53,6 +54,22 @@ def test_nothing_is_sampled_until_it_is_asked_for(cluster: Cluster) -> None:
         with pytest.raises(ValueError, match="samples_per_report"):
             context.profiler.on(samples_per_report=0)
     assert not cluster.journal()
+
+
+def test_the_configuration_switches_it_on(cluster: Cluster) -> None:
+    cluster.info["trial"]["config"]["profiling"] = {"enabled": True}
+    cluster.enter()
+
+    def sampling() -> bool:
+        return any(thread.name == "dethpc-profiler" for thread in threading.enumerate())
+
+    with core.init() as context:
+        assert sampling()
+        context.profiler.on()  # what the Trainer does, too
+        context.profiler.off()
+        assert not sampling()
+        context.profiler.on()
+    assert not sampling()
 
 
 def test_the_chief_reports_for_every_node(cluster: Cluster, workers: Workers) -> None:

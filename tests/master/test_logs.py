@@ -18,13 +18,20 @@ T0 = 1_763_000_000.0
 
 
 def put(
-    runs: Path, run: str, k: int, node: int, *lines: tuple[float, str], level: str = "INFO", torn: str = ""
+    runs: Path,
+    run: str,
+    k: int,
+    node: int,
+    *lines: tuple[float, str],
+    level: str = "INFO",
+    torn: str = "",
+    rank: int | None = 0,
 ) -> None:
     attempt = RunDir(runs / run).attempt(k)
     attempt.make()
     with open(attempt.log(node), "a") as file:
         for at, text in lines:
-            file.write(logline.format(logline.LogLine(T0 + at, level, node, "stdout", text)))
+            file.write(logline.format(logline.LogLine(T0 + at, level, None if rank is None else node, "stdout", text)))
         file.write(torn)
 
 
@@ -85,6 +92,16 @@ def test_filters(tmp_path: Path) -> None:
     assert found(after=T0 + 1, before=T0 + 3) == ["two"]
     assert found(attempts=frozenset({"1.1.1.0"})) == ["one", "two", "bad"]
     assert found(nodes=frozenset({"elsewhere"})) == []
+
+
+def test_the_lines_of_a_single_process_are_those_of_rank_0(tmp_path: Path) -> None:
+    for run, slots in (("1.1.1", 1), ("1.1.2", 0), ("1.1.3", 2)):
+        put(tmp_path, run, 0, 0, (1, run), rank=None)
+        write_json(RunDir(tmp_path / run).spec, {"slots": slots})
+    sources = logs.sources(tmp_path, ["1.1.1", "1.1.2", "1.1.3"])
+    assert texts(logs.read(sources, Filter(ranks=frozenset({0})))) == ["1.1.1", "1.1.2"]
+    assert texts(logs.read(sources, Filter(ranks=frozenset({1})))) == []
+    assert {line.rank for line in logs.read(sources, Filter())} == {None}
 
 
 def test_a_follower_finds_later_lines_nodes_attempts_and_runs_once(tmp_path: Path) -> None:

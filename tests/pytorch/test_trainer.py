@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any, Dict, List
@@ -331,3 +332,19 @@ def test_a_checkpoint_that_exists_and_is_not_used_is_warned_of(cluster: Cluster,
     with caplog.at_level(logging.WARNING):
         train(max_length=Batch(1))
     assert "begins anew without it" in caplog.text
+
+
+def test_torchs_profiler_writes_traces_among_tensorboards_files(off_cluster: Path) -> None:
+    paths = []
+
+    def profiled(context: pytorch.PyTorchTrialContext) -> SmallTrial:
+        schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=1)
+        context.set_profiler(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule)
+        paths.append(context.get_tensorboard_path())
+        return SmallTrial(context)
+
+    train(profiled, max_length=Batch(6))
+    (trace,) = paths[0].glob("*.pt.trace.json")
+    assert {"aten::linear", "ProfilerStep#2"} <= {
+        event["name"] for event in json.loads(trace.read_text())["traceEvents"]
+    }
