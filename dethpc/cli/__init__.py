@@ -27,6 +27,7 @@ __all__ = ["main"]
         "slot": ("dethpc.cli.slot:slot", "Look at slots (GPUs, or shares of a CPU node)."),
         "agent": ("dethpc.cli.agent:agent", "Look at the compute nodes."),
         "master": ("dethpc.cli.master:master", "Start, stop and inspect the master."),
+        "doctor": ("dethpc.cli.doctor:doctor", "Look for what is wrong with this site and this installation."),
         "user": ("dethpc.cli.user:user", "Who you are to the master."),
         "deploy": ("dethpc.cli.deploy:deploy", "Start a private Slurm for trying and testing."),
         "simulate": ("dethpc.cli.simulate:simulate", "What a search would take, before it is run."),

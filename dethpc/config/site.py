@@ -119,6 +119,12 @@ class Pool(Section):
     def time_min_seconds(self) -> float | None:
         return None if self.time_min is None else seconds(self.time_min)
 
+    def gres_of(self, slots: int, gpu_type: str | None = None) -> str:
+        """What to ask for of each node. ``gpu_type``: another one than the pool's."""
+        kind = gpu_type or self.gpu_type
+        form = self.gres or ("gpu:{type}:{slots}" if kind else "gpu:{slots}")
+        return form.replace("{type}", str(kind)).replace("{slots}", str(slots))
+
     @property
     def whole_nodes(self) -> bool:
         """Slurm does not know the GPUs, so that a node is shared with nobody."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import uuid
 from pathlib import Path
 
 from dethpc.config.site import SiteConfig, find_site, load_site
 from dethpc.domain.ports import Scheduler
-from dethpc.errors import ConfigError, Problem, SchedulerUnavailable
+from dethpc.errors import ConfigError, Problem
 from dethpc.master.home import Home
 from dethpc.master.reconcile import Pace
 from dethpc.rundir.files import create_once, read_json
@@ -37,7 +36,9 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
     """
     kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
     if kind == "auto":
-        kind = "slurm" if _has_slurm() else "local"
+        from dethpc.scheduler.slurm.commands import is_configured
+
+        kind = "slurm" if is_configured() else "local"
     if kind == "local":
         from dethpc.scheduler.local import LocalScheduler
 
@@ -48,18 +49,6 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
         slowest = max(limits.fastest_poll, limits.slowest_poll)
         return _slurm(site), Pace(files=0.5, fastest_poll=limits.fastest_poll, slowest_poll=slowest)
     raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
-
-
-def _has_slurm() -> bool:
-    """Slurm's commands are here and belong to a cluster, which may be down; installed and never configured does not count."""
-    if not shutil.which("sbatch"):
-        return False
-    from dethpc.scheduler.slurm.commands import SlurmCommands
-
-    try:
-        return bool(SlurmCommands().config)
-    except SchedulerUnavailable as error:
-        return "configuration source" not in str(error)
 
 
 def _slurm(site: SiteConfig) -> Scheduler:

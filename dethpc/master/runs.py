@@ -211,12 +211,10 @@ class Preparer:
     ) -> str:
         pool = self._site_pool(config["resources"]["resource_pool"])
         slurm = config.get("slurm") or {}
-        gpu_type = slurm.get("gpu_type") or pool.gpu_type
         slots = max(1, found.slots_per_node)
         gres = None
         if found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes:
-            form = pool.gres or ("gpu:{type}:{slots}" if gpu_type else "gpu:{slots}")
-            gres = form.replace("{type}", str(gpu_type)).replace("{slots}", str(slots))
+            gres = pool.gres_of(slots, slurm.get("gpu_type"))
         resources = Resources(
             nodes=found.nodes,
             cpus_per_task=max(slots * (pool.cpus_per_slot or 1), _cores(slurm)),

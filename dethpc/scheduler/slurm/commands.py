@@ -146,11 +146,11 @@ class SlurmCommands:
     # --- the cluster -------------------------------------------------------------------------------------------------
 
     def pools(self) -> list[PoolInfo]:
-        rows = self._node_rows()
+        rows = self.node_rows()
         return slurm_pools.describe(self._pools or slurm_pools.discover(rows), rows)
 
     def nodes(self) -> list[NodeInfo]:
-        rows = self._node_rows()
+        rows = self.node_rows()
         return slurm_pools.nodes(self._pools or slurm_pools.discover(rows), rows)
 
     @property
@@ -190,7 +190,7 @@ class SlurmCommands:
             found[record.job_id] = record
         return found
 
-    def _node_rows(self) -> list[NodeRow]:
+    def node_rows(self) -> list[NodeRow]:
         listed = "".join(f"{name}:0|," for name in _NODE_FIELDS).rstrip(",")
         output = self._ask(["sinfo", "--Node", "--noheader", f"--Format={listed}"])
         return [_node_row(row) for row in _rows(output, len(_NODE_FIELDS) - 1)]
@@ -216,6 +216,16 @@ class SlurmCommands:
 
     def _search_path(self) -> str | None:
         return self._environment.get("PATH")
+
+
+def is_configured() -> bool:
+    """Slurm's commands are here and belong to a cluster, which may be down; installed and never configured does not count."""
+    if not shutil.which("sbatch"):
+        return False
+    try:
+        return bool(SlurmCommands().config)
+    except SchedulerUnavailable as error:
+        return "configuration source" not in str(error)
 
 
 def _run(

@@ -63,7 +63,7 @@ _SHORT = {
     "drain": "drained",
     "maint": "maint",
 }
-_DOWN = frozenset({"down", "drained", "drain", "fail", "unk", "inval", "boot", "futr", "no_respond", "power_down"})
+DOWN = frozenset({"down", "drained", "drain", "fail", "unk", "inval", "boot", "futr", "no_respond", "power_down"})
 
 
 def gpus(gres: str) -> dict[str, int]:
@@ -101,7 +101,7 @@ def describe(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
     for pool in pools:
         members = [row for row in rows if pool.has(row)]
         kind = pool.slot_type or ("cuda" if any(row.gpus for row in members) else "cpu")
-        counts = [_slots(row, kind, pool) for row in members if row.state not in _DOWN]
+        counts = [_slots(row, kind, pool) for row in members if row.state not in DOWN]
         infos.append(
             PoolInfo(
                 name=pool.name,

@@ -134,9 +134,9 @@ class SlurmPyslurm(SlurmCommands):
         records = (_job_record(row) for row in answer["jobs"])
         return {record.job_id: record for record in records}
 
-    def _node_rows(self) -> list[NodeRow]:
+    def node_rows(self) -> list[NodeRow]:
         answer = self._read("nodes")
-        return super()._node_rows() if answer is None else list(_node_rows(answer["partitions"], answer["nodes"]))
+        return super().node_rows() if answer is None else list(_node_rows(answer["partitions"], answer["nodes"]))
 
     def _read(self, question: str) -> dict[str, Any] | None:
         if self.child is None:

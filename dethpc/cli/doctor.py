@@ -1,0 +1,97 @@
+"""``det doctor``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+import click
+
+from dethpc.cli import output
+
+if TYPE_CHECKING:
+    from dethpc.doctor import Finding
+
+_COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
+
+
+@click.command()
+@click.option("--check-nodes", is_flag=True, help="Send a small job to each pool and look around on its node.")
+@click.option("--pool", "pools", multiple=True, metavar="NAME", help="With --check-nodes: only this pool (repeatable).")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    help="With --check-nodes: seconds to wait for the small jobs.",
+)
+@click.option(
+    "--site",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Judge by this site configuration [default: the one that a master would take].",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Only what is a warning or an error.")
+@output.as_json
+def doctor(
+    check_nodes: bool, pools: tuple[str, ...], timeout: float, site: Optional[Path], quiet: bool, as_json: bool
+) -> None:
+    """Look for what is wrong with this site and this installation.
+
+    Says of each thing what was found, what dethpc will do about it, and what somebody could change. Starts no master.
+    The exit code is 1 when there is an error.
+    """
+    from dethpc.client import home
+    from dethpc.config.site import find_site, load_site
+    from dethpc.doctor import Level, examine
+    from dethpc.doctor.read import CheckNodes, read
+
+    if pools and not check_nodes:
+        raise click.UsageError("--pool goes with --check-nodes.")
+    root = home().absolute()
+    configuration = load_site(site or find_site(os.environ, root))
+    with _progress() as tell:
+        facts = read(root, configuration, CheckNodes(pools, timeout, tell) if check_nodes else None)
+    findings = list(examine(facts))
+    shown = [f for f in findings if not quiet or f.level in (Level.WARNING, Level.ERROR)]
+    if as_json:
+        output.print_json([finding.to_json() for finding in shown])
+    else:
+        for finding in shown:
+            _print(finding)
+        counts = {level.value: sum(finding.level is level for finding in findings) for level in reversed(Level)}
+        click.echo(
+            ", ".join(f"{count} {name}{'' if name == 'ok' or count == 1 else 's'}" for name, count in counts.items())
+        )
+    if any(finding.level is Level.ERROR for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+def _print(finding: Finding) -> None:
+    level = finding.level.value
+    click.echo(f"{click.style(f'{level:<7}', fg=_COLOURS[level])}  {finding.check:<11}  {finding.found}")
+    for word, text in (("dethpc", finding.dethpc), ("change", finding.change)):
+        if text and level != "ok":
+            click.echo(f"{'':22}{word}: {text}")
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A function that shows what is being waited for: a spinner on a terminal, else each new line once."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status("asking Slurm ...") as status:
+            yield lambda text: status.update(f"{text} ...")
+        return
+    said = set[str]()
+
+    def tell(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            output.say(text)
+
+    yield tell

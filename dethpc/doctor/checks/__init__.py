@@ -1,0 +1,67 @@
+"""One file per check: a pure judgement over the facts. The order here is that of a report."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from dethpc.doctor.checks import (
+    access,
+    accounting,
+    clock,
+    database,
+    disk,
+    gres,
+    job_limits,
+    job_memory,
+    kill_wait,
+    login_node,
+    munge,
+    packages,
+    pools,
+    preemption,
+    python,
+    quota,
+    rate_limit,
+    reach,
+    requeue,
+    shape,
+    shared_fs,
+    signals,
+    slurm,
+    time_limits,
+    timeouts,
+    umask,
+)
+
+FIRST = slurm
+OF_SLURM: tuple[ModuleType, ...] = (
+    pools,
+    access,
+    shape,
+    gres,
+    time_limits,
+    preemption,
+    signals,
+    kill_wait,
+    requeue,
+    job_limits,
+    job_memory,
+    timeouts,
+    accounting,
+    rate_limit,
+    shared_fs,
+)
+"""Asked when Slurm answers; they are handed what it said."""
+
+OF_MACHINES: tuple[ModuleType, ...] = (
+    munge,
+    database,
+    clock,
+    reach,
+    python,
+    packages,
+    login_node,
+    disk,
+    quota,
+    umask,
+)

@@ -1,0 +1,43 @@
+"""What a pool asks of a node against what its nodes have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dethpc.config.site import Pool
+from dethpc.doctor.facts import Facts, Slurm
+from dethpc.doctor.finding import Finding, error, ok
+from dethpc.scheduler.slurm.pools import NodeRow
+
+
+def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
+    for name, pool in facts.pools.items():
+        members = facts.members(name)
+        if not members:
+            continue
+        per_node = pool.slots_per_node or 1
+        cores, memory = per_node * (pool.cpus_per_slot or 1), per_node * _megabytes(pool.mem_per_slot)
+        gpus = 0 if pool.whole_nodes or pool.slot_type == "cpu" else pool.slots_per_node or 0
+        wanted = [f"{gpus} GPUs"] * bool(gpus) + [f"{cores} cores"] + [f"{memory} MB"] * bool(memory)
+        if not any(_fits(row, pool, gpus, cores, memory) for row in members):
+            best = max(members, key=lambda row: (sum(row.gpus.values()), row.cpus))
+            yield error(
+                f"pool {name}: no node has {', '.join(wanted)}, which {per_node} slot{'s' if per_node > 1 else ''} of a node ask; "
+                f"{best.node} has {sum(best.gpus.values())} GPUs, {best.cpus} cores, {best.memory_mb} MB",
+                "a trial that takes whole nodes could never start",
+                "slots_per_node, cpus_per_slot or mem_per_slot of the pool",
+            )
+        else:
+            yield ok(f"pool {name}: {', '.join(wanted)} for {per_node} slot{'s' if per_node > 1 else ''} fit on a node")
+
+
+def _fits(row: NodeRow, pool: Pool, gpus: int, cores: int, memory: int) -> bool:
+    have = row.gpus.get(pool.gpu_type, 0) if pool.gpu_type else sum(row.gpus.values())
+    return have >= gpus and row.cpus >= cores and row.memory_mb >= memory
+
+
+def _megabytes(size: str | None) -> int:
+    if size is None:
+        return 0
+    factor = {"K": 1 / 1024, "G": 1024, "T": 1024 * 1024}.get(size[-1].upper(), 1)
+    return int(int(size.rstrip("KMGTkmgt")) * factor)

@@ -1,0 +1,32 @@
+"""Compute nodes see DETHPC_HOME and write there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dethpc.doctor.facts import Facts, Slurm
+from dethpc.doctor.finding import Finding, error, note, ok
+
+
+def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
+    if facts.nodes is None:
+        yield note(
+            f"not looked at from a compute node: {facts.login.home}, Python, locks, clocks, the way to the master",
+            change="det doctor --check-nodes sends a small job to each pool",
+        )
+        return
+    for node in facts.nodes:
+        if node.problem:
+            yield error(
+                f"pool {node.pool}: {node.problem}",
+                "trials in this pool would fail in the same way, or wait",
+                "put DETHPC_HOME and the Python environment where compute nodes see them, or choose other pools (--pool)",
+            )
+        elif node.home:
+            yield error(
+                f"pool {node.pool}: {node.name} cannot write to {facts.login.home}: {node.home}",
+                "no trial can report or checkpoint there",
+                "set DETHPC_HOME to a folder that compute nodes can write to",
+            )
+        else:
+            yield ok(f"pool {node.pool}: {node.name} sees and writes {facts.login.home}")

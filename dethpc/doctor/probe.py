@@ -1,0 +1,75 @@
+"""What the small job does on a compute node."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+ERRORS = {81: "DETHPC_HOME is not there", 82: "this Python is not there"}
+"""Exit codes of the script that starts the probe: where nothing is shared no file can tell."""
+
+
+def probe(folder: str, python: str, master: tuple[str, int] | None) -> dict[str, Any]:
+    """Look around. ``folder``, in DETHPC_HOME, has a file ``locked`` that the login node keeps locked."""
+    return {
+        "clock": time.time(),
+        "name": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        "python": _python(python),
+        "home": _write(Path(folder)),
+        "lock": _lock(Path(folder) / "locked"),
+        "master": "" if master is None else _connect(master),
+        "devices": next((os.environ[name] for name in _DEVICES if name in os.environ), None),
+        "free_bytes": shutil.disk_usage(
+            os.environ.get("DETHPC_WORKDIR_BASE") or os.environ.get("TMPDIR") or "/tmp"
+        ).free,
+    }
+
+
+_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+
+
+def _python(python: str) -> str:
+    code = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+    try:
+        done = subprocess.run(
+            [python, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"error: {error}"
+    return done.stdout.strip() if done.returncode == 0 else f"error: {done.stderr.strip()[-200:]}"
+
+
+def _write(folder: Path) -> str:
+    try:
+        with open(folder / "written", "w") as file:
+            file.write(socket.gethostname())
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _lock(path: Path) -> str:
+    """``held`` if the other machine's lock is felt here."""
+    try:
+        with open(path, "r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
+    except OSError as error:
+        return error.strerror or str(error)
+    return "free"
+
+
+def _connect(address: tuple[str, int]) -> str:
+    try:
+        socket.create_connection(address, timeout=10).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

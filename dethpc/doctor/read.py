@@ -1,0 +1,84 @@
+"""All facts of a site together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dethpc.config.site import SiteConfig
+from dethpc.doctor.facts import Facts, Slurm
+from dethpc.doctor.read_login import read_login
+from dethpc.doctor.read_nodes import read_nodes
+from dethpc.doctor.read_slurm import read_slurm
+from dethpc.errors import NotFound
+from dethpc.scheduler.slurm.commands import SlurmCommands, is_configured
+
+
+@dataclass(frozen=True)
+class CheckNodes:
+    """Send a small job to these pools (all of them if none is named) and wait ``timeout`` seconds for them."""
+
+    pools: Sequence[str]
+    timeout: float
+    tell: Callable[[str], None]
+
+
+def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
+    """Raises NotFound for a pool that is not there."""
+    kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
+    if kind == "local" or (kind == "auto" and not is_configured()):
+        return Facts(site, read_login(home, None))
+    scheduler = SlurmCommands()
+    slurm = read_slurm(scheduler)
+    facts = Facts(site, read_login(home, _munge_socket(slurm)), slurm)
+    if nodes is None or slurm.problem:
+        return facts
+    if unknown := [name for name in nodes.pools if name not in facts.pools]:
+        raise NotFound(f"no pool {unknown[0]!r}; there are {', '.join(facts.pools)}")
+    asked = {name: pool for name, pool in facts.pools.items() if not nodes.pools or name in nodes.pools}
+    asked = {name: pool for name, pool in asked.items() if pool.partition in slurm.partitions and facts.members(name)}
+    kinds = {
+        name: pool.slot_type or ("cuda" if any(row.gpus for row in facts.members(name)) else "cpu")
+        for name, pool in asked.items()
+    }
+    with _somebody_listens(home, site) as master:
+        return replace(facts, nodes=read_nodes(scheduler, asked, kinds, home, master, nodes.timeout, nodes.tell))
+
+
+def _munge_socket(slurm: Slurm) -> str | None:
+    if slurm.word("AuthType") != "munge":
+        return None
+    return dict(word.partition("=")[::2] for word in slurm.config.get("AuthInfo", "").split(",")).get("socket", "")
+
+
+@contextlib.contextmanager
+def _somebody_listens(home: Path, site: SiteConfig) -> Iterator[tuple[str, int]]:
+    """The address of the master if it listens; else that of a port which is opened here for as long, as a master would."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        parts = urlsplit(json.loads((home / "master.json").read_bytes())["url"])
+        address = str(parts.hostname), int(parts.port or 0)
+        socket.create_connection(address, timeout=5).close()
+        yield address
+        return
+    host = site.master.host or "0.0.0.0"
+    try:
+        listener = socket.create_server((host, site.master.port))
+    except OSError:  # the port is taken, or the address is another machine's: a node may reach it all the same
+        yield _name(host), site.master.port
+        return
+    with listener:
+        yield _name(host), listener.getsockname()[1]
+
+
+def _name(host: str) -> str:
+    """The name under which other machines find this one."""
+    if host != "0.0.0.0":
+        return host
+    name = socket.getfqdn()
+    return socket.gethostname() if name.startswith("localhost") else name

@@ -1,0 +1,158 @@
+"""Reads what this machine says of itself. Whatever cannot be found out stays unknown."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+from dethpc.doctor.facts import Login
+
+_PACKAGES = ("determined", "dethpc", "submitit", "pyslurm")
+
+
+def read_login(home: Path, munge_socket: str | None) -> Login:
+    """``munge_socket``: where Slurm authenticates; "" for munge's usual place, None when it uses something else."""
+    place = _existing(home)
+    space = os.statvfs(place)
+    return Login(
+        host=socket.gethostname(),
+        home=str(home),
+        filesystem=filesystem(place),
+        python=sys.version_info[:2],
+        packages={name: found for name in _PACKAGES if (found := _version(name))},
+        home_mode=_mode(home),
+        token_mode=_mode(home / "token"),
+        locks=_locks(place),
+        free_bytes=space.f_bavail * space.f_frsize,
+        free_files=space.f_favail if space.f_files else None,
+        quota=quota(_output("quota", "-w", "-p", fails=True) or "", _mount(place)[0]),
+        umask=_umask(),
+        kills_at_logout=_yes(_output("loginctl", "show-logind", "--property=KillUserProcesses", "--value")),
+        lingers=_yes(_output("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")),
+        cpu_seconds=_limit(resource.RLIMIT_CPU),
+        memory_limit=_memory_limit(),
+        munge=None if munge_socket is None else _munge(munge_socket),
+    )
+
+
+def _existing(path: Path) -> Path:
+    return next(parent for parent in (path, *path.parents) if parent.exists())
+
+
+def _mount(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
+    """(device, type) of the file system that holds ``path``."""
+    best, found = "", ("", "unknown")
+    real = str(path.resolve())
+    with contextlib.suppress(OSError):
+        for line in mounts.read_text(errors="replace").splitlines():
+            before, _, after = line.partition(" - ")
+            point = before.split()[4].encode().decode("unicode_escape")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, found = point, (after.split()[1], after.split()[0])
+    return found
+
+
+def filesystem(path: Path) -> str:
+    """The type of the file system that holds ``path``, such as ``ext4``, ``nfs4`` or ``lustre``."""
+    return _mount(path)[1]
+
+
+def quota(output: str, device: str) -> str:
+    """What ``quota -w -p`` says is over a limit on ``device`` or within 5 % of it, in words; empty if nothing is."""
+    said = []
+    for line in output.splitlines():
+        words = line.split()
+        if len(words) != 9 or words[0] != device:
+            continue
+        for used, soft, hard, what in ((*words[1:4], "KiB"), (*words[5:8], "files")):
+            limit = min((int(number) for number in (soft, hard) if number.isdigit() and int(number)), default=0)
+            count = int(used.rstrip("*")) if used.rstrip("*").isdigit() else 0
+            if limit and count > 0.95 * limit:
+                said.append(f"{count} of {limit} {what}")
+    return ", ".join(said)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        return None
+
+
+def _umask() -> int:
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
+
+
+def _locks(folder: Path) -> str:
+    """What is wrong with POSIX locks there, which are what SQLite takes."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _limit(kind: int) -> int | None:
+    soft, hard = resource.getrlimit(kind)
+    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    return min(limits) if limits else None
+
+
+def _memory_limit() -> int | None:
+    """The tightest of the control groups that this process is in."""
+    with contextlib.suppress(OSError, IndexError):
+        group = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        folder = Path("/sys/fs/cgroup") / group.lstrip("/")
+        found = [_number(place / "memory.max") for place in (folder, *folder.parents) if place != place.parent]
+        return min((limit for limit in found if limit), default=None)
+    return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _munge(at: str) -> str:
+    """What is wrong with munge here, or nothing."""
+    if shutil.which("munge") is None:
+        return "no munge on PATH"
+    argv = ["munge", "-n", *([f"--socket={at}"] if at else [])]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
+
+
+def _output(*argv: str, fails: bool = False) -> str | None:
+    """``fails``: a failure may print what matters, too."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=False)
+        if done.returncode == 0 or fails:
+            return done.stdout
+    return None
+
+
+def _yes(answer: str | None) -> bool | None:
+    return {"yes": True, "no": False}.get((answer or "").strip())

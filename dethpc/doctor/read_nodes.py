@@ -1,0 +1,189 @@
+"""Sends a small job to each pool and collects what it saw. The jobs are submitit's: a function here, its result back by a file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dethpc.config.site import Pool
+from dethpc.doctor.facts import Node
+from dethpc.doctor.probe import ERRORS, probe
+from dethpc.doctor.read_slurm import environment
+from dethpc.scheduler.slurm.commands import SlurmCommands
+
+POLL = 0.2  # seconds between two looks for a result's file
+ASK = 5.0  # and between two questions to Slurm
+LATE = 15.0  # for so long a file may be invisible here after its job's end (attribute caches of network file systems)
+
+
+@dataclass
+class _Sent:
+    pool: str
+    job: Any  # submitit's
+    asked_at: float
+    ended_at: float | None = None
+
+
+def read_nodes(
+    scheduler: SlurmCommands,
+    pools: Mapping[str, Pool],
+    slot_types: Mapping[str, str],
+    home: Path,
+    master: tuple[str, int] | None,
+    timeout: float,
+    tell: Callable[[str], None],
+) -> list[Node]:
+    """One Node for each pool. After ``timeout`` seconds the jobs left are cancelled. ``tell`` hears what is waited for."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="doctor-", dir=home))
+    try:
+        with _locked(folder / "locked"), _scrubbed():
+            return list(_ask(scheduler, pools, slot_types, folder, master, timeout, tell))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ask(
+    scheduler: SlurmCommands,
+    pools: Mapping[str, Pool],
+    slot_types: Mapping[str, str],
+    folder: Path,
+    master: tuple[str, int] | None,
+    timeout: float,
+    tell: Callable[[str], None],
+) -> Iterator[Node]:
+    waiting: list[_Sent] = []
+    address = "" if master is None else f"{master[0]}:{master[1]}"
+    for name, pool in pools.items():
+        try:
+            waiting.append(_submit(name, pool, slot_types[name], folder, master))
+        except Exception as error:  # submitit's own, which carry what sbatch said
+            yield Node(name, problem=f"sbatch: {_last_line(error)}")
+    deadline, ask_at = time.monotonic() + timeout, time.monotonic()
+    while waiting and time.monotonic() < deadline:
+        tell(
+            f"waiting for {len(waiting)} small job{'s' if len(waiting) > 1 else ''}: {', '.join(s.pool for s in waiting)}"
+        )
+        for sent in [sent for sent in waiting if sent.job.paths.result_pickle.exists()]:
+            waiting.remove(sent)
+            yield _seen(sent, address)
+        if waiting and time.monotonic() >= ask_at:
+            ask_at = time.monotonic() + ASK
+            for sent, code in _ended(scheduler, waiting):
+                waiting.remove(sent)
+                yield Node(sent.pool, problem=_why(sent, code), exit_code=code)
+        time.sleep(POLL)
+    if waiting:
+        records = scheduler.jobs()
+        scheduler.cancel([sent.job.job_id for sent in waiting])
+        for sent in waiting:
+            record = records.get(sent.job.job_id)
+            why = f" ({record.reason})" if record and record.reason else ""
+            yield Node(sent.pool, problem=f"its small job has not ended within {timeout:g} s{why}")
+
+
+def _submit(name: str, pool: Pool, slot_type: str, folder: Path, master: tuple[str, int] | None) -> _Sent:
+    """A job of one slot, as small as a trial can be: what a pool refuses to it, it refuses to trials."""
+    from submitit import SlurmExecutor
+
+    place = folder / name.replace("/", "_")
+    place.mkdir()
+    executor = SlurmExecutor(place, max_num_timeout=0)
+    words = {"partition": pool.partition, "qos": pool.qos, "account": pool.account, "constraint": pool.constraint}
+    more: dict[str, Any] = {"reservation": pool.reservation} if pool.reservation else {}
+    for line in pool.sbatch_args:
+        for word in shlex.split(line):
+            option, _, value = word.removeprefix("--").partition("=")
+            if word.startswith("--"):
+                more[option] = value or True
+    if pool.whole_nodes:
+        more["exclusive"] = True
+    elif slot_type != "cpu":
+        more["gres"] = pool.gres_of(1)
+    executor.update_parameters(
+        **{option: value for option, value in words.items() if value},
+        job_name="det-doctor",
+        time=5 if pool.time_limit_seconds is None else max(1, min(5, int(pool.time_limit_seconds // 60))),
+        cpus_per_task=pool.cpus_per_slot or 1,
+        mem=pool.mem_per_slot,
+        wckey=None,
+        use_srun=False,
+        setup=[*pool.prologue, *_exits(folder)],
+        additional_parameters=more,
+    )
+    asked_at = time.time()
+    return _Sent(name, executor.submit(probe, str(folder), pool.python, master), asked_at)
+
+
+def _exits(folder: Path) -> Iterator[str]:
+    tests = (f"-d {shlex.quote(str(folder))}", f"-x {shlex.quote(sys.executable)}")
+    for code, test in zip(ERRORS, tests, strict=True):
+        yield f"test {test} || exit {code}"
+
+
+def _seen(sent: _Sent, address: str) -> Node:
+    seen_at = time.time()
+    try:
+        found = sent.job.result()
+    except Exception as error:  # whatever the probe raised over there
+        return Node(sent.pool, problem=_last_line(error))
+    return Node(sent.pool, **found, asked_at=sent.asked_at, seen_at=seen_at, address=address)
+
+
+def _ended(scheduler: SlurmCommands, waiting: list[_Sent]) -> Iterator[tuple[_Sent, int | None]]:
+    """Those whose job is over without a result, for long enough that it will not appear any more."""
+    records = scheduler.jobs()
+    for sent in list(waiting):
+        record = records.get(sent.job.job_id)
+        if record is not None and record.state.live:
+            continue
+        sent.ended_at = sent.ended_at or time.monotonic()
+        code = None if record is None else record.exit_code
+        if code in ERRORS or time.monotonic() - sent.ended_at > LATE:
+            yield sent, code
+
+
+def _why(sent: _Sent, code: int | None) -> str:
+    if code in ERRORS:
+        return f"{ERRORS[code]}: {sys.executable}" if code == 82 else ERRORS[code]
+    with contextlib.suppress(OSError):
+        lines = sent.job.paths.stderr.read_text(errors="replace").strip().splitlines()
+        if lines:
+            return f"its small job ended without a result: {lines[-1]}"
+    return "its small job ended without a result, and DETHPC_HOME has nothing from it"
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line for line in lines if "error:" in line), lines[-1]).removeprefix("sbatch: error: ")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        with contextlib.suppress(OSError):  # where there are no locks another check says so
+            fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _scrubbed() -> Iterator[None]:
+    """submitit hands its own environment to sbatch: without what an enclosing job has left in it."""
+    before, clean = dict(os.environ), environment()
+    os.environ.clear()
+    os.environ.update(clean)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

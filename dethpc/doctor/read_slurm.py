@@ -1,0 +1,84 @@
+"""Reads what Slurm says of itself. Parsing is apart from asking, so that what other sites print can be read in a test."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from dethpc.doctor.facts import Association, Slurm
+from dethpc.errors import SchedulerUnavailable
+from dethpc.scheduler.slurm.commands import SlurmCommands
+from dethpc.scheduler.slurm.environment import scrub
+
+
+def read_slurm(scheduler: SlurmCommands) -> Slurm:
+    try:
+        config = scheduler.config
+        rows = scheduler.node_rows()
+    except SchedulerUnavailable as error:
+        return Slurm(problem=str(error))
+    accounts = config.get("AccountingStorageType", "").endswith("slurmdbd")
+    user = getpass.getuser()
+    who = f"user={user}"
+    qos = _ask("sacctmgr", "--parsable2", "--noheader", "show", "qos", f"format={','.join(_QOS)}") if accounts else None
+    links = _ask("sacctmgr", "--parsable2", "--noheader", "show", "assoc", who, "format=account,partition,qos")
+    return Slurm(
+        config=config,
+        partitions=named(_ask("scontrol", "--oneliner", "show", "partition") or "", "PartitionName"),
+        nodes=rows,
+        reservations=tuple(named(_ask("scontrol", "--oneliner", "show", "reservation") or "", "ReservationName")),
+        associations=associations(links) if accounts and links is not None else None,
+        qos=None if qos is None else qualities(qos),
+        has_sacct=shutil.which("sacct") is not None,
+    )
+
+
+_QOS = ("name", "gracetime", "preemptmode", "maxwall", "maxsubmitjobsperuser")
+
+
+def named(output: str, key: str) -> dict[str, dict[str, str]]:
+    """``Key=name Field=value ...`` a line, as ``scontrol --oneliner`` prints it, by name."""
+    found = {}
+    for line in output.splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+        if key in fields:
+            found[fields[key]] = fields
+    return found
+
+
+def associations(output: str) -> tuple[Association, ...]:
+    rows = (line.split("|") for line in output.splitlines() if line.count("|") == 2)
+    return tuple(
+        Association(account, tuple(name for name in qos.split(",") if name), partition)
+        for account, partition, qos in rows
+    )
+
+
+def qualities(output: str) -> dict[str, dict[str, str]]:
+    rows = (line.split("|") for line in output.splitlines() if line.count("|") == len(_QOS) - 1)
+    return {row[0]: dict(zip(_QOS, row)) for row in rows}
+
+
+def version(text: str) -> tuple[int, int] | None:
+    """``22.05.8-1`` is (22, 5)."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _ask(*argv: str) -> str | None:
+    """A command's output; None when it fails, which is a fact as well."""
+    try:
+        done = subprocess.run(
+            argv, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def environment() -> Mapping[str, str]:
+    return scrub(os.environ)

@@ -1,0 +1,329 @@
+"""What each check makes of facts, from sites that are in order and sites that are not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.config.site import SiteConfig, parse_site
+from dethpc.doctor import Finding, Level, checks, examine
+from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm
+from dethpc.doctor.read_login import quota
+from dethpc.doctor.read_slurm import associations, named, qualities, version
+from dethpc.scheduler.slurm.pools import NodeRow
+
+CONFIG = """\
+AccountingStorageEnforce = associations,limits,qos
+AccountingStorageType   = accounting_storage/slurmdbd
+AuthType                = auth/munge
+JobRequeue              = 1
+KillWait                = 30 sec
+MaxArraySize            = 1001
+MaxJobCount             = 10000
+MessageTimeout          = 10 sec
+MinJobAge               = 300 sec
+PreemptMode             = REQUEUE
+PreemptType             = preempt/partition_prio
+ProctrackType           = proctrack/cgroup
+RequeueExit             = (null)
+SelectType              = select/cons_tres
+SLURM_VERSION           = 23.11.4
+SlurmctldParameters     = idle_on_node_suspend
+"""
+PARTITIONS = """\
+PartitionName=gpu AllowGroups=ALL AllowAccounts=ALL AllowQos=normal,scavenger DefaultTime=NONE GraceTime=120 \
+MaxTime=2-00:00:00 PriorityTier=1 PreemptMode=REQUEUE State=UP TotalNodes=2 DefMemPerNode=UNLIMITED
+PartitionName=high AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL DefaultTime=01:00:00 GraceTime=0 MaxTime=UNLIMITED \
+PriorityTier=10 PreemptMode=REQUEUE State=UP TotalNodes=1
+"""
+SITE = """\
+pools:
+  a100: {partition: gpu, account: ai, qos: normal, gpu_type: a100, slots_per_node: 4, cpus_per_slot: 8, time_limit: 1-0}
+  high: {}
+"""
+HEALTHY_LOGIN = Login(
+    "login1", "/home/ada/.dethpc", "ext4", (3, 11), {"dethpc": "0.1"}, 0o700, 0o600, free_bytes=1 << 40, munge=""
+)
+NODE = Node(
+    "a100", "n0", python="3.11.4", clock=1000.5, asked_at=1000.0, seen_at=1002.0, address="login1:80", devices="0"
+)
+
+
+def config(text: str = CONFIG, **changes: str) -> dict[str, str]:
+    lines = (line.partition("=")[::2] for line in text.splitlines())
+    return {**{name.strip(): value.strip() for name, value in lines}, **changes}
+
+
+def slurm(**changes: Any) -> Slurm:
+    nodes = [
+        NodeRow("n0", "gpu", True, "idle", {"a100": 4}, {}, 64, 0, 512_000, features=frozenset({"nvlink"})),
+        NodeRow("n1", "gpu", True, "idle", {"v100": 2}, {}, 16, 0, 64_000),
+        NodeRow("n2", "high", False, "mixed", {"a100": 4}, {}, 64, 0, 512_000),
+    ]
+    healthy = Slurm(
+        config(),
+        named(PARTITIONS, "PartitionName"),
+        nodes,
+        associations=(Association("ai", ("normal",)),),
+        qos={"normal": {"name": "normal"}, "scavenger": {"name": "scavenger"}},
+    )
+    return replace(healthy, **changes)
+
+
+def facts(site: str = SITE, **changes: Any) -> Facts:
+    return replace(Facts(parse_site(site), HEALTHY_LOGIN, slurm(), [NODE]), **changes)
+
+
+def of(found: Facts, check: str) -> list[Finding]:
+    return [finding for finding in examine(found) if finding.check == check]
+
+
+def test_a_healthy_site_has_neither_errors_nor_warnings() -> None:
+    findings = list(examine(facts()))
+    assert [f for f in findings if f.level in (Level.ERROR, Level.WARNING)] == []
+    names = [module.__name__.rpartition(".")[2] for module in (checks.FIRST, *checks.OF_SLURM, *checks.OF_MACHINES)]
+    assert list(dict.fromkeys(f.check for f in findings)) == names
+    assert all(f.found and "None" not in f.found for f in findings)
+
+
+def test_what_is_not_in_order_comes_with_a_way_out() -> None:
+    broken = facts(slurm=slurm(config=config(MaxJobCount="100", KillWait="1 sec", MinJobAge="2 sec")), nodes=None)
+    for finding in examine(broken):
+        assert finding.level is Level.OK or finding.dethpc or finding.change, finding
+
+
+def pool(more: str) -> str:
+    return f"pools: {{p: {{partition: gpu, {more}}}}}"
+
+
+def without(name: str) -> dict[str, str]:
+    return {key: value for key, value in config().items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("found", "check", "level", "words"),
+    [
+        (facts(slurm=None), "slurm", "ok", "on this machine"),
+        (facts(slurm=Slurm(problem="no answer")), "slurm", "error", "no answer"),
+        (
+            facts(slurm=slurm(config=config(SLURM_VERSION="20.11.9"))),
+            "slurm",
+            "warning",
+            "20.11.9; the oldest .* 22.05",
+        ),
+        (facts(slurm=slurm(config=config(SLURM_VERSION="27.05.0"))), "slurm", "note", "newer"),
+        (facts(slurm=slurm(config=config(MaxJobCount="500"))), "job_limits", "warning", "MaxJobCount is 500"),
+        (
+            facts(slurm=slurm(qos={"normal": {"maxsubmitjobsperuser": "50"}})),
+            "job_limits",
+            "note",
+            "QOS normal lets a user have 50 jobs",
+        ),
+        (
+            facts(slurm=slurm(config=config(MinJobAge="2 sec", AccountingStorageType="accounting_storage/none"))),
+            "job_memory",
+            "warning",
+            "gone between two looks of 60 s",
+        ),
+        (facts(slurm=slurm(config=config(MinJobAge="2 sec"))), "job_memory", "note", "MinJobAge is 2 s"),
+        (facts(slurm=slurm(config=config(MessageTimeout="100 sec"))), "timeouts", "note", "100 s"),
+        (facts(slurm=slurm(config=config(KillWait="2 sec"))), "kill_wait", "warning", "KillWait is 2 s"),
+        (facts(slurm=slurm(config=config(JobRequeue="0"))), "requeue", "note", "JobRequeue is 0"),
+        (facts(slurm=slurm(config=config(RequeueExit="1-5"))), "requeue", "warning", "RequeueExit is 1-5"),
+        (facts(slurm=slurm(config=config(PreemptType="preempt/none"))), "preemption", "ok", "no preemption"),
+        (
+            facts(slurm=slurm(partitions=named(PARTITIONS.replace("GraceTime=120", "GraceTime=0"), "PartitionName"))),
+            "preemption",
+            "warning",
+            r"pool a100: .* KILL 30 s later \(GraceTime=0\)",
+        ),
+        (
+            facts(slurm=slurm(partitions=named(PARTITIONS.replace("GraceTime=120", "GraceTime=8"), "PartitionName"))),
+            "preemption",
+            "note",
+            r"pool a100: .* 8 s to checkpoint",
+        ),
+        (
+            facts(slurm=slurm(partitions=named(PARTITIONS.replace("REQUEUE", "SUSPEND"), "PartitionName"))),
+            "preemption",
+            "warning",
+            "suspended",
+        ),
+        (
+            facts(
+                slurm=slurm(
+                    config=config(PreemptType="preempt/qos"),
+                    qos={"normal": {"preemptmode": "cancel", "gracetime": "00:02:00"}},
+                )
+            ),
+            "preemption",
+            "ok",
+            r"120 s to checkpoint \(PreemptMode=CANCEL\)",
+        ),
+        (facts(pool("time_limit: 3-0")), "time_limits", "error", "time_limit is 3-00:00:00, .* 2-00:00:00"),
+        (facts("pools: {high: {}}"), "time_limits", "ok", "01:00:00"),
+        (facts(pool("time_limit: 5")), "time_limits", "warning", "00:05:00"),
+        (facts(slurm=slurm(config=config(ProctrackType="proctrack/pgid"))), "signals", "warning", "escape"),
+        (
+            facts(slurm=slurm(config=config(JobContainerType="job_container/tmpfs"))),
+            "signals",
+            "note",
+            "/tmp of its own",
+        ),
+        (
+            facts(slurm=slurm(config=config(AccountingStorageType="(null)"))),
+            "accounting",
+            "note",
+            "keeps no accounts",
+        ),
+        (facts(slurm=slurm(has_sacct=False)), "accounting", "note", "not on PATH"),
+        (
+            facts(slurm=slurm(config=config(SlurmctldParameters="rl_enable,rl_refill_rate=4"))),
+            "rate_limit",
+            "note",
+            "30 requests at once and 4 a second",
+        ),
+        (
+            facts(SITE + "limits: {submit_per_second: 1}", slurm=slurm(config=config(SlurmctldParameters="rl_enable"))),
+            "rate_limit",
+            "ok",
+            "2 a second",
+        ),
+        (facts("pools: {a: {partition: gpuu}}"), "pools", "error", "no partition 'gpuu'; there are gpu, high"),
+        (facts(pool("gpu_type: h100")), "pools", "error", "no node .* gpu_type h100; GPU types there: a100, v100"),
+        (facts(pool("constraint: ib")), "pools", "error", "constraint ib; .* features: nvlink"),
+        (
+            facts(slurm=slurm(partitions=named(PARTITIONS.replace("State=UP", "State=DOWN"), "PartitionName"))),
+            "pools",
+            "warning",
+            "partition gpu is DOWN",
+        ),
+        (facts("cluster_name: x"), "pools", "note", "no pools are configured"),
+        (facts(pool("qos: gold")), "access", "error", "allows qos normal,scavenger, not gold"),
+        (facts(pool("qos: scavenger")), "access", "error", "'scavenger' is not yours"),
+        (facts("pools: {high: {qos: diamond}}"), "access", "error", "no QOS 'diamond'; there are normal, scavenger"),
+        (facts(pool("account: bio")), "access", "error", "account 'bio' is not yours; you have ai"),
+        (facts(pool("reservation: r1")), "access", "error", "no reservation 'r1'"),
+        (facts(slurm=slurm(associations=None, qos=None)), "access", "note", "cannot be looked up"),
+        (facts(pool("slots_per_node: 8")), "shape", "error", "no node has 8 GPUs, 8 cores"),
+        (facts(pool("slots_per_node: 4, cpus_per_slot: 32")), "shape", "error", "128 cores"),
+        (facts(pool("slots_per_node: 4, mem_per_slot: 400G")), "shape", "error", "1638400 MB"),
+        (facts(slurm=slurm(nodes=[NodeRow("n0", "gpu", True, "idle", cpus=8)])), "gres", "note", "no GRES"),
+        (
+            facts(pool("slot_type: cuda"), slurm=slurm(nodes=[NodeRow("n0", "gpu", True, "idle", cpus=8)])),
+            "gres",
+            "error",
+            "no GPUs in GRES",
+        ),
+        (facts(slurm=slurm(config=config(ConstrainDevices="no"))), "gres", "note", "not theirs"),
+        (facts(nodes=[replace(NODE, devices=None)]), "gres", "warning", "no CUDA_VISIBLE_DEVICES"),
+        (facts(nodes=None), "shared_fs", "note", "not looked at"),
+        (facts(nodes=[replace(NODE, home="Read-only file system")]), "shared_fs", "error", "cannot write .* Read-only"),
+        (facts(nodes=[Node("a100", problem="DETHPC_HOME is not there")]), "shared_fs", "error", "is not there"),
+        (
+            facts(login=replace(HEALTHY_LOGIN, filesystem="nfs4")),
+            "database",
+            "note",
+            "locks work between login1 and n0",
+        ),
+        (facts(login=replace(HEALTHY_LOGIN, filesystem="lustre"), nodes=None), "database", "warning", "lustre"),
+        (facts(nodes=[replace(NODE, lock="free")]), "database", "warning", "does not feel a lock"),
+        (facts(login=replace(HEALTHY_LOGIN, locks="No locks available")), "database", "error", "No locks"),
+        (
+            facts(SITE + "database: postgresql://db/x", login=replace(HEALTHY_LOGIN, locks="x")),
+            "database",
+            "ok",
+            "server",
+        ),
+        (facts(nodes=[replace(NODE, clock=900.0)]), "clock", "error", "100 s or more behind"),
+        (facts(nodes=[replace(NODE, clock=1012.0)]), "clock", "warning", "10 s or more ahead"),
+        (
+            facts(nodes=[replace(NODE, master="timed out")]),
+            "reach",
+            "warning",
+            "n0 does not reach login1:80: timed out",
+        ),
+        (facts(login=replace(HEALTHY_LOGIN, munge="no socket")), "munge", "error", "no socket"),
+        (facts(nodes=[replace(NODE, python="3.6.8")]), "python", "error", "3.6.8; runs need 3.9"),
+        (facts(nodes=[replace(NODE, python="error: No such file")]), "python", "error", "does not run on n0"),
+        (
+            facts(login=replace(HEALTHY_LOGIN, packages={"determined": "0.38.1"})),
+            "packages",
+            "error",
+            "determined 0.38.1",
+        ),
+        (facts(login=replace(HEALTHY_LOGIN, kills_at_logout=True, lingers=False)), "login_node", "warning", "log out"),
+        (facts(login=replace(HEALTHY_LOGIN, kills_at_logout=True, lingers=True)), "login_node", "ok", "login1"),
+        (facts(login=replace(HEALTHY_LOGIN, cpu_seconds=600)), "login_node", "warning", "600 s of CPU"),
+        (facts(login=replace(HEALTHY_LOGIN, memory_limit=256 << 20)), "login_node", "warning", "256 MiB"),
+        (facts(login=replace(HEALTHY_LOGIN, free_bytes=5 << 30)), "disk", "warning", "5.0 GiB"),
+        (facts(login=replace(HEALTHY_LOGIN, free_bytes=5 << 20)), "disk", "error", "0.0 GiB"),
+        (facts(login=replace(HEALTHY_LOGIN, free_files=900)), "disk", "error", "900 more files"),
+        (facts(nodes=[replace(NODE, free_bytes=1 << 20)]), "disk", "warning", "n0: 0.0 GiB where contexts"),
+        (facts(login=replace(HEALTHY_LOGIN, quota="98 of 100 KiB")), "quota", "warning", "98 of 100 KiB"),
+        (facts(login=replace(HEALTHY_LOGIN, token_mode=0o644)), "umask", "error", "0644"),
+        (facts(login=replace(HEALTHY_LOGIN, home_mode=0o755)), "umask", "warning", "0755"),
+    ],
+)
+def test_a_check_says_what_is_so(found: Facts, check: str, level: str, words: str) -> None:
+    said = of(found, check)
+    assert any(f.level.value == level and re.search(words, f.found) for f in said), said
+
+
+def test_without_slurm_only_this_machine_is_judged() -> None:
+    found = list(examine(Facts(SiteConfig(), HEALTHY_LOGIN)))
+    assert {f.check for f in found}.isdisjoint(module.__name__.rpartition(".")[2] for module in checks.OF_SLURM)
+    assert all(f.level is Level.OK for f in found)
+
+
+# --- reading what others print
+
+
+def test_slurms_records_are_read() -> None:
+    found = slurm()
+    assert (found.number("KillWait"), found.word("ProctrackType"), found.word("RequeueExit")) == (30, "cgroup", "")
+    assert (found.limit("gpu", "MaxTime"), found.limit("gpu", "DefaultTime"), found.limit("high", "MaxTime")) == (
+        172800,
+        None,
+        None,
+    )
+    assert [version(text) for text in ("22.05.8", "25.11.2-1", "", "x")] == [(22, 5), (25, 11), None, None]
+    assert associations("ai||normal,long\nbio|gpu|\n") == (
+        Association("ai", ("normal", "long")),
+        Association("bio", (), "gpu"),
+    )
+    assert qualities("normal|00:00:00|cluster||\nlong|00:02:00|requeue|7-00:00:00|100\n")["long"] == {
+        "name": "long",
+        "gracetime": "00:02:00",
+        "preemptmode": "requeue",
+        "maxwall": "7-00:00:00",
+        "maxsubmitjobsperuser": "100",
+    }
+
+
+QUOTA = """\
+Disk quotas for user ada (uid 1001):
+     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace
+fs1:/home 9900000* 9800000 10000000 0  120  0  0  0
+fs1:/scratch 100 9800000 10000000 0  97  0  100  0
+/dev/sda1 1 10 10 0 1 10 10 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("fs1:/home", "9900000 of 9800000 KiB"), ("fs1:/scratch", "97 of 100 files"), ("/dev/sda1", ""), ("other", "")],
+)
+def test_quotas_are_read(device: str, said: str) -> None:
+    assert quota(QUOTA, device) == said
+
+
+def test_the_page_has_every_check_with_what_its_file_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", page, re.MULTILINE))
+    modules = (checks.FIRST, *checks.OF_SLURM, *checks.OF_MACHINES)
+    assert rows == {m.__name__.rpartition(".")[2]: (m.__doc__ or "").strip() for m in modules}
