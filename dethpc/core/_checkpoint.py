@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import enum
 import json
 import logging
@@ -141,7 +140,10 @@ class CheckpointContext:
             if self._dist.rank == 0:
                 self._storage_manager.discard(storage_id)
             raise
-        metadata = copy.deepcopy(metadata)  # the training may go on to change it
+        if beside:
+            import copy
+
+            metadata = copy.deepcopy(metadata)  # the training may go on to change it
 
         def publish() -> List[str]:
             return self._publish_together(storage_id, metadata, lambda: (listing(path), {}), group)

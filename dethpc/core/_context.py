@@ -7,10 +7,8 @@ import os
 import sys
 import types
 from pathlib import Path
-from typing import Any, Dict, Optional, Type, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional, Type, Union
 
-from dethpc.client.address import MasterFinder, home
-from dethpc.client.session import Session
 from dethpc.core._checkpoint import CheckpointContext, DummyCheckpointContext
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
 from dethpc.core._experimental import DummyExperimentalCoreContext, ExperimentalCoreContext
@@ -23,7 +21,6 @@ from dethpc.core._preempt import (
     acknowledge,
 )
 from dethpc.core._profiler import DummyProfilerContext, ProfilerContext
-from dethpc.core._reporter import Reporter
 from dethpc.core._searcher import (
     DummySearcherContext,
     SearcherContext,
@@ -33,11 +30,12 @@ from dethpc.core._searcher import (
 )
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
-from dethpc.domain.ids import AttemptId
 from dethpc.errors import InvalidHP
-from dethpc.rundir.journal import read
-from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.storage import FileStorage, build, section
+
+if TYPE_CHECKING:  # what only init() needs is loaded there
+    from dethpc.core._reporter import Reporter
+    from dethpc.rundir.layout import AttemptDir
 
 logger = logging.getLogger("dethpc.core")
 
@@ -173,6 +171,12 @@ def _on_cluster(
 ) -> Context:
     import tempfile
 
+    from dethpc.client.address import MasterFinder
+    from dethpc.client.session import Session
+    from dethpc.core._reporter import Reporter
+    from dethpc.domain.ids import AttemptId
+    from dethpc.rundir.layout import AttemptDir
+
     assert info._attempt_dir is not None
     trial, attempt = info.trial, AttemptDir(info._attempt_dir)
     finder = MasterFinder(info._master_file, info.master_url)
@@ -242,6 +246,9 @@ def _leave(reporter: Optional[Reporter], preempt: PreemptContext) -> bool:
 
 def _completed_before(attempt: AttemptDir) -> float:
     """The greatest length that the trial completed before this attempt. What it had to train again since, it has trained."""
+    from dethpc.rundir.journal import read
+    from dethpc.rundir.layout import RunDir
+
     run = RunDir(attempt.path.parent.parent)
     trial, _, number = run.path.name.rpartition(".")
     completed = 0.0
@@ -292,6 +299,8 @@ def _section(checkpoint_storage: Optional[Storage]) -> Optional[Dict[str, Any]]:
 def _default_storage() -> Path:
     """Where Determined puts them, unless a home was named for all of dethpc's state."""
     if os.environ.get("DETHPC_HOME"):
+        from dethpc.client.address import home
+
         return home() / "checkpoints"
     data = os.environ.get("XDG_DATA_HOME")
     return (Path(data) if data else Path.home() / ".local" / "share") / "determined"

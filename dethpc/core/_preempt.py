@@ -6,15 +6,17 @@ import enum
 import logging
 import threading
 import time
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from dethpc.client.address import MasterFinder
-from dethpc.client.session import Session
 from dethpc.core._distributed import DistributedContext
-from dethpc.core._reporter import Reporter
 from dethpc.errors import DethpcError, RunDirError
 from dethpc.rundir.files import read_json, write_json
-from dethpc.rundir.layout import AttemptDir
+
+if TYPE_CHECKING:
+    from dethpc.client.address import MasterFinder
+    from dethpc.client.session import Session
+    from dethpc.core._reporter import Reporter
+    from dethpc.rundir.layout import AttemptDir
 
 logger = logging.getLogger("dethpc.core")
 

@@ -12,12 +12,14 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Protocol
 
-from dethpc.client.session import Session
-from dethpc.domain.ids import AttemptId
 from dethpc.errors import DethpcError, Refused
 from dethpc.rundir.journal import Event, JournalWriter, NotWritten
+
+if TYPE_CHECKING:
+    from dethpc.client.session import Session
+    from dethpc.domain.ids import AttemptId
 
 logger = logging.getLogger("dethpc.core")
 

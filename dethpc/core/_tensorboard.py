@@ -9,9 +9,10 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Tuple
 
-from dethpc.core._events import EventFile
+if TYPE_CHECKING:
+    from dethpc.core._events import EventFile
 
 logger = logging.getLogger("dethpc.core")
 
@@ -96,6 +97,8 @@ class TensorboardWriter:
             self._thread.join()
 
     def _run(self) -> None:
+        from dethpc.core._events import EventFile
+
         events, copy_at = EventFile(self._files.path), time.monotonic() + _COPY_EVERY
         while not self._closing:
             self._wake.wait(_COPY_EVERY)

@@ -7,14 +7,16 @@ import logging
 import operator
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
-from dethpc.client.session import Session
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import encode_metrics, jsonable
-from dethpc.core._reporter import Reports
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
 from dethpc.errors import MasterError, NotFound, Refused
+
+if TYPE_CHECKING:
+    from dethpc.client.session import Session
+    from dethpc.core._reporter import Reports
 
 logger = logging.getLogger("dethpc.core")
 

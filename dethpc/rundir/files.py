@@ -7,7 +7,6 @@ import errno
 import itertools
 import json
 import os
-import socket
 from typing import Any, Optional, Union
 
 from dethpc.errors import RunDirError
@@ -87,7 +86,7 @@ def _read(path: Path) -> bytes:
 
 def _stage(path: Path, obj: dict[str, Any], *, durable: bool = True) -> str:
     data = json.dumps(obj).encode() + b"\n"
-    staged = f"{os.fspath(path)}.{socket.gethostname()}.{os.getpid()}.{next(_counter)}.tmp"
+    staged = f"{os.fspath(path)}.{os.uname().nodename}.{os.getpid()}.{next(_counter)}.tmp"
     fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with open(fd, "wb") as file:
