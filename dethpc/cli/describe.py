@@ -25,13 +25,15 @@ def describe_experiments(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``) and ``search``
-    added."""
+    """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``), ``search``
+    and ``waiting`` added."""
     found = []
     for experiment_id in ids:
         about = experiments.get(session, experiment_id)
         about["trials"] = list(experiments.trials(session, experiment_id))
         about["search"] = experiments.search(session, experiment_id)
+        ended = about["experiment"].get("endTime")
+        about["waiting"] = {"groups": []} if ended else experiments.waiting(session, experiment_id)
         if metrics:
             for trial in about["trials"]:
                 trial["workloads"] = list(trials.workloads(session, int(trial["id"]), batch_metrics=True))
@@ -74,6 +76,13 @@ def best_metric(trial: Json) -> Any:
 def reason(noun: Json) -> str:
     """Why it is in its state, in words; "" when the master has nothing to say."""
     return str(noun.get("reason") or "")
+
+
+def waiting(reason: Json) -> str:
+    """Why trials wait and what would start them sooner; how many, when it is said of several."""
+    many = f"{reason['count']} trials: " if reason.get("count", 1) > 1 else ""
+    start = f". Expected to start at {output.when(reason['startTime'])}" if reason.get("startTime") else ""
+    return f"{many}{reason['text']}{start}"
 
 
 def workload_rows(workloads: Iterable[Json]) -> list[list[Any]]:
@@ -185,6 +194,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
             ("Description", e.get("description")),
             ("State", output.state(e.get("state"))),
             ("Reason", reason(e)),
+            *(("Waiting", waiting(group)) for group in about["waiting"]["groups"]),
             ("Progress", progress(e, about["search"])),
             ("Owner", e.get("username")),
             ("Started", output.when(e.get("startTime"))),

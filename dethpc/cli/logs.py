@@ -143,9 +143,10 @@ def _exit_like(session: Any, trial: int) -> None:
 
 def _say_why(session: Any, trial: int) -> None:
     """A trial that never started wrote nothing: its reason is told beside the log."""
-    from dethpc.cli.describe import reason
+    from dethpc.cli.describe import reason, waiting
     from dethpc.client import trials
 
     told = trials.get(session, trial)
-    why = reason(told)
+    waits = None if told.get("endTime") else trials.waiting(session, trial)
+    why = waiting(waits) if waits else reason(told)
     output.say(f"No such lines. Trial {trial} is {output.state(told.get('state'))}{f': {why}' if why else ''}")

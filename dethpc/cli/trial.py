@@ -28,7 +28,7 @@ def trial() -> None:
 @output.as_json
 def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, as_json: bool) -> None:
     """Describe a trial: its state and why, hyperparameters, and what it reported."""
-    from dethpc.cli.describe import WORKLOAD_HEADERS, best_metric, reason, workload_rows
+    from dethpc.cli.describe import WORKLOAD_HEADERS, best_metric, reason, waiting, workload_rows
     from dethpc.client import trials
 
     session = connect()
@@ -37,8 +37,9 @@ def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, 
         output.print_json(t.get("summaryMetrics") or {})
         return
     reports = list(trials.workloads(session, trial_id, batch_metrics=metrics))
+    waits = None if t.get("endTime") else trials.waiting(session, trial_id)
     if as_json:
-        output.print_json({"trial": t, "workloads": reports})
+        output.print_json({"trial": t, "workloads": reports, "waiting": waits})
         return
     if not as_csv:
         output.print_fields(
@@ -47,6 +48,7 @@ def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, 
                 ("Experiment", t.get("experimentId")),
                 ("State", output.state(t.get("state"))),
                 ("Reason", reason(t)),
+                ("Waiting", waiting(waits) if waits else ""),
                 ("Restarts", t.get("restarts")),
                 ("Steps", t.get("totalBatchesProcessed")),
                 ("Best metric", output.number(best_metric(t))),

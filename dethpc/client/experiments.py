@@ -52,6 +52,13 @@ def get(session: Session, experiment: int) -> Json:
     return answer
 
 
+def waiting(session: Session, experiment: int) -> Json:
+    """What its trials wait for: {"text", "count", "groups"}, a group {"cause", "why", "sooner", "text", "startTime", "count",
+    "trialIds"}."""
+    answer: Json = session.get(f"/api/v1/experiments/{experiment}/waiting")
+    return answer
+
+
 def listing(
     session: Session,
     *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Optional
 
 from dethpc.client.session import Session
 
@@ -14,6 +14,12 @@ _PAGE = 1000
 def get(session: Session, trial: int) -> Json:
     """The trial itself (the wire's ``trial`` object). Raises NotFound."""
     found: Json = session.get(f"/api/v1/trials/{trial}")["trial"]
+    return found
+
+
+def waiting(session: Session, trial: int) -> Optional[Json]:
+    """What the trial waits for: {"cause", "why", "sooner", "text", "startTime"}; None when it waits for nothing."""
+    found: Optional[Json] = session.get(f"/api/v1/trials/{trial}/waiting")["waiting"]
     return found
 
 

@@ -82,6 +82,8 @@ class PoolInfo:
     slots_used: int
     slot_type: str = "cuda"  # cuda, rocm, cpu
     max_time: float | None = None  # seconds
+    max_nodes: int | None = None  # of one job
+    available: str = "up"  # the partition's state: up, down, drain, inact
     default: bool = False
     description: str = ""
 
@@ -100,6 +102,19 @@ class NodeInfo:
     memory_mb: int = 0
     reason: str = ""
     address: str = ""
+
+
+@dataclass(slots=True)
+class QueuedJob:
+    """Anybody's job that waits for a partition or runs there, as far as the site shows it."""
+
+    job_id: str
+    mine: bool
+    running: bool
+    nodes: int = 1  # how many
+    priority: int = 0  # the larger the sooner
+    start: float | None = None  # when it started; of a waiting one when the scheduler expects it to
+    places: tuple[str, ...] = ()  # names of the nodes that a running one holds
 
 
 class Scheduler(Protocol):
@@ -150,6 +165,10 @@ class Scheduler(Protocol):
     def pools(self) -> list[PoolInfo]: ...
 
     def nodes(self) -> list[NodeInfo]: ...
+
+    def queue(self, partition: str) -> list[QueuedJob]:
+        """Everybody's jobs in a partition that wait or run, in one query. For a question that a person asked, never per cycle."""
+        ...
 
 
 # --- store -----------------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from dethpc.master.packing import Carriers
 from dethpc.master.reconcile import Pace, Reconciler
 from dethpc.master.runs import Preparer
 from dethpc.master.unmanaged import Unmanaged, config_of
+from dethpc.master.waiting import Waits
 from dethpc.rundir.journal import Event as JournalEvent
 from dethpc.searcher import build as build_searcher
 from dethpc.state import open_store, queries
@@ -85,6 +86,15 @@ class Daemon:
             pace,
             self.stop,
             Carriers(home, {name for name, pool in site.pools.items() if pool.min_job_time is not None}),
+            lambda run, before: self.waits.tell(run, before),
+        )
+        self.waits = Waits(
+            self.ledger,
+            self._preparer,
+            scheduler,
+            home,
+            lambda: (self.pools(), self.nodes()),
+            lambda: self._reconciler.silence,
         )
         self._views: dict[str, tuple[float, Any]] = {}
         self._views_lock = threading.Lock()

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from dethpc.domain.facts import Row
 from dethpc.domain.ports import Store
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 MAX_BATCH = 512
 Listener = Callable[[Sequence[Row]], None]
+Item = tuple[Event | Callable[[ClusterState], Any], Future[Any]]
+Seen = TypeVar("Seen")
 
 
 class Ledger:
@@ -32,7 +35,7 @@ class Ledger:
     def __init__(self, store: Store, build_searcher: BuildSearcher, windows: Mapping[str, int] | None = None) -> None:
         self._store = store
         self._build_searcher, self._windows = build_searcher, windows
-        self._events: queue.SimpleQueue[tuple[Event, Future[list[Row]]] | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._listeners: list[Listener] = []
         self.state = self._fold()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
@@ -60,6 +63,14 @@ class Ledger:
             self._events.put((event, future))
         return future
 
+    def look(self, at: Callable[[ClusterState], Seen]) -> Seen:
+        """What ``at`` makes of the state, called on the ledger's thread between two events: it sees no half of a change."""
+        future: Future[Seen] = Future()
+        if not self._thread.is_alive():
+            return at(self.state)
+        self._events.put((at, future))
+        return future.result()
+
     def stop(self) -> None:
         """Take in what was posted, then end."""
         if self._thread.is_alive():
@@ -75,11 +86,20 @@ class Ledger:
             running = None not in batch
             self._take([item for item in batch if item is not None])
 
-    def _take(self, batch: list[tuple[Event, Future[list[Row]]]]) -> None:
+    def _show(self, look: Callable[[ClusterState], Any], future: Future[Any]) -> None:
+        try:
+            future.set_result(look(self.state))
+        except Exception as failure:
+            future.set_exception(failure)
+
+    def _take(self, batch: list[Item]) -> None:
         rows: list[Row] = []
         decided: list[tuple[Future[list[Row]], list[Row]]] = []
         try:
             for event, future in batch:
+                if callable(event):
+                    self._show(event, future)
+                    continue
                 try:
                     changed = step(self.state, event)
                 except DethpcError as refusal:

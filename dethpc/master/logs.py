@@ -1,6 +1,7 @@
 """Logs are files: reading and following those of a trial and of the master itself, by offset.
 
-Each node of each attempt has a file of its own. Nodes of one attempt are merged by time; attempts follow each other.
+Each node of each attempt has a file of its own, and so has what the master says while the attempt has not started. The files of one
+attempt are merged by time; attempts follow each other.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dethpc.rundir.layout import AttemptDir, RunDir
 
 _BLOCK = 1 << 16
 _READ = 1 << 20  # bytes of one file that a follower takes in at a time
+_MASTER = 0x7FF  # stands for a node's rank in ids of the master's own lines
 
 
 class Line(NamedTuple):
@@ -106,24 +108,19 @@ def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
     found = []
     for n, run_id in enumerate(run_ids, 1):
         run_dir = RunDir(runs / run_id)
-        for k in run_dir.attempts():
-            attempt = run_dir.attempt(k)
+        for k in run_dir.attempts_with_logs():
+            attempt, id = run_dir.attempt(k), AttemptId(run_id, k)
+            said = run_dir.waiting(k)
+            of_master = [Source(said, id, n, _MASTER, "master", False)] if said.exists() else []
             ranks = attempt.nodes_with_logs()
-            if ranks:
-                names = _node_names(attempt)
-                found.append(
-                    [
-                        Source(
-                            attempt.log(rank),
-                            AttemptId(run_id, k),
-                            n,
-                            rank,
-                            names[rank] if rank < len(names) else f"node-{rank}",
-                            _one_worker(run_dir.spec),
-                        )
-                        for rank in ranks
-                    ]
-                )
+            names = _node_names(attempt) if ranks else []
+            lone = _one_worker(run_dir.spec) if ranks else False
+            of_nodes = [
+                Source(attempt.log(rank), id, n, rank, names[rank] if rank < len(names) else f"node-{rank}", lone)
+                for rank in ranks
+            ]
+            if of_master or of_nodes:
+                found.append([*of_master, *of_nodes])
     return found
 
 

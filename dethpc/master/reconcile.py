@@ -60,7 +60,8 @@ class Pace:
 
 
 class Reconciler:
-    """``prepare`` makes run directories and returns the jobs to submit. ``lost`` is called when the lease is gone."""
+    """``prepare`` makes run directories and returns the jobs to submit. ``lost`` is called when the lease is gone,
+    ``tell`` with each new value of a run and the one before."""
 
     def __init__(
         self,
@@ -72,9 +73,11 @@ class Reconciler:
         pace: Pace,
         lost: Callable[[], None],
         carriers: Carriers,
+        tell: Callable[[Run, Run | None], None] = lambda run, before: None,
     ) -> None:
         self._ledger, self._scheduler, self._home, self._lease = ledger, scheduler, home, lease
         self._prepare, self._pace, self._lost, self._carriers = prepare, pace, lost, carriers
+        self._tell = tell
         # Unmanaged runs have no job: nothing here concerns them.
         self._live: dict[str, Run] = {id: run for id, run in ledger.state.runs.items() if not is_unmanaged(id)}
         self._changed: queue.SimpleQueue[Run] = queue.SimpleQueue()
@@ -82,6 +85,7 @@ class Reconciler:
         self._stopping = False
         self._next_poll, self._poll_interval = 0.0, pace.fastest_poll
         self._not_before = 0.0  # the scheduler did not answer: leave it alone until then
+        self.silence = ""  # why it did not answer last; empty while it does
         self._unsure: dict[
             str, float
         ] = {}  # run id -> when its job was first found ended or gone without an end report
@@ -154,6 +158,7 @@ class Reconciler:
                 self._killed.pop(run.id, None)
                 self._unwritable.pop(run.id, None)
             else:
+                self._tell(run, self._live.get(run.id))
                 self._live[run.id] = run
 
     def _do(self, event: events.Event) -> None:
@@ -177,6 +182,7 @@ class Reconciler:
             committed.result()
         self._take_in()
         if fresh:
+            self.silence = ""
             self._hurry()
 
     def _submit_one(self, run: Run, job: JobRequest | SubmitRejected) -> events.Event | None:
@@ -352,6 +358,7 @@ class Reconciler:
             self._next_poll = time.monotonic() + self._poll_interval
             self._poll_interval = min(self._pace.slowest_poll, self._poll_interval * 2)
         self._not_before = 0.0
+        self.silence = ""
         for run in known:
             self._look(run)
             current = self._live.get(run.id)
@@ -401,6 +408,7 @@ class Reconciler:
         self._next_poll = min(self._next_poll, time.monotonic() + self._pace.fastest_poll)
 
     def _back_off(self, error: SchedulerUnavailable) -> None:
+        self.silence = str(error)
         log.warning("the scheduler does not answer: %s", error)
         self._not_before = time.monotonic() + self._pace.fastest_poll
 

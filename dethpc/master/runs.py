@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dethpc.config.site import Pool, SiteConfig
+from dethpc.config.site import Pool, SiteConfig, seconds
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import job_name, task_id
 from dethpc.domain.ports import JobRequest, NodeInfo, PoolInfo, Scheduler
 from dethpc.engine import events
+from dethpc.engine.waiting import Asked, View, never
 from dethpc.errors import ConfigError, Problem, SubmitRejected
 from dethpc.master.auth import digest, mint_run_token
 from dethpc.master.home import Home
@@ -101,11 +103,36 @@ class Preparer:
             raise ConfigError(
                 [Problem("resources.slots_per_trial", str(error), "a number that fits the nodes")]
             ) from None
-        if found.nodes > pool.nodes:
-            asked = f"{resources['slots_per_trial']} ({found.nodes} nodes of {found.slots_per_node} slots)"
-            allowed = f"at most the {pool.nodes} nodes of pool {name}"
-            raise ConfigError([Problem("resources.slots_per_trial", asked, allowed)])
+        impossible = never(self._asked(config, found), self.view(name))
+        if impossible is not None:
+            raise ConfigError([Problem(impossible.field, impossible.why, impossible.sooner)])
+        slots, most = int(resources["slots_per_trial"]), resources.get("max_slots")
+        if most is not None and most < slots:
+            raise ConfigError([Problem("resources.max_slots", str(most), f"at least the {slots} slots of one trial")])
         self._script(Path("/run"), "check", config, found)
+
+    def view(self, pool: str) -> View:
+        """The pool as it was within the last five minutes. Raises SchedulerUnavailable."""
+        pools, nodes = self._look_at_cluster()
+        return View(next((p for p in pools if p.name == pool), None), [node for node in nodes if pool in node.pools])
+
+    def asked(self, config: Mapping[str, Any]) -> Asked:
+        """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""
+        return self._asked(config, self._shape(config))
+
+    def _asked(self, config: Mapping[str, Any], found: Shape) -> Asked:
+        name = config["resources"]["resource_pool"]
+        pool, slots = self._site_pool(name), max(1, found.slots_per_node)
+        options = [*pool.sbatch_args, *((config.get("slurm") or {}).get("sbatch_args") or [])]
+        return Asked(
+            pool=name,
+            nodes=found.nodes,
+            slots_per_node=found.slots_per_node,
+            slot_type=found.slot_type,
+            time_limit=time_asked(options) or pool.time_min_seconds or pool.time_limit_seconds,
+            cpus_per_node=max(slots * (pool.cpus_per_slot or 1), _cores(config.get("slurm") or {})),
+            memory_per_node_mb=slots * _megabytes(pool.mem_per_slot or "0M"),
+        )
 
     def _shape(self, config: Mapping[str, Any]) -> Shape:
         resources, slurm = config["resources"], config.get("slurm") or {}
@@ -250,6 +277,20 @@ class Preparer:
 def _cores(slurm: Mapping[str, Any]) -> int:
     """Cores of a node that the tasks of an ``srun`` in the entrypoint need; 0 when the configuration does not say."""
     return int(slurm.get("ntasks_per_node") or 1) * int(slurm.get("cpus_per_task") or 0)
+
+
+def time_asked(options: Sequence[str]) -> float | None:
+    """Seconds of the last ``--time`` or ``-t`` among sbatch's options; None: none of them, or none that can be read."""
+    found = re.findall(r"(?:^|\s)(?:--time(?:=|\s+)|-t\s*)(\S+)", " ".join(options))
+    try:
+        return seconds(found[-1]) if found else None
+    except ValueError:
+        return None
+
+
+def _megabytes(memory: str) -> int:
+    digits = memory.rstrip("KMGTkmgt")
+    return int(int(digits) * {"K": 1 / 1024, "G": 1024, "T": 1024**2}.get(memory[len(digits) :].upper(), 1))
 
 
 def _times(memory: str, slots: int) -> str:

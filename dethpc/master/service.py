@@ -13,6 +13,7 @@ from dethpc.engine.events import Event
 from dethpc.master.auth import Auth
 from dethpc.master.checkpoints import Checkpoints
 from dethpc.master.unmanaged import Unmanaged
+from dethpc.master.waiting import Waits
 from dethpc.state.store import SqlStore
 
 
@@ -57,6 +58,9 @@ class Master(Protocol):
 
     @property
     def checkpoints(self) -> Checkpoints: ...
+
+    @property
+    def waits(self) -> Waits: ...
 
     def do(self, event: Event) -> list[Row]:
         """Decide and commit; the rows that changed."""

@@ -109,6 +109,10 @@ class RunDir:
         """``{"script"}``: the batch script of the run that follows in the same job; null: none does. The first word stands."""
         return self.path / "next"
 
+    def waiting(self, k: int) -> Path:
+        """Log lines in which the master says why attempt ``k`` has not started yet."""
+        return self.path / f"waiting-{k}.log"
+
     def attempt(self, k: int) -> AttemptDir:
         return AttemptDir(self.path / "attempts" / str(k))
 
@@ -119,6 +123,11 @@ class RunDir:
         except FileNotFoundError:
             return []
         return sorted(int(name) for name in names if name.isdigit())
+
+    def attempts_with_logs(self) -> list[int]:
+        """Numbers of the attempts that have a directory, or are waited for with a word of the master's, in order."""
+        names = [path.name[len("waiting-") : -len(".log")] for path in self.path.glob("waiting-*.log")]
+        return sorted({*self.attempts(), *(int(name) for name in names if name.isdigit())})
 
     def make(self) -> None:
         """Create the directory, 0700. Does nothing where it exists."""

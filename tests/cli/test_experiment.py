@@ -70,6 +70,20 @@ def test_json_stands_beside_every_table(det: Any, master: Any, words: str) -> No
     assert plain.returncode == 0 and plain.stdout and "\x1b" not in plain.stdout
 
 
+def test_why_it_waits_stands_in_describe_and_beside_an_empty_log(det: Any, master: Any) -> None:
+    reason = {"cause": "Resources", "why": "w", "sooner": "s", "text": "It waits for 4 GPUs. Ask for fewer"}
+    master.waiting = [
+        {**reason, "startTime": None, "count": 3, "trialIds": [1, 2, 3]},
+        {**reason, "text": "It is held", "startTime": "2026-11-20T12:00:00Z", "count": 1, "trialIds": [4]},
+    ]
+    said = det("experiment", "describe", "1", master=master).stdout
+    assert "3 trials: It waits for 4 GPUs. Ask for fewer\n" in said
+    assert "It is held. Expected to start at 2026-11-20T12:00:00+00:00\n" in said
+    assert json.loads(det("e", "describe", "1", "--json", master=master).stdout)[0]["waiting"]["count"] == 2
+    assert "3 trials: It waits" in det("trial", "describe", "1", master=master).stdout
+    assert "It waits for 4 GPUs" in det("trial", "logs", "1", master=master).stderr
+
+
 @pytest.mark.parametrize("words", ["experiment list", "experiment list-trials 1", "resource-pool list", "slot list"])
 def test_csv_has_one_row_per_noun(det: Any, master: Any, words: str) -> None:
     rows = list(csv.reader(io.StringIO(det(*words.split(), "--csv", master=master).stdout)))

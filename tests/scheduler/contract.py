@@ -181,6 +181,10 @@ class SchedulerContract:
             return record.reason
 
         assert until(reason) in ("Resources", "Priority")
+        partition = next(pool.partition for pool in jobs.scheduler.pools() if pool.default)
+        queue = {job.job_id: job for job in jobs.scheduler.queue(partition)}
+        assert queue[waiting].mine and not queue[waiting].running
+        assert sum(job.running for job in queue.values()) == 1
         jobs.scheduler.cancel([waiting])
         jobs.reaches(waiting, JobState.CANCELLED)
         assert not (tmp_path / "ran").exists()

@@ -20,6 +20,7 @@ from dethpc.master.routes import (
     trials,
     unmanaged,
     users,
+    waiting,
     workspaces,
 )
 
@@ -40,5 +41,6 @@ ROUTERS: list[APIRouter] = [
     unmanaged.router,
     unmanaged.logs,
     users.router,
+    waiting.router,
     workspaces.router,
 ]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo
+from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.local import devices, processes, queue
 from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs, Table
@@ -115,6 +115,14 @@ class LocalScheduler:
                 memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
                 address="127.0.0.1",
             )
+        ]
+
+    def queue(self, partition: str) -> list[QueuedJob]:
+        """Those of this home; jobs of others use this machine unseen."""
+        return [
+            QueuedJob(record.job_id, True, record.state is JobState.RUNNING, 1, 0, record.started_at, record.nodes)
+            for record in self.jobs().values()
+            if record.state in (JobState.PENDING, JobState.RUNNING)
         ]
 
     def _prepare(self) -> None:

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dethpc.domain.ports import JobRecord, JobRequest, NodeInfo, PoolInfo
+from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm import pools as slurm_pools
 from dethpc.scheduler.slurm import states
@@ -62,8 +62,11 @@ _NODE_FIELDS = (
     "NodeAddr",
     "Time",
     "Features",
+    "Size",
+    "Available",
     "Reason",
 )
+_QUEUE_FIELDS = ("JobID", "UserID", "State", "NumNodes", "PriorityLong", "StartTime")
 _ACCOUNT_FIELDS = ("JobIDRaw", "State", "ExitCode", "NodeList", "Submit", "Start", "End", "JobName")
 _BATCH = 2000  # job ids on one command line
 
@@ -152,6 +155,11 @@ class SlurmCommands:
     def nodes(self) -> list[NodeInfo]:
         rows = self.node_rows()
         return slurm_pools.nodes(self._pools or slurm_pools.discover(rows), rows)
+
+    def queue(self, partition: str) -> list[QueuedJob]:
+        listed = "".join(f"{name}:0|," for name in _QUEUE_FIELDS) + "NodeList:0|"
+        argv = ["squeue", f"--partition={partition}", "--states=PENDING,RUNNING", "--noheader", f"--Format={listed}"]
+        return [_queued(row) for row in _rows(self._ask(argv), len(_QUEUE_FIELDS))]
 
     @property
     def config(self) -> dict[str, str]:
@@ -278,6 +286,19 @@ def _squeue_record(row: list[str]) -> JobRecord:
     )
 
 
+def _queued(row: list[str]) -> QueuedJob:
+    job_id, user, word, nodes, priority, start, hosts = row
+    return QueuedJob(
+        job_id=job_id,
+        mine=user == str(os.getuid()),
+        running=states.job_state(word) is JobState.RUNNING,
+        nodes=int(nodes.partition("-")[0]) if nodes[:1].isdigit() else 1,
+        priority=int(priority) if priority.isdigit() else 0,
+        start=states.epoch(start),
+        places=expand(hosts),
+    )
+
+
 def _sacct_record(row: list[str]) -> JobRecord:
     job_id, word, status, hosts, submitted, started, ended, name = row
     state = states.job_state(word)
@@ -297,7 +318,7 @@ def _sacct_record(row: list[str]) -> JobRecord:
 
 
 def _node_row(row: list[str]) -> NodeRow:
-    node, partition, word, gres, used, cpu_counts, memory, address, limit, features, why = row
+    node, partition, word, gres, used, cpu_counts, memory, address, limit, features, size, available, why = row
     allocated, _idle, _other, total = (int(count) for count in cpu_counts.split("/"))
     return NodeRow(
         node=node,
@@ -312,6 +333,8 @@ def _node_row(row: list[str]) -> NodeRow:
         address=address,
         max_time=states.duration(limit),
         features=frozenset() if features == "(null)" else frozenset(features.split(",")),
+        max_nodes=states.largest(size),
+        available=available,
         reason="" if why == "none" else why,
     )
 

@@ -51,6 +51,8 @@ class NodeRow:
     address: str = ""
     max_time: float | None = None
     features: frozenset[str] = frozenset()
+    max_nodes: int | None = None
+    available: str = "up"
     reason: str = ""
 
 
@@ -111,6 +113,8 @@ def describe(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
                 slots_used=sum(used for _, used in counts),
                 slot_type=kind,
                 max_time=next((row.max_time for row in members), None),
+                max_nodes=next((row.max_nodes for row in members), None),
+                available=next((row.available for row in members), "up"),
                 default=pool.default,
                 description=pool.description,
             )

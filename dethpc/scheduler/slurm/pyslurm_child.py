@@ -32,7 +32,7 @@ def _jobs() -> dict[str, Any]:
 def _nodes() -> dict[str, Any]:
     import pyslurm
 
-    partitions = [[p.name, p.is_default, p.max_time] for p in pyslurm.Partitions.load().values()]
+    partitions = [[p.name, p.is_default, p.max_time, p.max_nodes, p.state] for p in pyslurm.Partitions.load().values()]
     # PySlurm 22.05 does not ask for what is in use; its older interface does, and answers in Slurm's own notation.
     older = pyslurm.node().get() if pyslurm.__version__.startswith("22.") else {}
     nodes = []

@@ -177,13 +177,13 @@ def _time(value: int | None) -> float | None:
 
 
 def _node_rows(partitions: list[list[Any]], nodes: list[list[Any]]) -> Iterator[NodeRow]:
-    of = {name: (default, limit) for name, default, limit in partitions}
+    of = {name: about for name, *about in partitions}
     for node, word, (cpus, cpus_used), (gres, gres_used), memory, (address, member_of, features), why in nodes:
         state = node_state(word.partition("+")[0])
         if state == "allocated" and cpus_used < cpus:
             state = "mixed"  # the library leaves this to sinfo
         for partition in member_of:
-            default, limit = of.get(partition, (False, None))
+            default, limit, size, available = of.get(partition, (False, None, None, "up"))
             yield NodeRow(
                 node=node,
                 partition=partition,
@@ -197,6 +197,8 @@ def _node_rows(partitions: list[list[Any]], nodes: list[list[Any]]) -> Iterator[
                 address=address or "",
                 max_time=float(limit) * 60 if isinstance(limit, int) else None,
                 features=frozenset(features),
+                max_nodes=size if isinstance(size, int) else None,
+                available=str(available or "up").lower(),
                 reason=why or "",
             )
 

@@ -67,6 +67,12 @@ def duration(text: str) -> float | None:
     return float(((whole_days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
+def largest(size: str) -> int | None:
+    """The most nodes of ``1-4``, ``4`` or ``1-infinite``; None: no limit."""
+    last = size.rpartition("-")[2]
+    return int(last) if last.isdigit() else None
+
+
 def reason(word: str) -> str:
     """Why a job is pending, without Slurm's ways of saying nothing."""
     return "" if word in ("None", "N/A", "(null)") else word

@@ -1,0 +1,180 @@
+"""Why is it waiting? The scheduler's reason, or our own queue's, in words, and what would start it sooner.
+
+Pure: from what a run asks for and how the pool looks now. What Slurm's own reasons mean is in ``engine.reasons``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
+from dethpc.engine.queue import WINDOW, order
+from dethpc.engine.state import ClusterState, ExperimentState
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one run asks of its pool. Times in seconds; 0 or None: left to the site."""
+
+    pool: str
+    nodes: int
+    slots_per_node: int
+    slot_type: str = "cuda"
+    time_limit: float | None = None
+    cpus_per_node: int = 0
+    memory_per_node_mb: int = 0
+
+    def __str__(self) -> str:
+        each = count(self.slots_per_node, noun(self.slot_type))
+        if not self.slots_per_node:
+            return "a CPU of one node"
+        return f"{each} on one node" if self.nodes == 1 else f"{self.nodes} nodes of {each}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A pool as it looks now. ``queue`` is None while nobody has asked for it."""
+
+    pool: PoolInfo | None = None
+    nodes: Sequence[NodeInfo] = ()
+    queue: Sequence[QueuedJob] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """``cause``: one word, Slurm's or ours. ``why`` and ``sooner``: a sentence each; ``sooner`` is empty when nothing helps.
+
+    ``start``: when the scheduler expects to start it, if it says so.
+    """
+
+    cause: str
+    why: str
+    sooner: str = ""
+    start: float | None = None
+
+    def __str__(self) -> str:
+        return ". ".join(filter(None, [sentence(self.why), sentence(self.sooner)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """It can never start. ``field``: of the experiment's config, the one to change."""
+
+    field: str
+    why: str
+    sooner: str
+
+
+def sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def noun(slot_type: str) -> str:
+    return "slot" if slot_type == "cpu" else "GPU"
+
+
+def count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+# --- what can never start
+
+
+_GONE = ("down", "drain", "fail", "unk", "inval", "boot", "futr", "no_respond", "power", "maint", "not_responding")
+
+
+def usable(node: NodeInfo) -> bool:
+    """Whether jobs can start on the node now, if it has room."""
+    return not any(word in node.state.lower() for word in _GONE)
+
+
+def fits(asked: Asked, node: NodeInfo) -> bool:
+    """Whether the node, were it empty, holds one node's share of the job."""
+    return (
+        node.slots >= asked.slots_per_node
+        and (not node.cpus or node.cpus >= asked.cpus_per_node)
+        and (not node.memory_mb or node.memory_mb >= asked.memory_per_node_mb)
+    )
+
+
+def never(asked: Asked, view: View) -> Never | None:
+    """Why the job can never start however long it waits; None when it can. Nodes that are down now count: they come back."""
+    pool, nodes = view.pool, view.nodes
+    if pool is None or not nodes:
+        return None
+    slots, name = "resources.slots_per_trial", pool.name
+    largest = max(node.slots for node in nodes)
+    if not largest:
+        return None  # what its nodes have is not known
+    if asked.slots_per_node > largest:
+        each = count(asked.slots_per_node, noun(asked.slot_type))
+        total = asked.slots_per_node * asked.nodes
+        sooner = f"set slurm.slots_per_node: {largest}"
+        if total % largest:
+            sooner = f"ask for a multiple of {largest} slots with slurm.slots_per_node: {largest}"
+        return Never(slots, f"{each} on one node asked, the largest node of pool {name} has {largest}", sooner)
+    fitting = [node for node in nodes if fits(asked, node)]
+    if not fitting:
+        return _too_much(asked, [node for node in nodes if node.slots >= asked.slots_per_node], name)
+    per_node = max(1, asked.slots_per_node)
+    if len(fitting) < asked.nodes:
+        most = len(fitting) * per_node
+        why = f"{asked} asked, pool {name} has {count(len(fitting), 'node')} of that size"
+        return Never(slots, why, f"ask for at most {count(most, 'slot')}")
+    if pool.max_nodes is not None and asked.nodes > pool.max_nodes:
+        why = f"{asked.nodes} nodes asked, partition {pool.partition} allows {pool.max_nodes} to a job"
+        return Never(slots, why, f"ask for at most {count(pool.max_nodes * per_node, 'slot')}, or choose another pool")
+    if pool.max_time is not None and asked.time_limit is not None and asked.time_limit > pool.max_time:
+        why = f"a time limit of {span(asked.time_limit)} asked, partition {pool.partition} allows {span(pool.max_time)}"
+        return Never("slurm.sbatch_args", why, f"ask for at most {span(pool.max_time)}: trials go on over several jobs")
+    return None
+
+
+def _too_much(asked: Asked, nodes: Sequence[NodeInfo], pool: str) -> Never:
+    """Enough slots, but not the cores or the memory that the site gives to each."""
+    field, cpus = "resources.slots_per_trial", max(node.cpus for node in nodes)
+    if cpus < asked.cpus_per_node:
+        why = f"{asked.cpus_per_node} cores on one node asked, the largest node of pool {pool} has {cpus}"
+        return Never(field, why, "ask for fewer slots per node, or have the site lower the pool's cpus_per_slot")
+    memory = max(node.memory_mb for node in nodes)
+    why = f"{asked.memory_per_node_mb} MB on one node asked, the largest node of pool {pool} has {memory}"
+    return Never(field, why, "ask for fewer slots per node, or have the site lower the pool's mem_per_slot")
+
+
+def span(seconds: float) -> str:
+    """``1-02:00:00``, as Slurm writes it."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return (f"{days}-" if days else "") + f"{hours:02d}:{minutes:02d}:{rest:02d}"
+
+
+# --- in our own queue
+
+
+def in_queue(state: ClusterState, experiment: ExperimentState) -> Waiting:
+    """Why the experiment's next trial has no run yet."""
+    row = experiment.row
+    each = max(1, row.slots_per_trial)
+    if row.max_slots is not None and row.max_slots < each:
+        why = f"it can never start: a trial needs {count(each, 'slot')}, max_slots is {row.max_slots}"
+        return Waiting("max_slots", why, f"det experiment set max-slots {row.id} {each}")
+    if row.max_slots is not None and experiment.live_slots + each > row.max_slots:
+        why = (
+            f"the experiment's max_slots of {row.max_slots} is used up by its trials that run or wait in the scheduler"
+        )
+        return Waiting("max_slots", why, f"raise it: det experiment set max-slots {row.id} N")
+    window, pending = state.windows.get(row.pool, WINDOW), state.pending.get(row.pool, 0)
+    if pending < window:
+        return Waiting("next", "it is next to be submitted")
+    ahead = 0
+    for other in order(state):
+        if other.row.id == row.id:
+            break
+        ahead += len(other.waiting) if other.row.pool == row.pool else 0
+    why = f"{count(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, as many as are sent there at once"
+    if not ahead:
+        return Waiting("window", f"{why}; it is next")
+    why += f", and {count(ahead, 'trial')} of other experiments come first"
+    return Waiting("window", why, "raise its priority: det experiment set priority, or det job update")
