@@ -18,9 +18,6 @@ from dethpc.engine.rows import replace
 from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
 from dethpc.errors import NotFound, Refused
 
-MAX_LOST = 5
-"""How many runs in a row may end without evidence, or before training began, until the trial is given up."""
-
 PREEMPTION_TIMEOUT = 3600.0
 """Seconds that a run has for its checkpoint after it was asked to stop, unless the config says otherwise."""
 
@@ -373,7 +370,7 @@ def _after_run(
             _close(replace(trial, restarts=limit), State.ERROR, f"{reason} (after {limit} restarts)", at, outcome)
         else:
             outcome.rows.append(replace(trial, restarts=restarts, early_exit="", reason=f"restarted: {reason}"))
-    elif lost >= MAX_LOST:
+    elif lost >= verdict.tries:
         _close(trial, State.ERROR, f"{lost} runs in a row ended without training: {reason}", at, outcome)
     elif end is End.CANCELLED:
         paused = replace(trial, state=State.PAUSED, reason=reason)

@@ -19,6 +19,10 @@ _FROM_SCHEDULER = {
 }
 _SCHEDULERS_REASONS = {"preempted": End.PREEMPTED, "time_limit": End.TIMEOUT, "node_lost": End.NODE_FAIL}
 _SETUP_PHASES = ("claim", "unpack", "rendezvous")
+MAX_LOST = 5
+"""How many runs in a row may end without evidence, or before training began, until the trial is given up."""
+MAX_MISSED = 3
+"""The same where the nodes did not meet: those that came wait minutes for the others."""
 
 
 class Verdict(NamedTuple):
@@ -26,6 +30,7 @@ class Verdict(NamedTuple):
     reason: str
     exit_code: int | None
     hopeless: bool = False  # it would end the same way again
+    tries: int = MAX_LOST  # of runs in a row that end without training, this one included
 
 
 def conclusive(intent: Intent, report: Mapping[str, Any] | None) -> bool:
@@ -84,7 +89,8 @@ def classify(
         if report.get("phase") == "launch":
             return Verdict(End.LAUNCH_FAILED, message or f"exit code {code}", code, hopeless=True)
         if report.get("phase") in _SETUP_PHASES:
-            return Verdict(End.LAUNCH_FAILED, message, code)
+            tries = MAX_MISSED if report.get("phase") == "rendezvous" else MAX_LOST
+            return Verdict(End.LAUNCH_FAILED, message, code, tries=tries)
         if report.get("stop_reason") in _SCHEDULERS_REASONS and (code is None or report.get("signal") in (9, 15)):
             return Verdict(_SCHEDULERS_REASONS[str(report["stop_reason"])], message, code)
         return Verdict(End.USER_ERROR, message or f"exit code {code}", code)

@@ -49,7 +49,7 @@ class Spec:
     harness: str = ""
     checkpoint_storage: dict[str, Any] = dataclasses.field(default_factory=dict)
     search: dict[str, Any] = dataclasses.field(default_factory=dict)
-    rendezvous_timeout: float = 600
+    rendezvous_timeout: float = 300
     grace: Optional[float] = None
     kind: str = "trial"
     version: int = VERSION

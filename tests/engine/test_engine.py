@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -109,6 +110,20 @@ def test_a_checkpoint_that_cannot_be_used_voids_everything_before() -> None:
     first = next(a for a in world.rows(Attempt) if a.run_id == run.id)
     assert first.void_after == 0
     assert world.trial(again).latest_checkpoint is None
+
+
+@pytest.mark.parametrize(("phase", "tries"), [("rendezvous", 3), ("unpack", 5)])
+def test_runs_that_never_begin_to_train_are_given_up(phase: str, tries: int) -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"], max_restarts=0)
+    report = {"finished": False, "exit_code": None, "phase": phase, "message": "n1 had not come"}
+    for _ in range(tries):
+        (run,) = world.live()
+        world.start(run)
+        world.end(run, report)
+    (trial,) = world.rows(Trial)
+    assert (trial.state, trial.restarts) == (State.ERROR, 0)
+    assert trial.reason == f"{tries} runs in a row ended without training: n1 had not come"
 
 
 def test_events_of_an_attempt_that_is_over_are_void() -> None:
