@@ -30,6 +30,7 @@ __all__ = ["main"]
         "doctor": ("dethpc.cli.doctor:doctor", "Look for what is wrong with this site and this installation."),
         "user": ("dethpc.cli.user:user", "Who you are to the master."),
         "deploy": ("dethpc.cli.deploy:deploy", "Start a private Slurm for trying and testing."),
+        "run-local": ("dethpc.cli.run_local:run_local", "Run a whole experiment on this machine."),
         "simulate": ("dethpc.cli.simulate:simulate", "What a search would take, before it is run."),
         "version": ("dethpc.cli.version:version", "Show the versions of det and of the master."),
         "completion": ("dethpc.cli.completion:completion", "Print a shell completion script."),

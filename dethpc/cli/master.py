@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import shutil
-import signal
-import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any, Optional
 
@@ -104,23 +100,8 @@ def _job_name(root: Path) -> str:
 )
 def down(timeout: float) -> None:
     """Stop your master. Trials go on; the next master takes up their reports."""
-    held = start.read_master_file(_home())
-    pid, host = int(held.get("pid") or 0), held.get("host")
-    if pid and host != socket.gethostname():
-        raise errors.Refused(f"the master runs on {host} (pid {pid}): stop it there, or cancel its job if it is one")
-    if not start.lives(held):
-        click.echo("No master runs")
-        return
-    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile: as wished
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + timeout
-    while start.lives(held):
-        if time.monotonic() > deadline:
-            raise errors.MasterError(
-                f"the master (pid {pid}) has not ended within {timeout:g} s; end it with kill -9 {pid}: nothing is lost"
-            )
-        time.sleep(0.05)
-    click.echo(f"Stopped the master (pid {pid})")
+    pid = start.stop(_home(), timeout)
+    click.echo("No master runs" if pid is None else f"Stopped the master (pid {pid})")
 
 
 @master.command()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -44,7 +46,11 @@ def up(*, port: Optional[int] = None) -> str:
             start_new_session=True,
             env=environment(),
         )
-    url = wait_until_it_answers(root, process=process)
+    try:
+        url = wait_until_it_answers(root, process=process)
+    except KeyboardInterrupt:
+        process.terminate()  # nobody knows of it yet
+        raise
     if url is None:
         if process.poll() is None:
             process.terminate()
@@ -92,6 +98,26 @@ def wait_until_it_answers(
             return None
         time.sleep(0.05)
     return None
+
+
+def stop(root: Path, timeout: float = 30.0) -> Optional[int]:
+    """End the master of this home; its process number, None when none runs. Raises Refused, MasterError."""
+    held = read_master_file(root)
+    pid, host = int(held.get("pid") or 0), held.get("host")
+    if pid and host != socket.gethostname():
+        raise errors.Refused(f"the master runs on {host} (pid {pid}): stop it there, or cancel its job if it is one")
+    if not lives(held):
+        return None
+    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile: as wished
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while lives(held):
+        if time.monotonic() > deadline:
+            raise errors.MasterError(
+                f"the master (pid {pid}) has not ended within {timeout:g} s; end it with kill -9 {pid}: nothing is lost"
+            )
+        time.sleep(0.05)
+    return pid
 
 
 def _may_live(held: dict[str, Any]) -> bool:

@@ -49,6 +49,20 @@ def wait(experiment_id: int, polling_interval: float, quiet: bool) -> None:
     raise click.exceptions.Exit(EXIT_CODES.get(state, 1))
 
 
+def until_ended(experiment_id: int, *, to_stderr: bool = False) -> str:
+    """Show how the experiment goes until it has ended; the state in which it did. What is not for a terminal goes, if asked, to
+    stderr."""
+    look = _looking(experiment_id)
+    if sys.stdout.isatty() and not to_stderr:
+        return _on_terminal(look, 1.0)
+    return _watch(look, 1.0, _Lines(to_stderr))
+
+
+def quietly(experiment_id: int) -> str:
+    """The state in which it ended."""
+    return _watch(_looking(experiment_id), 0.5, lambda about, trials: None)
+
+
 Look = Callable[[], tuple[Json, list[Json]]]
 Show = Callable[[Json, list[Json]], None]
 
@@ -88,8 +102,9 @@ def _watch(look: Look, interval: float, show: Show) -> str:
 class _Lines:
     """A line for each change of a state."""
 
-    def __init__(self) -> None:
+    def __init__(self, to_stderr: bool = False) -> None:
         self.shown: dict[str, str] = {}
+        self.to_stderr = to_stderr
 
     def __call__(self, about: Json, trials: list[Json]) -> None:
         from dethpc.cli.describe import best_metric, reason
@@ -104,7 +119,7 @@ class _Lines:
     def _line(self, noun: str, state: str, details: str) -> None:
         if self.shown.get(noun) != state:
             self.shown[noun] = state
-            click.echo(f"{noun}: {state}" + (f" ({details})" if details else ""))
+            click.echo(f"{noun}: {state}" + (f" ({details})" if details else ""), err=self.to_stderr)
 
 
 def _on_terminal(look: Look, interval: float) -> str:
