@@ -31,7 +31,10 @@ _LAZY = {
     "RendezvousInfo": "dethpc.core._info",
     "get_cluster_info": "dethpc.core._info",
 }
-_SUBMODULES = ("core", "launch", "errors", "exec", "storage", "client", "pytorch", "experimental")
+_SUBMODULES = (
+    *("core", "launch", "errors", "exec", "storage", "client", "experimental"),
+    *("pytorch", "keras", "transformers", "lightning"),
+)
 
 
 def __getattr__(name: str) -> Any:

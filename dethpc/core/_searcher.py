@@ -213,3 +213,14 @@ def _parse_searcher_units(experiment_config: Dict[str, Any]) -> Optional[Unit]:
         names += list(length) if isinstance(length, dict) and len(length) == 1 else []
     names.append(searcher.get("time_metric"))
     return next((_UNITS[name] for name in names if name in _UNITS), None)
+
+
+def _other_length(
+    experiment_config: Dict[str, Any], epochs: Optional[float], batches: Optional[float]
+) -> Optional[str]:
+    """A search that compares trials on the way reckons with its own full length: what to say where training has another."""
+    length, unit = _parse_searcher_max_length(experiment_config), _parse_searcher_units(experiment_config)
+    mine = {Unit.EPOCHS: epochs, Unit.BATCHES: batches}.get(unit) if unit is not None else None
+    if unit is None or length is None or mine is None or mine == length:
+        return None
+    return f"trains {mine:g} {unit.value.lower()}, and the searcher's configuration says {length}"

@@ -21,6 +21,7 @@ import dethpc
 ROOMS = (
     "dethpc/__init__.py",
     "dethpc/errors.py",
+    "dethpc/extras.py",
     "dethpc/domain/__init__.py",
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/ids.py",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-try:
+from dethpc.extras import needed
+
+with needed("determined.pytorch", "PyTorch", "torch"):
     import torch as _torch  # noqa: F401
-except ImportError as error:
-    raise ImportError(f"determined.pytorch needs PyTorch: pip install 'dethpc[torch]' ({error})") from error
 
 from dethpc.pytorch import samplers
 from dethpc.pytorch._callback import PyTorchCallback

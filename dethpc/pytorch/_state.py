@@ -15,7 +15,6 @@ import json
 import logging
 import pathlib
 import pickle
-import random
 import shutil
 import sys
 from typing import Any, Dict, List, Optional
@@ -24,6 +23,8 @@ import torch
 
 from dethpc.core import DistributedContext
 from dethpc.core._info import get_cluster_info
+from dethpc.core._random import generators as generators
+from dethpc.core._random import restore_generators as restore_generators
 from dethpc.exec import unpack
 from dethpc.rundir.files import read_json
 
@@ -114,27 +115,6 @@ def load_gradients(path: pathlib.Path, distributed: DistributedContext, models: 
 
 
 # --- random generators -------------------------------------------------------------------------------------------------------
-
-
-def generators() -> Dict[str, Any]:
-    """The states of this worker's random generators, in Determined's names."""
-    found: Dict[str, Any] = {"cpu_rng_state": torch.get_rng_state(), "random_rng_state": random.getstate()}
-    if "numpy" in sys.modules:
-        found["np_rng_state"] = sys.modules["numpy"].random.get_state()
-    if torch.cuda.is_available():
-        found["gpu_rng_state"] = torch.cuda.get_rng_state()
-    return found
-
-
-def restore_generators(found: Dict[str, Any]) -> None:
-    torch.set_rng_state(found["cpu_rng_state"])
-    random.setstate(found["random_rng_state"])
-    if "np_rng_state" in found:
-        import numpy
-
-        numpy.random.set_state(found["np_rng_state"])
-    if "gpu_rng_state" in found and torch.cuda.is_available():
-        torch.cuda.set_rng_state(found["gpu_rng_state"])
 
 
 def generators_of(checkpoint: Dict[str, Any], rank: int, size: int) -> Optional[Dict[str, Any]]:

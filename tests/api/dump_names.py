@@ -49,6 +49,7 @@ FRAMEWORKS = (
     "torch",
 )
 FRAMEWORKS += ("h5py", "torchmetrics", "torchvision", "transformers", "tensorboard", "cloudpickle")
+SLOW = ("keras", "lightning", "tensorflow", "transformers")  # made up even where they are installed
 
 
 class _AnyClass(type):
@@ -79,8 +80,11 @@ class _MadeUp(types.ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, frameworks: tuple[str, ...]) -> None:
+        self._frameworks = frameworks
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        return importlib.machinery.ModuleSpec(name, self) if name.split(".")[0] in FRAMEWORKS else None
+        return importlib.machinery.ModuleSpec(name, self) if name.split(".")[0] in self._frameworks else None
 
     def create_module(self, spec: Any) -> types.ModuleType:
         return _MadeUp(spec.name)
@@ -154,7 +158,8 @@ def dump(module: types.ModuleType) -> dict[str, Any]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    sys.meta_path.append(_Finder())
+    sys.meta_path.insert(0, _Finder(SLOW))
+    sys.meta_path.append(_Finder(FRAMEWORKS))
     found: dict[str, Any] = {}
     for name in MODULES:
         try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +56,3 @@ def test_a_published_name_is_there_with_its_signature(name: str) -> None:
         return
     static = isinstance(owner, type) and isinstance(inspect.getattr_static(owner, name.split(".")[-1]), staticmethod)
     assert described(found, isinstance(owner, type) and not static) == PUBLISHED[name]
-
-
-def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('not here')\n")
-    root = Path(__file__).parents[2]
-    program = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(root)!r}]; import determined.pytorch"
-    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=60)
-    assert "ImportError: determined.pytorch needs PyTorch: pip install 'dethpc[torch]'" in done.stderr

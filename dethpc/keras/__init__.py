@@ -1,0 +1,44 @@
+"""Training with Keras 3: add a :class:`DeterminedCallback` to ``model.fit()``."""
+
+from __future__ import annotations
+
+from dethpc.extras import needed
+
+with needed("determined.keras", "Keras 3 and the backend that KERAS_BACKEND names", "keras"):
+    import keras as _keras
+
+if int(_keras.__version__.split(".")[0]) < 3:
+    raise ImportError(
+        f"determined.keras needs Keras 3, and this is {_keras.__version__}: pip install -U 'dethpc[keras]', "
+        "or TensorFlow 2.16 and later, whose tf.keras is Keras 3"
+    )
+
+from dethpc.keras import callbacks
+from dethpc.keras._callback import DeterminedCallback
+from dethpc.keras._legacy import (
+    InputData,
+    SequenceAdapter,
+    TFKerasExperimentalContext,
+    TFKerasTensorBoard,
+    TFKerasTrainConfig,
+    TFKerasTrial,
+    TFKerasTrialContext,
+    TFKerasTrialController,
+    load_model_from_checkpoint_path,
+)
+from dethpc.keras._tensorboard import TensorBoard
+
+__all__ = [
+    "DeterminedCallback",
+    "InputData",
+    "SequenceAdapter",
+    "TFKerasExperimentalContext",
+    "TFKerasTensorBoard",
+    "TFKerasTrainConfig",
+    "TFKerasTrial",
+    "TFKerasTrialContext",
+    "TFKerasTrialController",
+    "TensorBoard",
+    "callbacks",
+    "load_model_from_checkpoint_path",
+]

@@ -1,0 +1,193 @@
+"""The callback that ties ``transformers.Trainer`` to the cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+from typing import Any, Dict, List, Optional
+
+import transformers
+from transformers import trainer_utils
+
+from dethpc import core
+from dethpc.core._info import get_cluster_info
+from dethpc.transformers._search import check_length, check_metrics
+
+logger = logging.getLogger("dethpc.transformers")
+
+TEST_MODE = "DETHPC_TEST_MODE"
+"""Set by ``det experiment create --local --test-mode``: train one step, evaluate, save."""
+
+_SPEED = ("_runtime", "_per_second", "_compilation_time")
+_GROUPS = {"eval_": "validation", "test_": "test"}
+
+
+class DetCallback(transformers.TrainerCallback):
+    """Reports what the Trainer logs, uploads its checkpoints, and lets it stop and go on. ::
+
+        with det.core.init() as core_context:
+            trainer = Trainer(model, args, callbacks=[DetCallback(core_context, args)], ...)
+            trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+
+    ``args``: the TrainingArguments of the Trainer. When the trial goes on, its latest checkpoint is copied to
+    ``args.output_dir`` and ``args.resume_from_checkpoint`` set to it; make the callback before ``train()`` is called.
+
+    ``filter_metrics``: report metrics whose names contain one of these, and what the search needs; None: all.
+    ``user_data``: stored in every checkpoint as ``my_data.json``.
+
+    A stop is looked for after each step; the Trainer then saves and ends. At the end of the training it evaluates (if
+    ``args.do_eval``, which any ``eval_strategy`` implies) and saves, unless it has done so at that step. Raises ValueError when
+    the Trainer's length is not the one that the search reckons with, or an evaluation lacks the searcher's metric.
+    """
+
+    def __init__(
+        self,
+        core_context: core.Context,
+        args: transformers.TrainingArguments,
+        filter_metrics: Optional[List[str]] = None,
+        user_data: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        super().__init__()
+        self.core_context = core_context
+        self.user_data = user_data
+        self.info = get_cluster_info()
+        self._searcher: Dict[str, Any] = {}
+        self._trial_id: Optional[int] = None
+        if self.info is not None and self.info.task_type == "TRIAL":
+            self._searcher = self.info.trial._config.get("searcher") or {}
+            self._trial_id = self.info.trial.trial_id
+            if not os.environ.get(TEST_MODE):
+                check_length(self._searcher, args)
+        needed = [self._searcher.get("metric"), self._searcher.get("time_metric")]
+        self.filter_metrics = [*filter_metrics, *filter(None, needed)] if filter_metrics else None
+        self._reported: Dict[str, int] = {}  # group: the step of its last report
+        self._saved = -1
+        self._percent = 0
+        self._preempted = False
+        self.load_last_checkpoint(args)
+
+    def load_last_checkpoint(self, args: transformers.TrainingArguments) -> None:
+        """Copy the checkpoint to go on from, if there is one, and say so in ``args``. All workers."""
+        latest = self.info.latest_checkpoint if self.info is not None else None
+        if latest is None:
+            return
+        if getattr(args, "overwrite_output_dir", False):  # gone from transformers 5
+            logger.info("overwrite_output_dir is set: training begins anew, not from checkpoint %s", latest)
+            return
+        # All files on every machine: DeepSpeed needs the shards of all workers to go on.
+        self.core_context.checkpoint.download(latest, args.output_dir)
+        # A directory that outlives the job may hold later checkpoints, of steps that no longer count.
+        metadata = json.loads((pathlib.Path(args.output_dir) / "metadata.json").read_text())
+        found = os.path.join(args.output_dir, f"checkpoint-{metadata['steps_completed']}")
+        args.resume_from_checkpoint = (
+            found if os.path.isdir(found) else trainer_utils.get_last_checkpoint(args.output_dir)
+        )
+        logger.info("going on from checkpoint %s, in %s", latest, args.resume_from_checkpoint)
+
+    # --- reports --------------------------------------------------------------------------------------------------------
+
+    def on_log(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        control: transformers.TrainerControl,
+        logs: Optional[Dict[str, Any]] = None,
+        **kwargs: Any,
+    ) -> None:
+        group = _group(logs or {})
+        # A Trainer logs the means of the whole training, and a last evaluation, at a step that it has logged before.
+        if not logs or self._reported.get(group) == state.global_step:
+            return
+        self._reported[group] = state.global_step
+        if not state.is_world_process_zero:
+            return
+        metrics = {"batches": state.global_step, "epochs": state.epoch, **self._wanted(logs)}
+        if group == "validation":
+            check_metrics(self._searcher, metrics)
+        self.core_context.train.report_metrics(group, state.global_step, metrics)
+
+    def _wanted(self, logs: Dict[str, Any]) -> Dict[str, Any]:
+        """Without the speed, and without ``epoch``, which is rounded."""
+        return {
+            name: value
+            for name, value in logs.items()
+            if name != "epoch"
+            and not name.endswith(_SPEED)
+            and (self.filter_metrics is None or any(part in name for part in self.filter_metrics))
+        }
+
+    def _report_progress(self, state: transformers.TrainerState) -> None:
+        if state.is_world_process_zero and state.max_steps > 0:
+            progress = min(1.0, state.global_step / state.max_steps)
+            if int(progress * 100) > self._percent:
+                self._percent = int(progress * 100)
+                self.core_context.train.report_progress(progress)
+
+    # --- steps ----------------------------------------------------------------------------------------------------------
+
+    def on_step_end(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        control: transformers.TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        self._report_progress(state)
+        if os.environ.get(TEST_MODE):
+            control.should_training_stop = True
+            return
+        # A stop that comes when nothing is left to do must not make the training look unfinished.
+        over = control.should_training_stop or state.global_step >= state.max_steps
+        if not over and self.core_context.preempt.should_preempt():
+            self._preempted = control.should_training_stop = True  # saved at what the Trainer takes for the epoch's end
+
+    def on_epoch_end(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        control: transformers.TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        if not control.should_training_stop and state.global_step < state.max_steps:
+            return
+        if self._preempted and state.epoch != int(state.epoch or 0):
+            # The Trainer takes a stop for the epoch's end. An evaluation now takes time, and draws from the random generators.
+            control.should_evaluate = False
+        if not self._preempted and self._reported.get("validation") != state.global_step:
+            control.should_evaluate = bool(args.do_eval)
+        if self._saved != state.global_step:
+            control.should_save = True
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------------
+
+    def on_save(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        control: transformers.TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        self._saved = state.global_step
+        folder = f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and self.user_data is not None:
+            (pathlib.Path(args.output_dir) / folder / "my_data.json").write_text(json.dumps(self.user_data))
+        metadata: Dict[str, Any] = {"steps_completed": state.global_step}
+        if self._trial_id is not None:
+            metadata["trial_id"] = self._trial_id
+        distributed = self.core_context.distributed
+        distributed.allgather(None)  # a worker gets here when it has saved its own part; the others may not have
+        if distributed.local_rank == 0:
+            self.core_context.checkpoint.upload(
+                args.output_dir,
+                metadata,
+                shard=True,
+                selector=lambda path: path.startswith((f"{folder}/", "runs/")),
+            )
+        else:  # has written into the same directory
+            self.core_context.checkpoint.upload(None, metadata, shard=True)
+
+
+def _group(logs: Dict[str, Any]) -> str:
+    return next((group for prefix, group in _GROUPS.items() if any(n.startswith(prefix) for n in logs)), "training")

@@ -1,0 +1,169 @@
+"""A Lightning Trainer with a DeterminedCallback: what it reports and saves, and that a stop changes nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import lightning.pytorch as pl
+import pytest
+import torch
+
+import determined as det
+from determined.lightning import DeterminedCallback, DeterminedLogger
+from tests.core.conftest import Cluster
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and loggers
+
+BATCHES = 7  # of an epoch: 50 records in batches of 8
+
+
+def loader(records: int, shuffle: bool) -> torch.utils.data.DataLoader[Any]:
+    x = torch.randn(records, 4, generator=torch.Generator().manual_seed(0))
+    data = torch.utils.data.TensorDataset(x, (x.sum(1) > 0).long())
+    return torch.utils.data.DataLoader(data, batch_size=8, shuffle=shuffle)
+
+
+class Module(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = torch.nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", torch.nn.functional.cross_entropy(self.layers(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.05)
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)}
+
+
+class StopAt(pl.Callback):
+    """Asks for a stop, as the cluster does, after a number of batches."""
+
+    def __init__(self, cluster: Cluster, batches: Optional[int]) -> None:
+        self._stop, self._at = cluster.attempt.stop, batches
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self._at:
+            self._stop.write_text('{"reason": "pause", "at": 0}')
+            time.sleep(0.25)  # the file is looked at five times a second
+
+
+def train(
+    cluster: Cluster, *, stop_at: Optional[int] = None, seed: int = 1, options: Any = None, **arguments: Any
+) -> Module:
+    """As a script of a user would, on the cluster; a new attempt each time."""
+    cluster.enter()
+    cluster.attempt.stop.unlink(missing_ok=True)
+    if cluster.master is None:
+        cluster.start_master()
+    info = det.get_cluster_info()
+    assert info is not None
+    torch.manual_seed(seed)
+    module = Module()
+    with det.core.init() as core_context:
+        callback = DeterminedCallback(core_context, info.latest_checkpoint, info.trial.trial_id, **(options or {}))
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
+        trainer = pl.Trainer(
+            callbacks=[callback, StopAt(cluster, stop_at)],
+            **{"max_epochs": 3, "log_every_n_steps": 3, **quiet, **arguments},
+        )
+        trainer.fit(module, loader(50, True), loader(20, False), ckpt_path=callback.restore())
+    return module
+
+
+def saved(cluster: Cluster) -> List[Dict[str, Any]]:
+    return [event.data for event in cluster.journal("checkpoint")]
+
+
+def reports(cluster: Cluster, group: str) -> List[Dict[str, Any]]:
+    return [event.data for event in cluster.journal("metrics") if event.data["group"] == group]
+
+
+def steps(found: List[Dict[str, Any]]) -> List[int]:
+    return [one["steps_completed"] for one in found]
+
+
+def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
+
+
+def test_a_stop_after_an_epoch_changes_no_weight(cluster: Cluster) -> None:
+    whole = train(cluster)
+    assert steps(saved(cluster)) == steps(reports(cluster, "validation")) == [7, 14, 21]
+    assert steps(reports(cluster, "training")) == [3, 6, 9, 12, 15, 18, 21]
+    assert reports(cluster, "validation")[1]["metrics"].keys() == {"val_loss", "batches", "epochs"}
+    assert [one["metrics"]["epochs"] for one in reports(cluster, "validation")] == [1, 2, 3]
+    assert cluster.journal("progress")[-1].data == {"progress": 1.0}
+    before = len(cluster.journal())
+
+    for stop_at in (3, 9):
+        part = train(cluster, stop_at=stop_at, min_epochs=3, seed=stop_at if stop_at > 3 else 1)
+        assert not same(part, whole)
+        cluster.info["latest_checkpoint"] = saved(cluster)[-1]["uuid"]
+    assert len(cluster.journal("ack")) == 2
+    rest = train(cluster, seed=2)
+    assert same(rest, whole)
+    events = [event.data for event in cluster.journal()[before:] if event.kind == "metrics"]
+    assert steps([one for one in events if one["group"] == "validation"]) == [7, 14, 21]
+
+
+def test_a_stop_within_an_epoch_leaves_and_goes_on_there(cluster: Cluster) -> None:
+    train(cluster, stop_at=10, options={"preempt_period": 1})
+    assert steps(saved(cluster)) == [7, 10]
+    cluster.info["latest_checkpoint"] = saved(cluster)[-1]["uuid"]
+    train(cluster)
+    assert steps(saved(cluster)) == [7, 10, 14, 21]
+
+
+def test_a_stop_when_all_is_done_leaves_it_done(cluster: Cluster) -> None:
+    train(cluster, stop_at=10, max_steps=10, options={"preempt_period": 1, "checkpoint_epochs": 0})
+    assert not cluster.journal("ack")
+    assert steps(saved(cluster)) == [10]
+
+
+def test_another_trainings_checkpoint_gives_its_weights_alone(cluster: Cluster) -> None:
+    trained = train(cluster, max_epochs=1)
+    cluster.info["latest_checkpoint"] = saved(cluster)[-1]["uuid"]
+    cluster.info["trial"]["trial_id"] = 4
+    module = train(cluster, max_epochs=1, limit_train_batches=0)
+    assert same(module, trained)
+    train(cluster, max_epochs=1)
+    assert steps(saved(cluster)) == [7, 7]
+
+
+def test_test_mode_trains_one_batch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETHPC_TEST_MODE", "1")
+    train(cluster, log_every_n_steps=1)
+    assert steps(reports(cluster, "training")) == steps(reports(cluster, "validation")) == steps(saved(cluster)) == [1]
+
+
+def test_a_logger_alone_goes_by_the_names(cluster: Cluster) -> None:
+    cluster.enter()
+    with det.core.init() as core_context:
+        trainer = pl.Trainer(
+            max_epochs=1,
+            log_every_n_steps=3,
+            logger=DeterminedLogger(core_context),
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            accelerator="cpu",
+        )
+        trainer.fit(Module(), loader(50, True), loader(20, False))
+    assert len(reports(cluster, "training")) == 2
+    assert reports(cluster, "validation")[0]["metrics"].keys() == {"val_loss"}
+
+
+def test_it_works_off_the_cluster(off_cluster: Path) -> None:
+    with det.core.init() as core_context:
+        callback = DeterminedCallback(core_context, None, "mine")
+        trainer = pl.Trainer(max_epochs=1, logger=False, callbacks=[callback], accelerator="cpu")
+        trainer.fit(Module(), loader(50, True), ckpt_path=callback.restore())
+    assert len(list(off_cluster.glob("checkpoints/*/checkpoint.ckpt"))) == 1

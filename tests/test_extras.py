@@ -1,0 +1,35 @@
+"""A training API without its framework says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("api", "extra"),
+    [
+        ("pytorch", "torch"),
+        ("keras", "keras"),
+        ("transformers", "transformers"),
+        ("lightning", "lightning"),
+    ],
+)
+def test_the_extra_is_named(api: str, extra: str) -> None:
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import determined; determined.{api}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: determined.{api} needs ")
+    assert f": pip install 'dethpc[{extra}]' (No module named '" in last
+
+
+def test_keras_2_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keras.py").write_text("__version__ = '2.15.0'\n")
+    program = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]; import determined.keras"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60)
+    assert "ImportError: determined.keras needs Keras 3, and this is 2.15.0" in done.stderr

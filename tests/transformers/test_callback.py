@@ -1,0 +1,176 @@
+"""``transformers.Trainer`` with a DetCallback: what it reports and uploads, and that a stop changes nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import pytest
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+import determined as det
+from determined.transformers import DetCallback
+from tests.core.conftest import Cluster
+
+STEPS = 7  # of an epoch: 50 records in batches of 8
+
+
+class Tiny(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2))
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Dict[str, torch.Tensor]:
+        scores = self.layers(x)
+        return {"loss": torch.nn.functional.cross_entropy(scores, labels), "logits": scores}
+
+
+def data(records: int) -> List[Dict[str, torch.Tensor]]:
+    x = torch.randn(records, 4, generator=torch.Generator().manual_seed(0))
+    return [{"x": row, "labels": (row.sum() > 0).long()} for row in x]
+
+
+class StopAt(TrainerCallback):
+    """Asks for a stop, as the cluster does, after a step."""
+
+    def __init__(self, cluster: Cluster, step: Optional[int]) -> None:
+        self._stop, self._at = cluster.attempt.stop, step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self._at:
+            self._stop.write_text('{"reason": "pause", "at": 0}')
+            time.sleep(0.25)  # the file is looked at five times a second
+
+
+def train(
+    cluster: Cluster, *, stop_at: Optional[int] = None, seed: int = 1, options: Any = None, **arguments: Any
+) -> Tiny:
+    """As a script of a user would, on the cluster; a new attempt, on another node, each time."""
+    cluster.enter()
+    cluster.attempt.stop.unlink(missing_ok=True)
+    if cluster.master is None:
+        cluster.start_master()
+    torch.manual_seed(seed)
+    folder = cluster.root / f"node-{time.monotonic_ns()}"
+    defaults: Dict[str, Any] = {
+        "num_train_epochs": 3,
+        "logging_steps": 2,
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+    }
+    args = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=8,
+        learning_rate=0.05,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        **{**defaults, **arguments},
+    )
+    model = Tiny()
+    with det.core.init() as core_context:
+        callbacks = [StopAt(cluster, stop_at), DetCallback(core_context, args, **(options or {}))]
+        trainer = Trainer(model, args, train_dataset=data(50), eval_dataset=data(20), callbacks=callbacks)
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    return model
+
+
+def saved(cluster: Cluster) -> List[Dict[str, Any]]:
+    return [event.data for event in cluster.journal("checkpoint")]
+
+
+def reports(cluster: Cluster, group: str) -> List[Dict[str, Any]]:
+    return [event.data for event in cluster.journal("metrics") if event.data["group"] == group]
+
+
+def steps(found: List[Dict[str, Any]]) -> List[int]:
+    return [one["steps_completed"] for one in found]
+
+
+def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
+
+
+@pytest.fixture
+def searched(cluster: Cluster) -> Cluster:
+    cluster.info["trial"]["config"]["searcher"] = {"name": "single", "metric": "eval_loss"}
+    return cluster
+
+
+@pytest.mark.parametrize("stop_at", [7, 10])
+def test_a_stop_after_any_step_changes_no_weight(searched: Cluster, stop_at: int) -> None:
+    whole = train(searched)
+    assert steps(saved(searched)) == [7, 14, 21]
+    assert steps(reports(searched, "validation")) == [7, 14, 21]
+    assert steps(reports(searched, "training")) == [*range(2, 21, 2), 21]
+    first = reports(searched, "training")[0]["metrics"]
+    assert {"loss", "learning_rate", "batches", "epochs"} <= first.keys() and "epoch" not in first
+    assert not [name for name in reports(searched, "validation")[0]["metrics"] if name.endswith("_per_second")]
+    assert searched.journal("progress")[-1].data == {"progress": 1.0}
+
+    before = len(searched.journal())
+    train(searched, stop_at=stop_at)
+    assert searched.journal("ack")
+    part = saved(searched)[-1]
+    assert part["metadata"] == {"steps_completed": stop_at, "trial_id": 3}
+    assert f"checkpoint-{stop_at}/optimizer.pt" in part["resources"]
+    searched.info["latest_checkpoint"] = part["uuid"]
+    rest = train(searched, seed=2)
+    assert same(rest, whole)
+    events = searched.journal()[before:]
+    metrics = [e.data for e in events if e.kind == "metrics" and e.data["group"] == "validation"]
+    assert steps(metrics) == [7, 14, 21]
+
+
+def test_without_evaluations_and_saves_it_ends_with_both(searched: Cluster) -> None:
+    asked = {"eval_strategy": "no", "do_eval": True, "save_strategy": "no", "max_steps": 5}
+    train(searched, stop_at=5, options={"filter_metrics": ["learning"], "user_data": {"who": "me"}}, **asked)
+    assert not searched.journal("ack")  # the stop came when all was done
+    assert steps(reports(searched, "validation")) == steps(saved(searched)) == [5]
+    assert reports(searched, "validation")[0]["metrics"].keys() == {"eval_loss", "batches", "epochs"}
+    assert reports(searched, "training")[0]["metrics"].keys() == {"learning_rate", "batches", "epochs"}
+    data = searched.storage / saved(searched)[0]["uuid"] / "checkpoint-5" / "my_data.json"
+    assert json.loads(data.read_text()) == {"who": "me"}
+
+
+@pytest.mark.parametrize(
+    ("searcher", "arguments", "message"),
+    [
+        ({"max_length": {"batches": 9}}, {"max_steps": 10}, r"10 batches \(--max_steps\).*max_length says 9 batches"),
+        ({"max_length": {"batches": 9}}, {}, "3 epochs .*says 9 batches"),
+        ({"max_length": 9}, {}, "without a unit"),
+        ({"time_metric": "epochs", "max_time": 4}, {}, "max_time says 4 epochs: make them the same$"),
+        ({"metric": "eval_accuracy"}, {"max_steps": 2}, "searcher.metric is 'eval_accuracy'"),
+        ({"max_length": {"epochs": 3}}, {"max_steps": -1, "save_strategy": "no"}, None),
+        ({"time_metric": "batches", "max_time": 2}, {"max_steps": 2}, None),
+    ],
+)
+def test_the_search_and_the_trainer_must_agree(
+    searched: Cluster, searcher: Dict[str, Any], arguments: Dict[str, Any], message: Optional[str]
+) -> None:
+    searched.info["trial"]["config"]["searcher"].update(searcher)
+    if message is None:
+        train(searched, **arguments)
+        return
+    with pytest.raises(ValueError, match=message):
+        train(searched, **arguments)
+
+
+def test_test_mode_trains_one_step(searched: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETHPC_TEST_MODE", "1")
+    searched.info["trial"]["config"]["searcher"]["max_length"] = {"batches": 1}
+    train(searched)
+    assert steps(reports(searched, "validation")) == steps(saved(searched)) == [1]
+    searched.info["latest_checkpoint"] = saved(searched)[-1]["uuid"]
+    train(searched)
+    assert steps(saved(searched)) == [1, 2]
+
+
+def test_it_works_off_the_cluster(off_cluster: Path, tmp_path: Path) -> None:
+    args = TrainingArguments(output_dir=str(tmp_path / "out"), max_steps=2, report_to=[], use_cpu=True)
+    with det.core.init() as core_context:
+        Trainer(Tiny(), args, train_dataset=data(20), callbacks=[DetCallback(core_context, args)]).train()
+    assert len(list(off_cluster.glob("checkpoints/*/checkpoint-2/model.safetensors"))) == 1
