@@ -20,6 +20,7 @@ __all__ = ["main"]
     lazy={
         "experiment": ("dethpc.cli.experiment:experiment", "Create, watch and steer experiments."),
         "trial": ("dethpc.cli.trial:trial", "Look at single trials, their metrics and logs."),
+        "job": ("dethpc.cli.job:job", "See and change the order of the queue."),
         "checkpoint": ("dethpc.cli.checkpoint:checkpoint", "List, describe and download checkpoints."),
         "config": ("dethpc.cli.config_cmd:config", "Work on configuration files."),
         "preview-search": ("dethpc.cli.preview:preview_search", "Show how many trials a search trains, and how long."),
@@ -40,6 +41,7 @@ __all__ = ["main"]
         "exp": "experiment",
         "t": "trial",
         "c": "checkpoint",
+        "j": "job",
         "rp": "resource-pool",
         "s": "slot",
         "a": "agent",

@@ -21,7 +21,7 @@ def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], *, as_csv: bool = False, title: str = ""
 ) -> None:
     """Print a table; None and "" cells are empty. In a pipe an empty cell is ``-``, so that columns can be counted."""
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [[plain(value) for value in row] for row in rows]
     if as_csv:
         import csv
 
@@ -44,7 +44,7 @@ def aligned(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
     """Print ``name: value`` lines, one noun in full. Empty values are left out."""
-    shown = [(name, _cell(value)) for name, value in fields if _cell(value)]
+    shown = [(name, plain(value)) for name, value in fields if plain(value)]
     width = max((len(name) for name, _ in shown), default=0) + 1
     for name, value in shown:
         click.echo(f"{click.style((name + ':').ljust(width), bold=True)} {value}")
@@ -92,7 +92,7 @@ def say(message: str) -> None:
     click.echo(message, err=True)
 
 
-def _cell(value: Any) -> str:
+def plain(value: Any) -> str:
     """Text without control characters: a name may not move the cursor or break a line."""
     if value is None:
         return ""

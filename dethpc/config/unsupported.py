@@ -70,7 +70,6 @@ IGNORED = {
     "min_checkpoint_period": _OWN_LOOP,
     "checkpoint_policy": _OWN_LOOP,
     "scheduling_unit": _OWN_LOOP,
-    "resources.weight": "has no effect yet: pools serve by priority; say resources.priority",
     "perform_initial_validation": _OWN_LOOP,
     "optimizations": "is for trial classes, and for code that calls determined.pytorch.init()",
     "resources.agent_label": "is ignored (also by Determined); say resources.resource_pool",
@@ -120,7 +119,6 @@ _NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
     "min_checkpoint_period": _NO_LENGTH,
     "checkpoint_policy": ("best",),
     "scheduling_unit": (100,),
-    "resources.weight": (1,),
     "perform_initial_validation": (False,),
     "optimizations": ({},),
 }

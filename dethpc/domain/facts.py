@@ -42,6 +42,8 @@ class Experiment:
     parent_id: int | None = None
     reason: str = ""  # why it is in this state, in words
     unmanaged: bool = False
+    queue_position: float = 0.0  # among those of its pool and priority; when it was created, until somebody moves it
+    served: float = 0.0  # slot-seconds over weight that its ended runs have had in a fair-share pool
 
 
 @dataclass(slots=True)
@@ -102,6 +104,7 @@ class Run:
     reason: str = ""  # pending reason, or why it ended, in words
     exit_code: int | None = None
     stopping_since: float | None = None
+    nice: int = 0  # how far it steps back in the scheduler's own queue
 
 
 @dataclass(slots=True)
@@ -168,5 +171,17 @@ class SearchNote:
     data: dict[str, Any]
 
 
-Row = Union[Experiment, Trial, Run, Attempt, Checkpoint, Metric, SearchNote]
+@dataclass(slots=True)
+class Pool:
+    """What was last seen of a resource pool, and what follows for its queue."""
+
+    name: str
+    window: int  # how many runs may wait in the scheduler's own queue
+    free: list[list[int]] = field(default_factory=list)  # pairs: free slots, how many nodes have as many
+    node_slots: int = 0  # of the largest node
+    started: int = 0  # runs that started since the look before
+    turn: float = 0.0  # seconds that a run lasts, roughly; 0: not known
+
+
+Row = Union[Experiment, Trial, Run, Attempt, Checkpoint, Metric, SearchNote, Pool]
 """What a Change writes. ``apply`` puts the row in the place of the one with the same key; Metric and SearchNote are only added."""

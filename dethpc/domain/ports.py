@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
 
 
 class Clock(Protocol):
@@ -51,6 +51,7 @@ class JobRequest:
     run_dir: Path
     slots: int
     env: Mapping[str, str] = field(default_factory=dict)  # the complete environment of the submission
+    nice: int = 0  # said in the script's directives, too
 
 
 @dataclass(slots=True)
@@ -69,6 +70,8 @@ class JobRecord:
     submitted_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    priority: int | None = None  # while pending: the scheduler starts the greatest first; ``nice`` is taken off already
+    nice: int | None = None
 
 
 @dataclass(slots=True)
@@ -162,6 +165,10 @@ class Scheduler(Protocol):
         """Stop the job and queue it again under the same job id; its next start has one restart more."""
         ...
 
+    def nice(self, values: Mapping[str, int]) -> None:
+        """Set how far pending jobs step back in the queue (job id -> 0 or more). Unknown and running jobs are ignored."""
+        ...
+
     def pools(self) -> list[PoolInfo]: ...
 
     def nodes(self) -> list[NodeInfo]: ...
@@ -186,6 +193,7 @@ class Snapshot:
     notes: list[SearchNote]
     next_experiment_id: int
     next_trial_id: int
+    pools: list[Pool] = field(default_factory=list)
 
 
 class Store(Protocol):

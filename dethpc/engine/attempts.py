@@ -98,6 +98,7 @@ def started(state: ClusterState, event: events.AttemptStarted) -> Outcome:
             latest_checkpoint=event.resumed_from if event.resumed_from in own else None,
         ),
     ]
+    outcome.then.append(events.Schedule(event.at))  # it has left the scheduler's queue: another may join it
     return outcome
 
 
@@ -322,6 +323,9 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
         outcome.rows.append(
             replace(attempt, state=AttemptState.ENDED, ended_at=event.at, end=verdict.end, reason=verdict.reason)
         )
+        if state.rules_of(run.pool).kind == "fair_share":
+            seconds = max(0.0, event.at - attempt.started_at)
+            outcome.then.append(events.Served(run.experiment_id, run.slots * seconds, event.at))
     if event.requeued and run.intent is Intent.GO:
         outcome.rows.append(replace(run, state=RunState.PENDING, reason=verdict.reason))
         return outcome

@@ -11,10 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dethpc.domain.facts import Row
-from dethpc.engine import attempts, checkpoints, events, experiments, unmanaged
+from dethpc.engine import attempts, checkpoints, events, experiments, moves, queue, unmanaged
 from dethpc.engine.outcome import Outcome
-from dethpc.engine.queue import next_runs
-from dethpc.engine.rows import replace
 from dethpc.engine.state import ClusterState
 
 
@@ -36,15 +34,6 @@ def step(state: ClusterState, event: events.Event) -> list[Row]:
     return rows
 
 
-def _schedule(state: ClusterState, event: events.Schedule) -> Outcome:
-    outcome = Outcome()
-    for run in next_runs(state, event.at):
-        trial = state.trial(run.trial_id)
-        assert trial is not None
-        outcome.rows += [replace(trial, runs=run.n), run]
-    return outcome
-
-
 _DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
     events.CreateExperiment: experiments.create,
     events.Activate: experiments.activate,
@@ -53,6 +42,7 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
     events.Kill: experiments.kill,
     events.KillTrial: experiments.kill_trial,
     events.ChangeExperiment: experiments.change,
+    events.UpdateQueue: moves.update,
     events.Delete: experiments.delete,
     events.Recall: experiments.recall,
     events.TakeIn: experiments.take_in,
@@ -70,9 +60,11 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
     events.Submitted: attempts.submitted,
     events.SubmitFailed: attempts.submit_failed,
     events.JobSeen: attempts.job_seen,
+    events.QueueSeen: queue.seen,
     events.AttemptStarted: attempts.started,
     events.Reported: attempts.reported,
     events.AttemptEnded: attempts.ended,
     events.Tick: attempts.tick,
-    events.Schedule: _schedule,
+    events.Schedule: queue.schedule,
+    events.Served: queue.served,
 }

@@ -8,6 +8,7 @@ from typing import Any, Union
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
 from dethpc.domain.ports import JobRecord
+from dethpc.engine.nice import Waiting
 from dethpc.searcher.base import Exit
 
 # --- a user's wishes
@@ -69,6 +70,29 @@ class ChangeExperiment:
 
     experiment_id: int
     changes: dict[str, Any]
+    at: float
+
+
+@dataclass(slots=True)
+class QueueChange:
+    """What shall be different about a job of the queue: one of the fields, the others are None.
+
+    ``ahead_of`` and ``behind_of`` are ids of other experiments.
+    """
+
+    experiment_id: int
+    priority: int | None = None
+    weight: float | None = None
+    pool: str | None = None
+    ahead_of: int | None = None
+    behind_of: int | None = None
+
+
+@dataclass(slots=True)
+class UpdateQueue:
+    """Changes in their order, all or none of them."""
+
+    changes: Sequence[QueueChange]
     at: float
 
 
@@ -206,6 +230,20 @@ class JobSeen:
     at: float
 
 
+@dataclass(slots=True)
+class QueueSeen:
+    """The scheduler's queue and nodes were looked at.
+
+    ``nodes``: by pool, free and all slots of each node that works; empty: they were not looked at. ``started``: by pool, how many
+    runs started since the look before. ``waiting``: by run id, its job's place in the scheduler's queue.
+    """
+
+    nodes: Mapping[str, Sequence[tuple[int, int]]]
+    started: Mapping[str, int]
+    waiting: Mapping[str, Waiting]
+    at: float
+
+
 # --- the run directory's word
 
 
@@ -278,6 +316,15 @@ class Schedule:
 
 
 @dataclass(slots=True)
+class Served:
+    """An experiment has had so many slot-seconds of a pool that shares."""
+
+    experiment_id: int
+    slot_seconds: float
+    at: float
+
+
+@dataclass(slots=True)
 class TrialClosed:
     trial_id: int
     how: Exit
@@ -316,6 +363,7 @@ Event = Union[
     Kill,
     KillTrial,
     ChangeExperiment,
+    UpdateQueue,
     Delete,
     Recall,
     TakeIn,
@@ -329,11 +377,13 @@ Event = Union[
     Submitted,
     SubmitFailed,
     JobSeen,
+    QueueSeen,
     AttemptStarted,
     Reported,
     AttemptEnded,
     Tick,
     Schedule,
+    Served,
     TrialClosed,
     Validated,
     Parked,

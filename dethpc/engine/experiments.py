@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -44,6 +45,7 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Outcome:
         slots_per_trial=int(resources.get("slots_per_trial", 1)),
         parent_id=event.parent_id,
         unmanaged=event.unmanaged,
+        queue_position=event.at,
     )
     searcher = state.build_searcher(config["searcher"], config["hyperparameters"], row.seed)
     fresh = ExperimentState(row, searcher)
@@ -124,7 +126,7 @@ def _act(
         elif isinstance(action, Wait):
             trial = experiment.trials[action.index]
             outcome.rows.append(replace(trial, search={**trial.search, "waits": True}, reason=action.reason))
-            _stop_run(experiment, trial.index, action.reason, at, outcome)
+            stop_run(experiment, trial.index, action.reason, at, outcome)
         else:
             outcome.rows.append(_continued(experiment.trials[action.index], action))
         frees = True
@@ -198,7 +200,7 @@ def pause(state: ClusterState, event: events.Pause) -> Outcome:
             trial = experiment.trials[index]
             if trial.state is State.ACTIVE:
                 outcome.rows.append(replace(trial, state=State.PAUSED))
-            _stop_run(experiment, index, "pause", event.at, outcome)
+            stop_run(experiment, index, "pause", event.at, outcome)
     return outcome
 
 
@@ -248,10 +250,10 @@ def _end_trial(experiment: ExperimentState, trial: Trial, how: State, reason: st
     if how in (State.STOPPING_KILLED, State.STOPPING_ERROR):
         kill_run(experiment, trial.index, reason, outcome)
     else:
-        _stop_run(experiment, trial.index, reason, at, outcome)
+        stop_run(experiment, trial.index, reason, at, outcome)
 
 
-def _stop_run(experiment: ExperimentState, index: int, reason: str, at: float, outcome: Outcome) -> None:
+def stop_run(experiment: ExperimentState, index: int, reason: str, at: float, outcome: Outcome) -> None:
     run = experiment.live.get(index)
     if run is None or run.intent is not Intent.GO:
         return
@@ -268,14 +270,47 @@ def kill_run(experiment: ExperimentState, index: int, reason: str, outcome: Outc
 
 
 def change(state: ClusterState, event: events.ChangeExperiment) -> Outcome:
-    row = _find(state, event.experiment_id).row
+    experiment = _find(state, event.experiment_id)
+    row = experiment.row
     unknown = sorted(set(event.changes) - set(CHANGEABLE))
     if unknown:
         raise Refused(f"cannot change {', '.join(unknown)}; changeable are {', '.join(CHANGEABLE)}")
     if "archived" in event.changes and not row.state.terminal:
         raise Refused(f"experiment {row.id} is {row.state.value}; only one that has ended can be archived")
+    if not row.unmanaged:
+        allowed(state, row, priority=event.changes.get("priority"), weight=event.changes.get("weight"))
     changed: dict[str, Any] = dict(event.changes)
-    return Outcome([replace(row, **changed)], [events.Schedule(event.at)])
+    outcome = Outcome([replace(row, **changed)], [events.Schedule(event.at)])
+    if "max_slots" in event.changes:
+        _give_back(experiment, event.changes["max_slots"], event.at, outcome)
+    return outcome
+
+
+def allowed(state: ClusterState, row: Experiment, *, priority: int | None = None, weight: float | None = None) -> None:
+    """Raises Refused when the pool's queue does not go by it, or the value is none."""
+    kind = state.rules_of(row.pool).kind
+    if priority is not None and kind != "priority":
+        raise Refused(f"pool {row.pool} has the {kind} scheduler, to which priorities mean nothing{_INSTEAD[kind]}")
+    if weight is not None and kind != "fair_share":
+        raise Refused(f"pool {row.pool} has the {kind} scheduler, to which weights mean nothing{_INSTEAD[kind]}")
+    if priority is not None and not 1 <= priority <= 99:
+        raise Refused(f"priority {priority}: allowed are 1 (first) to 99 (last)")
+    if weight is not None and not 0 < weight < math.inf:
+        raise Refused(f"weight {weight}: allowed are numbers above 0")
+
+
+_INSTEAD = {"priority": "; set a priority", "fair_share": "; set a weight", "fifo": ""}
+
+
+def _give_back(experiment: ExperimentState, max_slots: int | None, at: float, outcome: Outcome) -> None:
+    """What a new, smaller ``max_slots`` has no room for: runs that wait first, then the newest."""
+    surplus = 0 if max_slots is None else experiment.live_slots - max_slots
+    waiting_first = sorted(experiment.live.items(), key=lambda item: (item[1].state is RunState.RUNNING, -item[0]))
+    for index, run in waiting_first:
+        if surplus <= 0:
+            return
+        surplus -= run.slots
+        stop_run(experiment, index, f"max_slots is {max_slots} now", at, outcome)
 
 
 def delete(state: ClusterState, event: events.Delete) -> Outcome:

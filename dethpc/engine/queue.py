@@ -1,50 +1,252 @@
-"""What may go next: the queue in front of the scheduler."""
+"""What may go next: the queue in front of the scheduler.
+
+A pool's queue has an order (priority and position, or age, or shares by weight). Of the runs that it wants, as many wait in the
+scheduler's own queue as the pool's window says, and beyond that what could start at once on slots that are free. So a large
+trial that must wait does not keep the slots from a smaller one behind it, until it has waited for ``PATIENCE``.
+"""
 
 from __future__ import annotations
 
-from dethpc.domain.facts import Run
+import heapq
+from collections.abc import Iterator, Sequence
+
+from dethpc.domain.facts import Pool, Row, Run
 from dethpc.domain.ids import run_id
-from dethpc.domain.states import RunState, State
+from dethpc.domain.states import Intent, RunState
+from dethpc.engine import events
+from dethpc.engine.nice import settle
+from dethpc.engine.outcome import Outcome
+from dethpc.engine.places import Key, key
+from dethpc.engine.pools import TURN, Free
+from dethpc.engine.rows import replace
 from dethpc.engine.state import ClusterState, ExperimentState
 
-WINDOW = 100
+LEAST_WINDOW, LARGEST_WINDOW = 16, 1000
 """How many runs may wait in the scheduler's own queue, per pool that has no window of its own."""
 
+PATIENCE = 3600.0
+"""Seconds that a run which finds no room lets others overtake it."""
 
-def order(state: ClusterState) -> list[ExperimentState]:
-    """Experiments with trials that wait for a run: smaller priority number first, then older first."""
-    waiting = [
-        e for e in state.experiments.values() if e.waiting and e.row.state is State.ACTIVE and not e.row.unmanaged
-    ]
-    return sorted(waiting, key=lambda e: (e.row.priority, e.row.created_at, e.row.id))
+REORDER_AT_ONCE = 20
+"""Jobs whose place in the scheduler's queue is changed in one cycle: each costs the scheduler a request."""
 
 
-def next_runs(state: ClusterState, at: float) -> list[Run]:
-    """Runs that should be submitted now, in order. An experiment's ``max_slots`` is never exceeded."""
-    candidates = order(state)
-    if not candidates:
-        return []
-    pending = dict(state.pending)
-    runs: list[Run] = []
-    for experiment in candidates:
-        row = experiment.row
-        room = state.windows.get(row.pool, WINDOW) - pending.get(row.pool, 0)
-        if row.max_slots is not None:
-            free = row.max_slots - experiment.live_slots
-            room = min(room, free // max(1, row.slots_per_trial))
-        for index in experiment.waiting[: max(0, room)]:
-            trial = experiment.trials[index]
-            runs.append(
-                Run(
-                    id=run_id(row.id, trial.id, trial.runs + 1),
-                    experiment_id=row.id,
-                    trial_id=trial.id,
-                    n=trial.runs + 1,
-                    state=RunState.SUBMITTING,
-                    created_at=at,
-                    slots=row.slots_per_trial,
-                    pool=row.pool,
-                )
+def schedule(state: ClusterState, event: events.Schedule) -> Outcome:
+    """Runs that should be submitted now. An experiment's ``max_slots`` is never exceeded."""
+    rows: list[Row] = []
+    for pool in list(state.places.lists):
+        room = _Room(state, pool, event.at)
+        if not room.full:
+            rows += (
+                _fair(state, pool, room, event.at) if _shares(state, pool) else _in_order(state, pool, room, event.at)
             )
-            pending[row.pool] = pending.get(row.pool, 0) + 1
-    return runs
+    return Outcome(rows)
+
+
+def _shares(state: ClusterState, pool: str) -> bool:
+    return state.rules_of(pool).kind == "fair_share"
+
+
+class _Room:
+    """How much more of a pool's queue may go to the scheduler."""
+
+    def __init__(self, state: ClusterState, pool: str, at: float) -> None:
+        seen, pending = state.pools.get(pool), state.pending.get(pool, {})
+        self._left = window(state, pool) - len(pending)
+        self._free = Free.of(seen.node_slots, seen.free) if seen is not None else Free(0, [])
+        self._overtaking = True
+        if self._free.slots:
+            for run in pending.values():
+                if not self._free.place(run.slots) and at - run.created_at > PATIENCE:
+                    self._overtaking = False
+
+    @property
+    def full(self) -> bool:
+        return self._left <= 0 and not (self._overtaking and self._free.slots)
+
+    def take(self, slots: int) -> bool:
+        """Once refused, a size stays refused."""
+        starts = bool(self._free.slots) and self._free.place(slots)
+        if self._left > 0:
+            self._left -= 1
+            return True
+        return starts and self._overtaking
+
+
+def window(state: ClusterState, pool: str) -> int:
+    fixed, seen = state.rules_of(pool).window, state.pools.get(pool)
+    return fixed if fixed is not None else seen.window if seen is not None else LEAST_WINDOW
+
+
+def _in_order(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator[Row]:
+    """From the heads of the lists, one for each size of trial, always the one that comes first."""
+    lists, steps_back = state.places.of(pool), _steps_back(state, pool)
+    heads = [(keys[0], slots, 0) for slots, keys in lists.items()]
+    heapq.heapify(heads)
+    while heads and not room.full:
+        (*_, experiment_id), slots, n = heapq.heappop(heads)
+        experiment = state.experiments[experiment_id]
+        for index in experiment.waiting[: experiment.room]:
+            if not room.take(slots):
+                break
+            yield from _run(experiment, index, pool, at, steps_back)
+        else:
+            if n + 1 < len(lists[slots]):
+                heapq.heappush(heads, (lists[slots][n + 1], slots, n + 1))
+
+
+def _fair(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator[Row]:
+    """Always the experiment that will have had least for its weight when the run is over."""
+    turn, floor, steps_back = _turn(state, pool), _least_served(state, pool, at), _steps_back(state, pool)
+    queue: list[tuple[float, float, int, int, float]] = []
+    for slots, keys in state.places.of(pool).items():
+        for *_, created_at, experiment_id in keys:
+            experiment = state.experiments[experiment_id]
+            # Who had no use for its share in the past has no claim on it now.
+            served = experiment.served(at) if experiment.live else max(experiment.row.served, floor)
+            after = served + (experiment.live_slots + slots) * turn / experiment.row.weight
+            queue.append((after, created_at, experiment_id, 0, served))
+    heapq.heapify(queue)
+    refused: set[int] = set()
+    while queue and not room.full:
+        after, created_at, experiment_id, n, served = heapq.heappop(queue)
+        experiment = state.experiments[experiment_id]
+        row = experiment.row
+        if row.slots_per_trial in refused or n >= experiment.room:
+            continue
+        if not room.take(row.slots_per_trial):
+            refused.add(row.slots_per_trial)
+            continue
+        if n == 0 and not experiment.live and served > row.served:
+            yield replace(row, served=served)
+        yield from _run(experiment, experiment.waiting[n], pool, at, steps_back)
+        heapq.heappush(queue, (after + _cost(experiment, turn), created_at, experiment_id, n + 1, served))
+
+
+def served(state: ClusterState, event: events.Served) -> Outcome:
+    row = state.experiments[event.experiment_id].row
+    return Outcome([replace(row, served=row.served + event.slot_seconds / row.weight)])
+
+
+def _cost(experiment: ExperimentState, turn: float) -> float:
+    return experiment.row.slots_per_trial * turn / experiment.row.weight
+
+
+def _turn(state: ClusterState, pool: str) -> float:
+    seen = state.pools.get(pool)
+    return seen.turn if seen is not None and seen.turn else TURN
+
+
+def _least_served(state: ClusterState, pool: str, at: float) -> float:
+    """Of the experiments that have runs in the pool: where a newcomer begins."""
+    return min((state.experiments[id].served(at) for id in state.busy.get(pool, ())), default=0.0)
+
+
+def _steps_back(state: ClusterState, pool: str) -> list[tuple[Key, int]]:
+    """Runs of the pool that step back in the scheduler's queue: what joins it behind them steps back as far."""
+    kind, runs = state.rules_of(pool).kind, state.pending.get(pool, {}).values()
+    return [(key(state.experiments[run.experiment_id].row, kind), run.nice) for run in runs if run.nice]
+
+
+def _run(
+    experiment: ExperimentState, index: int, pool: str, at: float, steps_back: Sequence[tuple[Key, int]]
+) -> Iterator[Row]:
+    own = experiment.place.key if experiment.place is not None else None
+    row, trial = experiment.row, experiment.trials[index]
+    n = trial.runs + 1
+    yield replace(trial, runs=n)
+    yield Run(
+        id=run_id(row.id, trial.id, n),
+        experiment_id=row.id,
+        trial_id=trial.id,
+        n=n,
+        state=RunState.SUBMITTING,
+        created_at=at,
+        slots=row.slots_per_trial,
+        pool=pool,
+        nice=max((nice for other, nice in steps_back if own is None or other <= own), default=0),
+    )
+
+
+def order(state: ClusterState, pool: str) -> list[ExperimentState]:
+    """Experiments that want another run in the pool, as they will get it."""
+    waiting = [state.experiments[id] for keys in state.places.of(pool).values() for *_, id in keys]
+    if not _shares(state, pool):
+        return sorted(waiting, key=lambda e: key(e.row, state.rules_of(pool).kind))
+    return sorted(
+        waiting, key=lambda e: ((e.live_slots + e.row.slots_per_trial) / e.row.weight, e.row.created_at, e.row.id)
+    )
+
+
+# --- inside the scheduler's own queue
+
+
+def in_order(state: ClusterState, pool: str, at: float) -> list[Run]:
+    """The pool's runs that wait in the scheduler's queue, as they should start."""
+    runs = [run for run in state.pending.get(pool, {}).values() if run.intent is Intent.GO]
+    index = {run.id: state.trial_index[run.trial_id][1] for run in runs}
+    if not _shares(state, pool):
+        kind = state.rules_of(pool).kind
+        return sorted(runs, key=lambda run: (key(state.experiments[run.experiment_id].row, kind), index[run.id]))
+    of: dict[int, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: index[run.id], reverse=True):
+        of.setdefault(run.experiment_id, []).append(run)
+    turn, queue = _turn(state, pool), []
+    for id in of:
+        experiment = state.experiments[id]
+        after = experiment.served(at) + (experiment.running_slots + of[id][-1].slots) * turn / experiment.row.weight
+        queue.append((after, experiment.row.created_at, id))
+    heapq.heapify(queue)
+    ordered: list[Run] = []
+    while queue:
+        after, created_at, id = heapq.heappop(queue)
+        ordered.append(of[id].pop())
+        if of[id]:
+            heapq.heappush(queue, (after + _cost(state.experiments[id], turn), created_at, id))
+    return ordered
+
+
+def seen(state: ClusterState, event: events.QueueSeen) -> Outcome:
+    """The scheduler's queue was looked at: how large the windows are from now on, and what is out of order."""
+    outcome = Outcome(then=[events.Schedule(event.at)])
+    for pool in sorted(event.nodes):
+        outcome.rows += _looked(state, event, pool)
+    left = REORDER_AT_ONCE
+    for pool in sorted(state.pending):
+        runs = [run for run in in_order(state, pool, event.at) if run.id in event.waiting]
+        wanted = settle([event.waiting[run.id] for run in runs], left)
+        left -= sum(now != event.waiting[run.id].nice for run, now in zip(runs, wanted, strict=True))
+        outcome.rows += [replace(run, nice=now) for run, now in zip(runs, wanted, strict=True) if now != run.nice]
+    return outcome
+
+
+def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence[Row]:
+    before = state.pools.get(pool) or Pool(pool, LEAST_WINDOW)
+    counts: dict[int, int] = {}
+    for free, _ in event.nodes[pool]:
+        if free > 0:
+            counts[free] = counts.get(free, 0) + 1
+    started = event.started.get(pool, 0)
+    now = Pool(
+        name=pool,
+        window=min(LARGEST_WINDOW, max(LEAST_WINDOW, 2 * started, 2 * before.started)),
+        free=[[free, counts[free]] for free in sorted(counts)],
+        node_slots=max((total for _, total in event.nodes[pool]), default=0),
+        started=started,
+        turn=_lasting(state, pool, event.at, before.turn),
+    )
+    return [] if now == before else [now]
+
+
+def _lasting(state: ClusterState, pool: str, at: float, before: float) -> float:
+    """Seconds that a run lasts: on average it is half over when it is looked at. Only fair shares need it."""
+    if not _shares(state, pool):
+        return 0.0
+    slots = started = 0
+    for id in state.busy.get(pool, ()):
+        slots += state.experiments[id].running_slots
+        started += state.experiments[id].started
+    if not slots:
+        return before
+    now = max(1.0, 2 * (at - started / 1000 / slots))
+    return now if not before or not 0.8 < now / before < 1.25 else before

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
-from dethpc.domain.states import Intent, RunState, State
+from dethpc.domain.states import RunState, State
+from dethpc.engine.places import Place, Places, key
+from dethpc.engine.pools import Rules
 from dethpc.searcher.base import Exit, Searcher
 
 BuildSearcher = Callable[[Mapping[str, Any], Mapping[str, Any], int], Searcher]
@@ -29,7 +31,22 @@ class ExperimentState:
     waiting: list[int] = field(default_factory=list)  # indexes, sorted, of active trials without a live run
     live: dict[int, Run] = field(default_factory=dict)  # index -> its run that has not ended
     notes: int = 0
-    live_slots: int = 0  # that its live runs hold or have asked for, but for those about to be killed
+    live_slots: int = 0  # that its live runs hold or have asked for
+    running_slots: int = 0  # of those that run
+    started: int = 0  # sum over those of slots times the millisecond of the start
+    place: Place | None = None  # in the queue, while it wants another run
+
+    @property
+    def room(self) -> int:
+        """How many more runs ``max_slots`` allows."""
+        row = self.row
+        if row.max_slots is None or row.slots_per_trial == 0:
+            return len(self.waiting)
+        return min(len(self.waiting), max(0, row.max_slots - self.live_slots) // row.slots_per_trial)
+
+    def served(self, at: float) -> float:
+        """Slot-seconds over weight that its runs have had until then."""
+        return self.row.served + (self.running_slots * at - self.started / 1000) / self.row.weight
 
 
 @dataclass(slots=True)
@@ -37,11 +54,14 @@ class ClusterState:
     """All experiments. ``next_trial_id`` and ``next_experiment_id`` are the ids that the next rows will get."""
 
     build_searcher: BuildSearcher
-    windows: Mapping[str, int] = field(default_factory=dict)  # pool -> how many runs may wait in the scheduler's queue
+    rules: Mapping[str, Rules] = field(default_factory=dict)  # by pool; the default ones for a pool that is not here
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
     trial_index: dict[int, tuple[int, int]] = field(default_factory=dict)  # trial id -> (experiment id, index)
     runs: dict[str, Run] = field(default_factory=dict)  # live ones
-    pending: dict[str, int] = field(default_factory=dict)  # pool -> how many runs wait in the scheduler's own queue
+    pools: dict[str, Pool] = field(default_factory=dict)  # what was last seen of them
+    places: Places = field(default_factory=Places)  # experiments that want another run
+    pending: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs in the scheduler's own queue
+    busy: dict[str, dict[int, int]] = field(default_factory=dict)  # pool -> experiment -> its live runs there
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
     next_experiment_id: int = 1
@@ -60,6 +80,9 @@ class ClusterState:
                 return attempt
         return None
 
+    def rules_of(self, pool: str) -> Rules:
+        return self.rules.get(pool) or Rules()
+
     def active(self) -> Iterator[ExperimentState]:
         return (e for e in self.experiments.values() if not e.row.state.terminal)
 
@@ -67,10 +90,12 @@ class ClusterState:
 
     @classmethod
     def fold(
-        cls, build_searcher: BuildSearcher, snapshot: Snapshot, windows: Mapping[str, int] | None = None
+        cls, build_searcher: BuildSearcher, snapshot: Snapshot, rules: Mapping[str, Rules] | None = None
     ) -> ClusterState:
         """The state that the rows of ``snapshot`` give."""
-        state = cls(build_searcher, windows or {})
+        state = cls(build_searcher, rules or {})
+        for pool in snapshot.pools:
+            state.apply(pool)
         notes: dict[int, list[SearchNote]] = {}
         for note in snapshot.notes:
             notes.setdefault(note.experiment_id, []).append(note)
@@ -112,6 +137,8 @@ class ClusterState:
                 self.checkpoints.setdefault(row.trial_id, {})[row.uuid] = row
         elif isinstance(row, Experiment):
             self._apply_experiment(row)
+        elif isinstance(row, Pool):
+            self.pools[row.name] = row
         else:
             experiment = self.experiments[row.experiment_id]
             experiment.notes = max(experiment.notes, row.seq)
@@ -124,6 +151,7 @@ class ClusterState:
                 self._forget(known)
         elif known is not None:
             known.row = row
+            self._index_place(known)
         else:
             searcher = self.build_searcher(row.config["searcher"], row.config["hyperparameters"], row.seed)
             self.experiments[row.id] = ExperimentState(row, searcher)
@@ -171,10 +199,18 @@ class ClusterState:
     def _count(self, experiment: ExperimentState, run: Run | None, sign: int) -> None:
         if run is None or run.state is RunState.ENDED:
             return
-        if run.state in (RunState.SUBMITTING, RunState.PENDING):
-            self.pending[run.pool] = self.pending.get(run.pool, 0) + sign
-        if run.intent is not Intent.KILL:
-            experiment.live_slots += sign * run.slots
+        busy = self.busy.setdefault(run.pool, {})
+        busy[run.experiment_id] = busy.get(run.experiment_id, 0) + sign
+        if not busy[run.experiment_id]:
+            del busy[run.experiment_id]
+        experiment.live_slots += sign * run.slots
+        if run.state is RunState.RUNNING:
+            experiment.running_slots += sign * run.slots
+            experiment.started += sign * run.slots * round((run.started_at or 0.0) * 1000)
+        elif sign > 0:
+            self.pending.setdefault(run.pool, {})[run.id] = run
+        else:
+            self.pending[run.pool].pop(run.id, None)
 
     def _apply_attempt(self, row: Attempt) -> None:
         if not self._is_open(row.trial_id):
@@ -194,6 +230,15 @@ class ClusterState:
             experiment.waiting.insert(i, trial.index)
         elif listed and not waits:
             del experiment.waiting[i]
+        self._index_place(experiment)
+
+    def _index_place(self, experiment: ExperimentState) -> None:
+        row, place = experiment.row, None
+        if row.state is State.ACTIVE and not row.unmanaged and experiment.room > 0:
+            place = Place(row.pool, row.slots_per_trial, key(row, self.rules_of(row.pool).kind))
+        if place != experiment.place:
+            self.places.move(experiment.place, place)
+            experiment.place = place
 
     def _is_open(self, trial_id: int) -> bool:
         trial = self.trial(trial_id)
@@ -204,6 +249,7 @@ class ClusterState:
             self.trial_index.pop(trial.id, None)
             self.attempts.pop(trial.id, None)
             self.checkpoints.pop(trial.id, None)
+        self.places.move(experiment.place, None)
         del self.experiments[experiment.row.id]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
-from dethpc.engine.queue import WINDOW, order
+from dethpc.engine.queue import order, window
 from dethpc.engine.state import ClusterState, ExperimentState
 
 
@@ -165,14 +165,14 @@ def in_queue(state: ClusterState, experiment: ExperimentState) -> Waiting:
             f"the experiment's max_slots of {row.max_slots} is used up by its trials that run or wait in the scheduler"
         )
         return Waiting("max_slots", why, f"raise it: det experiment set max-slots {row.id} N")
-    window, pending = state.windows.get(row.pool, WINDOW), state.pending.get(row.pool, 0)
-    if pending < window:
+    pending = len(state.pending.get(row.pool, ()))
+    if pending < window(state, row.pool):
         return Waiting("next", "it is next to be submitted")
     ahead = 0
-    for other in order(state):
+    for other in order(state, row.pool):
         if other.row.id == row.id:
             break
-        ahead += len(other.waiting) if other.row.pool == row.pool else 0
+        ahead += other.room
     why = f"{count(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, as many as are sent there at once"
     if not ahead:
         return Waiting("window", f"{why}; it is next")

@@ -1,7 +1,7 @@
 """The master's decisions beside its database: ``changes.jsonl`` per experiment, and the way back from there.
 
-Every committed row but metrics is appended to its experiment's file as ``{"table": ..., "row": {...}}``. Metrics stand in the
-journals of the attempts. Together they are enough to make the database again.
+Every committed row but metrics, and what was seen of pools, is appended to its experiment's file as ``{"table": ..., "row":
+{...}}``. Metrics stand in the journals of the attempts. Together they are enough to make the database again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, get_args, get_type_hints
 
-from dethpc.domain.facts import Attempt, Experiment, Metric, Row, Run
+from dethpc.domain.facts import Attempt, Experiment, Metric, Pool, Row, Run
 from dethpc.domain.ports import Snapshot, Store
 from dethpc.engine.attempts import reported_values
 from dethpc.master.home import Home
@@ -53,7 +53,7 @@ class ChangeLog:
     def append(self, rows: Sequence[Row]) -> None:
         lines: dict[int, list[str]] = {}
         for row in rows:
-            if isinstance(row, Metric):
+            if isinstance(row, (Metric, Pool)):
                 continue
             lines.setdefault(self._experiment(row), []).append(to_line(row))
         for experiment_id, texts in lines.items():
@@ -97,6 +97,7 @@ class ChangeLog:
             self._experiment_of[row.id] = row.experiment_id
         if isinstance(row, Attempt):
             return self._experiment_of[row.run_id]
+        assert not isinstance(row, Pool)
         return row.experiment_id
 
 

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from dethpc.domain.ids import AttemptId
 from dethpc.domain.ports import NodeInfo, PoolInfo, Scheduler
 from dethpc.domain.states import Intent, State
 from dethpc.engine import events
+from dethpc.engine.pools import Rules
 from dethpc.errors import NotFound, Refused
 from dethpc.master import changes, context, handmade, user_script
 from dethpc.master.app import create_app
@@ -70,8 +71,8 @@ class Daemon:
         self.auth = Auth(home.root, self.owner, self.store)
         self._changes = ChangeLog(home)
         self._changes.catch_up(self.store.load())
-        windows = {name: pool.window for name, pool in site.pools.items() if pool.window is not None}
-        self.ledger = Ledger(self.store, build_searcher, windows)
+        rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}
+        self.ledger = Ledger(self.store, build_searcher, rules)
         self.ledger.listen(self._changes.append)
         self._preparer = Preparer(home, site, scheduler, self.ledger, cluster_id, build_harness(home.root))
         self.unmanaged = Unmanaged(self.ledger, home, self.store)
@@ -146,6 +147,15 @@ class Daemon:
                 trial = queries.trial(connection, event.trial_id)
             raise Refused(f"trial {trial.id} has ended already ({trial.state.value})")
         return self.ledger.do(event)
+
+    def update_queue(self, changes: Sequence[events.QueueChange]) -> None:
+        """Raises NotFound, Refused, ConfigError where a job's trials do not fit the pool that it shall move to."""
+        for change in changes:
+            known = self.ledger.state.experiments.get(change.experiment_id)
+            if change.pool is not None and known is not None:
+                config = known.row.config
+                self._preparer.check({**config, "resources": {**config["resources"], "resource_pool": change.pool}})
+        self.ledger.do(events.UpdateQueue(changes, time.time()))
 
     def create_experiment(
         self,

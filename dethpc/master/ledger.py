@@ -18,6 +18,7 @@ from dethpc.domain.facts import Row
 from dethpc.domain.ports import Store
 from dethpc.engine import ClusterState, step
 from dethpc.engine.events import Event
+from dethpc.engine.pools import Rules
 from dethpc.engine.state import BuildSearcher
 from dethpc.errors import DethpcError, MasterError
 
@@ -32,16 +33,16 @@ Seen = TypeVar("Seen")
 class Ledger:
     """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up."""
 
-    def __init__(self, store: Store, build_searcher: BuildSearcher, windows: Mapping[str, int] | None = None) -> None:
+    def __init__(self, store: Store, build_searcher: BuildSearcher, rules: Mapping[str, Rules] | None = None) -> None:
         self._store = store
-        self._build_searcher, self._windows = build_searcher, windows
+        self._build_searcher, self._rules = build_searcher, rules
         self._events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._listeners: list[Listener] = []
         self.state = self._fold()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
     def _fold(self) -> ClusterState:
-        return ClusterState.fold(self._build_searcher, self._store.load(), self._windows)
+        return ClusterState.fold(self._build_searcher, self._store.load(), self._rules)
 
     def listen(self, listener: Listener) -> None:
         """``listener`` gets every committed batch of rows, in order, on the ledger's own thread."""

@@ -17,13 +17,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dethpc.domain.facts import Row, Run
+from dethpc.domain.facts import Experiment, Row, Run
 from dethpc.domain.ids import job_name
-from dethpc.domain.ports import JobRecord, JobRequest, JobState, Scheduler
+from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, Scheduler
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.attempts import next_deadline
 from dethpc.engine.ends import conclusive
+from dethpc.engine.nice import Waiting
 from dethpc.engine.unmanaged import is_unmanaged
 from dethpc.errors import LeaseHeld, RunDirError, SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.master.home import Home
@@ -92,7 +93,10 @@ class Reconciler:
         self._killed: dict[str, float] = {}  # run id -> when it was last cancelled
         self._unwritable: dict[str, int] = {}  # run id -> how often its directory could not be written
         self._told: set[tuple[str, int, Intent]] = set()
+        self._started: dict[str, int] = {}  # pool -> runs that started since the last look at the queue
+        self._moved = False  # somebody has changed the order of the queue
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+        self._places = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
         ledger.listen(self._committed)
 
     def start(self) -> None:
@@ -113,6 +117,9 @@ class Reconciler:
             if isinstance(row, Run) and not is_unmanaged(row.id):
                 self._changed.put(row)
                 self._wake.set()
+            elif isinstance(row, Experiment) and self._places.get(row.id) != (place := _place(row)):
+                self._moved = row.id in self._places or self._moved
+                self._places[row.id] = place
 
     def _run(self) -> None:
         failures = 0
@@ -143,6 +150,9 @@ class Reconciler:
         self._take_in()
         self._cancel([run for run in self._live.values() if run.intent is Intent.KILL])
         self._carriers.release()
+        if self._moved:
+            self._moved = False
+            self._hurry()
         if self._live and time.monotonic() >= max(self._next_poll, self._not_before):
             self._poll()
         deadline = next_deadline(self._ledger.state) if self._live else None
@@ -302,6 +312,7 @@ class Reconciler:
             self._read_journal(run, run_dir, until=prior.get(run.attempt))
             report = read_json(run_dir.attempt(run.attempt).end)
             self._do(events.AttemptEnded(run.id, run.attempt, report, None, time.time(), requeued=True))
+        self._started[run.pool] = self._started.get(run.pool, 0) + 1
         if started.get("job_id") and str(started["job_id"]) != run.job_id:
             self._do(events.Submitted(run.id, str(started["job_id"]), time.time()))
         self._do(
@@ -352,6 +363,7 @@ class Reconciler:
             known = [run for run in self._live.values() if run.job_id is not None]
             missing = [run.job_id for run in known if run.job_id is not None and run.job_id not in listed]
             gone = self._scheduler.records(missing) if missing else {}
+            nodes = self._scheduler.nodes() if self._something_waits() else []
         except SchedulerUnavailable as error:
             return self._back_off(error)
         finally:
@@ -364,6 +376,39 @@ class Reconciler:
             current = self._live.get(run.id)
             if current is not None and current.job_id is not None:
                 self._compare(current, listed.get(current.job_id) or gone.get(current.job_id))
+        self._tend_queue(listed, nodes)
+
+    def _something_waits(self) -> bool:
+        return self._ledger.state.places.count > 0 or any(
+            run.state is not RunState.RUNNING for run in self._live.values()
+        )
+
+    def _tend_queue(self, listed: Mapping[str, JobRecord], nodes: Sequence[NodeInfo]) -> None:
+        """Let the engine see what waits and what is free, and bring our jobs in the scheduler's queue into its order."""
+        waiting: dict[str, Waiting] = {}
+        for run in self._live.values():
+            record = listed.get(run.job_id or "")
+            if record is not None and record.state is JobState.PENDING and record.priority and record.nice is not None:
+                waiting[run.id] = Waiting(record.priority, record.nice)
+        if not waiting and not nodes:
+            return
+        by_pool: dict[str, list[tuple[int, int]]] = {}
+        for node in nodes:
+            for pool in node.pools:
+                works = node.state in ("idle", "mixed", "allocated", "completing")
+                by_pool.setdefault(pool, []).append((node.slots - node.slots_used if works else 0, node.slots))
+        started, self._started = self._started, {}
+        self._do(events.QueueSeen(by_pool, started, waiting, time.time()))
+        live = [(self._live[id], seen.nice) for id, seen in waiting.items() if id in self._live]
+        changed = {str(run.job_id): run.nice for run, now in live if run.nice != now}
+        if not changed:
+            return
+        try:
+            self._lease.check()
+            self._scheduler.nice(changed)
+            self._hurry()
+        except SchedulerUnavailable as error:
+            self._back_off(error)
 
     def _compare(self, run: Run, record: JobRecord | None) -> None:
         if record is None:
@@ -411,6 +456,11 @@ class Reconciler:
         self.silence = str(error)
         log.warning("the scheduler does not answer: %s", error)
         self._not_before = time.monotonic() + self._pace.fastest_poll
+
+
+def _place(row: Experiment) -> tuple[object, ...]:
+    """What its runs' order in the scheduler's queue follows from."""
+    return row.pool, row.priority, row.queue_position, row.weight
 
 
 def _size(path: Path) -> int:

@@ -187,7 +187,9 @@ class Preparer:
         run_dir.make()
         found = self._shape(experiment.config)
         name = job_name(self._cluster_id, run.id)
-        script = self._script(run_dir.path, name, experiment.config, found, self_requeue=self_requeue)
+        script = self._script(
+            run_dir.path, name, experiment.config, found, nice=run.nice or None, self_requeue=self_requeue
+        )
         write_json(run_dir.spec, self._spec(run, trial, experiment, found, token).to_json(), durable=False)
         run_dir.script.write_text(script)
         return JobRequest(
@@ -197,6 +199,7 @@ class Preparer:
             run_dir=run_dir.path,
             slots=run.slots,
             env=self._environment,
+            nice=run.nice,
         )
 
     def _spec(self, run: Run, trial: Trial, experiment: Experiment, found: Shape, token: str) -> Spec:
@@ -234,7 +237,14 @@ class Preparer:
         )
 
     def _script(
-        self, run_dir: Path, name: str, config: Mapping[str, Any], found: Shape, *, self_requeue: bool = False
+        self,
+        run_dir: Path,
+        name: str,
+        config: Mapping[str, Any],
+        found: Shape,
+        *,
+        nice: int | None = None,
+        self_requeue: bool = False,
     ) -> str:
         pool = self._site_pool(config["resources"]["resource_pool"])
         slurm = config.get("slurm") or {}
@@ -256,6 +266,7 @@ class Preparer:
             time=pool.time_limit_seconds,
             time_min=pool.time_min_seconds,
             lead=LEAD,
+            nice=nice,
         )
         return render(
             ScriptInput(

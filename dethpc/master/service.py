@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Experiment, Row
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.ports import NodeInfo, PoolInfo
-from dethpc.engine.events import Event
+from dethpc.engine.events import Event, QueueChange
 from dethpc.master.auth import Auth
 from dethpc.master.checkpoints import Checkpoints
 from dethpc.master.unmanaged import Unmanaged
@@ -64,6 +65,10 @@ class Master(Protocol):
 
     def do(self, event: Event) -> list[Row]:
         """Decide and commit; the rows that changed."""
+        ...
+
+    def update_queue(self, changes: Sequence[QueueChange]) -> None:
+        """Change jobs of the queue, all or none."""
         ...
 
     def create_experiment(

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 
 
@@ -34,6 +34,7 @@ class MemoryStore:
             notes=self.rows(SearchNote),
             next_experiment_id=max(self._tables.get(Experiment, {}), default=0) + 1,
             next_trial_id=max(self._tables.get(Trial, {}), default=0) + 1,
+            pools=self.rows(Pool),
         )
 
     def rows(self, kind: type) -> list[Any]:
@@ -66,4 +67,6 @@ def _key(row: Row) -> Any:
         return (row.run_id, row.k, row.seq)
     if isinstance(row, SearchNote):
         return (row.experiment_id, row.seq)
+    if isinstance(row, Pool):
+        return row.name
     return row.uuid if isinstance(row, Checkpoint) else row.id

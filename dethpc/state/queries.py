@@ -305,13 +305,6 @@ def labels(connection: Connection) -> list[str]:
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
-def queue(connection: Connection, pool: str | None = None) -> list[Experiment]:
-    """Experiments that want slots, in the order in which they get them: by priority, then by age."""
-    where = [_experiment.state == State.ACTIVE, *([_experiment.pool == pool] if pool else [])]
-    ordered = rows.query(Experiment, *where).order_by(_experiment.pool, _experiment.priority, _experiment.id)
-    return [Experiment(*row) for row in connection.execute(ordered)]
-
-
 def states_of_trials(connection: Connection, experiment_id: int) -> dict[str, int]:
     """How many trials are in each state."""
     query = select(_trial.state, func.count()).where(_trial.experiment_id == experiment_id).group_by(_trial.state)

@@ -26,6 +26,7 @@ FACTS: tuple[type[Any], ...] = (
     facts.Checkpoint,
     facts.Metric,
     facts.SearchNote,
+    facts.Pool,
     Summary,
 )
 

@@ -13,7 +13,7 @@ from sqlmodel import Field, SQLModel
 from dethpc.domain import states
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -85,6 +85,8 @@ class Experiment(Table, table=True):
     parent_id: int | None = _whole(index=True)
     reason: str = _text()
     unmanaged: bool = _flag()
+    queue_position: float | None = _number()  # never null: see migration 0003
+    served: float | None = _number()
 
 
 class Trial(Table, table=True):
@@ -149,6 +151,7 @@ class Run(Table, table=True):
     reason: str = _text()
     exit_code: int | None = _whole()
     stopping_since: float | None = _number()
+    nice: int | None = _whole()  # never null: see migration 0003
 
 
 class Attempt(Table, table=True):
@@ -222,6 +225,17 @@ class SearchNote(Table, table=True):
     trial_index: int = _whole()
     kind: str = _text()
     data: dict[str, Any] = _json()
+
+
+class Pool(Table, table=True):
+    __tablename__ = "pools"
+
+    name: str = _text(primary_key=True)
+    window: int = _whole()
+    free: list[list[int]] = _json()
+    node_slots: int = _whole()
+    started: int = _whole()
+    turn: float = _number()
 
 
 class Summary(Table, table=True):

@@ -34,6 +34,21 @@ def trial(number: int, state: str = "COMPLETED", metric: float | None = None, **
     }
 
 
+JOB: Json = {
+    "jobId": "0d714127-3c1f-4b5e-9d2a-000000000001",
+    "entityId": "1",
+    "type": "TYPE_EXPERIMENT",
+    "name": "digits",
+    "username": "ada",
+    "submissionTime": "2026-11-20T10:00:00.123456Z",
+    "priority": 42,
+    "weight": 2.5,
+    "requestedSlots": 4,
+    "allocatedSlots": 1,
+    "summary": {"state": "STATE_SCHEDULED", "jobsAhead": 0},
+}
+
+
 class Answers:
     """What the server answers, changed by each test. ``asked`` lists (method, path, query, body) in order."""
 
@@ -105,7 +120,10 @@ class Answers:
             return {"trial": self.trials[int(path[-1]) - 1]}
         if path == "/api/v1/resource-pools":
             pool = {"name": "gpu", "slotType": "TYPE_CUDA", "numAgents": 2, "slotsAvailable": 8, "slotsUsed": 3}
+            pool |= {"schedulerType": "SCHEDULER_TYPE_FAIR_SHARE"}
             return {"resourcePools": [{**pool, "defaultComputePool": True, "description": "all of it"}]}
+        if path == "/api/v1/job-queues-v2":
+            return {"jobs": [{"full": JOB}]}
         if path == "/api/v1/agents":
             device = {"type": "TYPE_CUDA", "brand": "cuda"}
             slots = {

@@ -118,7 +118,7 @@ def without(name: str) -> dict[str, str]:
         (facts(slurm=slurm(config=config(SLURM_VERSION="27.05.0"))), "slurm", "note", "newer"),
         (facts(slurm=slurm(config=config(MaxJobCount="500"))), "job_limits", "warning", "MaxJobCount is 500"),
         (
-            facts(slurm=slurm(qos={"normal": {"maxsubmitjobsperuser": "50"}})),
+            facts(slurm=slurm(qos={"normal": {"maxsubmitjobsperuser": "10"}})),
             "job_limits",
             "note",
             "QOS normal lets a user have 50 jobs",

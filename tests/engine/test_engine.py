@@ -12,6 +12,7 @@ from dethpc.domain.facts import Attempt, Metric, Run, Trial
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
+from dethpc.engine.pools import Rules
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
 
@@ -188,7 +189,7 @@ def test_max_slots_is_never_exceeded() -> None:
 
 def test_no_more_runs_wait_in_the_schedulers_queue_than_the_pools_window() -> None:
     world = World()
-    world.state.windows = {"main": 3}
+    world.state.rules = {"main": Rules(window=3)}
     world.create(searcher=config(max_trials=8, max_concurrent_trials=8)["searcher"])
     assert len(world.live()) == 3
     world.start(world.live()[0])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
+from dethpc.engine.pools import Rules
 from dethpc.engine.reasons import in_scheduler
 from dethpc.engine.waiting import Asked, View, Waiting, in_queue, never
 from tests.engine.world import World, config
@@ -153,7 +154,7 @@ def test_nodes_that_are_down_come_back_and_what_is_not_known_forbids_nothing() -
 
 def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
     world = World()
-    world.state.windows = {"main": 1}
+    world.state.rules = {"main": Rules(window=1)}
     first = world.create(searcher=config("random", max_concurrent_trials=4)["searcher"])
     second = world.create(searcher=config("single")["searcher"])
     of = world.state.experiments

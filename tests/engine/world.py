@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
 from dethpc.domain.ports import JobRecord, JobState, Snapshot
 from dethpc.engine import ClusterState, events, step
 from dethpc.searcher import build
@@ -104,12 +104,17 @@ class World:
             notes=self.rows(SearchNote),
             next_experiment_id=self.state.next_experiment_id,
             next_trial_id=self.state.next_trial_id,
+            pools=self.rows(Pool),
         )
 
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
-        folded = ClusterState.fold(build, copy.deepcopy(self.snapshot()))
+        folded = ClusterState.fold(build, copy.deepcopy(self.snapshot()), self.state.rules)
         assert folded.runs == self.state.runs
-        assert {k: n for k, n in folded.pending.items() if n} == {k: n for k, n in self.state.pending.items() if n}
+        for name in ("pending", "busy"):
+            indexes = [{k: n for k, n in getattr(state, name).items() if n} for state in (folded, self.state)]
+            assert indexes[0] == indexes[1], name
+        assert folded.places == self.state.places
+        assert folded.pools == self.state.pools
         assert folded.trial_index == self.state.trial_index
         assert folded.attempts == self.state.attempts
         assert folded.checkpoints == self.state.checkpoints
@@ -120,7 +125,18 @@ class World:
         assert folded.experiments.keys() == self.state.experiments.keys()
         for experiment_id, experiment in self.state.experiments.items():
             other = folded.experiments[experiment_id]
-            for name in ("row", "trials", "open", "waiting", "live", "live_slots", "notes"):
+            for name in (
+                "row",
+                "trials",
+                "open",
+                "waiting",
+                "live",
+                "live_slots",
+                "running_slots",
+                "started",
+                "place",
+                "notes",
+            ):
                 assert getattr(other, name) == getattr(experiment, name), name
             about = [{**each.searcher.describe(), "progress": 0} for each in (other, experiment)]
             assert about[0] == about[1]
@@ -138,6 +154,8 @@ def key(row: Row) -> Any:
         return row.uuid
     if isinstance(row, SearchNote):
         return (row.experiment_id, row.seq)
+    if isinstance(row, Pool):
+        return row.name
     return row.id
 
 

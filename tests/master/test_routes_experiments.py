@@ -127,18 +127,18 @@ def test_changes(served: Served) -> None:
     assert served.session.put(f"{path}/labels/y")["labels"] == ["x", "y"]
     assert served.session.delete(f"{path}/labels/x")["labels"] == ["y"]
     assert served.session.get("/api/v1/experiments/labels")["labels"] == ["y"]
-    served.session.patch(path, json={"id": id, "resources": {"maxSlots": 3, "weight": 2.5, "priority": 9}})
+    served.session.patch(path, json={"id": id, "resources": {"maxSlots": 3, "priority": 9}})
 
     def limits() -> tuple[Any, ...]:
         from dethpc.state import queries
 
         with served.daemon.store.read() as connection:
             fact = queries.experiment(connection, id)
-        return fact.max_slots, fact.weight, fact.priority
+        return fact.max_slots, fact.priority
 
-    assert limits() == (3, 2.5, 9)
+    assert limits() == (3, 9)
     served.session.patch(path, json={"id": id, "resources": {"maxSlots": None}})
-    assert limits() == (None, 2.5, 9)
+    assert limits() == (None, 9)
     with pytest.raises(Refused):
         served.session.patch(path, json={"id": id, "name": " "})
     with pytest.raises(NotSupportedYet):

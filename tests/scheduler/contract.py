@@ -196,6 +196,25 @@ class SchedulerContract:
         jobs.scheduler.cancel([first])
         jobs.reaches(second, JobState.RUNNING)
 
+    def test_a_job_that_steps_back_lets_a_later_one_pass_and_may_come_forward_again(self, jobs: Jobs) -> None:
+        holder = jobs.submit("sleep 1000", slots=self.all_slots)
+        jobs.reaches(holder, JobState.RUNNING)
+        first, second, third = (jobs.submit("sleep 1000", slots=self.all_slots) for _ in range(3))
+
+        def order() -> list[str]:
+            listed = jobs.scheduler.jobs()
+            assert all(listed[id].priority is not None for id in (first, second, third))
+            return sorted((first, second, third), key=lambda id: -(listed[id].priority or 0))
+
+        assert order() == [first, second, third]
+        jobs.scheduler.nice({first: 5, second: 5, "987654": 5, holder: 5})
+        until(lambda: order() == [third, first, second])
+        assert {id: jobs.scheduler.jobs()[id].nice for id in (first, second, third)} == {first: 5, second: 5, third: 0}
+        jobs.scheduler.nice({second: 0})
+        until(lambda: order() == [second, third, first])
+        jobs.scheduler.cancel([holder])
+        jobs.reaches(second, JobState.RUNNING)
+
     def test_requeue_starts_the_same_job_once_more(self, jobs: Jobs, tmp_path: Path) -> None:
         body = f"echo ${{SLURM_RESTART_COUNT:-${{DETHPC_RESTART_COUNT:-0}}}} >> '{tmp_path}/starts'; echo out; exec sleep 1000"
         job_id = jobs.submit(body)

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Run, SearchNote, Trial
 from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store, summaries
@@ -47,6 +47,7 @@ KEYS: dict[type[Any], tuple[str, ...]] = {
     Attempt: ("run_id", "k"),
     Checkpoint: ("uuid",),
     SearchNote: ("experiment_id", "seq"),
+    Pool: ("name",),
 }
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "run_id": RUN_ID,

@@ -8,7 +8,7 @@ from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, note, ok, warning
 
 FEW = 2000  # jobs of the whole cluster
-WINDOW = 100  # what a pool keeps pending where its window is not set
+WINDOW = 16  # what a pool keeps pending at least where its window is not set
 
 
 def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:

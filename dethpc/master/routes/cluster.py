@@ -9,7 +9,7 @@ from dethpc.domain.ids import AttemptId
 from dethpc.domain.states import RunState
 from dethpc.errors import NotFound
 from dethpc.master.routes.access import Limit, Offset, Owner, Reading, TheMaster
-from dethpc.master.routes.jobs import pool_stats
+from dethpc.master.routes.jobs import kind, pool_stats
 from dethpc.master.service import Master
 from dethpc.master.wire.base import paged
 from dethpc.master.wire.cluster import Agent, AgentAnswer, Agents, ResourcePool, ResourcePools, SlotAnswer, Slots
@@ -17,12 +17,6 @@ from dethpc.master.wire.task import container_id
 from dethpc.state import queries
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
-
-
-def kind(master: Master, pool: str) -> str:
-    """How the pool's queue is ordered: priority, fair_share or fifo."""
-    known = master.site.pools.get(pool)
-    return known.scheduler if known else "priority"
 
 
 @router.get("/resource-pools")

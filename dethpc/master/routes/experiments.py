@@ -13,11 +13,10 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from dethpc.domain import facts
-from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.errors import NotFound, NotSupportedYet, Refused
 from dethpc.master import context
-from dethpc.master.routes import streams
+from dethpc.master.routes import jobs, streams
 from dethpc.master.routes.access import (
     Anyone,
     Limit,
@@ -52,15 +51,6 @@ def one(connection: Connection, experiment_id: int) -> wire.Experiment:
 def some(connection: Connection, found: list[facts.Experiment]) -> list[wire.Experiment]:
     figures = queries.experiment_figures(connection, [fact.id for fact in found])
     return [wire.Experiment.of(fact, figures[fact.id]) for fact in found]
-
-
-def job_summary(connection: Connection, fact: facts.Experiment, running: int) -> wire.JobSummary | None:
-    """None when the experiment wants no slots."""
-    if fact.state is not State.ACTIVE:
-        return None
-    queue = [item.id for item in queries.queue(connection, fact.pool)]
-    ahead = queue.index(fact.id) if fact.id in queue else 0
-    return wire.JobSummary(state="STATE_SCHEDULED" if running else "STATE_QUEUED", jobs_ahead=ahead)
 
 
 # --- lists
@@ -200,14 +190,14 @@ def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner
 
 
 @router.get("/experiments/{experiment_id}")
-def get_experiment(experiment_id: int, connection: Reading, who: Anyone) -> wire.ExperimentAnswer:
+def get_experiment(experiment_id: int, master: TheMaster, connection: Reading, who: Anyone) -> wire.ExperimentAnswer:
     may_see_experiment(who, experiment_id)
     fact = queries.experiment(connection, experiment_id)
     figures = queries.experiment_figures(connection, [experiment_id], trial_ids=True)[experiment_id]
     return wire.ExperimentAnswer(
         experiment=wire.Experiment.of(fact, figures),
         config=fact.config,
-        job_summary=job_summary(connection, fact, figures.running),
+        job_summary=jobs.summary(master, connection, fact),
     )
 
 

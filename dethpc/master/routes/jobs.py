@@ -2,54 +2,84 @@
 
 from __future__ import annotations
 
-import time as clock
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 
-from dethpc.engine import events
-from dethpc.errors import NotFound, NotSupportedYet
+from dethpc.domain import facts
+from dethpc.domain.states import State
+from dethpc.engine.events import QueueChange
+from dethpc.engine.places import key
+from dethpc.engine.pools import Kind
+from dethpc.errors import NotFound, Refused
 from dethpc.master.routes.access import Limit, Offset, OrderBy, Owner, Reading, TheMaster
+from dethpc.master.service import Master
 from dethpc.master.wire import job as wire
-from dethpc.master.wire.base import names_of_states, paged, time
+from dethpc.master.wire.base import names_of_states, paged
 from dethpc.master.wire.cluster import QueueStats
 from dethpc.master.wire.experiment import JobSummary
-from dethpc.state import queries
+from dethpc.state import queue as stored
+from dethpc.state.queue import Job
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
+SHORTEST = 4
+"""How many letters of a job's id name it, at least."""
 
-def _jobs(connection: Connection, pool: str | None, states: Sequence[str], descending: bool) -> list[wire.Job]:
-    queue = queries.queue(connection, pool)
-    figures = queries.experiment_figures(connection, [fact.id for fact in queue])
-    ahead: dict[str, int] = {}
-    jobs = []
-    for fact in queue:
-        figure = figures[fact.id]
-        place = ahead.setdefault(fact.pool, 0)
-        ahead[fact.pool] += 1
-        state = "STATE_SCHEDULED" if figure.running else "STATE_QUEUED"
-        jobs.append(
-            wire.Job(
-                job_id=fact.job_id,
-                entity_id=str(fact.id),
-                name=fact.name,
-                username=fact.owner,
-                resource_pool=fact.pool,
-                submission_time=time(fact.created_at),
-                priority=fact.priority,
-                weight=fact.weight,
-                progress=fact.progress,
-                requested_slots=max(figure.slots_live, fact.slots_per_trial),
-                allocated_slots=figure.slots_running,
-                summary=JobSummary(state=state, jobs_ahead=place),
-            )
-        )
+
+def kind(master: Master, pool: str) -> Kind:
+    """How the pool's queue is ordered."""
+    known = master.site.pools.get(pool)
+    return known.scheduler if known else "priority"
+
+
+def _place(job: Job, kind: Kind) -> tuple[float, ...]:
+    """Smaller is served first."""
+    if kind == "fair_share":
+        return ((job.slots_live + job.slots_per_trial) / job.weight, job.created_at, job.id)
+    return key(job, kind)
+
+
+def _state(job: Job) -> str:
+    return "STATE_SCHEDULED" if job.slots_running else "STATE_QUEUED"
+
+
+def _jobs(master: Master, connection: Connection, pool: str | None) -> list[tuple[int, Job]]:
+    """Jobs in the order in which they are served, pool by pool, each with how many are ahead of it."""
+    ordered: list[tuple[int, Job]] = []
+    for name, group in groupby(stored.jobs(connection, pool), key=lambda job: job.pool):
+        of = kind(master, name)
+        ordered += enumerate(sorted(group, key=lambda job: _place(job, of)))
+    return ordered
+
+
+def summary(master: Master, connection: Connection, fact: facts.Experiment) -> JobSummary | None:
+    """Where the experiment stands in the queue; None when it wants no slots."""
+    if fact.state is not State.ACTIVE:
+        return None
+    for ahead, job in _jobs(master, connection, fact.pool):
+        if job.id == fact.id:
+            return JobSummary(state=_state(job), jobs_ahead=ahead)
+    return JobSummary(state="STATE_QUEUED", jobs_ahead=0)
+
+
+def _listed(
+    master: Master, connection: Connection, pool: str | None, states: Sequence[str], descending: bool
+) -> list[wire.Job]:
     wanted = names_of_states(states)
-    jobs = [job for job in jobs if not wanted or job.summary.state.removeprefix("STATE_") in wanted]
+    jobs = [
+        wire.Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead))
+        for ahead, job in _jobs(master, connection, pool or _default_pool(master))
+        if not wanted or _state(job).removeprefix("STATE_") in wanted
+    ]
     return jobs[::-1] if descending else jobs
+
+
+def _default_pool(master: Master) -> str | None:
+    return next((pool.name for pool in master.pools() if pool.default), None)
 
 
 Pool = Annotated[str | None, Query(alias="resourcePool")]
@@ -58,6 +88,7 @@ States = Annotated[tuple[str, ...], Query()]
 
 @router.get("/job-queues-v2")
 def queue_v2(
+    master: TheMaster,
     connection: Reading,
     who: Owner,
     pool: Pool = None,
@@ -66,12 +97,13 @@ def queue_v2(
     order_by: OrderBy = "",
     states: States = (),
 ) -> wire.JobsV2:
-    found, pagination = paged(_jobs(connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit)
+    found, pagination = paged(_listed(master, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit)
     return wire.JobsV2(jobs=[wire.JobV2(full=job) for job in found], pagination=pagination)
 
 
 @router.get("/job-queues")
 def queue(
+    master: TheMaster,
     connection: Reading,
     who: Owner,
     pool: Pool = None,
@@ -80,16 +112,16 @@ def queue(
     order_by: OrderBy = "",
     states: States = (),
 ) -> wire.Jobs:
-    found, pagination = paged(_jobs(connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit)
+    found, pagination = paged(_listed(master, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit)
     return wire.Jobs(jobs=found, pagination=pagination)
 
 
 def pool_stats(connection: Connection) -> dict[str, QueueStats]:
     """How many jobs of each pool wait and run."""
     stats: dict[str, QueueStats] = {}
-    for job in _jobs(connection, None, [], False):
-        known = stats.setdefault(job.resource_pool, QueueStats(queued_count=0, scheduled_count=0))
-        if job.summary.state == "STATE_SCHEDULED":
+    for job in stored.jobs(connection):
+        known = stats.setdefault(job.pool, QueueStats(queued_count=0, scheduled_count=0))
+        if job.slots_running:
             known.scheduled_count += 1
         else:
             known.queued_count += 1
@@ -111,15 +143,36 @@ def queue_stats(
 
 @router.post("/job-queues")
 def update(request: wire.QueueUpdate, master: TheMaster, connection: Reading, who: Owner) -> dict[str, Any]:
-    """Change priority or weight of jobs, all or none of them being known."""
-    by_job = {fact.job_id: fact.id for fact in queries.queue(connection)}
-    for change in request.updates:
-        if change.ahead_of or change.behind_of or change.resource_pool:
-            raise NotSupportedYet("moving a job within the queue or to another pool is not supported yet")
-        if change.job_id not in by_job:
-            raise NotFound(f"job {change.job_id} not found in the queue")
-    for change in request.updates:
-        changes = {name: value for name in ("priority", "weight") if (value := getattr(change, name)) is not None}
-        if changes:
-            master.do(events.ChangeExperiment(by_job[change.job_id], changes, clock.time()))
+    """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
+    by_job = {job.job_id: job.id for job in stored.jobs(connection)}
+
+    def found(job_id: str | None) -> int | None:
+        return None if not job_id else _find(by_job, job_id)
+
+    changes = []
+    for wish in request.updates:
+        experiment_id = _find(by_job, wish.job_id)
+        changes.append(
+            QueueChange(
+                experiment_id,
+                priority=wish.priority,
+                weight=wish.weight,
+                pool=wish.resource_pool or None,
+                ahead_of=found(wish.ahead_of),
+                behind_of=found(wish.behind_of),
+            )
+        )
+    master.update_queue(changes)
     return {}
+
+
+def _find(by_job: dict[str, int], job_id: str) -> int:
+    """The experiment of a job id, of which the beginning is enough. Raises NotFound, Refused."""
+    if job_id in by_job:
+        return by_job[job_id]
+    alike = [known for known in by_job if len(job_id) >= SHORTEST and known.startswith(job_id)]
+    if len(alike) > 1:
+        raise Refused(f"job {job_id} could be {' or '.join(sorted(alike))}; give more of its id")
+    if not alike:
+        raise NotFound(f"job {job_id} not found in the queue; det job list shows what is there")
+    return by_job[alike[0]]

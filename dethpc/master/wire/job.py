@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dethpc.master.wire.base import Float, Pagination, Wire
+from dethpc.master.wire.base import Float, Pagination, Wire, time
 from dethpc.master.wire.cluster import QueueStats
 from dethpc.master.wire.experiment import JobSummary
+from dethpc.state.queue import Job as QueuedJob
 
 
 class Job(Wire):
@@ -24,6 +25,23 @@ class Job(Wire):
     requested_slots: int
     allocated_slots: int
     summary: JobSummary
+
+    @classmethod
+    def of(cls, job: QueuedJob, summary: JobSummary) -> Job:
+        return cls(
+            job_id=job.job_id,
+            entity_id=str(job.id),
+            name=job.name,
+            username=job.owner,
+            resource_pool=job.pool,
+            submission_time=time(job.created_at),
+            priority=job.priority,
+            weight=job.weight,
+            progress=job.progress,
+            requested_slots=max(job.slots_live, job.slots_wanted),
+            allocated_slots=job.slots_running,
+            summary=summary,
+        )
 
 
 class JobV2(Wire):

@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     signal INTEGER,
     submitted_at REAL NOT NULL,
     started_at REAL,
-    ended_at REAL
+    ended_at REAL,
+    nice INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS jobs_name ON jobs (name);
 CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state, id);
@@ -72,6 +73,7 @@ class Job:
     submitted_at: float
     started_at: float | None
     ended_at: float | None
+    nice: int  # jobs start in the order of id + nice
 
     def __post_init__(self) -> None:
         self.state = JobState(self.state)
@@ -95,10 +97,13 @@ class Job:
             submitted_at=self.submitted_at,
             started_at=self.started_at,
             ended_at=self.ended_at,
+            priority=_FIRST - self.id - self.nice if self.state is JobState.PENDING else None,
+            nice=self.nice if self.state is JobState.PENDING else None,
         )
 
 
 _COLUMNS = ", ".join(field.name for field in fields(Job))
+_FIRST = 2**62
 _LIVE = (JobState.PENDING.value, JobState.RUNNING.value)
 
 
@@ -116,6 +121,8 @@ class Jobs:
         with self.transaction() as table:
             for statement in _SCHEMA.split(";"):
                 table.execute(statement)
+            if "nice" not in (row[1] for row in table.execute("PRAGMA table_info(jobs)")):  # made by release 0.1
+                table.execute("ALTER TABLE jobs ADD COLUMN nice INTEGER NOT NULL DEFAULT 0")
 
     @contextmanager
     def transaction(self) -> Iterator[Table]:

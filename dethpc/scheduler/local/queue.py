@@ -21,7 +21,8 @@ _ROOT = Path(__file__).parents[3]
 
 
 def schedule(jobs: Jobs) -> None:
-    """Bury the dead, then start a supervisor for every waiting job whose slots are free, first come, first served.
+    """Bury the dead, then start a supervisor for every waiting job whose slots are free: first come, first served, but for those
+    that step back.
 
     Raises: SchedulerUnavailable.
     """
@@ -70,7 +71,7 @@ def _startable(table: Table, now: float) -> list[Job]:
         rest = room
         waiting = table.execute(
             f"SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' AND slots {'>' if with_slots else '='} 0 "
-            "ORDER BY id"
+            "ORDER BY id + nice, id"
         )
         for job_id, slots, starting_until in waiting:
             rest -= slots if with_slots else 1

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
@@ -56,6 +56,7 @@ class LocalScheduler:
                     state=JobState.PENDING.value,
                     reason="Resources",
                     submitted_at=time.time(),
+                    nice=job.nice,
                 )
             self._schedule()
         except SchedulerUnavailable as error:
@@ -85,6 +86,13 @@ class LocalScheduler:
     def requeue(self, job_id: str) -> None:
         self._schedule()
         self._want([job_id], REQUEUE)
+
+    def nice(self, values: Mapping[str, int]) -> None:
+        self._prepare()
+        with self._jobs.transaction() as table:
+            for job in _known(table, list(values)):
+                if job.state is JobState.PENDING:
+                    table.set(job.id, nice=values[str(job.id)])
 
     def pools(self) -> list[PoolInfo]:
         used = self._used()

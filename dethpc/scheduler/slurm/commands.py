@@ -50,6 +50,8 @@ _JOB_FIELDS = (
     "SubmitTime",
     "StartTime",
     "EndTime",
+    "PriorityLong",
+    "Nice",
 )
 _NODE_FIELDS = (
     "NodeList",
@@ -145,6 +147,14 @@ class SlurmCommands:
 
     def requeue(self, job_id: str) -> None:
         self._tell(["scontrol", "requeue", job_id])
+
+    def nice(self, values: Mapping[str, int]) -> None:
+        """One command for each value; Slurm counts a request for each job all the same."""
+        by_value: dict[int, list[str]] = {}
+        for job_id, value in values.items():
+            by_value.setdefault(value, []).append(job_id)
+        for value, job_ids in by_value.items():
+            self._tell(["scontrol", "update", f"JobId={','.join(job_ids)}", f"Nice={value}"])
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -266,23 +276,25 @@ def _rows(output: str, fixed: int, *, closed: bool = True) -> Iterator[list[str]
 
 
 def _squeue_record(row: list[str]) -> JobRecord:
-    job_id, word, why, hosts, status, restarts, preempted_at, submitted, started, ended, name = row
-    state = states.job_state(word)
+    job_id, word, why, hosts, status, restarts, preempted_at, submitted, started, ended, priority, nice, name = row
+    state, pending = states.job_state(word), word == "PENDING"
     start, preempted = states.epoch(started), states.epoch(preempted_at)
     code, signal = (None, None) if state.live else states.exit_status(status)
     return JobRecord(
         job_id=job_id,
         name=name,
         state=state,
-        reason=states.reason(why) if word == "PENDING" else "",
+        reason=states.reason(why) if pending else "",
         nodes=expand(hosts),
         exit_code=code,
         signal=signal,
         restarts=int(restarts) if restarts.isdigit() else 0,
         preempted=word == "PREEMPTED" or (preempted is not None and (start is None or preempted >= start)),
         submitted_at=states.epoch(submitted),
-        started_at=None if word == "PENDING" else start,  # of a pending job it is a guess
+        started_at=None if pending else start,  # of a pending job it is a guess
         ended_at=None if state.live else states.epoch(ended),
+        priority=int(priority) if pending and priority.isdigit() else None,
+        nice=int(nice) if pending and nice.lstrip("-").isdigit() else None,
     )
 
 

@@ -23,8 +23,19 @@ def _jobs() -> dict[str, Any]:
             status = [job.exit_code, job.exit_code_signal]
             times = [job.preempt_time, job.submit_time, job.start_time, job.end_time]
             name = job.name or ""
+            place = [job.priority, job.nice]
             rows.append(
-                [job.id, job.state, job.state_reason, job.allocated_nodes, status, job.requeue_count, times, name]
+                [
+                    job.id,
+                    job.state,
+                    job.state_reason,
+                    job.allocated_nodes,
+                    status,
+                    job.requeue_count,
+                    times,
+                    place,
+                    name,
+                ]
             )
     return {"jobs": rows}
 

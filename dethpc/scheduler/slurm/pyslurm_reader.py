@@ -153,7 +153,7 @@ class SlurmPyslurm(SlurmCommands):
 
 
 def _job_record(row: list[Any]) -> JobRecord:
-    job_id, word, why, hosts, (code, signal), restarts, (preempted, submitted, start, end), name = row
+    job_id, word, why, hosts, (code, signal), restarts, (preempted, submitted, start, end), (priority, nice), name = row
     state = states.job_state(word)
     pending = word == "PENDING"
     return JobRecord(
@@ -169,6 +169,8 @@ def _job_record(row: list[Any]) -> JobRecord:
         submitted_at=_time(submitted),
         started_at=None if pending else _time(start),
         ended_at=None if state.live else _time(end),
+        priority=priority if pending else None,
+        nice=(nice or 0) if pending else None,
     )
 
 

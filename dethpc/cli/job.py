@@ -1,0 +1,160 @@
+"""``det job``: the queue in front of the scheduler."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Optional
+
+import click
+
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+from dethpc.cli.nouns import Failed, Nouns
+
+Json = dict[str, Any]
+
+
+@click.group(cls=Nouns, invoke_without_command=True, aliases={"u": "update"})
+@click.pass_context
+def job(ctx: click.Context) -> None:
+    """See and change the order in which jobs get their slots. Without a command: list them."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_jobs)
+
+
+@job.command("list")
+@click.option("-p", "--resource-pool", metavar="POOL", help="This pool's queue; without it the default pool's.")
+@output.as_csv
+@output.as_json
+def list_jobs(resource_pool: Optional[str] = None, as_csv: bool = False, as_json: bool = False) -> None:
+    """List the jobs that want slots, in the order in which they get them; jobs that have ended are left out."""
+    from dethpc.client import cluster, jobs
+
+    session = connect()
+    pools = cluster.resource_pools(session)
+    pool = next((p for p in pools if (p["name"] == resource_pool if resource_pool else p["defaultComputePool"])), None)
+    if resource_pool and pool is None:
+        known = ", ".join(p["name"] for p in pools)
+        raise Failed([f"there is no resource pool {resource_pool!r}; there are {known}"])
+    found = jobs.listing(session, resource_pool)
+    if as_json:
+        output.print_json({"jobs": found})
+        return
+    fair = pool is not None and pool["schedulerType"] == "SCHEDULER_TYPE_FAIR_SHARE"
+    headers = [
+        "#",
+        "ID",
+        "Type",
+        "Job Name",
+        "Weight" if fair else "Priority",
+        "Submitted",
+        "Slots (acquired/needed)",
+        "Status",
+        "User",
+    ]
+    ids = short([str(j["jobId"]) for j in found])
+    rows = [
+        [
+            j["summary"]["jobsAhead"],
+            ids[str(j["jobId"])],
+            j["type"],
+            j["name"],
+            j["weight"] if fair else j["priority"],
+            _submitted(j["submissionTime"]),
+            f"{j['allocatedSlots']}/{j['requestedSlots']}",
+            j["summary"]["state"],
+            j["username"],
+        ]
+        for j in found
+    ]
+    if as_csv:
+        output.print_table(headers, rows, as_csv=True)
+        return
+    for line in ruled(headers, rows):
+        click.echo(line)
+
+
+def _submitted(moment: str) -> str:
+    """A time of the wire in UTC, to the second."""
+    at = datetime.datetime.fromisoformat(moment.replace("Z", "+00:00"))
+    return at.astimezone(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def short(ids: list[str]) -> dict[str, str]:
+    """The first eight letters of each id, or more where they would be the same."""
+    length = 8
+    while len({id[:length] for id in ids}) < len(set(ids)):
+        length += 4
+    return {id: id[:length] for id in ids}
+
+
+_LEAST = {"#": 3, "Submitted": 20}
+
+
+def ruled(headers: list[str], rows: list[list[Any]]) -> list[str]:
+    """The queue as a table with ruled columns, numbers to the right."""
+    cells = [[output.plain(value) for value in row] for row in rows]
+    widths = [max([len(h), _LEAST.get(h, 0), *(len(row[n]) for row in cells)]) for n, h in enumerate(headers)]
+    right = [h in ("#", "Priority", "Weight") for h in headers]
+
+    def line(values: list[str]) -> str:
+        padded = (v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right))
+        return (" " + " | ".join(padded)).rstrip()
+
+    return [line(headers), "+".join("-" * (width + 2) for width in widths), *(line(row) for row in cells)]
+
+
+@job.command()
+@click.argument("job_id", metavar="ID")
+@click.option("-p", "--priority", type=click.IntRange(1, 99), help="1 (first) to 99 (last); pools by priority only.")
+@click.option("-w", "--weight", type=click.FloatRange(0, min_open=True), help="Its share; fair-share pools only.")
+@click.option("--resource-pool", metavar="POOL", help="Go on in this pool; runs that have started stay where they are.")
+@click.option("--ahead-of", metavar="ID", help="Go just before this job, with its priority; pools by priority only.")
+@click.option("--behind-of", metavar="ID", help="Go just behind this job, with its priority; pools by priority only.")
+def update(job_id: str, **wishes: Any) -> None:
+    """Change one thing about a job of the queue. The beginning of its id is enough."""
+    from dethpc.client import jobs
+
+    given = {name: value for name, value in wishes.items() if value is not None}
+    if len(given) != 1:
+        found = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "none"
+        raise click.UsageError(f"say one of {', '.join(f'--{n}' for n in _OPERATIONS)}; found {found}")
+    (name, value), *_ = given.items()
+    jobs.update(connect(), [{"jobId": job_id, _OPERATIONS[name.replace("_", "-")]: value}])
+
+
+_OPERATIONS = {
+    "priority": "priority",
+    "weight": "weight",
+    "resource-pool": "resourcePool",
+    "ahead-of": "aheadOf",
+    "behind-of": "behindOf",
+}
+
+
+@job.command("update-batch")
+@click.argument("operations", metavar="ID.OPERATION=VALUE...", nargs=-1, required=True)
+def update_batch(operations: tuple[str, ...]) -> None:
+    """Change several jobs, in this order: all of it is done, or nothing.
+
+    \b
+    For example: det job update-batch job1.priority=1 job2.resource-pool="compute" job3.ahead-of=job1
+    """
+    from dethpc.client import jobs
+
+    jobs.update(connect(), [_operation(text) for text in operations])
+
+
+def _operation(text: str) -> Json:
+    job_id, dot, rest = text.partition(".")
+    name, equals, value = rest.partition("=")
+    field = _OPERATIONS.get(name.replace("_", "-"))
+    if not (job_id and dot and equals and value and field):
+        allowed = f"ID.OPERATION=VALUE, where OPERATION is one of {', '.join(_OPERATIONS)}"
+        raise click.BadParameter(f"found {text!r}; allowed: {allowed}")
+    if field not in ("priority", "weight"):
+        return {"jobId": job_id, field: value}
+    try:
+        return {"jobId": job_id, field: int(value) if field == "priority" else float(value)}
+    except ValueError:
+        raise click.BadParameter(f"found {text!r}; allowed: a number after {name}=") from None

@@ -1,0 +1,21 @@
+"""The job queue, over the REST API. Answers are the wire's JSON objects."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence
+
+from dethpc.client.session import Session
+
+Json = Dict[str, Any]
+
+
+def listing(session: Session, pool: Optional[str] = None) -> List[Json]:
+    """The pool's jobs in the order in which they are served; None: the default pool."""
+    params = {} if pool is None else {"resourcePool": pool}
+    answer = session.get("/api/v1/job-queues-v2", params=params)
+    return [job["full"] for job in answer.get("jobs") or []]
+
+
+def update(session: Session, changes: Sequence[Json]) -> None:
+    """Change jobs, all or none: {"jobId": ..., and one of "priority", "weight", "resourcePool", "aheadOf", "behindOf"}."""
+    session.post("/api/v1/job-queues", {"updates": list(changes)})

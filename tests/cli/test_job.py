@@ -1,0 +1,83 @@
+"""``det job``: the table of the queue, character for character, and what its commands ask of the master."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dethpc.cli.job import job, ruled, short
+from tests.cli.conftest import Answers, Det
+
+HEADERS = ["#", "ID", "Type", "Job Name", "Priority", "Submitted", "Slots (acquired/needed)", "Status", "User"]
+
+
+def test_the_table_is_the_one_that_determined_shows() -> None:
+    rows = [
+        [0, "0d714127", "TYPE_EXPERIMENT", "first_job", 42, "2022-01-01 00:01:00", "1/1", "STATE_SCHEDULED", "user1"],
+        [1, "73853c5c", "TYPE_EXPERIMENT", "second_job", 42, "2022-01-01 00:01:01", "0/1", "STATE_QUEUED", "user1"],
+    ]
+    head, rule, *lines = ruled(HEADERS, rows)
+    assert head == (
+        "   # | ID       | Type            | Job Name   | Priority | Submitted            "
+        "| Slots (acquired/needed) | Status          | User"
+    )
+    assert rule.startswith("-----+----------+-")
+    assert lines == [
+        "   0 | 0d714127 | TYPE_EXPERIMENT | first_job  |       42 | 2022-01-01 00:01:00  "
+        "| 1/1                     | STATE_SCHEDULED | user1",
+        "   1 | 73853c5c | TYPE_EXPERIMENT | second_job |       42 | 2022-01-01 00:01:01  "
+        "| 0/1                     | STATE_QUEUED    | user1",
+    ]
+
+
+def test_ids_are_short_as_long_as_they_differ() -> None:
+    assert short(["0d714127-aaaa", "73853c5c-bbbb"]) == {"0d714127-aaaa": "0d714127", "73853c5c-bbbb": "73853c5c"}
+    assert set(short(["0d714127-aaaa", "0d714127-bbbb"]).values()) == {"0d714127-aaa", "0d714127-bbb"}
+
+
+def test_commands_and_what_they_ask(det: Det, master: Answers) -> None:
+    def run(*words: str, code: int = 0) -> str:
+        done = det("job", *words, master=master)
+        assert done.returncode == code, done.stderr
+        return done.stdout or done.stderr
+
+    run("update", "0d714127", "--ahead-of", "73853c5c")
+    run("update-batch", "a1b2.priority=1", "c3d4.resource-pool=compute", "e5f6.behind_of=a1b2")
+    run("u", "0d714127", "-w", "2.5")
+    assert [body["updates"] for path, body in master.did("POST") if path == "/api/v1/job-queues"] == [
+        [{"jobId": "0d714127", "aheadOf": "73853c5c"}],
+        [
+            {"jobId": "a1b2", "priority": 1},
+            {"jobId": "c3d4", "resourcePool": "compute"},
+            {"jobId": "e5f6", "behindOf": "a1b2"},
+        ],
+        [{"jobId": "0d714127", "weight": 2.5}],
+    ]
+    table = run("list", "-p", "gpu").splitlines()
+    assert [cell.strip() for cell in table[0].split("|")] == [*HEADERS[:4], "Weight", *HEADERS[5:]]
+    assert [cell.strip() for cell in table[2].split("|")] == (
+        "0,0d714127,TYPE_EXPERIMENT,digits,2.5,2026-11-20 10:00:00,1/4,STATE_SCHEDULED,ada".split(",")
+    )
+    assert json.loads(run("list", "-p", "gpu", "--json"))["jobs"][0]["entityId"] == "1"
+    assert run("list", "--csv").splitlines()[1].startswith("0,0d714127,TYPE_EXPERIMENT,digits,2.5,")
+    assert "there are gpu" in run("ls", "-p", "nowhere", code=1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["update", "a1b2"],
+        ["update", "a1b2", "--priority", "3", "--weight", "2"],
+        ["update", "a1b2", "--priority", "100"],
+        ["update-batch", "a1b2"],
+        ["update-batch", "a1b2.priority"],
+        ["update-batch", "a1b2.priority=high"],
+        ["update-batch", "a1b2.colour=red"],
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_what_is_allowed(words: list[str]) -> None:
+    done = CliRunner().invoke(job, words)
+    assert done.exit_code == 2
+    assert "priority" in done.output or "OPERATION" in done.output
