@@ -121,7 +121,7 @@ def without(name: str) -> dict[str, str]:
             facts(slurm=slurm(qos={"normal": {"maxsubmitjobsperuser": "10"}})),
             "job_limits",
             "note",
-            "QOS normal lets a user have 50 jobs",
+            "QOS normal lets a user have 10 jobs",
         ),
         (
             facts(slurm=slurm(config=config(MinJobAge="2 sec", AccountingStorageType="accounting_storage/none"))),
