@@ -145,6 +145,9 @@ class Limits(Section):
     submit_burst: Annotated[Whole, Field(ge=1)] = 10
     fastest_poll: Annotated[float, Field(gt=0)] = 10  # seconds between two questions to Slurm when much happens
     slowest_poll: Annotated[float, Field(gt=0)] = 60  # and when nothing does
+    restart_delay: Annotated[float, Field(ge=0)] = (
+        5  # seconds of rest after a trial's first failure; then twice as long
+    )
 
 
 class SiteConfig(Section):

@@ -7,6 +7,7 @@ import enum
 import json
 import logging
 import os
+import time
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar, Union, cast
@@ -102,6 +103,7 @@ class CheckpointContext:
     def _store_single(self, metadata: Optional[Dict[str, Any]], beside: bool) -> Iterator[Tuple[Path, str]]:
         self._only_chief("store_path(shard=False)")
         self.wait()
+        started = time.monotonic()
         storage_id = _new_id()
         path = self._storage_manager.stage(storage_id)
         try:
@@ -118,7 +120,7 @@ class CheckpointContext:
             except BaseException:
                 self._storage_manager.discard(storage_id)
                 raise
-            self._report_checkpoint(storage_id, resources, plain)
+            self._report_checkpoint(storage_id, resources, plain, started)
             return self._storage_manager.unsummed(storage_id)
 
         self._finish(publish, storage_id, beside)
@@ -126,6 +128,7 @@ class CheckpointContext:
     @contextlib.contextmanager
     def _store_sharded(self, metadata: Optional[Dict[str, Any]], beside: bool) -> Iterator[Tuple[Path, str]]:
         self.wait()
+        started = time.monotonic()
         storage_id, path = self._stage_together()
         if beside and self._beside is None:
             self._beside = self._dist._another_group()
@@ -146,7 +149,7 @@ class CheckpointContext:
             metadata = copy.deepcopy(metadata)  # the training may go on to change it
 
         def publish() -> List[str]:
-            return self._publish_together(storage_id, metadata, lambda: (listing(path), {}), group)
+            return self._publish_together(storage_id, metadata, lambda: (listing(path), {}), started, group)
 
         self._finish(publish, storage_id, beside)
 
@@ -196,6 +199,7 @@ class CheckpointContext:
         self.wait()
         if ckpt_dir is None:
             raise RuntimeError("upload(ckpt_dir=None, shard=False) would store nothing")
+        started = time.monotonic()
         plain = _checked(metadata)
         source = Path(ckpt_dir)
         storage_id = _new_id()
@@ -208,13 +212,14 @@ class CheckpointContext:
         except BaseException:
             self._storage_manager.discard(storage_id)
             raise
-        self._report_checkpoint(storage_id, resources, plain)
+        self._report_checkpoint(storage_id, resources, plain, started)
         return storage_id
 
     def _upload_sharded(
         self, ckpt_dir: Optional[PathLike], metadata: Optional[Dict[str, Any]], selector: Optional[Selector]
     ) -> str:
         self.wait()
+        started = time.monotonic()
         source = None if ckpt_dir is None else Path(ckpt_dir)
 
         def offer() -> Tuple[Optional[Tuple[int, int, int]], Dict[str, int]]:
@@ -240,7 +245,7 @@ class CheckpointContext:
             sums = self._storage_manager.copy_in(source, storage_id, list(mine)) if source is not None and mine else {}
             return mine, sums
 
-        self._finish(lambda: self._publish_together(storage_id, metadata, copy_in), storage_id, beside=False)
+        self._finish(lambda: self._publish_together(storage_id, metadata, copy_in, started), storage_id, beside=False)
         return storage_id
 
     def _settle_conflicts(self, source: Optional[Path], resources: Dict[str, int]) -> Dict[str, int]:
@@ -274,6 +279,7 @@ class CheckpointContext:
         storage_id: str,
         metadata: Optional[Dict[str, Any]],
         bring: Callable[[], Tuple[Dict[str, int], Sums]],
+        started: float,
         group: Optional[Group] = None,
     ) -> List[str]:
         """Publish what all have staged. ``bring`` says what this worker knows to be there, and the sums that it has. Returns what
@@ -307,7 +313,7 @@ class CheckpointContext:
             raise
         resources, plain, unsummed = cast(Tuple[Dict[str, int], Dict[str, Any], List[str]], done[0])
         if self._dist.rank == 0:
-            self._report_checkpoint(storage_id, resources, plain)
+            self._report_checkpoint(storage_id, resources, plain, started)
         left = set(unsummed)
         return [name for name in mine if name in left] + (
             [_METADATA] if _METADATA in left and self._dist.rank == 0 else []
@@ -423,7 +429,10 @@ class CheckpointContext:
 
     # --- what all of it needs -------------------------------------------------------------------------------------------
 
-    def _report_checkpoint(self, storage_id: str, resources: Dict[str, int], metadata: Dict[str, Any]) -> None:
+    def _report_checkpoint(
+        self, storage_id: str, resources: Dict[str, int], metadata: Dict[str, Any], started: float
+    ) -> None:
+        """``started``: by the monotonic clock, when saving began. From what it took the next run knows when to stop."""
         self._report(
             "checkpoint",
             {
@@ -432,6 +441,7 @@ class CheckpointContext:
                 "metadata": metadata,
                 "resources": resources,
                 "storage": self._section,
+                "seconds": round(time.monotonic() - started, 3),
             },
         )
         logger.info("stored checkpoint %s", storage_id)

@@ -77,6 +77,8 @@ class Trial:
     early_exit: str = ""  # Determined's EXITED_REASON_*, as user code reported it
     metadata: dict[str, Any] = field(default_factory=dict)  # as user code or the owner set it
     status: str = ""  # what user code says that it is doing
+    stalled: int = 0  # attempts in a row that left no checkpoint further on than where they began; see engine.attempts
+    not_before: float | None = None  # it rests until then, after a failure
 
 
 @dataclass(slots=True)
@@ -143,6 +145,7 @@ class Checkpoint:
     metadata: dict[str, Any] = field(default_factory=dict)
     resources: dict[str, int] = field(default_factory=dict)  # relative path -> bytes (directories end in "/", 0 bytes)
     storage: dict[str, Any] = field(default_factory=dict)  # the checkpoint_storage section it was written with
+    seconds: float | None = None  # how long saving it took; None: not measured
 
 
 @dataclass(slots=True)

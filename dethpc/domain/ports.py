@@ -67,6 +67,7 @@ class JobRecord:
     signal: int | None = None
     restarts: int = 0
     preempted: bool = False  # the scheduler preempted it at least in this attempt
+    preempted_at: float | None = None  # when it last did, in whichever attempt
     submitted_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -167,6 +168,10 @@ class Scheduler(Protocol):
 
     def nice(self, values: Mapping[str, int]) -> None:
         """Set how far pending jobs step back in the queue (job id -> 0 or more). Unknown and running jobs are ignored."""
+        ...
+
+    def start_now(self, job_ids: Sequence[str]) -> None:
+        """Let jobs that were queued again, and that the scheduler holds back for a while, start as soon as there is room."""
         ...
 
     def pools(self) -> list[PoolInfo]: ...

@@ -18,6 +18,15 @@ from dethpc.engine.rows import replace
 from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
 from dethpc.errors import NotFound, Refused
 
+MAX_STALLED = 12
+"""How many attempts in a row may end, through no fault of the trial's, without a checkpoint further on than where they began."""
+
+STALLED_BY_TIME = 4
+"""For how many one counts that came to its time limit: the next would come to it as well."""
+
+MAX_REST = 300.0
+"""The longest rest after a failure, in seconds."""
+
 PREEMPTION_TIMEOUT = 3600.0
 """Seconds that a run has for its checkpoint after it was asked to stop, unless the config says otherwise."""
 
@@ -235,6 +244,7 @@ def _checkpoint(
             metadata=data.get("metadata") or {},
             resources=data.get("resources") or {},
             storage=data.get("storage") or {},
+            seconds=None if math.isnan(seconds := number(data.get("seconds"))) else seconds,
         )
     )
     return replace(trial, latest_checkpoint=str(data["uuid"]))
@@ -317,6 +327,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
         early_exit=trial.early_exit,
         requeued=event.requeued,
         log_tail=event.log_tail,
+        asked=event.asked,
     )
     attempt = state.attempt(event.run_id, event.k)
     if attempt is not None and attempt.state is AttemptState.RUNNING:
@@ -326,8 +337,13 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
         if state.rules_of(run.pool).kind == "fair_share":
             seconds = max(0.0, event.at - attempt.started_at)
             outcome.then.append(events.Served(run.experiment_id, run.slots * seconds, event.at))
+    trial = _weighed(state, trial, run, attempt, verdict)
     if event.requeued and run.intent is Intent.GO:
-        outcome.rows.append(replace(run, state=RunState.PENDING, reason=verdict.reason))
+        run = replace(run, state=RunState.PENDING, reason=verdict.reason)
+        if why := _stuck(trial, verdict):
+            run = replace(run, intent=Intent.KILL, intent_reason=why)
+            trial = replace(trial, state=State.STOPPING_ERROR, reason=why)
+        outcome.rows += [run, *([trial] if trial != state.trial(trial.id) else [])]
         return outcome
     outcome.rows.append(
         replace(
@@ -339,23 +355,44 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
             exit_code=verdict.exit_code,
         )
     )
-    _after_run(experiment, trial, attempt, verdict, event.at, outcome)
+    _after_run(experiment, trial, verdict, event, outcome)
     return outcome
 
 
+def _weighed(state: ClusterState, trial: Trial, run: Run, attempt: Attempt | None, verdict: Verdict) -> Trial:
+    """The trial with what its attempt's end adds to, or takes from, the reasons to give it up."""
+    moved = attempt is not None and attempt.applied_seq > 0
+    lost = 0 if moved else trial.lost + (verdict.end in (End.LOST, End.LAUNCH_FAILED))
+    further = attempt is not None and any(
+        checkpoint.steps_completed > attempt.resumed_steps and checkpoint.state is CheckpointState.COMPLETED
+        for checkpoint in state.checkpoints.get(trial.id, {}).values()
+        if (checkpoint.run_id, checkpoint.k) == (attempt.run_id, attempt.k)
+    )
+    weight = STALLED_BY_TIME if verdict.end is End.TIMEOUT else 1
+    stalled = trial.stalled + (weight if run.intent is Intent.GO and _free(verdict) else 0)
+    return replace(trial, lost=lost, stalled=0 if further else stalled)
+
+
+def _free(verdict: Verdict) -> bool:
+    """Whether the trial simply goes on, as often as it may be."""
+    return verdict.end.resumes or verdict.end in (End.LOST, End.STOPPED)
+
+
+def _stuck(trial: Trial, verdict: Verdict) -> str:
+    """Why it makes no sense to go on, if so: the trial is begun again and again and never gets further."""
+    if trial.stalled < MAX_STALLED or not _free(verdict):
+        return ""
+    return (
+        "no progress, run after run: none of the last ones left a checkpoint further on than where it began; save checkpoints "
+        f"more often, or ask for more time (the end of the last run: {verdict.reason})"
+    )
+
+
 def _after_run(
-    experiment: ExperimentState,
-    trial: Trial,
-    attempt: Attempt | None,
-    verdict: Verdict,
-    at: float,
-    outcome: Outcome,
+    experiment: ExperimentState, trial: Trial, verdict: Verdict, event: events.AttemptEnded, outcome: Outcome
 ) -> None:
     """What the end of its run means for the trial."""
-    end, reason = verdict.end, verdict.reason
-    moved = attempt is not None and attempt.applied_seq > 0
-    lost = 0 if moved else trial.lost + (end in (End.LOST, End.LAUNCH_FAILED))
-    trial = replace(trial, lost=lost)
+    end, reason, at = verdict.end, verdict.reason, event.at
     if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
         outcome.rows.append(trial)
     elif end is End.COMPLETED:
@@ -373,18 +410,30 @@ def _after_run(
         if restarts > limit:
             _close(replace(trial, restarts=limit), State.ERROR, f"{reason} (after {limit} restarts)", at, outcome)
         else:
-            outcome.rows.append(replace(trial, restarts=restarts, early_exit="", reason=f"restarted: {reason}"))
-    elif lost >= verdict.tries:
-        _close(trial, State.ERROR, f"{lost} runs in a row ended without training: {reason}", at, outcome)
+            trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
+            outcome.rows.append(replace(trial, reason=f"restarted: {reason}"))
+    elif trial.lost >= verdict.tries:
+        _close(trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, outcome)
+    elif why := _stuck(trial, verdict):
+        _close(trial, State.ERROR, why, at, outcome)
     elif end is End.CANCELLED:
         paused = replace(trial, state=State.PAUSED, reason=reason)
         others = [experiment.trials[index] for index in experiment.open if index != trial.index]
         outcome.rows += [paused, paused_with(experiment.row, [paused, *others])]
+    elif end in (End.LOST, End.LAUNCH_FAILED):
+        outcome.rows.append(_resting(trial, trial.lost, event))
     else:
         outcome.rows.append(trial)
     if held(trial):
         outcome.then.append(events.Parked(trial.id, at))
     outcome.then.append(events.Schedule(at))
+
+
+def _resting(trial: Trial, failures: int, event: events.AttemptEnded) -> Trial:
+    """What fails at once shall not use up all its chances within seconds, nor keep the scheduler busy."""
+    if not event.rest:
+        return trial
+    return replace(trial, not_before=event.at + min(MAX_REST, event.rest * 2 ** max(0, failures - 1)))
 
 
 def _goes_on(trial: Trial) -> bool:
@@ -410,8 +459,15 @@ def _close(trial: Trial, how: State, reason: str, at: float, outcome: Outcome) -
 
 
 def tick(state: ClusterState, event: events.Tick) -> Outcome:
-    """Kill runs that were asked to stop and did not in time."""
+    """Kill runs that were asked to stop and did not in time; wake trials that have rested."""
     outcome = Outcome()
+    for trial_id, until in state.resting.items():
+        if event.at >= until:
+            trial = state.trial(trial_id)
+            assert trial is not None
+            outcome.rows.append(replace(trial, not_before=None))
+    if outcome.rows:
+        outcome.then.append(events.Schedule(event.at))
     for run in state.runs.values():
         deadline = _deadline(state, run)
         if deadline is not None and event.at >= deadline:
@@ -423,8 +479,8 @@ def tick(state: ClusterState, event: events.Tick) -> Outcome:
 
 def next_deadline(state: ClusterState) -> float | None:
     """When ``tick`` next has something to do; None: never, as things stand."""
-    deadlines = [d for run in state.runs.values() if (d := _deadline(state, run)) is not None]
-    return min(deadlines, default=None)
+    deadlines = [d for run in list(state.runs.values()) if (d := _deadline(state, run)) is not None]
+    return min([*deadlines, *list(state.resting.values())], default=None)
 
 
 def _deadline(state: ClusterState, run: Run) -> float | None:

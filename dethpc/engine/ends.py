@@ -17,7 +17,11 @@ _FROM_SCHEDULER = {
     JobState.BOOT_FAIL: (End.NODE_FAIL, "a node could not boot"),
     JobState.OUT_OF_MEMORY: (End.OUT_OF_MEMORY, "the job used more memory than it asked for"),
 }
-_SCHEDULERS_REASONS = {"preempted": End.PREEMPTED, "time_limit": End.TIMEOUT, "node_lost": End.NODE_FAIL}
+_ASKED = {
+    "preempted": (End.PREEMPTED, "the scheduler asked for its slots"),
+    "time_limit": (End.TIMEOUT, "the job came to its time limit"),
+    "node_lost": (End.NODE_FAIL, "a node was lost"),
+}
 _SETUP_PHASES = ("claim", "unpack", "rendezvous")
 MAX_LOST = 5
 """How many runs in a row may end without evidence, or before training began, until the trial is given up."""
@@ -40,7 +44,8 @@ def conclusive(intent: Intent, report: Mapping[str, Any] | None) -> bool:
     if report.get("finished"):
         return True
     if report.get("acked") and report.get("exit_code") == 0:
-        return intent is Intent.STOP
+        # Whoever told it that its slots are needed, the scheduler or somebody with scancel, only the scheduler knows.
+        return intent is Intent.STOP or report.get("stop_reason") == "time_limit"
     # A process that was killed may have met the memory limit, which only the scheduler knows.
     killed = report.get("signal") == 9 or report.get("exit_code") in (None, 137)
     return not report.get("stop_reason") and not killed
@@ -54,11 +59,13 @@ def classify(
     early_exit: str = "",
     requeued: bool = False,
     log_tail: str = "",
+    asked: str = "",
 ) -> Verdict:
     """What the master intended, the end report and the scheduler's record, in this order of trust.
 
-    ``early_exit`` is what user code reported through the Core API. ``log_tail`` is the end of the batch script's own output, the
-    only evidence when nothing else was written.
+    ``early_exit`` is what user code reported through the Core API. ``asked`` is why the attempt had been asked to stop; it speaks
+    where the scheduler has forgotten the job and nobody lived to write a report. ``log_tail`` is the end of the batch script's own
+    output, the only evidence when nothing else was written.
     """
     code = None if report is None else report.get("exit_code")
     if code is None and record is not None:
@@ -72,15 +79,17 @@ def classify(
     if early_exit.endswith("INVALID_HP"):
         return Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", code)
 
-    scheduler = _scheduler_end(record, requeued)
+    asked = str((report or {}).get("stop_reason") or asked)
+    scheduler = _scheduler_end(record, requeued, asked)
     message = str((report or {}).get("message") or "")
     if report is not None and report.get("acked") and code == 0:
         if run.intent is Intent.STOP:
             return Verdict(End.STOPPED, run.intent_reason, 0)
-        if scheduler is not None:
-            return Verdict(*scheduler, 0)
-        end = _SCHEDULERS_REASONS.get(str(report.get("stop_reason")), End.STOPPED)
-        return Verdict(end, f"stopped: {report.get('stop_reason') or 'asked to'}", 0)
+        if (
+            scheduler is None or scheduler[0] is End.OUT_OF_MEMORY
+        ):  # some process may have met it, and yet it ended well
+            scheduler = _ASKED.get(asked) or (End.STOPPED, f"stopped: {asked or 'asked to'}")
+        return Verdict(*scheduler, 0)
     if scheduler is not None:
         return Verdict(*scheduler, code)
     if report is not None:
@@ -88,14 +97,18 @@ def classify(
             return Verdict(End.WAITING, message or "the master could not be reached", code)
         if report.get("phase") == "launch":
             return Verdict(End.LAUNCH_FAILED, message or f"exit code {code}", code, hopeless=True)
-        if report.get("phase") in _SETUP_PHASES:
+        if report.get("phase") in _SETUP_PHASES and asked not in _ASKED:
             tries = MAX_MISSED if report.get("phase") == "rendezvous" else MAX_LOST
             return Verdict(End.LAUNCH_FAILED, message, code, tries=tries)
-        if report.get("stop_reason") in _SCHEDULERS_REASONS and (code is None or report.get("signal") in (9, 15)):
-            return Verdict(_SCHEDULERS_REASONS[str(report["stop_reason"])], message, code)
+        # What fails after its slots were asked for had no fair chance; towards a time limit there was time for all it had to do.
+        if asked in _ASKED and (asked == "preempted" or code is None or report.get("signal") in (9, 15)):
+            end, said = _ASKED[asked]
+            return Verdict(end, message or said, code)
         return Verdict(End.USER_ERROR, message or f"exit code {code}", code)
     if run.intent is Intent.STOP:
         return Verdict(End.STOPPED, run.intent_reason, code)
+    if asked in _ASKED:
+        return Verdict(*_ASKED[asked], code)
     if run.attempt < 0 and record is not None and record.state is not JobState.COMPLETED:
         return Verdict(
             End.LAUNCH_FAILED, log_tail or f"the job ended ({record.state.value}) before training began", code
@@ -103,15 +116,17 @@ def classify(
     return Verdict(End.LOST, log_tail or "the job is gone and left no report", code)
 
 
-def _scheduler_end(record: JobRecord | None, requeued: bool) -> tuple[End, str] | None:
-    if record is None:
-        return (End.NODE_FAIL, "the scheduler requeued the job") if requeued else None
-    if record.state in _FROM_SCHEDULER:
-        return _FROM_SCHEDULER[record.state]
-    if record.preempted:
-        return _FROM_SCHEDULER[JobState.PREEMPTED]
-    if record.state is JobState.CANCELLED:
-        return End.CANCELLED, "the job was cancelled outside dethpc"
+def _scheduler_end(record: JobRecord | None, requeued: bool, asked: str) -> tuple[End, str] | None:
+    if record is not None:
+        if record.state in _FROM_SCHEDULER:
+            return _FROM_SCHEDULER[record.state]
+        if record.preempted:
+            return _FROM_SCHEDULER[JobState.PREEMPTED]
+        if record.state is JobState.CANCELLED:
+            return End.CANCELLED, "the job was cancelled outside dethpc"
     if requeued:
-        return End.NODE_FAIL, "the scheduler requeued the job"
+        # A job that is taken off its nodes is told so first; one whose node died is not.
+        if asked == "preempted":
+            return End.PREEMPTED, "the job was requeued"
+        return End.NODE_FAIL, "a node failed, and the scheduler requeued the job"
     return None

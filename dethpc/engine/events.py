@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Union
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
@@ -249,7 +249,7 @@ class QueueSeen:
 
 @dataclass(slots=True)
 class AttemptStarted:
-    """An attempt wrote ``started.json``. ``prior`` maps earlier attempts of this run to their last journal event that counts."""
+    """An attempt wrote ``started.json``."""
 
     run_id: str
     k: int
@@ -257,7 +257,6 @@ class AttemptStarted:
     resumed_from: str | None
     resumed_steps: int
     at: float
-    prior: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -285,8 +284,9 @@ class Reported:
 class AttemptEnded:
     """An attempt is over, as far as anyone can tell; its journal has been read to the end.
 
-    ``report`` is the content of ``end.json``; ``record`` what the scheduler says. ``requeued`` means that the scheduler will
-    start the same job again. ``k`` is -1 when no attempt ever started.
+    ``report`` is the content of ``end.json``; ``record`` what the scheduler says; ``asked`` the reason in ``stop.json``, if the
+    attempt had been asked to stop. ``requeued`` means that the scheduler will start the same job again. ``k`` is -1 when no
+    attempt ever started. ``rest``: seconds that the trial rests after its first failure; after each further one twice as long.
     """
 
     run_id: str
@@ -296,6 +296,8 @@ class AttemptEnded:
     at: float
     requeued: bool = False
     log_tail: str = ""
+    asked: str = ""
+    rest: float = 0.0
 
 
 @dataclass(slots=True)

@@ -362,15 +362,26 @@ def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
 
 def _ended(experiment: ExperimentState, at: float) -> Experiment:
     row = experiment.row
+    row = replace(row, ended_at=at, progress=_trained(experiment))
     if row.state.stopping:
-        return replace(row, state=row.state.end, ended_at=at, progress=experiment.searcher.progress)
+        return replace(row, state=row.state.end)
     completed = sum(trial.state is State.COMPLETED for trial in experiment.trials)
     if completed:
-        return replace(row, state=State.COMPLETED, reason="", ended_at=at, progress=1.0)
+        return replace(row, state=State.COMPLETED, reason="", progress=1.0)
     if all(trial.state is State.CANCELED for trial in experiment.trials):
-        return replace(row, state=State.CANCELED, reason="every trial was killed", ended_at=at)
+        return replace(row, state=State.CANCELED, reason="every trial was killed")
     last = next((t.reason for t in reversed(experiment.trials) if t.state is State.ERROR), "")
-    return replace(row, state=State.ERROR, reason=f"no trial completed; the last error: {last}", ended_at=at)
+    return replace(row, state=State.ERROR, reason=f"no trial completed; the last error: {last}")
+
+
+def _trained(experiment: ExperimentState) -> float:
+    """How far an experiment came that ended before its search did: what its trials trained, of those that it would have had.
+
+    To the searcher a trial that failed is done with; whoever looks at what is left of it wants to know what was trained.
+    """
+    planned = max(experiment.searcher.total, len(experiment.trials), 1)
+    done = sum(1.0 if trial.state is State.COMPLETED else trial.progress for trial in experiment.trials)
+    return min(1.0, done / planned)
 
 
 def validated(state: ClusterState, event: events.Validated) -> Outcome:

@@ -64,6 +64,7 @@ class ClusterState:
     busy: dict[str, dict[int, int]] = field(default_factory=dict)  # pool -> experiment -> its live runs there
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
+    resting: dict[int, float] = field(default_factory=dict)  # trial id -> until when, of open trials that have failed
     next_experiment_id: int = 1
     next_trial_id: int = 1
 
@@ -176,6 +177,10 @@ class ClusterState:
             self.checkpoints.pop(row.id, None)
         elif not row.state.terminal:
             experiment.searcher.advanced(row.index, row.progress)
+        if row.not_before is None or row.state.terminal:
+            self.resting.pop(row.id, None)
+        else:
+            self.resting[row.id] = row.not_before
         self._index_waiting(experiment, row)
 
     def _apply_run(self, row: Run) -> None:
@@ -223,7 +228,12 @@ class ClusterState:
         attempts.append(row)
 
     def _index_waiting(self, experiment: ExperimentState, trial: Trial) -> None:
-        waits = trial.state is State.ACTIVE and trial.index not in experiment.live and not held(trial)
+        waits = (
+            trial.state is State.ACTIVE
+            and trial.index not in experiment.live
+            and not held(trial)
+            and trial.not_before is None
+        )
         i = bisect.bisect_left(experiment.waiting, trial.index)
         listed = i < len(experiment.waiting) and experiment.waiting[i] == trial.index
         if waits and not listed:
@@ -249,6 +259,7 @@ class ClusterState:
             self.trial_index.pop(trial.id, None)
             self.attempts.pop(trial.id, None)
             self.checkpoints.pop(trial.id, None)
+            self.resting.pop(trial.id, None)
         self.places.move(experiment.place, None)
         del self.experiments[experiment.row.id]
 

@@ -49,7 +49,9 @@ def run(run_dir: RunDir, umask: int) -> int:
         return 1
     processes.adopt_orphans()
     with Signals(attempt, spec.grace, os.environ) as signals, contextlib.closing(Log(attempt.log(place.rank))) as log:
-        with contextlib.closing(Supervisor(log, signals, Watch(run_dir, place.k, signals))) as supervisor:
+        with contextlib.closing(
+            Supervisor(log, signals, Watch(run_dir, place.k, signals, stop_at(os.environ)))
+        ) as supervisor:
             outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor).attempt_it()
     return 1 if outcome.exit_code is None else outcome.exit_code
 
@@ -112,6 +114,8 @@ class _Node:
         finally:
             self._clean_up()
         if self._place.rank == 0:
+            if self._attempt.ack.exists():
+                self._supervisor.watch.look_at_clock()  # core may have seen it a moment earlier, and left
             self._log.flush()
             end.write_report(self._attempt, outcome, self._log)
         if team is not None:
@@ -230,7 +234,7 @@ class _Node:
             self._place,
             meeting,
             self._master_url(),
-            _stop_at(os.environ),
+            stop_at(os.environ),
             os.environ,
         )
 
@@ -269,8 +273,10 @@ def interpreted(directory: str, script: BatchScript) -> list[str]:
     return [*shebang, path, *script.arguments]
 
 
-def _stop_at(environ: Mapping[str, str]) -> Optional[float]:
-    """When to checkpoint before the job's time limit: Core keeps this clock itself, lest a signal gets lost."""
+def stop_at(environ: Mapping[str, str]) -> Optional[float]:
+    """When to checkpoint before the job's time limit, as the script has worked it out. Core keeps this clock as well."""
+    with contextlib.suppress(KeyError, ValueError):
+        return float(environ["DETHPC_STOP_AT"])
     deadline = job_end(environ)
     if deadline is None:
         return None

@@ -57,9 +57,16 @@ class Signals:
         except BlockingIOError:
             pass
 
+    def time_is_up(self) -> None:
+        """As if USR1 had come."""
+        self._ask(signal.SIGUSR1)
+
     def _stop(self, number: int, frame: Optional[FrameType]) -> None:
         if number == signal.SIGINT:
             self._interrupts += 1
+        self._ask(number)
+
+    def _ask(self, number: int) -> None:
         if RunDir(self._attempt.path.parents[1]).closed.exists():
             return  # the master has said already what it wants; a kill leaves no time for a checkpoint
         now = time.time()

@@ -31,8 +31,9 @@ _CHUNK = 1 << 16
 class Watch:
     """Reasons from outside to end user code at once, as the run directory states them."""
 
-    def __init__(self, run: RunDir, k: int, signals: Signals) -> None:
+    def __init__(self, run: RunDir, k: int, signals: Signals, stop_at: Optional[float] = None) -> None:
         self._run, self._attempt, self._signals = run, run.attempt(k), signals
+        self._stop_at = stop_at
         self._looked_at = 0.0
         self._kill_at: Optional[float] = None
         self._killed = ""
@@ -45,6 +46,7 @@ class Watch:
         """Why user code must end now, or ""."""
         if self._signals.at_once:
             return "interrupted"
+        self.look_at_clock()
         if time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._looked_at = time.monotonic()
             self._look()
@@ -53,6 +55,12 @@ class Watch:
         if self._kill_at is not None and time.time() >= self._kill_at:
             return "it did not stop in the time that it was given"
         return ""
+
+    def look_at_clock(self) -> None:
+        """Ask the trial to stop when the job's time is nearly up: the scheduler's own word comes early or not at all."""
+        if self._stop_at is not None and time.time() >= self._stop_at:
+            self._stop_at = None
+            self._signals.time_is_up()
 
     def _look(self) -> None:
         try:

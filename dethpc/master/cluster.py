@@ -43,11 +43,13 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
         from dethpc.scheduler.local import LocalScheduler
 
         slots = os.environ.get("DETHPC_LOCAL_SLOTS")
-        return LocalScheduler(home.root, int(slots) if slots else None), Pace(0.3, 0.5, 5.0)
+        return LocalScheduler(home.root, int(slots) if slots else None), Pace(
+            0.3, 0.5, 5.0, min(1.0, site.limits.restart_delay)
+        )
     if kind == "slurm":
         limits = site.limits
         slowest = max(limits.fastest_poll, limits.slowest_poll)
-        return _slurm(site), Pace(files=0.5, fastest_poll=limits.fastest_poll, slowest_poll=slowest)
+        return _slurm(site), Pace(0.5, limits.fastest_poll, slowest, limits.restart_delay)
     raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
 
 

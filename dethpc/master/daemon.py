@@ -74,7 +74,9 @@ class Daemon:
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}
         self.ledger = Ledger(self.store, build_searcher, rules)
         self.ledger.listen(self._changes.append)
-        self._preparer = Preparer(home, site, scheduler, self.ledger, cluster_id, build_harness(home.root))
+        self._preparer = Preparer(
+            home, site, scheduler, self.ledger, cluster_id, build_harness(home.root), self._checkpoint_seconds
+        )
         self.unmanaged = Unmanaged(self.ledger, home, self.store)
         self.checkpoints = Checkpoints(self.ledger, self.store, home)
         self._stopped = threading.Event()
@@ -246,6 +248,10 @@ class Daemon:
             "host_path": str(self.paths.checkpoints),
         }
         return {"checkpoint_storage": storage, "resources": {"resource_pool": self._preparer.default_pool()}}
+
+    def _checkpoint_seconds(self, experiment_id: int) -> list[float]:
+        with self.store.read() as connection:
+            return queries.checkpoint_seconds(connection, experiment_id)
 
     def _resolve_source(self, searcher: dict[str, Any]) -> None:
         """``source_trial_id`` means that trial's latest checkpoint at this moment."""

@@ -6,13 +6,14 @@ jobs at once. Everything it does may be done twice: a master that was killed at 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ SUBMITTING = "submitting"
 TRIES_TO_WRITE = 5
 """How often a run directory is tried to be written until the trial is given up."""
 
+CLOCKS = 2.0
+"""Seconds by which the clocks of a node and of the scheduler may differ, and no time of day is earlier than another."""
+
 KILL_AGAIN = 10.0
 """Seconds after which a job that is still there is cancelled once more."""
 
@@ -58,6 +62,7 @@ class Pace:
     files: float = 0.5  # at the run directories of live runs
     fastest_poll: float = 10.0  # between two questions to the scheduler, when much happens
     slowest_poll: float = 60.0  # when nothing does
+    rest: float = 5.0  # a trial's after its first failure; after each further one twice as long
 
 
 class Reconciler:
@@ -95,6 +100,9 @@ class Reconciler:
         self._told: set[tuple[str, int, Intent]] = set()
         self._started: dict[str, int] = {}  # pool -> runs that started since the last look at the queue
         self._moved = False  # somebody has changed the order of the queue
+        self._restarts: dict[str, int] = {}  # run id -> how often the scheduler has started its job again
+        self._hastened: set[tuple[str, int]] = set()
+        self._left: set[str] = set()  # jobs of runs that ended before the scheduler said so
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
         self._places = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
         ledger.listen(self._committed)
@@ -135,6 +143,9 @@ class Reconciler:
                 failures += 1
                 log.exception("a cycle failed; the next one tries again")
             pause = RENEW if not self._live else self._pace.files
+            deadline = next_deadline(self._ledger.state)
+            if deadline is not None:
+                pause = min(pause, max(0.05, deadline - time.time()))
             self._wake.wait(max(pause, min(30.0, failures * 2.0)))
             self._wake.clear()
 
@@ -153,9 +164,9 @@ class Reconciler:
         if self._moved:
             self._moved = False
             self._hurry()
-        if self._live and time.monotonic() >= max(self._next_poll, self._not_before):
+        if (self._live or self._left) and time.monotonic() >= max(self._next_poll, self._not_before):
             self._poll()
-        deadline = next_deadline(self._ledger.state) if self._live else None
+        deadline = next_deadline(self._ledger.state)
         if deadline is not None and time.time() >= deadline:
             self._ledger.do(events.Tick(time.time()))
 
@@ -167,6 +178,7 @@ class Reconciler:
                 self._unsure.pop(run.id, None)
                 self._killed.pop(run.id, None)
                 self._unwritable.pop(run.id, None)
+                self._restarts.pop(run.id, None)
             else:
                 self._tell(run, self._live.get(run.id))
                 self._live[run.id] = run
@@ -287,8 +299,8 @@ class Reconciler:
         """Read what the run's attempts have written since the last look."""
         run_dir = self._home.run(run.id)
         try:
-            while (started := read_json(run_dir.attempt(run.attempt + 1).started)) is not None:
-                self._start_attempt(run, run_dir, run.attempt + 1, started)
+            while (found := self._next_attempt(run, run_dir)) is not None:
+                self._start_attempt(run, run_dir, *found)
                 run = self._live.get(run.id, run)
             if run.attempt < 0 or run.state is not RunState.RUNNING:
                 return
@@ -306,12 +318,20 @@ class Reconciler:
             self._unsure[run.id] = time.monotonic()
             self._hurry()
 
+    def _next_attempt(self, run: Run, run_dir: RunDir) -> tuple[int, dict[str, Any]] | None:
+        """The first later attempt that has started. One that was taken off its nodes too early has left nothing."""
+        for k in range(run.attempt + 1, max(run.attempt + 1, self._restarts.get(run.id, 0)) + 1):
+            started = read_json(run_dir.attempt(k).started)
+            if started is not None:
+                return k, started
+        return None
+
     def _start_attempt(self, run: Run, run_dir: RunDir, k: int, started: dict[str, Any]) -> None:
         prior = {int(attempt): int(seq) for attempt, seq in (started.get("prior") or {}).items()}
         if run.state is RunState.RUNNING and run.attempt >= 0:
             self._read_journal(run, run_dir, until=prior.get(run.attempt))
-            report = read_json(run_dir.attempt(run.attempt).end)
-            self._do(events.AttemptEnded(run.id, run.attempt, report, None, time.time(), requeued=True))
+            self._do(self._ended(run, run_dir, None, requeued=True))
+            run = self._live.get(run.id, run)
         self._started[run.pool] = self._started.get(run.pool, 0) + 1
         if started.get("job_id") and str(started["job_id"]) != run.job_id:
             self._do(events.Submitted(run.id, str(started["job_id"]), time.time()))
@@ -323,7 +343,6 @@ class Reconciler:
                 resumed_from=started.get("resumed_from"),
                 resumed_steps=int(started.get("resumed_steps") or 0),
                 at=float(started.get("at") or time.time()),
-                prior=prior,
             )
         )
 
@@ -347,13 +366,38 @@ class Reconciler:
         held_by = claimed_by(run_dir)
         if record is not None and held_by is not None and held_by != record.job_id:
             return self._do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
-        report = None
+        if run.attempt >= 0 and run.state is RunState.RUNNING:
+            self._read_journal(run, run_dir)
+        if record is None and run.job_id is not None:
+            self._left.add(run.job_id)
+        # The scheduler may have queued the job again just then, or somebody may do so later: it shall not train once more.
+        with contextlib.suppress(OSError):
+            if not run_dir.closed.exists():
+                write_json(
+                    run_dir.closed, {"intent": "end", "reason": "it has ended", "at": time.time()}, durable=False
+                )
+        return self._do(self._ended(run, run_dir, record))
+
+    def _ended(
+        self, run: Run, run_dir: RunDir, record: JobRecord | None, *, requeued: bool = False
+    ) -> events.AttemptEnded:
+        """What is left of an attempt that is over."""
+        report, asked = None, {}
         if run.attempt >= 0:
-            if run.state is RunState.RUNNING:
-                self._read_journal(run, run_dir)
             report = read_json(run_dir.attempt(run.attempt).end)
-        tail = _why_no_report(run_dir) if report is None else ""
-        return self._do(events.AttemptEnded(run.id, run.attempt, report, record, time.time(), log_tail=tail))
+            with contextlib.suppress(RunDirError):
+                asked = read_json(run_dir.attempt(run.attempt).stop) or {}
+        return events.AttemptEnded(
+            run.id,
+            run.attempt,
+            report,
+            record,
+            time.time(),
+            requeued=requeued,
+            log_tail="" if report or requeued else _why_no_report(run_dir),
+            asked=str(asked.get("reason") or ""),
+            rest=self._pace.rest,
+        )
 
     # --- asking the scheduler
 
@@ -377,6 +421,11 @@ class Reconciler:
             if current is not None and current.job_id is not None:
                 self._compare(current, listed.get(current.job_id) or gone.get(current.job_id))
         self._tend_queue(listed, nodes)
+        try:
+            self._hasten(listed)
+            self._clear_away(listed)
+        except SchedulerUnavailable as error:
+            self._back_off(error)
 
     def _something_waits(self) -> bool:
         return self._ledger.state.places.count > 0 or any(
@@ -410,6 +459,30 @@ class Reconciler:
         except SchedulerUnavailable as error:
             self._back_off(error)
 
+    def _hasten(self, listed: Mapping[str, JobRecord]) -> None:
+        """Slurm holds a requeued job back for two minutes. Once for each requeue: who sets another time by hand is obeyed."""
+        held: dict[tuple[str, int], str] = {}
+        for run in self._live.values():
+            record = listed.get(run.job_id or "")
+            if record is not None and record.restarts and run.intent is Intent.GO:
+                if record.state is JobState.PENDING and record.reason == "BeginTime":
+                    held[run.id, record.restarts] = record.job_id
+        due = [key for key in held if key not in self._hastened][:SUBMIT_AT_ONCE]
+        if due:
+            self._lease.check()
+            self._scheduler.start_now([held[key] for key in due])
+            self._hastened.update(due)
+            self._hurry()
+
+    def _clear_away(self, listed: Mapping[str, JobRecord]) -> None:
+        """Jobs of runs that have ended: the scheduler may have queued one again at the very moment."""
+        self._left &= {job_id for job_id, record in listed.items() if record.state.live}
+        wanted = {run.job_id for run in self._live.values()}  # of short runs several have one job
+        queued = [j for j in self._left if listed[j].state is JobState.PENDING and j not in wanted]
+        if queued:
+            self._lease.check()
+            self._scheduler.cancel(queued)
+
     def _compare(self, run: Run, record: JobRecord | None) -> None:
         if record is None:
             if self._waited(run, self._scheduler.settle):
@@ -424,6 +497,7 @@ class Reconciler:
             if expected or self._waited(run, min(5.0, self._scheduler.settle)):
                 self._conclude(run, record)
             return
+        self._restarts[run.id] = record.restarts
         if run.state is RunState.RUNNING and 0 <= run.attempt < record.restarts:
             self._requeued(run, record)
         else:
@@ -432,12 +506,14 @@ class Reconciler:
 
     def _requeued(self, run: Run, record: JobRecord) -> None:
         run_dir = self._home.run(run.id)
-        if read_json(run_dir.attempt(run.attempt + 1).started) is None:
+        if self._next_attempt(run, run_dir) is None:
             self._read_journal(run, run_dir)
-            report = read_json(run_dir.attempt(run.attempt).end)
             if run.intent is not Intent.GO:
                 self._scheduler.cancel([record.job_id])  # nobody wants its next start
-            self._do(events.AttemptEnded(run.id, run.attempt, report, None, time.time(), requeued=True))
+            attempt = self._ledger.state.attempt(run.id, run.attempt)
+            since = attempt.started_at if attempt is not None else 0.0
+            preempted = record.preempted_at is not None and record.preempted_at >= since - CLOCKS
+            self._do(self._ended(run, run_dir, replace(record, preempted=preempted), requeued=True))
 
     def _report_is_there(self, run: Run) -> bool:
         return run.attempt >= 0 and self._home.run(run.id).attempt(run.attempt).end.exists()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,6 @@ from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
 
 # Of the master's own environment nothing that names another job, another master or a secret goes along.
 _NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_")
-
-LEAD = 60.0
-"""Seconds before the time limit at which a trial is told, until its checkpoint's cost is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,17 @@ class Preparer:
     """Knows the site. ``prepare`` may be called again for the same run: it writes the same directory."""
 
     def __init__(
-        self, home: Home, site: SiteConfig, scheduler: Scheduler, ledger: Ledger, cluster_id: str, harness: Path
+        self,
+        home: Home,
+        site: SiteConfig,
+        scheduler: Scheduler,
+        ledger: Ledger,
+        cluster_id: str,
+        harness: Path,
+        checkpoint_seconds: Callable[[int], Sequence[float]],
     ) -> None:
+        """``checkpoint_seconds``: how long saving the latest checkpoints of an experiment took."""
+        self._checkpoint_seconds = checkpoint_seconds
         self._home, self._site, self._scheduler, self._ledger = home, site, scheduler, ledger
         self._cluster_id, self._harness = cluster_id, harness
         self._environment = job_environment()
@@ -165,12 +172,14 @@ class Preparer:
         announced = [self._ledger.post(events.Prepared(id, digest(token), time.time())) for id, token in tokens.items()]
         for future in announced:
             future.result()
+        costs = {id: checkpoint_cost(self._checkpoint_seconds(id)) for id in {run.experiment_id for run in runs}}
         jobs: dict[str, JobRequest | SubmitRejected] = {}
         for run in runs:
             trial = state.trial(run.trial_id)
             assert trial is not None
+            experiment = state.experiments[run.experiment_id].row
             try:
-                jobs[run.id] = self.write(run, trial, state.experiments[run.experiment_id].row, tokens[run.id])
+                jobs[run.id] = self.write(run, trial, experiment, tokens[run.id], checkpoint=costs[run.experiment_id])
             except (ValueError, ConfigError) as error:
                 jobs[run.id] = SubmitRejected(str(error))
         return jobs
@@ -180,15 +189,28 @@ class Preparer:
         return str(earlier["token"]) if earlier else mint_run_token(run.id)[0]
 
     def write(
-        self, run: Run, trial: Trial, experiment: Experiment, token: str, *, self_requeue: bool = False
+        self,
+        run: Run,
+        trial: Trial,
+        experiment: Experiment,
+        token: str,
+        *,
+        self_requeue: bool = False,
+        checkpoint: float = 0.0,
     ) -> JobRequest:
-        """Write the run directory. Raises ValueError, ConfigError, OSError."""
+        """Write the run directory. ``checkpoint``: seconds that saving one takes. Raises ValueError, ConfigError, OSError."""
         run_dir = self._home.run(run.id)
         run_dir.make()
         found = self._shape(experiment.config)
         name = job_name(self._cluster_id, run.id)
         script = self._script(
-            run_dir.path, name, experiment.config, found, nice=run.nice or None, self_requeue=self_requeue
+            run_dir.path,
+            name,
+            experiment.config,
+            found,
+            nice=run.nice or None,
+            self_requeue=self_requeue,
+            checkpoint=checkpoint,
         )
         write_json(run_dir.spec, self._spec(run, trial, experiment, found, token).to_json(), durable=False)
         run_dir.script.write_text(script)
@@ -245,6 +267,7 @@ class Preparer:
         *,
         nice: int | None = None,
         self_requeue: bool = False,
+        checkpoint: float = 0.0,
     ) -> str:
         pool = self._site_pool(config["resources"]["resource_pool"])
         slurm = config.get("slurm") or {}
@@ -265,8 +288,8 @@ class Preparer:
             reservation=pool.reservation,
             time=pool.time_limit_seconds,
             time_min=pool.time_min_seconds,
-            lead=LEAD,
             nice=nice,
+            checkpoint=checkpoint,
         )
         return render(
             ScriptInput(
@@ -302,6 +325,12 @@ def time_asked(options: Sequence[str]) -> float | None:
 def _megabytes(memory: str) -> int:
     digits = memory.rstrip("KMGTkmgt")
     return int(int(digits) * {"K": 1 / 1024, "G": 1024, "T": 1024**2}.get(memory[len(digits) :].upper(), 1))
+
+
+def checkpoint_cost(taken: Sequence[float]) -> float:
+    """What saving a checkpoint may take, in seconds: the 95th percentile of what it took; 0 before anything was measured."""
+    ordered = sorted(taken)
+    return ordered[math.ceil(0.95 * len(ordered)) - 1] if ordered else 0.0
 
 
 def _times(memory: str, slots: int) -> str:

@@ -599,6 +599,17 @@ def checkpoints_of_trial(connection: Connection, trial_id: int) -> list[Checkpoi
     return rows.read(connection, Checkpoint, _checkpoint.trial_id == trial_id)
 
 
+def checkpoint_seconds(connection: Connection, experiment_id: int, most: int = 100) -> list[float]:
+    """How long saving each of the experiment's latest checkpoints took, as far as measured."""
+    query = (
+        select(_checkpoint.seconds)
+        .where(_checkpoint.experiment_id == experiment_id)
+        .order_by(_checkpoint.reported_at.desc())
+        .limit(most)
+    )
+    return [seconds for seconds in connection.scalars(query) if seconds is not None]
+
+
 def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]) -> dict[str, CheckpointOrigin]:
     """Where each checkpoint of a page comes from."""
     experiments = {item.experiment_id for item in checkpoints}

@@ -13,7 +13,7 @@ from sqlmodel import Field, SQLModel
 from dethpc.domain import states
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -124,6 +124,8 @@ class Trial(Table, table=True):
     early_exit: str = _text()
     metadata_: dict[str, Any] | None = _json(sa_column_args=["metadata"])  # never null: see migration 0002
     status: str | None = _text()
+    stalled: int | None = _whole()  # never null: see migration 0004
+    not_before: float | None = _number()
 
 
 class Run(Table, table=True):
@@ -193,6 +195,7 @@ class Checkpoint(Table, table=True):
     metadata_: dict[str, Any] = _json(sa_column_args=["metadata"])
     resources: dict[str, int] = _json()
     storage: dict[str, Any] = _json()
+    seconds: float | None = _number()
 
 
 class Metric(Table, table=True):

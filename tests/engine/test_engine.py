@@ -12,6 +12,7 @@ from dethpc.domain.facts import Attempt, Metric, Run, Trial
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
+from dethpc.engine.attempts import next_deadline
 from dethpc.engine.pools import Rules
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
@@ -58,13 +59,96 @@ def test_what_a_launcher_refused_is_not_tried_again() -> None:
 def test_node_failures_and_preemptions_are_free() -> None:
     world = World()
     world.create(searcher=config("single")["searcher"])
-    for record in (JobState.NODE_FAIL, JobState.PREEMPTED, JobState.TIMEOUT) * 3:
+    for steps, record in enumerate((JobState.NODE_FAIL, JobState.PREEMPTED, JobState.TIMEOUT) * 5, start=1):
         (run,) = world.live()
         world.start(run)
-        world.report(run, "progress", progress=0.1)
+        world.report(run, "checkpoint", uuid=f"c{steps}", steps_completed=steps, metadata={}, resources={})
         world.end(run, None, record)
     (run,) = world.live()
     assert world.trial(run).restarts == 0
+
+
+@pytest.mark.parametrize(("record", "runs"), [(JobState.TIMEOUT, 3), (JobState.NODE_FAIL, 12)])
+def test_a_trial_that_never_gets_further_is_stopped_with_an_explanation(record: JobState, runs: int) -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    for count in range(runs):
+        (run,) = world.live()
+        world.start(run)
+        world.report(run, "metrics", group="training", steps_completed=9, metrics={"loss": 1.0})
+        if count == 0:
+            world.report(run, "checkpoint", uuid="c", steps_completed=4, metadata={}, resources={})
+            world.end(run, None, record)
+            continue
+        world.report(run, "checkpoint", uuid=f"c{count}", steps_completed=4, metadata={}, resources={})
+        world.end(run, None, record)
+    (run,) = world.live()  # the first one had made progress
+    world.start(run)
+    world.end(run, None, record)
+    trial = world.state.experiments[experiment.id].trials[0]
+    assert (trial.state, trial.restarts) == (State.ERROR, 0)
+    assert trial.reason.startswith("no progress, run after run")
+    assert world.live() == []
+
+
+def test_a_job_that_is_requeued_for_ever_is_stopped_too() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    for _ in range(12):
+        assert world.state.runs[run.id].intent is Intent.GO
+        world.start(run)
+        world.end(run, None, None, requeued=True)
+    assert world.state.runs[run.id].intent is Intent.KILL
+    world.end(run, None, JobState.CANCELLED)
+    trial = world.state.experiments[experiment.id].trials[0]
+    assert trial.state is State.ERROR
+    assert trial.reason.startswith("no progress, run after run")
+
+
+def test_a_trial_rests_after_a_failure_and_longer_after_the_next() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"], max_restarts=3)
+    for rest in (5, 10, 20):
+        (run,) = world.live()
+        world.start(run)
+        world.end(run, FAILED, rest=5)
+        assert world.live() == []
+        assert next_deadline(world.state) == pytest.approx(world.clock + rest)
+        world.do(events.Tick(world.clock + rest - 1))
+        world.do(events.Schedule(world.clock + rest - 1))
+        assert world.live() == []
+        world.assert_memory_is_a_fold_of_the_rows()
+        world.do(events.Tick(world.clock + rest))
+    assert len(world.live()) == 1
+    assert next_deadline(world.state) is None
+    world.start(world.live()[0])
+    world.end(world.live()[0], FAILED, rest=5)
+    assert world.state.experiments[experiment.id].row.state is State.ERROR
+
+
+def test_a_resting_trial_can_be_killed() -> None:
+    world = World()
+    experiment = world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.end(run, FAILED, rest=5)
+    world.do(events.Kill(experiment.id, world.now()))
+    assert world.state.experiments[experiment.id].row.state is State.CANCELED
+    assert next_deadline(world.state) is None
+
+
+def test_what_failed_is_no_progress() -> None:
+    world = World()
+    experiment = world.create(searcher=config(max_trials=2, max_concurrent_trials=2)["searcher"], max_restarts=0)
+    first, second = world.live()
+    for run in (first, second):
+        world.start(run)
+    world.report(first, "progress", progress=0.5)
+    world.end(first, FAILED)
+    world.end(second, FAILED)
+    row = world.state.experiments[experiment.id].row
+    assert (row.state, row.progress) == (State.ERROR, 0.25)
 
 
 def test_losing_run_after_run_without_evidence_ends_the_trial() -> None:
@@ -270,6 +354,7 @@ ACTIONS = st.sampled_from(
         "cancel",
         "kill_trial",
         "tick",
+        "rest",
     ]
 )
 
@@ -317,6 +402,8 @@ def play(world: World, experiment_id: int, action: str, choice: int, number: int
         world.report(run, "early_exit", reason="EXITED_REASON_INVALID_HP")
     elif action == "requeue":
         world.end(run, None, None, requeued=True)
+    elif action == "rest":
+        world.end(run, FAILED, rest=choice)
     elif action in ("finish", "fail", "stopped", "lost", "node_fail", "scancel"):
         report = {"finish": FINISHED, "fail": FAILED, "stopped": STOPPED}.get(action)
         record = {"node_fail": JobState.NODE_FAIL, "scancel": JobState.CANCELLED}.get(action)

@@ -117,6 +117,7 @@ class World:
         assert folded.pools == self.state.pools
         assert folded.trial_index == self.state.trial_index
         assert folded.attempts == self.state.attempts
+        assert folded.resting == self.state.resting
         assert folded.checkpoints == self.state.checkpoints
         assert (folded.next_experiment_id, folded.next_trial_id) == (
             self.state.next_experiment_id,

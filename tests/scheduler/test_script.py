@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,14 +196,17 @@ def test_a_requeued_job_keeps_its_log_and_its_claim_and_has_an_attempt_of_its_ow
     assert log.index("attempt 0\n") < log.index("attempt 1\n")
 
 
-def test_the_time_limits_warning_stops_the_trial_and_a_run_without_a_master_requeues_itself(runs: Runs) -> None:
-    """Slurm may warn up to a minute early; with a minute's lead of a one-minute limit that is at once."""
-    job = runs.make(stops=True, self_requeue=True, resources=Resources(time=60, lead=60))
+def test_a_time_limit_lowered_by_hand_stops_the_trial_and_a_run_without_a_master_requeues_itself(
+    runs: Runs, slurm: Cluster
+) -> None:
+    job = runs.make(stops=True, self_requeue=True, resources=Resources(time=3600))
     job_id = runs.submit(job)
-    deadline = int(seen(job)["env"]["DETHPC_DEADLINE"])
+    first = seen(job)["env"]
+    assert int(first["DETHPC_DEADLINE"]) - int(first["DETHPC_STOP_AT"]) == 60
+    slurm.run("scontrol", "update", f"jobid={job_id}", "timelimit=1")
     assert seen(job, attempt=1)["env"]["DETHPC_JOB_ID"] == job_id
     stop = json.loads((job.run_dir / "attempts/0/stop.json").read_text())
-    assert (stop["reason"], stop["deadline"]) == ("time_limit", deadline)
+    assert (stop["reason"], stop["deadline"]) == ("time_limit", None)
     record = runs.ended(job_id)
     assert (record.state, record.restarts) == (JobState.COMPLETED, 1)
 
@@ -256,6 +260,46 @@ def test_signals_to_the_shell_become_a_stop_file_and_the_shell_outlives_its_chil
         assert process.wait(30) == 5
     assert json.loads((run_dir / "attempts/0/stop.json").read_text())["reason"] == reason
     assert not list((run_dir / "attempts/0").glob(".stop*"))
+
+
+def stop_at(local: Any, *, left: int, checkpoint: float = 0) -> int:
+    """How long before the end of a job that has so many seconds left the trial is told to stop."""
+    run_dir, argv, env = local(resources=Resources(checkpoint=checkpoint))
+    deadline = int(time.time()) + left
+    assert subprocess.run(argv, env={**env, "DETHPC_DEADLINE": str(deadline)}, timeout=60).returncode == 5
+    return deadline - int(json.loads((run_dir / "attempts/0/seen-0.json").read_text())["env"]["DETHPC_STOP_AT"])
+
+
+@pytest.mark.parametrize(
+    ("left", "checkpoint", "lead"),
+    [
+        (36000, 0, 60),  # a minute, while nothing was measured
+        (36000, 299.2, 360),  # and the cost of a checkpoint
+        (60, 0, 15),  # most of a short time is for training
+        (60, 20, 30),
+        (600, 500, 300),  # half of it at least
+    ],
+)
+def test_the_trial_is_told_early_enough_for_its_checkpoint_and_still_trains(
+    local: Any, left: int, checkpoint: float, lead: int
+) -> None:
+    assert stop_at(local, left=left, checkpoint=checkpoint) == pytest.approx(lead, abs=1)
+
+
+def test_a_warning_that_comes_too_early_is_not_heeded(local: Any) -> None:
+    """Slurm warns up to a minute early, of a one-minute limit at once; dethpc.exec looks at the clock itself."""
+    run_dir, argv, env = local(stops=True)
+    with subprocess.Popen(argv, env={**env, "DETHPC_DEADLINE": str(int(time.time()) + 60)}) as process:
+        until((run_dir / "attempts/0/seen-0.json").exists)
+        process.send_signal(signal.SIGUSR1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 5
+    assert json.loads((run_dir / "attempts/0/stop.json").read_text())["reason"] == "preempted"
+
+
+def test_a_job_may_be_content_with_less_time(tmp_path: Path) -> None:
+    text = render(ScriptInput("n", tmp_path, "h", resources=Resources(time=7200, time_min=1800, checkpoint=12.5)))
+    assert "#SBATCH --time=120\n#SBATCH --time-min=30\n#SBATCH --signal=B:USR1@73\n" in text
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

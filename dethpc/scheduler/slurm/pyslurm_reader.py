@@ -166,6 +166,7 @@ def _job_record(row: list[Any]) -> JobRecord:
         signal=None if state.live else signal or None,
         restarts=restarts or 0,
         preempted=word == "PREEMPTED" or (preempted is not None and (start is None or preempted >= start)),
+        preempted_at=_time(preempted),
         submitted_at=_time(submitted),
         started_at=None if pending else _time(start),
         ended_at=None if state.live else _time(end),

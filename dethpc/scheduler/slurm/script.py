@@ -18,6 +18,9 @@ import jinja2
 
 from dethpc.errors import ConfigError, Problem
 
+MARGIN = 60.0
+"""Seconds before a time limit at which a trial is to have saved its checkpoint."""
+
 BUILT_IN = Path(__file__).parents[2] / "templates" / "sbatch"
 
 
@@ -37,7 +40,7 @@ class Resources:
     exclusive: bool = False  # whole nodes
     time: float | None = None  # seconds; Slurm counts whole minutes
     time_min: float | None = None  # the shortest time that will do, if the job starts sooner with it
-    lead: float | None = None  # seconds before the time limit at which the script is told
+    checkpoint: float = 0.0  # seconds that saving a checkpoint takes, as far as measured
     nice: int | None = None
     requeue: bool = True
 
@@ -78,6 +81,8 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
         python=script.python,
         prologue=list(script.prologue),
         env=_variables(script.env),
+        checkpoint=math.ceil(script.resources.checkpoint),
+        margin=math.ceil(MARGIN),
         use_srun=script.use_srun,
         self_requeue=script.self_requeue,
         follow_within=None if script.follow_within is None else math.ceil(script.follow_within),
@@ -145,8 +150,10 @@ def _directives(script: ScriptInput) -> Iterator[str]:
         yield directive("time", math.ceil(asked.time / 60))
     if asked.time_min is not None:
         yield directive("time-min", math.ceil(asked.time_min / 60))
-    if asked.lead is not None:
-        yield directive("signal", f"B:USR1@{math.ceil(asked.lead)}")
+    yield directive("signal", f"B:USR1@{min(_LONGEST_LEAD, math.ceil(asked.checkpoint + MARGIN))}")
+
+
+_LONGEST_LEAD = 65535  # all that --signal takes
 
 
 def _literal_path(path: Path) -> str:

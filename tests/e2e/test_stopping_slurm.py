@@ -1,0 +1,158 @@
+"""All ways in which Slurm and its people stop a job, on a real Slurm: nothing is lost, trained twice or held against a trial."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.deploy import slurm_dev
+from dethpc.deploy.slurm_dev import Cluster
+from tests.e2e.conftest import TRAIN, User, wait_until
+from tests.e2e.test_slurm import final_state, slurm_command, user_of
+
+PARTITIONS = {
+    "main": "Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=0",
+    "grace": "PriorityTier=1 PreemptMode=REQUEUE GraceTime=8",
+    "cancel": "PriorityTier=1 PreemptMode=CANCEL GraceTime=0",
+    "cancelgrace": "PriorityTier=1 PreemptMode=CANCEL GraceTime=8",
+    "safe": "PriorityTier=5 PreemptMode=OFF",
+    "high": "PriorityTier=10 PreemptMode=OFF",
+}
+
+# The same training on two nodes, whose second process only keeps in step with the first.
+TWO_NODES = TRAIN.replace(
+    "with det.core.init() as core:",
+    """\
+rank = info.container_rank
+workers = det.core.DistributedContext(
+    rank=rank, size=2, local_rank=0, local_size=1, cross_rank=rank, cross_size=2, chief_ip=info.container_addrs[0]
+)
+with det.core.init(distributed=workers) as core:
+    if rank == 1:
+        if info.latest_checkpoint is not None:
+            with core.checkpoint.restore_path(info.latest_checkpoint):
+                pass
+        for step in range(json.loads(os.environ["DET_STEPS_COMPLETED"]), steps):
+            if core.preempt.should_preempt() and step + 1 < steps:
+                sys.exit(0)
+        sys.exit(0)""",
+)
+
+
+def trained(steps: int, lr: float = 0.1) -> str:
+    """The state in which the training ends that does each step once."""
+    state = "seed"
+    for step in range(steps):
+        state = hashlib.sha256(f"{state}:{step}:{lr}".encode()).hexdigest()
+    return state
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Six nodes of one GPU, and Slurm's own two minutes until a requeued job may start."""
+    slurm_dev.require_programs(slurm_dev.Shape())
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="slurm-test-") as parent:
+        shape = slurm_dev.Shape(
+            nodes=6, gpus_per_node=1, partitions=PARTITIONS, requeue_delay=120, message_timeout=3, kill_wait=5
+        )
+        cluster = slurm_dev.up(Path(parent) / "c", shape)
+        try:
+            yield cluster
+        finally:
+            slurm_dev.down(cluster.folder)
+
+
+@pytest.fixture(scope="module")
+def user(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    pools = {name: {"partition": name} for name in PARTITIONS}
+    pools["minute"] = {"partition": "safe", "time_limit": "1"}
+    pools["slow"] = {"partition": "safe", "prologue": ["sleep 4"]}
+    with user_of(cluster, tmp_path_factory.mktemp("user"), pools=pools) as user:
+        yield user
+
+
+def create(user: User, pool: str, steps: int, pause: float = 0.2, **changes: Any) -> int:
+    resources = {"resource_pool": pool, "slots_per_trial": 1, **changes.pop("resources", {})}
+    return user.create(hyperparameters={"lr": 0.1, "steps": steps, "pause": pause}, resources=resources, **changes)
+
+
+def ends(user: User, experiment: int) -> list[tuple[int, int, str | None]]:
+    """(run, attempt, how it ended) of the experiment's attempts, in order."""
+    with sqlite3.connect(f"file:{user.home}/dethpc.db?mode=ro", uri=True) as db:
+        return db.execute(
+            "SELECT runs.n, k, attempts.end FROM attempts JOIN runs ON runs.id = run_id WHERE experiment_id = ? ORDER BY 1, 2",
+            (experiment,),
+        ).fetchall()
+
+
+def assert_trained_once(user: User, experiment: int, steps: int) -> None:
+    """The result is that of an undisturbed training; no step counts twice; no restart was counted."""
+    assert user.experiment(experiment)["state"] == "STATE_COMPLETED"
+    (trial,) = user.trials(experiment)
+    assert trial["restarts"] == 0
+    assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, steps + 1))
+    log = user.log(experiment)
+    assert final_state(log) == trained(steps)
+    assert log.count("final state") == 1
+    begun = [int(step) for step in re.findall(r"starting at step (\d+)", log)]
+    assert begun == sorted(set(begun)), "each start goes on from further than the one before"
+
+
+LONG = 100
+
+
+@pytest.fixture(scope="module")
+def chain(user: User) -> int:
+    """A trial of a hundred seconds where jobs have one minute: it goes on beside everything else here."""
+    return create(user, "minute", LONG, pause=1.0)
+
+
+def two_nodes(user: User, pool: str, steps: int) -> int:
+    user.write("context/two.py", TWO_NODES)
+    shape = {"entrypoint": "python3 two.py", "slurm": {"slots_per_node": 1}}
+    return create(user, pool, steps, resources={"slots_per_trial": 2}, **shape)
+
+
+def test_a_preempted_trial_goes_on_from_the_checkpoint_of_its_last_seconds(
+    user: User, cluster: Cluster, chain: int
+) -> None:
+    """A job of a higher partition takes the nodes of four trials at once: REQUEUE and CANCEL, with grace and without, two nodes."""
+    steps = 150
+    experiments = {pool: create(user, pool, steps) for pool in ("grace", "cancel", "cancelgrace")}
+    experiments["main"] = two_nodes(user, "main", steps)
+    for experiment in experiments.values():
+        user.wait_steps(experiment, 8)
+    running = slurm_command(user, "squeue", "--me", "--noheader", "--states=RUNNING", "--format=%P|%N").splitlines()
+    wanted = ",".join(row.partition("|")[2] for row in running if not row.startswith("safe"))
+    asked = ["--partition=high", "--gres=gpu:1", "--nodes=5", f"--nodelist={wanted}", "--output=/dev/null"]
+    taker = cluster.run("sbatch", "--parsable", *asked, "--wrap", "sleep 1000").strip()
+    wait_until(lambda: cluster.run("squeue", "--noheader", f"--jobs={taker}", "--format=%T").strip() == "RUNNING")
+    cluster.run("scancel", taker)
+    for experiment in experiments.values():
+        user.det("experiment", "wait", str(experiment))
+        assert_trained_once(user, experiment, steps)
+        (stopped,) = re.findall(r"stopping at step (\d+)", user.log(experiment))
+        assert re.findall(r"starting at step (\d+)", user.log(experiment))[-1] == stopped
+    # Without grace Slurm queues the same job again, and would let it wait for two minutes.
+    assert ends(user, experiments["main"]) == [(1, 0, "PREEMPTED"), (1, 1, "COMPLETED")]
+    for pool in ("grace", "cancel", "cancelgrace"):
+        assert ends(user, experiments[pool]) == [(1, 0, "PREEMPTED"), (2, 0, "COMPLETED")]
+
+
+def test_a_trial_goes_on_over_as_many_jobs_as_its_time_limit_makes(user: User, chain: int) -> None:
+    user.det("experiment", "wait", str(chain))
+    assert_trained_once(user, chain, LONG)
+    how = [end for _, _, end in ends(user, chain)]
+    assert how[-1] == "COMPLETED"
+    assert set(how[:-1]) == {"TIMEOUT"} and len(how) >= 3
+    log = user.log(chain)
+    stopped = re.findall(r"stopping at step (\d+)", log)
+    assert re.findall(r"starting at step (\d+)", log) == ["0", *stopped], "each job stopped in time, with a checkpoint"

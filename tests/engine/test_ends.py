@@ -1,0 +1,157 @@
+"""Why an attempt ended, from every kind of evidence: what the master meant, the end report, Slurm's record, the stop file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dethpc.domain.facts import Run
+from dethpc.domain.ports import JobRecord, JobState
+from dethpc.domain.states import End, Intent, RunState
+from dethpc.engine.ends import classify, conclusive
+
+FINISHED = {"finished": True, "exit_code": 0}
+CLEAN = {"finished": False, "exit_code": 0, "acked": True}  # it had been asked to stop, and did
+FAILED = {"finished": False, "exit_code": 1, "phase": "train", "message": "ValueError: bad"}
+KILLED = {"finished": False, "exit_code": 137, "signal": 9, "phase": "train", "message": "killed by signal 9"}
+NOTHING: dict[str, Any] = {}
+
+
+def run(intent: Intent = Intent.GO, attempt: int = 0) -> Run:
+    return Run(
+        "1.1.1", 1, 1, 1, RunState.RUNNING, 0.0, 1, "main", intent=intent, intent_reason="pause", attempt=attempt
+    )
+
+
+def record(state: JobState, **more: Any) -> JobRecord:
+    return JobRecord("7", "det", state, **more)
+
+
+def requeued(**more: Any) -> JobRecord:
+    return record(JobState.PENDING, restarts=1, **more)
+
+
+# Each row: end report; record (None: Slurm has forgotten the job, or keeps no accounts); the reason in stop.json; how it ended.
+RECORDS: list[tuple[dict[str, Any], JobRecord | None, str, End]] = [
+    # The training's own word goes before everything.
+    (FINISHED, None, "", End.COMPLETED),
+    (FINISHED, record(JobState.COMPLETED), "", End.COMPLETED),
+    (FINISHED, record(JobState.COMPLETED, preempted=True), "preempted", End.COMPLETED),
+    (FINISHED, record(JobState.TIMEOUT), "time_limit", End.COMPLETED),
+    (FINISHED, record(JobState.CANCELLED), "preempted", End.COMPLETED),
+    # Preempted: inside the grace, after it, with and without Slurm's word.
+    (CLEAN, record(JobState.COMPLETED, preempted=True), "preempted", End.PREEMPTED),
+    (CLEAN, record(JobState.FAILED, preempted=True), "preempted", End.PREEMPTED),
+    (CLEAN, record(JobState.COMPLETED), "preempted", End.PREEMPTED),  # accounts do not say that it was preempted
+    (CLEAN, None, "preempted", End.PREEMPTED),
+    (FAILED, record(JobState.FAILED, preempted=True), "preempted", End.PREEMPTED),
+    (FAILED, record(JobState.FAILED), "preempted", End.PREEMPTED),
+    (NOTHING, record(JobState.PREEMPTED), "", End.PREEMPTED),
+    (NOTHING, record(JobState.PREEMPTED, preempted=True), "preempted", End.PREEMPTED),
+    (NOTHING, None, "preempted", End.PREEMPTED),
+    # Time limits.
+    (CLEAN, record(JobState.COMPLETED), "time_limit", End.TIMEOUT),
+    (CLEAN, record(JobState.TIMEOUT), "time_limit", End.TIMEOUT),
+    (CLEAN, None, "time_limit", End.TIMEOUT),
+    (KILLED, record(JobState.TIMEOUT), "time_limit", End.TIMEOUT),
+    (KILLED, None, "time_limit", End.TIMEOUT),
+    (NOTHING, record(JobState.TIMEOUT), "", End.TIMEOUT),
+    (NOTHING, record(JobState.DEADLINE), "", End.TIMEOUT),
+    (NOTHING, None, "time_limit", End.TIMEOUT),
+    # Hardware.
+    (NOTHING, record(JobState.NODE_FAIL), "", End.NODE_FAIL),
+    (NOTHING, record(JobState.BOOT_FAIL), "", End.NODE_FAIL),
+    ({"finished": False, "exit_code": None, "stop_reason": "node_lost"}, None, "", End.NODE_FAIL),
+    # Somebody wanted it gone.
+    (CLEAN, record(JobState.CANCELLED), "preempted", End.CANCELLED),
+    (NOTHING, record(JobState.CANCELLED), "", End.CANCELLED),
+    (NOTHING, record(JobState.CANCELLED), "preempted", End.CANCELLED),
+    # The trial's own faults.
+    (FAILED, None, "", End.USER_ERROR),
+    (FAILED, record(JobState.FAILED), "", End.USER_ERROR),
+    (FAILED, record(JobState.FAILED), "time_limit", End.USER_ERROR),
+    (KILLED, record(JobState.OUT_OF_MEMORY), "", End.OUT_OF_MEMORY),
+    (KILLED, record(JobState.FAILED), "", End.USER_ERROR),
+    (NOTHING, record(JobState.OUT_OF_MEMORY), "", End.OUT_OF_MEMORY),
+    (
+        CLEAN,
+        record(JobState.OUT_OF_MEMORY),
+        "time_limit",
+        End.TIMEOUT,
+    ),  # something met the limit, and yet it ended well
+    # No evidence.
+    (NOTHING, None, "", End.LOST),
+    (NOTHING, record(JobState.FAILED), "", End.LOST),
+    (NOTHING, record(JobState.COMPLETED), "", End.LOST),
+]
+
+
+@pytest.mark.parametrize(("report", "told", "asked", "end"), RECORDS)
+def test_the_end_of_a_run_that_was_to_go_on(
+    report: dict[str, Any], told: JobRecord | None, asked: str, end: End
+) -> None:
+    verdict = classify(run(), {"stop_reason": asked or None, **report} if report else None, told, asked=asked)
+    assert verdict.end is end
+    assert verdict.reason or end is End.COMPLETED, "there is always a reason in words"
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "end"),
+    [
+        (requeued(preempted=True), "preempted", End.PREEMPTED),
+        (requeued(preempted=True), "", End.PREEMPTED),
+        (requeued(), "preempted", End.PREEMPTED),  # by hand: its processes were told
+        (requeued(), "", End.NODE_FAIL),
+        (None, "preempted", End.PREEMPTED),
+        (None, "", End.NODE_FAIL),
+    ],
+)
+@pytest.mark.parametrize("report", [None, KILLED])
+def test_the_end_of_an_attempt_whose_job_slurm_queued_again(
+    report: dict[str, Any] | None, told: JobRecord | None, asked: str, end: End
+) -> None:
+    assert classify(run(), report, told, requeued=True, asked=asked).end is end
+
+
+@pytest.mark.parametrize("told", [None, record(JobState.CANCELLED), record(JobState.FAILED), record(JobState.TIMEOUT)])
+@pytest.mark.parametrize("report", [None, FAILED, CLEAN, KILLED])
+def test_what_the_master_killed_was_killed(report: dict[str, Any] | None, told: JobRecord | None) -> None:
+    assert classify(run(Intent.KILL), report, told).end is End.KILLED
+
+
+@pytest.mark.parametrize("told", [None, record(JobState.COMPLETED), record(JobState.CANCELLED)])
+def test_what_the_master_stopped_was_stopped(told: JobRecord | None) -> None:
+    assert classify(run(Intent.STOP), CLEAN, told, asked="pause").end is End.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        (record(JobState.FAILED), End.LAUNCH_FAILED),
+        (record(JobState.CANCELLED), End.CANCELLED),
+        (record(JobState.TIMEOUT), End.TIMEOUT),
+        (record(JobState.PREEMPTED), End.PREEMPTED),
+        (record(JobState.COMPLETED), End.LOST),
+        (None, End.LOST),
+    ],
+)
+def test_a_job_that_ended_before_training_began(told: JobRecord | None, end: End) -> None:
+    assert classify(run(attempt=-1), None, told).end is end
+
+
+@pytest.mark.parametrize(
+    ("report", "asked", "settled"),
+    [
+        (FINISHED, "", True),
+        (FINISHED, "preempted", True),
+        (FAILED, "", True),
+        (CLEAN, "time_limit", True),
+        (CLEAN, "preempted", False),  # preempted, or cancelled from outside?
+        (KILLED, "", False),  # out of memory?
+        (FAILED, "preempted", False),
+    ],
+)
+def test_only_what_the_scheduler_could_add_to_is_waited_for(report: dict[str, Any], asked: str, settled: bool) -> None:
+    assert conclusive(Intent.GO, {**report, "stop_reason": asked or None}) is settled
+    assert conclusive(Intent.GO, None) is False
