@@ -198,7 +198,7 @@ def _on_cluster(
             finder.refresh,
         )
     tensorboard = TensorboardFiles(
-        Path(tempfile.gettempdir()) / f"tensorboard-{info.allocation_id}-{distributed.rank}",
+        Path(tempfile.gettempdir()) / f"tensorboard-{info.cluster_id}-{info.allocation_id}-{distributed.rank}",
         storage.base / info.cluster_id / "tensorboard" / f"experiment/{trial.experiment_id}/trial/{trial.trial_id}",
     )
     automatic = tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0

@@ -47,7 +47,14 @@ def encode_metrics(metrics: Dict[str, Any]) -> Dict[str, Any]:
     """Raises TypeError that names the metric."""
     if not isinstance(metrics, dict):
         raise TypeError(f"metrics must be a dict of name -> value, not a {type(metrics).__name__}")
-    return {str(name): jsonable(value, f"metric {name!r}") for name, value in metrics.items()}
+    plain: Dict[str, Any] = {}
+    for name, value in metrics.items():
+        kind = type(value)
+        if (kind is float and value - value == 0.0) or kind is int:  # nearly all; thousands of them must cost little
+            plain[str(name)] = value
+        else:
+            plain[str(name)] = jsonable(value, f"metric {name!r}")
+    return plain
 
 
 def _converted(value: Any, method: str, where: str) -> Any:

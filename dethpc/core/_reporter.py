@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Protocol
 
 from dethpc.errors import DethpcError, Refused
-from dethpc.rundir.journal import Event, JournalWriter, NotWritten
+from dethpc.rundir.journal import SYNC_SECONDS, Event, JournalWriter, NotWritten
 
 if TYPE_CHECKING:
     from dethpc.client.session import Session
@@ -56,7 +56,7 @@ class Reporter:
         on_stop: Callable[[str], None],
         refresh: Callable[[], Any],
     ) -> None:
-        self._journal = JournalWriter(journal)
+        self._journal = JournalWriter(journal, lazy=True)
         self._session = session
         self._path = f"/api/v1/runs/{attempt.run}/attempts/{attempt.k}/events"
         self._on_stop = on_stop
@@ -71,9 +71,12 @@ class Reporter:
         self._settling = False
         self._failures = 0  # calls in a row
         self._thread = threading.Thread(target=self._ring, name="dethpc-doorbell", daemon=True)
+        self._over = threading.Event()
+        self._flusher = threading.Thread(target=self._flush, name="dethpc-journal", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        self._flusher.start()
 
     def report(self, kind: str, data: Dict[str, Any], *, durable: bool = False) -> Event:
         """Raises TypeError or ValueError when ``data`` is not JSON; the disk's and the master's troubles are not raised."""
@@ -81,10 +84,10 @@ class Reporter:
             if self._closing:
                 raise RuntimeError("the core context is closed: report inside `with core.init() as context:`")
             try:
-                event, written = self._journal.append(kind, data, durable=durable), True
+                (event, line), written = self._journal.append_line(kind, data, durable=durable), True
                 self._disk_refuses = False
             except NotWritten as refused:
-                event, written = refused.event, False
+                event, line, written = refused.event, refused.line, False
                 if not self._disk_refuses:
                     self._disk_refuses = True
                     logger.warning(
@@ -92,7 +95,7 @@ class Reporter:
                     )
             if len(self._waiting) >= _BACKLOG:
                 self._waiting = deque(line for line in self._waiting if not line.written)
-            self._waiting.append(_Line(event.seq, event.line(), written))
+            self._waiting.append(_Line(event.seq, line, written))
             self._seq = event.seq
             self._lock.notify_all()
         return event
@@ -117,6 +120,7 @@ class Reporter:
             if self._closing:
                 return
             self._closing = True
+            self._over.set()
             try:
                 self._journal.close()
                 on_disk = True
@@ -132,7 +136,15 @@ class Reporter:
         if not on_disk and self._waiting:
             logger.error("%d reports are lost: neither the disk nor the master took them", len(self._waiting))
 
-    # --- the thread ---------------------------------------------------------------------------------------------------
+    # --- the threads --------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Waits for the disk, so that reporting need not."""
+        while not self._over.wait(SYNC_SECONDS):
+            try:
+                self._journal.flush()
+            except OSError as error:
+                logger.warning("the journal does not reach the disk: %s", error)
 
     def _ring(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import operator
 import warnings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dethpc.core")
 
 _TRAINING, _VALIDATION = "training", "validation"
+_LOGGED = 50  # metrics of one report at most
 
 
 class EarlyExitReason(enum.Enum):
@@ -66,7 +68,7 @@ class TrainContext:
         Values may be numbers, text, lists or dicts of them, and numpy's or torch's; NaN and infinities are kept. Raises
         TypeError for a value that JSON has no form for.
         """
-        logger.info("report_training_metrics(steps_completed=%s, metrics=%s)", steps_completed, metrics)
+        logger.info("report_training_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics))
         self._report_trial_metrics(_TRAINING, steps_completed, metrics, batch_metrics)
 
     def report_validation_metrics(self, steps_completed: int, metrics: Dict[str, Any]) -> None:
@@ -74,12 +76,12 @@ class TrainContext:
 
         Bytes are left out with a warning; None is an error (RuntimeError), for it is a validation that went wrong.
         """
-        logger.info("report_validation_metrics(steps_completed=%s, metrics=%s)", steps_completed, metrics)
+        logger.info("report_validation_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics))
         self._report_trial_metrics(_VALIDATION, steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """Report metrics of any group, a name without "."; "training" and "validation" are the built-in ones."""
-        logger.info("report_metrics(group=%s, steps_completed=%s, metrics=%s)", group, steps_completed, metrics)
+        logger.info("report_metrics(group=%s, steps_completed=%s, metrics=%s)", group, steps_completed, _Short(metrics))
         self._report_trial_metrics(group, steps_completed, metrics)
 
     def report_progress(self, progress: float) -> None:
@@ -215,6 +217,19 @@ class DummyTrainContext(TrainContext):
         mangler: Callable[[Path, int], Path] = lambda path, _: path,
     ) -> None:
         logger.info("upload_tensorboard_files(): the files stay where they are off the cluster")
+
+
+class _Short:
+    """Metrics in the log: the first ones, when there are very many."""
+
+    def __init__(self, metrics: Dict[str, Any]) -> None:
+        self._metrics = metrics
+
+    def __str__(self) -> str:
+        more = len(self._metrics) - _LOGGED if isinstance(self._metrics, dict) else 0
+        if more <= 0:
+            return str(self._metrics)
+        return f"{dict(itertools.islice(self._metrics.items(), _LOGGED))} and {more} more"
 
 
 def _metrics_event(

@@ -27,6 +27,9 @@ logger = logging.getLogger("dethpc.pytorch")
 
 LOOK_EVERY = 0.25  # seconds between two looks, by several workers, whether they should stop
 ASK_AGAIN = 60.0  # seconds, after the master did not answer
+UPLOAD_EVERY = (
+    10.0  # seconds between two copies of files for TensorBoard at least; they may take a hundredth of the time
+)
 
 
 class Plan(NamedTuple):
@@ -76,6 +79,8 @@ class Loop(abc.ABC):
         self._ask_again_at = float("-inf")
         self._stop = _Stop(self._core, context)
         self._no_tensorboard = False
+        self._upload_at = float("-inf")
+        self._said = ""
         # Publishing goes on beside the training, unless a callback is to be called when it is done.
         told = any(_overrides(callback, "on_checkpoint_upload_end") for callback in callbacks.values())
         checkpoint = self._core.checkpoint
@@ -146,6 +151,7 @@ class Loop(abc.ABC):
             except _ShouldExit as leave:
                 if not leave.skip_exit_checkpoint and not self._checkpoint_is_current():
                     self._checkpoint()
+            self._upload_tensorboard(now=True)
             self._core.checkpoint.wait()
             self._distributed.broadcast(None)  # nobody leaves before the last checkpoint is there
 
@@ -167,7 +173,6 @@ class Loop(abc.ABC):
             self._validate()
         if not self._checkpoint_is_current():
             self._checkpoint()
-        self._upload_tensorboard()
 
     def _is_complete(self) -> bool:
         if self._plan.test_mode:
@@ -315,8 +320,9 @@ class Loop(abc.ABC):
     # --- words to the outside -------------------------------------------------------------------------------------------
 
     def _say(self, status: str) -> None:
-        if self._chief and self._on_cluster:
+        if self._chief and self._on_cluster and status != self._said:
             self._core.train.set_status(status)
+            self._said = status
 
     def _with_time(self, metrics: Metrics) -> Metrics:
         """With how far the training is, by which a search compares trials."""
@@ -336,13 +342,18 @@ class Loop(abc.ABC):
             return
         write_metrics(writer, kind, self.state.batches_trained, metrics, batches)
 
-    def _upload_tensorboard(self) -> None:
+    def _upload_tensorboard(self, now: bool = False) -> None:
         if not self._on_cluster or not self._context.get_enable_tensorboard_logging():
+            return
+        began = time.monotonic()
+        if not now and began < self._upload_at:
             return
         self._context._maybe_reset_tbd_writer()
         # Every worker's writer would name its file the same; profiles carry the rank in their names.
         chief = self._chief
         self._core.train.upload_tensorboard_files(lambda path: chief or "tfevents" not in path.name, rank_aware)
+        ended = time.monotonic()
+        self._upload_at = ended + max(UPLOAD_EVERY, 100 * (ended - began))
 
 
 class _Due:

@@ -20,6 +20,8 @@ Path = Union[str, "os.PathLike[str]"]
 DURABLE_KINDS = frozenset({"checkpoint", "checkpoint_deleted", "ack", "early_exit", "searcher_op"})
 SYNC_SECONDS = 1.0
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 
 class Event(NamedTuple):
     """One thing that happened. ``data`` holds the event's own fields, without ``at`` and ``kind``."""
@@ -33,7 +35,7 @@ class Event(NamedTuple):
         """The journal line of this event, without its newline. Raises: TypeError, ValueError when not JSON."""
         if "at" in self.data or "kind" in self.data:
             raise ValueError("an event's own fields may not be named 'at' or 'kind'")
-        text = json.dumps({"at": self.at, "kind": self.kind, **self.data}, separators=(",", ":"))
+        text = _ENCODER.encode({"at": self.at, "kind": self.kind, **self.data})
         return f"{self.seq} {len(text)} {zlib.crc32(text.encode(), self.seq):08x} {text}"
 
     @classmethod
@@ -54,31 +56,32 @@ class Event(NamedTuple):
 
 
 class NotWritten(OSError):
-    """The disk did not take an event. ``event`` is valid all the same: it has its number, may go to the master by
-    HTTP, and is written with the next event that the disk takes."""
+    """The disk did not take an event. ``event`` (and its ``line``) is valid all the same: it has its number, may go to
+    the master by HTTP, and is written with the next event that the disk takes."""
 
-    def __init__(self, event: Event, cause: OSError) -> None:
+    def __init__(self, event: Event, line: str, cause: OSError) -> None:
         super().__init__(cause.errno, cause.strerror, cause.filename)
-        self.event = event
+        self.event, self.line = event, line
 
 
 class JournalWriter:
     """Appends to one attempt's journal. One process at a time; any of its threads.
 
     Opening goes on after the last good line and cuts off what is torn behind it. Lines reach the disk (fsync) at once
-    for a validation, a completed operation, a checkpoint, an ack, an early exit and at ``close``, and otherwise at most
-    once a second.
+    for a validation, a completed operation, a checkpoint, an ack, an early exit and at ``close``, and otherwise once a
+    second: with the next event, or ``lazy``, by whoever calls ``flush``, so that appending waits for no disk.
 
     Raises: OSError when the file cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, lazy: bool = False) -> None:
+        self._lazy = lazy
         self._lock = threading.Lock()
         events, offset = read(path)
         self._seq = events[-1].seq if events else 0
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         self._offset = offset
-        self._unwritten: list[Event] = []
+        self._unwritten: list[tuple[Event, str]] = []
         self._synced_at = time.monotonic()
         self._dirty = False
         os.ftruncate(self._fd, offset)
@@ -99,21 +102,40 @@ class JournalWriter:
         Raises: NotWritten (an OSError that carries the event) on a full or failing disk; TypeError or ValueError when
         ``data`` is not JSON, and then no number is used up.
         """
+        return self.append_line(kind, data, durable=durable)[0]
+
+    def append_line(self, kind: str, data: dict[str, Any], *, durable: bool = False) -> tuple[Event, str]:
+        """As ``append``; the event and its line, which is made once."""
         with self._lock:
             event = Event(self._seq + 1, time.time(), kind, data)
-            event.line()  # refuse before the number is taken
+            line = event.line()  # refuse before the number is taken
             self._seq = event.seq
-            self._unwritten.append(event)
+            self._unwritten.append((event, line))
             validation = kind == "metrics" and data.get("group") == "validation"
             try:
                 self._write_pending()
                 if durable or validation or kind in DURABLE_KINDS:
                     self._sync()
-                elif time.monotonic() - self._synced_at >= SYNC_SECONDS:
+                elif not self._lazy and time.monotonic() - self._synced_at >= SYNC_SECONDS:
                     self._sync()
             except OSError as error:
-                raise NotWritten(event, error) from error
-            return event
+                raise NotWritten(event, line, error) from error
+            return event, line
+
+    def flush(self) -> None:
+        """Bring what was written to disk, while others may append. Raises: OSError; then the next event tries it, too."""
+        with self._lock:
+            if not self._dirty or self._fd < 0:
+                return
+            fd = os.dup(self._fd)
+            self._dirty = False
+        try:
+            os.fsync(fd)
+        except OSError:
+            self._dirty, self._lazy = True, False
+            raise
+        finally:
+            os.close(fd)
 
     def sync(self) -> None:
         """Write what an earlier full disk refused, and bring everything to disk. Raises: OSError."""
@@ -141,7 +163,7 @@ class JournalWriter:
 
     def _write_pending(self) -> None:
         while self._unwritten:
-            line = self._unwritten[0].line().encode() + b"\n"
+            line = self._unwritten[0][1].encode() + b"\n"
             written = 0
             try:
                 while written < len(line):
