@@ -30,6 +30,7 @@ def up(*, port: Optional[int] = None) -> str:
 
     root = home().absolute()
     log = root / "log" / "master.log"
+    first = not (root / "dethpc.db").exists()
     try:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         before = _size(log)
@@ -56,7 +57,19 @@ def up(*, port: Optional[int] = None) -> str:
             process.terminate()
         raise errors.MasterUnreachable(f"the master did not start; the end of {log}:\n{_new_lines(log, before)}")
     output.say(f"started master at {url}")
+    if first:
+        _doubt(root)
     return url
+
+
+def _doubt(root: Path) -> None:
+    """Say once what the master's log says at each start."""
+    from dethpc.config.site import find_site, load_site
+    from dethpc.doctor.facts import sqlite_doubt
+    from dethpc.doctor.read_login import filesystem
+
+    if doubt := sqlite_doubt(filesystem(root), str(root), load_site(find_site(os.environ, root)).database):
+        output.say(f"note: {doubt}")
 
 
 def command(root: Path, port: Optional[int] = None, host: Optional[str] = None) -> list[str]:
@@ -145,11 +158,11 @@ def read_master_file(root: Path) -> dict[str, Any]:
 
 
 def answers(url: str) -> bool:
-    """Whether this user's master answers at ``url``. Asked without a token: the port may be somebody else's by now."""
-    from dethpc.client import Session, home
+    """Whether this user's master answers at ``url``: the port may be somebody else's by now, who can prove nothing."""
+    from dethpc.client import Session, home, token
 
     try:
-        about = Session(url, timeout=5.0, retries=0).get("/api/v1/master")
+        about = Session(url, token(url), timeout=5.0, retries=0).get("/api/v1/master")
     except (errors.DethpcError, ValueError):
         return False
     known = read_master_file(home()).get("cluster_id")
@@ -167,5 +180,5 @@ def _size(path: Path) -> int:
 
 def _new_lines(log: Path, since: int) -> str:
     with open(log, "rb") as file:
-        file.seek(since)
+        file.seek(since if since <= _size(log) else 0)  # it may have been rotated meanwhile
         return last_lines(file.read()[-20_000:].decode(errors="replace"))

@@ -56,7 +56,7 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
     url = canonical(url) if url else master_url(env)
     own = _text(home(env) / "token")
     if own and (url is None or _same(url, _url_in(home(env) / "master.json"))):
-        return own
+        return OwnerToken(own)
     return _from_auth_json(url, env) if url else None
 
 
@@ -67,6 +67,10 @@ def auth_json(env: Optional[Mapping[str, str]] = None) -> Path:
         return Path(env["DET_DEBUG_CONFIG_PATH"]) / "auth.json"
     config = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else Path.home() / ".config"
     return config / "determined" / "auth.json"
+
+
+class OwnerToken(str):
+    """The key to the owner's master. A Session gives it only to a server that proves to have it, too."""
 
 
 class MasterFinder:

@@ -8,7 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
-from dethpc.client.address import MasterFinder, canonical
+from dethpc.client.address import MasterFinder, OwnerToken, canonical
+from dethpc.client.proof import PATH, proof, same
 from dethpc.errors import (
     ConfigError,
     MasterError,
@@ -34,6 +35,7 @@ class Session:
     Any thread may use it; each keeps one connection open. ``timeout`` is in seconds and covers connecting and every wait for
     bytes. A call that the master cannot have acted on (no connection, or broken while sending) is tried again up to
     ``retries`` times with growing pauses; any other only if it is idempotent (GET, PUT, DELETE, or ``idempotent=True``).
+    The ``token``, if it is an OwnerToken, goes over no connection whose server has not proved to be the owner's master.
     ``cert``: a file of certificates to trust, or "noverify"; default: ``DET_MASTER_CERT_FILE``, else the system's.
 
     Every call raises MasterUnreachable (no answer), Unauthorized (401, 403), NotFound (404), ConfigError (the answer lists
@@ -120,7 +122,7 @@ class Session:
         try:
             connection = self._connect(None)
             sock = connection.sock  # http.client lets go of it when the server says that it will close
-        except OSError as error:
+        except (OSError, _http_exception()) as error:
             raise self._unreachable(error) from None
         try:
             self._send(connection, "GET", _target(self.url, path, params), None)
@@ -217,7 +219,32 @@ class Session:
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+        connection.auto_open = 0  # a connection that is lost is not replaced by one that has proved nothing
+        if isinstance(self._token, OwnerToken):
+            try:
+                self._demand_proof(connection, self._token)
+            except BaseException:
+                connection.close()
+                raise
         return connection
+
+    def _demand_proof(self, connection: HTTPConnection, token: OwnerToken) -> None:
+        """Raises Unauthorized when the server is not the owner's master."""
+        nonce = os.urandom(32).hex()
+        wanted = proof(token, nonce, connection.sock.getpeername()[:2])
+        connection.request("GET", _target(self.url, PATH, {"nonce": nonce}), headers={"Accept": "application/json"})
+        answer = connection.getresponse()
+        content = answer.read(1 << 16)
+        try:
+            given = _json.loads(content)["proof"] if answer.status == 200 else None
+        except (ValueError, KeyError, TypeError):
+            given = None
+        if answer.will_close or not answer.isclosed() or not same(wanted, given):
+            raise Unauthorized(
+                f"the server at {self.url} does not prove to be your master, so it gets no token; if it is one of an earlier "
+                "release, end it (det master down) and try again",
+                answer.status,
+            )
 
     def _unreachable(self, error: Exception) -> MasterUnreachable:
         return MasterUnreachable(f"the master at {self.url} does not answer: {error or type(error).__name__}")

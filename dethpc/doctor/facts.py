@@ -142,3 +142,13 @@ SHARED = (
 
 def is_network(filesystem: str) -> bool:
     return filesystem.removeprefix("fuse.").split(".")[0] in SHARED
+
+
+def sqlite_doubt(filesystem: str, home: str, database: str | None) -> str | None:
+    """What to say at a master's start when its SQLite database lies where locks may not hold."""
+    if database is not None or not is_network(filesystem):
+        return None
+    return (
+        f"the database is SQLite in {home}, on {filesystem}, where locks may not hold between machines: "
+        "det doctor --check-nodes tries them, and PostgreSQL (database in the site configuration) needs none"
+    )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dethpc.doctor.facts import Login
 
+_MOUNTS = Path("/proc/self/mountinfo")
 _PACKAGES = ("determined", "dethpc", "submitit", "pyslurm")
 
 
@@ -48,7 +49,7 @@ def _existing(path: Path) -> Path:
     return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
-def _mount(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
+def _mount(path: Path, mounts: Path = _MOUNTS) -> tuple[str, str]:
     """(device, type) of the file system that holds ``path``."""
     best, found = "", ("", "unknown")
     real = str(path.resolve())
@@ -62,9 +63,9 @@ def _mount(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str
     return found
 
 
-def filesystem(path: Path) -> str:
+def filesystem(path: Path, mounts: Path = _MOUNTS) -> str:
     """The type of the file system that holds ``path``, such as ``ext4``, ``nfs4`` or ``lustre``."""
-    return _mount(path)[1]
+    return _mount(path, mounts)[1]
 
 
 def quota(output: str, device: str) -> str:

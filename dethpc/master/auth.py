@@ -24,6 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from sqlalchemy import select
 
+from dethpc.client.proof import proof
 from dethpc.domain.facts import Run
 from dethpc.errors import MasterError, NotFound, Refused, Unauthorized
 from dethpc.rundir.files import write_json
@@ -142,6 +143,10 @@ class Auth:
                     _tokens.update().where(_tokens.c.sha256 == sha256).values(revoked=True)
                 )
             )
+
+    def proof(self, nonce: str, address: tuple[str, int]) -> str:
+        """What shows a client that this is the owner's master. Raises ValueError when ``nonce`` is no such number."""
+        return proof(self._token, nonce, address)
 
     # --- logins
 

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import uvicorn
 import dethpc
 from dethpc.config.loading import load as load_config
 from dethpc.config.site import SiteConfig
+from dethpc.doctor.facts import sqlite_doubt
+from dethpc.doctor.read_login import filesystem
 from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.facts import Attempt, Experiment, Row
 from dethpc.domain.ids import AttemptId
@@ -50,6 +53,9 @@ log = logging.getLogger(__name__)
 
 VIEW_SECONDS = 10.0
 """For how long an answer about pools and nodes is kept, so that a page that is reloaded costs the scheduler nothing."""
+
+LOG_BYTES, LOG_FILES = 10 << 20, 3
+"""How long ``master.log`` grows before it becomes ``master.log.1``, and how many of those are kept."""
 
 
 class Daemon:
@@ -381,11 +387,13 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        handlers=[logging.FileHandler(home.log)],
+        handlers=[RotatingFileHandler(home.log, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")],
     )
     for name in ("alembic", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
     site = site_of(home, site_file)
+    if doubt := sqlite_doubt(filesystem(home.root), str(home.root), site.database):
+        log.warning("%s", doubt)
     scheduler, pace = find_scheduler(home, site)
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dethpc.cli import start
+from dethpc.master.daemon import LOG_BYTES
 
 pytestmark = pytest.mark.usefixtures("no_master_is_left")
 
@@ -88,6 +89,15 @@ def test_up_down_up(det: Any, home: Path) -> None:
     assert master_file(home)["generation"] == first["generation"] + 1
 
 
+def test_a_long_log_is_put_aside(det: Any, home: Path) -> None:
+    log = home / "log" / "master.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("old\n" * (LOG_BYTES // 4))
+    assert det("master", "up").returncode == 0
+    assert log.stat().st_size < LOG_BYTES // 2 and log.with_name("master.log.1").stat().st_size >= LOG_BYTES
+    assert "listens at" in det("master", "logs").stdout
+
+
 def test_a_killed_master_is_replaced(det: Any, home: Path) -> None:
     det("master", "up")
     pid = master_file(home)["pid"]
@@ -132,10 +142,13 @@ def test_a_home_that_cannot_be_made_is_told(det: Any, home: Path) -> None:
         assert f"the master did not start: {home}" in done.stderr and "Not a directory" in done.stderr
 
 
-def test_somebody_elses_server_at_the_old_address_gets_no_token(det: Any, home: Path, master: Any) -> None:
+@pytest.mark.parametrize("cluster_id", ["another", "c-1"])
+def test_somebody_elses_server_at_the_old_address_gets_no_token(
+    det: Any, home: Path, master: Any, cluster_id: str
+) -> None:
     home.mkdir()
     (home / "token").write_text("secret")
-    held = {"url": master.url, "pid": 2**22 - 1, "host": "nowhere", "heartbeat": 0, "cluster_id": "another"}
+    held = {"url": master.url, "pid": 2**22 - 1, "host": "nowhere", "heartbeat": 0, "cluster_id": cluster_id}
     (home / "master.json").write_text(json.dumps(held))
     done = det("version")
     assert "does not run" in done.stdout

@@ -11,8 +11,8 @@ import pytest
 
 from dethpc.config.site import SiteConfig, parse_site
 from dethpc.doctor import Finding, Level, checks, examine
-from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm
-from dethpc.doctor.read_login import quota
+from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm, sqlite_doubt
+from dethpc.doctor.read_login import filesystem, quota
 from dethpc.doctor.read_slurm import associations, named, qualities, version
 from dethpc.scheduler.slurm.pools import NodeRow
 
@@ -320,6 +320,32 @@ fs1:/scratch 100 9800000 10000000 0  97  0  100  0
 )
 def test_quotas_are_read(device: str, said: str) -> None:
     assert quota(QUOTA, device) == said
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / /home rw,relatime shared:2 - nfs4 fs1:/home rw,vers=4.2
+31 30 0:41 / /home/scratch\\040space rw - lustre 10.0.0.1@tcp:/scratch rw
+32 22 0:42 / /gpfs rw - fuse.sshfs me@there rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "doubtful"),
+    [
+        ("/home/ada/.dethpc", "nfs4", True),
+        ("/home/scratch space/x", "lustre", True),
+        ("/homes", "ext4", False),
+        ("/gpfs", "fuse.sshfs", False),
+    ],
+)
+def test_sqlite_on_a_network_file_system_is_said(path: str, kind: str, doubtful: bool, tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS)
+    assert filesystem(Path(path), mounts) == kind
+    said = sqlite_doubt(kind, path, None)
+    assert (said is not None) is doubtful and (not said or f"{path}, on {kind}" in said)
+    assert sqlite_doubt(kind, path, "postgresql://db/x") is None
 
 
 def test_the_page_has_every_check_with_what_its_file_says() -> None:

@@ -10,7 +10,7 @@ from dethpc.errors import NotFound, NotSupportedYet, Refused
 from dethpc.master.auth import Principal
 from dethpc.master.routes.access import Limit, Offset, Owner, TheMaster
 from dethpc.master.wire.base import paged
-from dethpc.master.wire.user import LoginAnswer, LoginRequest, User, UserAnswer, UserPatch, Users
+from dethpc.master.wire.user import LoginAnswer, LoginRequest, Proof, User, UserAnswer, UserPatch, Users
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
 
@@ -30,6 +30,15 @@ def login(request: LoginRequest, master: TheMaster) -> LoginAnswer:
     """Name and password of the owner; the text of the token file is always good as the password."""
     token = master.auth.login(request.username, request.password, hashed=bool(request.is_hashed))
     return LoginAnswer(token=token, user=_user(master.auth.owner))
+
+
+@router.get("/auth/proof")
+def proof(nonce: str, request: Request, master: TheMaster) -> Proof:
+    """Shows a client that has the owner's token that this server has it, too, before the client sends it."""
+    try:
+        return Proof(proof=master.auth.proof(nonce, request.scope["server"]))
+    except ValueError as error:
+        raise Refused(str(error)) from None
 
 
 @router.post("/auth/logout")

@@ -20,6 +20,12 @@ class LoginRequest(Wire):
     is_hashed: bool | None = None
 
 
+class Proof(Wire):
+    """Ours: the HMAC that only the owner's master can compute."""
+
+    proof: str
+
+
 class LoginAnswer(Wire):
     token: str
     user: User

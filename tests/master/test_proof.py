@@ -1,0 +1,130 @@
+"""The owner's token goes to the owner's master alone, whoever listens where that one was."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from dethpc.client import Session
+from dethpc.client.address import OwnerToken
+from dethpc.client.proof import PATH, proof
+from dethpc.errors import MasterError, Refused, Unauthorized
+from tests.master.conftest import Served
+
+Answer = Callable[[str], bytes]
+
+
+class Stranger:
+    """A server that answers every request with what ``answer`` makes of its path, and keeps the tokens that it is given."""
+
+    def __init__(self, answer: Answer, port: int = 0) -> None:
+        self.tokens: list[str] = []
+        self.paths: list[str] = []
+        stranger = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                stranger.paths.append(self.path)
+                stranger.tokens += self.headers.get_all("Authorization", [])
+                content = answer(self.path)
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def stop(self) -> None:
+        if not self.thread.is_alive():
+            return
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[..., Stranger]]:
+    all_of_them: list[Stranger] = []
+
+    def start(answer: Answer, port: int = 0) -> Stranger:
+        all_of_them.append(Stranger(answer, port))
+        return all_of_them[-1]
+
+    yield start
+    for one in all_of_them:
+        one.stop()
+
+
+def test_the_masters_proof_is_accepted_under_each_of_its_addresses(served: Served) -> None:
+    for url in (served.url, served.url.replace("127.0.0.1", "localhost")):
+        session = Session(url, OwnerToken(served.token), retries=0)
+        assert session.get("/api/v1/me")["user"]["username"] == served.owner
+        assert list(session.stream("/api/v1/master/logs", {"limit": 1})) is not None
+        session.close()
+
+
+def test_a_nonce_is_a_number_of_full_length(served: Served) -> None:
+    for nonce in ("", "00", "x" * 64, "0" * 63 + "\n"):
+        with pytest.raises(Refused, match="64 hexadecimal digits"):
+            Session(served.url, retries=0).get(PATH, {"nonce": nonce})
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"proof": null}', b'{"proof": "00"}', b"x" * 100_000])
+def test_who_cannot_answer_gets_no_token(stranger: Callable[..., Stranger], content: bytes) -> None:
+    there = stranger(lambda path: content)
+    session = Session(there.url, OwnerToken("secret"), retries=0)
+    for _ in range(2):
+        with pytest.raises(Unauthorized, match="does not prove to be your master"):
+            session.get("/api/v1/me")
+    with pytest.raises(Unauthorized, match="does not prove"):
+        next(session.stream("/api/v1/master/logs"))
+    assert there.tokens == [] and all(path.startswith(PATH) for path in there.paths)
+
+
+def test_the_real_masters_proof_is_no_good_elsewhere(served: Served, stranger: Callable[..., Stranger]) -> None:
+    def relay(path: str) -> bytes:
+        with urllib.request.urlopen(served.url + path, timeout=10) as answer:
+            content: bytes = answer.read()
+        return content
+
+    between = stranger(relay)
+    with pytest.raises(Unauthorized, match="does not prove"):
+        Session(between.url, OwnerToken(served.token), retries=0).get("/api/v1/me")
+    assert between.tokens == [] and len(between.paths) == 1
+
+
+def test_each_connection_is_proved_anew(stranger: Callable[..., Stranger]) -> None:
+    """Somebody takes the port of a master that died while a client was using it."""
+
+    def honest(path: str) -> bytes:
+        nonce = path.rpartition("=")[2]
+        return json.dumps(
+            {"proof": proof("secret", nonce, ("127.0.0.1", port))} if path.startswith(PATH) else {}
+        ).encode()
+
+    master = stranger(honest)
+    port = master.port
+    session = Session(master.url, OwnerToken("secret"), retries=2)
+    session.get("/api/v1/me")
+    assert master.tokens == ["Bearer secret"]
+    master.stop()
+    session.close()  # as the kernel does when the process is gone
+    taker = stranger(lambda path: b"{}", port)
+    with pytest.raises(MasterError, match="does not prove"):
+        session.get("/api/v1/me")
+    assert taker.tokens == []
