@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dethpc.domain.facts import Run
-from dethpc.domain.states import RunState
+from dethpc.engine.places import key
 from dethpc.engine.state import ClusterState
 from dethpc.master.home import Home
 from dethpc.rundir.files import create_once
@@ -56,14 +56,13 @@ class Carriers:
 
 
 def _fits(done: Run, run: Run, state: ClusterState) -> bool:
-    """Whether ``run`` is of the same experiment and size, and takes the slots from nobody who is before it in the queue."""
+    """Whether ``run`` is of the same experiment and size, and takes the slots from nobody who is before it in the queue.
+
+    Fair shares even out over time, however long a job lasts.
+    """
     if (done.experiment_id, done.pool, done.slots) != (run.experiment_id, run.pool, run.slots):
         return False
-    mine = state.experiments[run.experiment_id].row.priority
-    return not any(
-        other.pool == run.pool
-        and other.state in (RunState.SUBMITTING, RunState.PENDING)
-        and other.experiment_id != run.experiment_id
-        and state.experiments[other.experiment_id].row.priority < mine
-        for other in state.runs.values()
-    )
+    kind = state.rules_of(run.pool).kind
+    waiting = {other.experiment_id for other in state.pending.get(run.pool, {}).values()}
+    mine = key(state.experiments[run.experiment_id].row, kind)
+    return kind == "fair_share" or all(key(state.experiments[id].row, kind) >= mine for id in waiting)

@@ -35,6 +35,7 @@ def state(*runs: Run, **priorities: int) -> ClusterState:
     for id, priority in ((1, 42), (2, priorities.get("other", 42))):
         found.apply(Experiment(id, "ada", CONFIG, "", State.ACTIVE, 0.0, 1, job_id=str(id), priority=priority))
     found.runs.update({run.id: run for run in runs})
+    found.pending["short"] = dict(found.runs)
     return found
 
 
