@@ -98,6 +98,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> keras.Model:
     return model
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="the order of tf.data's shuffles is not kept")
 @pytest.mark.parametrize("stop_at", [0, 1, 2])
 def test_a_stop_after_any_epoch_changes_no_weight(cluster: Cluster, whole: keras.Model, stop_at: int) -> None:
     part = train(cluster, stop_at=stop_at)
