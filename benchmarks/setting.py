@@ -28,7 +28,10 @@ class Site:
         self.home.mkdir()
         (folder / "context").mkdir()
         limits = {"fastest_poll": 1, "slowest_poll": 1}
-        (self.home / "site.yaml").write_text(yaml.safe_dump({"limits": limits, "master": {"host": "127.0.0.1"}}))
+        # A fixed window: these benchmarks let jobs pile up in a partition that is down, where an adaptive one stays small.
+        pools = {"main": {"partition": "main", "window": 100}}
+        text = yaml.safe_dump({"limits": limits, "master": {"host": "127.0.0.1"}, "pools": pools})
+        (self.home / "site.yaml").write_text(text)
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.env = {**os.environ, **cluster.env, "DETHPC_HOME": str(self.home), "PYTHONPATH": str(ROOT), "PATH": path}
 

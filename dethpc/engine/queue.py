@@ -1,12 +1,13 @@
 """What may go next: the queue in front of the scheduler.
 
-A pool's queue has an order (priority and position, or age, or shares by weight). Of the runs that it wants, as many wait in the
-scheduler's own queue as the pool's window says, and beyond that what could start at once on slots that are free. So a large
-trial that must wait does not keep the slots from a smaller one behind it, until it has waited for ``PATIENCE``.
+A pool's queue has an order (priority and position, or age, or shares by weight). The first of it, as many runs as the pool's
+window says, wait in the scheduler's own queue, and beyond that what could start at once on slots that are free. So a large trial
+that must wait does not keep the slots from a smaller one behind it, until it has waited for ``PATIENCE``.
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Iterator, Sequence
 
@@ -36,10 +37,7 @@ def schedule(state: ClusterState, event: events.Schedule) -> Outcome:
     rows: list[Row] = []
     for pool in list(state.places.lists):
         room = _Room(state, pool, event.at)
-        if not room.full:
-            rows += (
-                _fair(state, pool, room, event.at) if _shares(state, pool) else _in_order(state, pool, room, event.at)
-            )
+        rows += _shared(state, pool, room, event.at) if _shares(state, pool) else _ordered(state, pool, room, event.at)
     return Outcome(rows)
 
 
@@ -48,29 +46,26 @@ def _shares(state: ClusterState, pool: str) -> bool:
 
 
 class _Room:
-    """How much more of a pool's queue may go to the scheduler."""
+    """How much more of a pool's queue may go to the scheduler: the first of it, and what could start at once."""
 
     def __init__(self, state: ClusterState, pool: str, at: float) -> None:
-        seen, pending = state.pools.get(pool), state.pending.get(pool, {})
-        self._left = window(state, pool) - len(pending)
+        seen = state.pools.get(pool)
+        self._window = window(state, pool)
         self._free = Free.of(seen.node_slots, seen.free) if seen is not None else Free(0, [])
         self._overtaking = True
         if self._free.slots:
-            for run in pending.values():
+            for run in state.pending.get(pool, {}).values():
                 if not self._free.place(run.slots) and at - run.created_at > PATIENCE:
                     self._overtaking = False
 
-    @property
-    def full(self) -> bool:
-        return self._left <= 0 and not (self._overtaking and self._free.slots)
+    def full(self, ahead: int) -> bool:
+        """Whether nothing more may go that has so many runs ahead of it among those that wait in the scheduler's queue."""
+        return ahead >= self._window and not (self._overtaking and self._free.slots)
 
-    def take(self, slots: int) -> bool:
-        """Once refused, a size stays refused."""
+    def take(self, slots: int, ahead: int) -> bool:
+        """Once refused, a size stays refused for all that come later."""
         starts = bool(self._free.slots) and self._free.place(slots)
-        if self._left > 0:
-            self._left -= 1
-            return True
-        return starts and self._overtaking
+        return ahead < self._window or (starts and self._overtaking)
 
 
 def window(state: ClusterState, pool: str) -> int:
@@ -78,49 +73,67 @@ def window(state: ClusterState, pool: str) -> int:
     return fixed if fixed is not None else seen.window if seen is not None else LEAST_WINDOW
 
 
-def _in_order(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator[Row]:
+def _ordered(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator[Row]:
     """From the heads of the lists, one for each size of trial, always the one that comes first."""
-    lists, steps_back = state.places.of(pool), _steps_back(state, pool)
+    lists, kind = state.places.of(pool), state.rules_of(pool).kind
+    pending = state.pending.get(pool, {}).values()
+    waiting = sorted(key(state.experiments[run.experiment_id].row, kind) for run in pending)
+    steps_back = _steps_back(state, pool)
     heads = [(keys[0], slots, 0) for slots, keys in lists.items()]
     heapq.heapify(heads)
-    while heads and not room.full:
-        (*_, experiment_id), slots, n = heapq.heappop(heads)
-        experiment = state.experiments[experiment_id]
+    sent = 0
+    while heads:
+        place, slots, n = heapq.heappop(heads)
+        experiment = state.experiments[place[-1]]
+        ahead = bisect.bisect_right(waiting, place) + sent
+        if room.full(ahead):
+            return
         for index in experiment.waiting[: experiment.room]:
-            if not room.take(slots):
+            if not room.take(slots, ahead):
                 break
             yield from _run(experiment, index, pool, at, steps_back)
+            sent, ahead = sent + 1, ahead + 1
         else:
             if n + 1 < len(lists[slots]):
                 heapq.heappush(heads, (lists[slots][n + 1], slots, n + 1))
 
 
-def _fair(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator[Row]:
-    """Always the experiment that will have had least for its weight when the run is over."""
+def _shared(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator[Row]:
+    """Always the experiment that will have had least for its weight when the run is over.
+
+    The walk goes over runs that wait in the scheduler's queue already and runs that might, as they should start.
+    """
     turn, floor, steps_back = _turn(state, pool), _least_served(state, pool, at), _steps_back(state, pool)
+    wanting = {id for keys in state.places.of(pool).values() for *_, id in keys}
+    there: dict[int, int] = {}
+    for run in state.pending.get(pool, {}).values():
+        there[run.experiment_id] = there.get(run.experiment_id, 0) + 1
     queue: list[tuple[float, float, int, int, float]] = []
-    for slots, keys in state.places.of(pool).items():
-        for *_, created_at, experiment_id in keys:
-            experiment = state.experiments[experiment_id]
-            # Who had no use for its share in the past has no claim on it now.
-            served = experiment.served(at) if experiment.live else max(experiment.row.served, floor)
-            after = served + (experiment.live_slots + slots) * turn / experiment.row.weight
-            queue.append((after, created_at, experiment_id, 0, served))
+    for id in wanting | there.keys():
+        experiment = state.experiments[id]
+        # Who had no use for its share in the past has no claim on it now.
+        served = experiment.served(at) if experiment.live else max(experiment.row.served, floor)
+        first = served + (experiment.running_slots + experiment.row.slots_per_trial) * turn / experiment.row.weight
+        queue.append((first, experiment.row.created_at, id, 0, served))
     heapq.heapify(queue)
     refused: set[int] = set()
-    while queue and not room.full:
-        after, created_at, experiment_id, n, served = heapq.heappop(queue)
-        experiment = state.experiments[experiment_id]
-        row = experiment.row
-        if row.slots_per_trial in refused or n >= experiment.room:
-            continue
-        if not room.take(row.slots_per_trial):
-            refused.add(row.slots_per_trial)
-            continue
-        if n == 0 and not experiment.live and served > row.served:
-            yield replace(row, served=served)
-        yield from _run(experiment, experiment.waiting[n], pool, at, steps_back)
-        heapq.heappush(queue, (after + _cost(experiment, turn), created_at, experiment_id, n + 1, served))
+    ahead = 0
+    while queue and wanting and not room.full(ahead):
+        after, created_at, id, n, served = heapq.heappop(queue)
+        experiment = state.experiments[id]
+        row, more = experiment.row, n - there.get(id, 0)
+        if more >= 0:
+            if id not in wanting or more >= experiment.room or row.slots_per_trial in refused:
+                wanting.discard(id)
+                continue
+            if not room.take(row.slots_per_trial, ahead):
+                refused.add(row.slots_per_trial)
+                continue
+            if more == 0 and not experiment.live and served > row.served:
+                yield replace(row, served=served)
+            yield from _run(experiment, experiment.waiting[more], pool, at, steps_back)
+        ahead += 1
+        heapq.heappush(queue, (after + _cost(experiment, turn), created_at, id, n + 1, served))
 
 
 def served(state: ClusterState, event: events.Served) -> Outcome:
@@ -213,11 +226,20 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Outcome:
         outcome.rows += _looked(state, event, pool)
     left = REORDER_AT_ONCE
     for pool in sorted(state.pending):
-        runs = [run for run in in_order(state, pool, event.at) if run.id in event.waiting]
+        ordered = in_order(state, pool, event.at)
+        outcome.rows += _withdrawn(state, pool, ordered[2 * window(state, pool) :], event.at)
+        runs = [run for run in ordered[: 2 * window(state, pool)] if run.id in event.waiting]
         wanted = settle([event.waiting[run.id] for run in runs], left)
         left -= sum(now != event.waiting[run.id].nice for run, now in zip(runs, wanted, strict=True))
         outcome.rows += [replace(run, nice=now) for run, now in zip(runs, wanted, strict=True) if now != run.nice]
     return outcome
+
+
+def _withdrawn(state: ClusterState, pool: str, last: Sequence[Run], at: float) -> Iterator[Row]:
+    """The ``last`` runs of a queue that has become too long: they come back later. None while slots are free."""
+    if last and _Room(state, pool, at).full(2 * window(state, pool)):
+        for run in last[-REORDER_AT_ONCE:]:
+            yield replace(run, intent=Intent.KILL, intent_reason="others come first")
 
 
 def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence[Row]:

@@ -195,6 +195,25 @@ def test_no_slot_is_given_away_twice(size: int, counts: list[tuple[int, int]], w
         assert free.slots == sorted(free.slots)
 
 
+def test_what_comes_first_goes_to_the_scheduler_though_the_window_is_full_and_the_last_is_taken_back() -> None:
+    world = World()
+    world.state.rules = {"main": Rules(window=4), "fair": Rules("fair_share", window=4)}
+    create(world, trials=10)
+    urgent = create(world, trials=10, priority=1)
+    assert [run.experiment_id for run in world.live()].count(urgent) == 4
+    pressing = create(world, trials=10, priority=2)
+    assert pressing not in waiting(world)
+    more = create(world, trials=1, priority=1)
+    assert more not in waiting(world), "four of its priority are older"
+    first = create(world, trials=2, priority=1)
+    change(world, QueueChange(first, ahead_of=urgent))
+    assert waiting(world)[:2] == [first, first] and len(waiting(world)) == 10
+    see(world)
+    assert len(waiting(world)) == 8
+    one, three = create(world, 20, "fair"), create(world, 20, "fair", weight=3.0)
+    assert [waiting(world, "fair").count(id) for id in (one, three)] == [4, 3]
+
+
 # --- order inside the scheduler's queue
 
 
