@@ -136,9 +136,16 @@ def _void_after_resume(state: ClusterState, trial: Trial, event: events.AttemptS
 
 
 def reported(state: ClusterState, event: events.Reported) -> Outcome:
-    """Take in journal events. Those already applied are skipped; after a gap nothing is taken."""
+    """Take in journal events. Those already applied are skipped; after a gap nothing is taken.
+
+    A job that is queued again goes on from what its last attempt left, which may be more than the master had read: until the next
+    attempt starts, events of that one still count.
+    """
     run, attempt = state.runs.get(event.run_id), state.attempt(event.run_id, event.k)
-    if run is None or attempt is None or attempt.state is AttemptState.ENDED:
+    if run is None or attempt is None:
+        return Outcome()
+    queued_again = run.state is RunState.PENDING and run.attempt == event.k
+    if attempt.state is AttemptState.ENDED and not queued_again:
         return Outcome()
     trial = state.trial(run.trial_id)
     assert trial is not None

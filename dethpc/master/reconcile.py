@@ -328,8 +328,10 @@ class Reconciler:
 
     def _start_attempt(self, run: Run, run_dir: RunDir, k: int, started: dict[str, Any]) -> None:
         prior = {int(attempt): int(seq) for attempt, seq in (started.get("prior") or {}).items()}
-        if run.state is RunState.RUNNING and run.attempt >= 0:
+        if run.attempt >= 0:
+            # Also when its end is known: a node that the scheduler had given up may have written on.
             self._read_journal(run, run_dir, until=prior.get(run.attempt))
+        if run.state is RunState.RUNNING and run.attempt >= 0:
             self._do(self._ended(run, run_dir, None, requeued=True))
             run = self._live.get(run.id, run)
         self._started[run.pool] = self._started.get(run.pool, 0) + 1

@@ -154,7 +154,7 @@ def test_a_worker_with_another_key_is_kept_out_and_nothing_of_it_unpickled(worke
     except Exception as error:
         say(f"{type(error).__name__}: {error}")
     """
-    said = results(workers.start(body, 2, DETHPC_RENDEZVOUS_TIMEOUT="2", DETHPC_DISTRIBUTED_TOKEN="right"))
+    said = results(workers.start(body, 2, DETHPC_RENDEZVOUS_TIMEOUT="5", DETHPC_DISTRIBUTED_TOKEN="right"))
     assert "rank 1" in said[0][0]
     assert "has another key" in said[1][0]
 

@@ -223,6 +223,23 @@ def test_events_of_an_attempt_that_is_over_are_void() -> None:
     assert world.rows(Metric) == []
 
 
+def test_what_a_lost_node_wrote_before_its_job_began_anew_counts_up_to_the_checkpoint_it_went_on_from() -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.report(run, "metrics", group="training", steps_completed=1, metrics={"loss": 0.1})
+    world.end(run, None, JobState.NODE_FAIL, requeued=True)
+    world.report(run, "metrics", group="training", steps_completed=2, metrics={"loss": 0.2})
+    world.report(run, "checkpoint", uuid="c2", steps_completed=2, metadata={}, resources={})
+    world.report(run, "metrics", group="training", steps_completed=3, metrics={"loss": 0.3})
+    world.do(events.AttemptStarted(run.id, 1, ["n1"], "c2", 2, world.now()))
+    first = next(attempt for attempt in world.rows(Attempt) if attempt.k == 0)
+    assert first.void_after == 3, "the third report was made again"
+    assert world.trial(run).steps_completed == 2 and world.trial(run).latest_checkpoint == "c2"
+    assert [metric.steps_completed for metric in world.rows(Metric)] == [1, 2, 3]
+
+
 def test_reports_are_applied_once_and_never_past_a_gap() -> None:
     world = World()
     world.create(searcher=config("single")["searcher"])
