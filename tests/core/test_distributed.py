@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Dict
 
@@ -15,7 +19,7 @@ import pytest
 from dethpc.core import _wire
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
 from dethpc.errors import RendezvousError
-from tests.core.conftest import Workers, results
+from tests.core.conftest import PREAMBLE, ROOT, Workers, results
 
 ALL_CALLS = """
 d = DistributedContext.from_torch_distributed()
@@ -193,3 +197,47 @@ def test_a_taken_port_is_said(tmp_path: Path) -> None:
         taken.listen()
         with pytest.raises(RendezvousError, match="another task"):
             _wire.listen(("127.0.0.1", taken.getsockname()[1]))
+
+
+def test_deepspeeds_environment_says_who_is_who(workers: Workers) -> None:
+    body = """
+    for theirs, ours in (("LOCAL_SIZE", "LOCAL_WORLD_SIZE"), ("CROSS_RANK", "GROUP_RANK"), ("CROSS_SIZE", "GROUP_WORLD_SIZE")):
+        os.environ[theirs] = os.environ.pop(ours)
+    d = DistributedContext.from_deepspeed()
+    say(d.allgather((d.rank, d.local_rank, d.cross_rank)))
+    say(d.allgather_local(d.rank))
+    d.close()
+    """
+    everybody = [[0, 0, 0], [1, 1, 0], [2, 0, 1], [3, 1, 1]]
+    assert results(workers.start(body, 4, nodes=2)) == [[everybody, [0, 1]]] * 2 + [[everybody, [2, 3]]] * 2
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed: apt-get install openmpi-bin")
+def test_the_world_of_mpi_is_taken_over(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mpi4py")
+    body = """
+    d = DistributedContext.from_mpi()
+    say([d.rank, d.size, d.local_rank, d.cross_size, d.allgather(rank), d.broadcast_local(f"from {rank}")])
+    d.close()
+    """
+    code = PREAMBLE.replace('os.environ["RANK"]', 'os.environ["OMPI_COMM_WORLD_RANK"]').replace(
+        "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"
+    )
+    monkeypatch.setenv("DETHPC_HOME", str(workers.home))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMPI_MCA_btl", "self,tcp")
+    monkeypatch.delenv("DETHPC_INFO", raising=False)
+    command = [
+        "mpirun",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "-n",
+        "2",
+        sys.executable,
+        "-c",
+        code + textwrap.dedent(body),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said = sorted(json.loads(line) for line in done.stdout.splitlines())
+    assert said == [[rank, 2, rank, 1, [0, 1], "from 0"] for rank in range(2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
@@ -21,6 +22,21 @@ def data(records: int) -> torch.utils.data.TensorDataset:
     return torch.utils.data.TensorDataset(x, (x.sum(1) > 0).long())
 
 
+def ask_to_stop() -> None:
+    Path(os.environ["DETHPC_INFO"]).with_name("stop.json").write_text('{"reason": "pause", "at": 0}')
+    time.sleep(0.25)  # the file is looked at five times a second
+
+
+class InCheckpoint(pytorch.PyTorchCallback):
+    """The worker is asked to stop, or killed, while a checkpoint is being written."""
+
+    def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+        if os.environ["IN_CHECKPOINT"] == "stop":
+            ask_to_stop()
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class SmallTrial(pytorch.PyTorchTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
@@ -31,6 +47,8 @@ class SmallTrial(pytorch.PyTorchTrial):
             torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9), pytorch.LRScheduler.StepMode.STEP_EVERY_EPOCH
         )
         self.callbacks: Dict[str, pytorch.PyTorchCallback] = {}
+        if os.environ.get("IN_CHECKPOINT"):
+            self.callbacks["in"] = InCheckpoint()
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
         return pytorch.DataLoader(data(RECORDS), batch_size=self.context.get_per_slot_batch_size(), shuffle=True)
@@ -40,8 +58,7 @@ class SmallTrial(pytorch.PyTorchTrial):
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
         if os.environ.get("STOP_AT") == str(batch_idx) and self.context.distributed.rank == 0:
-            Path(os.environ["DETHPC_INFO"]).with_name("stop.json").write_text('{"reason": "pause", "at": 0}')
-            time.sleep(0.25)  # the file is looked at five times a second
+            ask_to_stop()
         x, y = batch
         loss = nn.functional.cross_entropy(self.model(x), y)
         self.context.backward(loss)

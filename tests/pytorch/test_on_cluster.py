@@ -89,6 +89,22 @@ def test_a_legacy_entrypoint_stops_and_goes_on_to_the_same_weights(run: Any, clu
     assert same(final_weights(run, storage, 1), whole_weights(cluster, settings))
 
 
+def test_a_stop_and_a_kill_in_the_middle_of_a_checkpoint_change_no_weight(run: Any, cluster: Cluster) -> None:
+    settings = config({"epochs": 3})
+    storage = make(run, "model_def:SmallTrial", {"model_def.py": SMALL}, config=settings)
+    assert run.finish(run.start(PATH=PATH, IN_CHECKPOINT="stop"))[0] == 0, run.text()
+    (first,) = journal(run, "checkpoint")
+    assert run.end()["acked"] and first.data["steps_completed"] == 13
+    # The restart of a trial goes on from the checkpoint before the one that was being written.
+    assert run.finish(run.start(k=1, PATH=PATH, IN_CHECKPOINT="kill"))[0] != 0
+    assert not run.end(1)["finished"] and not journal(run, "checkpoint", 1)
+    assert len(list(storage.glob("[!.]*/state_dict.pth"))) == 1
+    assert run.finish(run.start(k=2, PATH=PATH))[0] == 0, run.text(k=2)
+    assert run.end(2)["finished"]
+    assert [m["steps_completed"] for m in reports(run, "validation", 2)] == [20, 30, 39]
+    assert same(final_weights(run, storage, 2), whole_weights(cluster, settings))
+
+
 def test_two_slots_resume_exactly_and_every_optimization_has_its_effect(run: Any, tmp_path: Path) -> None:
     files = {"model_def.py": SMALL, "several.py": (Path(__file__).parent / "several.py").read_text()}
     settings = config({"epochs": 3})
