@@ -88,6 +88,8 @@ class Node:
     name: str = ""
     problem: str = ""
     exit_code: int | None = None
+    refused: bool = False  # by sbatch
+    late: bool = False  # it had not ended when nobody wanted to wait any longer
     python: str = ""  # what the pool's python says of its version; an error when it does not run
     home: str = ""  # what is wrong with DETHPC_HOME
     lock: str = "held"  # of a file that the login node has locked: held, free, or an error

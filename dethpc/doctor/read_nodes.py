@@ -19,6 +19,7 @@ from dethpc.config.site import Pool
 from dethpc.doctor.facts import Node
 from dethpc.doctor.probe import ERRORS, probe
 from dethpc.doctor.read_slurm import environment
+from dethpc.errors import Refused
 from dethpc.scheduler.slurm.commands import SlurmCommands
 
 POLL = 0.2  # seconds between two looks for a result's file
@@ -44,8 +45,11 @@ def read_nodes(
     tell: Callable[[str], None],
 ) -> list[Node]:
     """One Node for each pool. After ``timeout`` seconds the jobs left are cancelled. ``tell`` hears what is waited for."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="doctor-", dir=home))
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="doctor-", dir=home))
+    except OSError as error:
+        raise Refused(f"cannot write to {home}: {error.strerror}") from error
     try:
         with _locked(folder / "locked"), _scrubbed():
             return list(_ask(scheduler, pools, slot_types, folder, master, timeout, tell))
@@ -64,16 +68,31 @@ def _ask(
 ) -> Iterator[Node]:
     waiting: list[_Sent] = []
     address = "" if master is None else f"{master[0]}:{master[1]}"
-    for name, pool in pools.items():
-        try:
-            waiting.append(_submit(name, pool, slot_types[name], folder, master))
-        except Exception as error:  # submitit's own, which carry what sbatch said
-            yield Node(name, problem=f"sbatch: {_last_line(error)}")
+    try:
+        for name, pool in pools.items():
+            try:
+                waiting.append(_submit(name, pool, slot_types[name], folder, master))
+            except Exception as error:  # submitit's own, which carry what sbatch said
+                yield Node(name, problem=f"sbatch refuses a small job: {_last_line(error)}", refused=True)
+        yield from _watch(scheduler, waiting, timeout, address, tell)
+        records = scheduler.jobs() if waiting else {}
+        for sent in waiting:
+            record = records.get(sent.job.job_id)
+            why = f" ({record.reason})" if record and record.reason else ""
+            yield Node(sent.pool, problem=f"its small job has not ended within {timeout:g} s{why}", late=True)
+    finally:  # also when the user has lost patience
+        if waiting:
+            scheduler.cancel([sent.job.job_id for sent in waiting])
+
+
+def _watch(
+    scheduler: SlurmCommands, waiting: list[_Sent], timeout: float, address: str, tell: Callable[[str], None]
+) -> Iterator[Node]:
+    """What ended in time; it is taken off ``waiting``."""
     deadline, ask_at = time.monotonic() + timeout, time.monotonic()
     while waiting and time.monotonic() < deadline:
-        tell(
-            f"waiting for {len(waiting)} small job{'s' if len(waiting) > 1 else ''}: {', '.join(s.pool for s in waiting)}"
-        )
+        names = ", ".join(sent.pool for sent in waiting)
+        tell(f"waiting for {len(waiting)} small job{'s' if len(waiting) > 1 else ''}: {names}")
         for sent in [sent for sent in waiting if sent.job.paths.result_pickle.exists()]:
             waiting.remove(sent)
             yield _seen(sent, address)
@@ -83,13 +102,6 @@ def _ask(
                 waiting.remove(sent)
                 yield Node(sent.pool, problem=_why(sent, code), exit_code=code)
         time.sleep(POLL)
-    if waiting:
-        records = scheduler.jobs()
-        scheduler.cancel([sent.job.job_id for sent in waiting])
-        for sent in waiting:
-            record = records.get(sent.job.job_id)
-            why = f" ({record.reason})" if record and record.reason else ""
-            yield Node(sent.pool, problem=f"its small job has not ended within {timeout:g} s{why}")
 
 
 def _submit(name: str, pool: Pool, slot_type: str, folder: Path, master: tuple[str, int] | None) -> _Sent:
@@ -165,7 +177,11 @@ def _why(sent: _Sent, code: int | None) -> str:
 
 def _last_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return next((line for line in lines if "error:" in line), lines[-1]).removeprefix("sbatch: error: ")
+    return (
+        next((line for line in lines if "error:" in line), lines[-1])
+        .removeprefix("sbatch: error: ")
+        .removeprefix("Batch job submission failed: ")
+    )
 
 
 @contextlib.contextmanager

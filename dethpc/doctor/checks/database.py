@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dethpc.doctor.facts import Facts, is_network
 from dethpc.doctor.finding import Finding, error, note, ok, warning
 
-CHANGE = "database: postgresql+psycopg://... in the site configuration, or DETHPC_HOME on a file system with locks"
+CHANGE = "database: postgresql+psycopg://... in the site configuration, or DETHPC_HOME where locks work"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -25,7 +25,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield warning(
             f"{bad.name} {said} in {login.home} ({kind})",
             "runs one master, which alone opens the database; never start masters on two machines at once",
-            CHANGE,
+            f"{CHANGE}; det master up --slurm lets Slurm see to it that there is one",
         )
     elif not is_network(kind):
         yield ok(f"SQLite on {kind}")

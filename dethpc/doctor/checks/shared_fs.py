@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dethpc.doctor.facts import Facts, Slurm
-from dethpc.doctor.finding import Finding, error, note, ok
+from dethpc.doctor.finding import Finding, error, note, ok, warning
 
 
 def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
@@ -16,11 +16,19 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         )
         return
     for node in facts.nodes:
-        if node.problem:
+        if node.late:
+            yield warning(
+                f"pool {node.pool}: {node.problem}",
+                "trials wait in the same way",
+                "later, --timeout SECONDS, or other pools (--pool)",
+            )
+        elif node.refused:
+            yield error(f"pool {node.pool}: {node.problem}", "trials would be refused, too", "the site configuration")
+        elif node.problem:
             yield error(
                 f"pool {node.pool}: {node.problem}",
                 "trials in this pool would fail in the same way, or wait",
-                "put DETHPC_HOME and the Python environment where compute nodes see them, or choose other pools (--pool)",
+                "put DETHPC_HOME and the Python environment where compute nodes see them",
             )
         elif node.home:
             yield error(
