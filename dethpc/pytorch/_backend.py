@@ -48,13 +48,20 @@ def initialize() -> Optional[DistributedContext]:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
             torch.distributed.init_process_group(backend=backend)
         return DistributedContext.from_torch_distributed()
+    refuse_several_slots("torch_distributed")
+    return None
+
+
+def refuse_several_slots(launcher: str) -> None:
+    """Raises ValueError when the trial has several slots; no launcher has started this worker."""
     info = get_cluster_info()
-    if info is not None and (len(info.container_addrs) > 1 or len(info.slot_ids) > 1):
+    if info is None or info.task_type != "TRIAL":
+        return
+    if len(info.container_addrs) > 1 or len(info.slot_ids) > 1:
         raise ValueError(
             "this task has several slots: start the training through a launcher, such as "
-            "python3 -m determined.launch.torch_distributed python3 train.py"
+            f"python3 -m determined.launch.{launcher} python3 train.py"
         )
-    return None
 
 
 def set_seeds(seed: int) -> None:

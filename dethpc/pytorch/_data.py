@@ -135,12 +135,46 @@ def adapt_batch_sampler(
     return batch_sampler
 
 
+class Batches:
+    """The batches of ``loader`` without an end: one that ends with the epoch is gone through again.
+
+    ``drawn`` counts them, from what it is given on.
+    """
+
+    def __init__(self, loader: Any, drawn: int = 0) -> None:
+        self.drawn = drawn
+        self._loader = loader
+        self._iterator = iter(loader)
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._iterator, self)
+        if batch is self:
+            self._iterator = iter(self._loader)
+            batch = next(self._iterator, self)
+            if batch is self:
+                raise RuntimeError("the training data loader yields no batch")
+        self.drawn += 1
+        return batch
+
+
 def _seeded(sampler: Any) -> None:
     """PyTorch's random samplers draw from the default generator unless they have their own: then the order would depend on
     what else the training draws, and would not come again after a restart."""
     if getattr(sampler, "generator", False) is None:
         sampler.generator = torch.Generator()
         sampler.generator.manual_seed(torch.initial_seed() % 2**63)
+
+
+def batches_of_epoch(loader: Any) -> Optional[int]:
+    """How many batches ``loader`` has; None when it cannot say. DeepSpeed's loader that repeats another has that one's."""
+    try:
+        return len(loader)
+    except TypeError:
+        inner = getattr(loader, "loader", None)
+        return None if inner is None else batches_of_epoch(inner)
 
 
 def _dataset_repro_warning(fn: str, data_obj: Any, is_deepspeed_trial: bool = False) -> str:

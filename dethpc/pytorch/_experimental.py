@@ -16,7 +16,6 @@ class PyTorchExperimentalContext:
     def __init__(self, parent: Any) -> None:
         self._parent = parent
         self._auto_amp = False
-        self._data_repro_checks_disabled = False
         self._auto_to_device = True
 
     def use_amp(self) -> None:
@@ -30,7 +29,7 @@ class PyTorchExperimentalContext:
     def disable_dataset_reproducibility_checks(self) -> None:
         """Allow any ``torch.utils.data.DataLoader``. Sharding, shuffling and resuming are up to you then; the classes in
         ``determined.pytorch.samplers`` help."""
-        self._data_repro_checks_disabled = True
+        self._parent._data_repro_checks_disabled = True
         logger.info("data loaders of any kind are allowed: sharding and resuming are up to the training code")
 
     def disable_auto_to_device(self) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, Type
+from typing import Any, Callable, ContextManager, Dict, Type
 
 import dethpc
 from dethpc.core._info import get_cluster_info
-from dethpc.pytorch._trainer import Trainer, init
-from dethpc.pytorch._trial import PyTorchTrial
+from dethpc.pytorch._fit import _Trainer
 from dethpc.pytorch._units import Batch, TrainUnit
 
 logger = logging.getLogger("dethpc.pytorch")
 
 
-def train(trial_class: Type[PyTorchTrial], legacy: bool) -> None:
-    """``legacy``: the entrypoint names the class itself."""
+def train(trial_class: Any, legacy: bool, init: Callable[..., ContextManager[Any]], trainer: Type[_Trainer]) -> None:
+    """``legacy``: the entrypoint names the class itself. ``init`` and ``trainer``: of that kind of trial."""
     info = get_cluster_info()
     assert info is not None
     config = info.trial._config
@@ -30,7 +29,7 @@ def train(trial_class: Type[PyTorchTrial], legacy: bool) -> None:
             logging.getLogger().setLevel(logging.WARNING)
         trial = trial_class(context)
         size = context._global_batch_size
-        Trainer(trial, context).fit(
+        trainer(trial, context).fit(
             checkpoint_period=_period(config, "min_checkpoint_period", size),
             validation_period=_period(config, "min_validation_period", size),
             reporting_period=Batch(int(config.get("scheduling_unit") or 100)),

@@ -7,25 +7,28 @@ import contextlib
 import inspect
 import logging
 import pathlib
-import sys
 import time
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Type, cast
 
-from dethpc import core
+import torch
+
+import dethpc
 from dethpc.core._info import get_cluster_info
 from dethpc.errors import DethpcError
 from dethpc.pytorch import _metrics, _state
+from dethpc.pytorch._base import _Trial
 from dethpc.pytorch._callback import PyTorchCallback
-from dethpc.pytorch._context import _TrialContext
+from dethpc.pytorch._data import DataLoader, _dataset_repro_warning
+from dethpc.pytorch._due import Due, Stop
 from dethpc.pytorch._metrics import Metrics
 from dethpc.pytorch._state import _TrialState
 from dethpc.pytorch._tensorboard import rank_aware, write_metrics
+from dethpc.pytorch._trial_context import _TrialContext
 from dethpc.pytorch._units import Batch, TrainUnit
 
 logger = logging.getLogger("dethpc.pytorch")
 
-LOOK_EVERY = 0.25  # seconds between two looks, by several workers, whether they should stop
 ASK_AGAIN = 60.0  # seconds, after the master did not answer
 UPLOAD_EVERY = (
     10.0  # seconds between two copies of files for TensorBoard at least; they may take a hundredth of the time
@@ -64,12 +67,22 @@ class Loop(abc.ABC):
     All workers run it in step: they validate, save and stop after the same batches.
     """
 
-    def __init__(self, context: _TrialContext, callbacks: Dict[str, PyTorchCallback], plan: Plan) -> None:
+    api: Type[_Trial]
+    """The trial class that it trains."""
+
+    def __init__(self, trial: _Trial, context: _TrialContext, plan: Plan) -> None:
+        if not isinstance(trial, self.api):
+            raise TypeError(f"this Trainer trains a {self.api.__name__}, not a {type(trial).__name__}")
+        self.trial = cast(Any, trial)
         self._context = context
         self._core = context._core
         self._distributed = context.distributed
-        self._callbacks = callbacks
+        self._callbacks = callbacks = trial.build_callbacks()
         self._plan = plan
+        self._by_batch = self._overridden("evaluate_batch")
+        self._takes_batch_idx = self._by_batch and accepts(self.trial.evaluate_batch, "batch_idx")
+        self._validation_loader: Any = None
+        self._reports_metrics = True  # unless this worker's part of the model has none
         self._chief = self._distributed.rank == 0
         info = get_cluster_info()
         self._on_cluster = info is not None and info.task_type == "TRIAL"
@@ -77,7 +90,7 @@ class Loop(abc.ABC):
         self.state = _TrialState(trial_id=self._trial_id)
         self._best: Optional[float] = None
         self._ask_again_at = float("-inf")
-        self._stop = _Stop(self._core, context)
+        self._stop = Stop(self._core, context)
         self._no_tensorboard = False
         self._upload_at = float("-inf")
         self._said = ""
@@ -94,24 +107,17 @@ class Loop(abc.ABC):
     # --- a framework's own ----------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _build_loaders(self, skip: int) -> int:
-        """Build the data loaders, for training without its first ``skip`` batches. The length of an epoch, in batches."""
-
-    @abc.abstractmethod
-    def _prepare_training(self) -> None:
-        """Before a stretch of training: the models to training mode."""
+    def _build_loaders(self, path: Optional[pathlib.Path]) -> int:
+        """Build the data loaders, for training without what ``self.state`` says was trained on, of which the checkpoint at
+        ``path`` may know more. The length of an epoch, in batches, of which the chief's counts."""
 
     @abc.abstractmethod
     def _train_batch(self, epoch_idx: int, batch_idx: int) -> Metrics:
         """Train on the next batch. Its metrics, which nothing changes any more."""
 
     @abc.abstractmethod
-    def _gather_training_metrics(self, batches: List[Metrics]) -> List[Metrics]:
-        """On the chief: the batches' metrics over all workers."""
-
-    @abc.abstractmethod
-    def _evaluate(self) -> Metrics:
-        """Validate; the metrics, on all workers."""
+    def _evaluated(self) -> Iterator[Any]:
+        """What ``evaluate_batch()`` returns for each batch of this slot."""
 
     @abc.abstractmethod
     def _store(self, metadata: Dict[str, Any]) -> str:
@@ -131,6 +137,7 @@ class Loop(abc.ABC):
         """Train to the end, or until asked to stop."""
         with contextlib.ExitStack() as leaving:
             leaving.callback(self._close)
+            leaving.callback(self._stop_profiler)
             with self._checkpoint_to_load() as path:
                 restored = None if path is None else _TrialState.load(path, self._trial_id)
                 self.state = restored or self.state
@@ -138,7 +145,7 @@ class Loop(abc.ABC):
                     callback.on_trial_startup(self.state.batches_trained, self._plan.latest_checkpoint)
                     leaving.callback(callback.on_trial_shutdown)
                 # The iterators draw from the random generators, so they are made before those are restored.
-                length = self._build_loaders(self.state.batches_trained)
+                length = self._build_loaders(path)
                 self._context._epoch_len = self._distributed.broadcast(length)
                 if path is not None:
                     self._load(path)
@@ -164,7 +171,13 @@ class Loop(abc.ABC):
         with self._core.checkpoint.restore_path(self._plan.latest_checkpoint) as path:
             yield path
 
+    def _stop_profiler(self) -> None:
+        if self._context.profiler is not None:
+            self._context.profiler.stop()
+
     def _run(self, fresh: bool) -> None:
+        if self._context.profiler is not None:
+            self._context.profiler.start()
         if self._plan.step_zero_validation and fresh:
             self._validate()
         while not self._is_complete():
@@ -185,11 +198,12 @@ class Loop(abc.ABC):
         """Train until something is due, then do what is due."""
         plan, state, context = self._plan, self.state, self._context
         self._say("training")
-        self._prepare_training()
+        for model in context.models:
+            model.train()
         context.reset_reducers()
         epoch_len = context._epoch()
-        validation = [_Due(unit) for unit in plan.validation_periods]
-        checkpoint, report = _Due(plan.checkpoint_period), _Due(plan.reporting_period)
+        validation = [Due(unit) for unit in plan.validation_periods]
+        checkpoint, report = Due(plan.checkpoint_period), Due(plan.reporting_period)
         dues = [*validation, checkpoint, report]
         metrics: List[Metrics] = []
         stopping = complete = False
@@ -200,6 +214,8 @@ class Loop(abc.ABC):
             if within == 0:
                 self._start_epoch(epoch_idx)
             metrics.append(self._train_batch(epoch_idx, batch_idx))
+            if context.profiler is not None:
+                context.profiler.step()
             state.batches_trained += 1
             ends = within == epoch_len - 1
             if ends:
@@ -247,6 +263,14 @@ class Loop(abc.ABC):
             for callback in self._callbacks.values():
                 callback.on_training_workload_end(averages, batches)
 
+    def _gather_training_metrics(self, batches: List[Metrics]) -> List[Metrics]:
+        """On the chief: the batches' metrics over all workers."""
+        batches = _metrics.fetched(batches)
+        if self._distributed.size == 1:
+            return batches
+        everybodys = self._distributed.gather(batches)
+        return [] if everybodys is None else _metrics.across_slots(everybodys)
+
     def _report_progress(self) -> None:
         length, state = self._plan.max_length, self.state
         assert isinstance(length.value, int)
@@ -275,6 +299,37 @@ class Loop(abc.ABC):
             self._core.train.report_validation_metrics(steps, self._with_time(metrics))
         if self._distributed.broadcast(save) and not self._checkpoint_is_current():
             self._checkpoint()
+
+    def _evaluate(self) -> Metrics:
+        """Validate; the metrics, on all workers."""
+        for model in self._context.models:
+            model.eval()
+        with torch.no_grad():
+            return self._evaluate_by_batch() if self._by_batch else self._evaluate_at_once()
+
+    def _evaluate_at_once(self) -> Metrics:
+        metrics: Optional[Metrics] = None
+        if self._chief:
+            metrics = _checked(self.trial.evaluate_full_dataset(data_loader=self._validation_loader), "full_dataset")
+            metrics = _metrics.arrays(metrics)
+        return cast(Metrics, self._distributed.broadcast(metrics))
+
+    def _evaluate_by_batch(self) -> Metrics:
+        for callback in self._callbacks.values():
+            callback.on_validation_epoch_start()
+        batches: List[Metrics] = []
+        for metrics in self._evaluated():
+            if self._reports_metrics:
+                _checked(metrics, "batch")
+                if batches and metrics.keys() != batches[0].keys():
+                    raise ValueError(f"evaluate_batch() returned metrics {list(metrics)} after {list(batches[0])}")
+                batches.append(_metrics.kept(metrics))
+            if self._plan.test_mode:
+                break
+        batches = _metrics.fetched(batches)
+        for callback in self._callbacks.values():
+            callback.on_validation_epoch_end(batches)
+        return _metrics.reduced(self._distributed, batches, self.trial.evaluation_reducer())
 
     def _wants_checkpoint(self, metrics: Metrics) -> bool:
         """By the checkpoint policy; asked before the metrics are reported, which then count among the best themselves."""
@@ -313,9 +368,48 @@ class Loop(abc.ABC):
     def _checkpoint(self) -> None:
         self._say("checkpointing")
         self.state.last_ckpt = self.state.batches_trained
-        uuid = self._store({"steps_completed": self.state.batches_trained})
+        metadata = {
+            "steps_completed": self.state.batches_trained,
+            "determined_version": dethpc.__version__,
+            "framework": f"torch-{torch.__version__}",
+            "format": "pickle",
+        }
+        uuid = self._store(metadata)
         for callback in self._callbacks.values():
             callback.on_checkpoint_upload_end(uuid=uuid)
+
+    # --- what trials of all frameworks have in common -------------------------------------------------------------------
+
+    def _overridden(self, method: str) -> bool:
+        return getattr(type(self.trial), method) is not getattr(self.api, method)
+
+    def _loader(self, build: str, **place: Any) -> Any:
+        """The trial's loader, for the slot that ``place`` says; one of the user's own as it is."""
+        made = getattr(self.trial, build)()
+        if isinstance(made, DataLoader):
+            return made.get_data_loader(**place)
+        if not self._context._data_repro_checks_disabled:
+            raise RuntimeError(_dataset_repro_warning(build, made, self.api.__name__ == "DeepSpeedTrial"))
+        return made
+
+    def _saved_by_all(self) -> Dict[str, Any]:
+        """What a checkpoint holds of any trial."""
+        return {"callbacks": {name: callback.state_dict() for name, callback in self._callbacks.items()}}
+
+    def _load_callbacks(self, checkpoint: Dict[str, Any]) -> None:
+        for name, callback in self._callbacks.items():
+            if name in checkpoint.get("callbacks", {}):
+                callback.load_state_dict(checkpoint["callbacks"][name])
+            elif type(callback).load_state_dict is not PyTorchCallback.load_state_dict:
+                logger.warning("the checkpoint has no state for callback %r, which begins anew", name)
+
+    def _save_origin(self, path: pathlib.Path) -> None:
+        """How far the training is, and how to build the trial again."""
+        context = self._context
+        self.state.save(path)
+        hparams, exp_conf = context._hparams, context._exp_conf
+        is_trainer = not context._is_pre_trainer
+        _state.save_origin(path, self.api.__name__, type(self.trial), hparams, exp_conf, is_trainer)
 
     # --- words to the outside -------------------------------------------------------------------------------------------
 
@@ -356,55 +450,10 @@ class Loop(abc.ABC):
         self._upload_at = ended + max(UPLOAD_EVERY, 100 * (ended - began))
 
 
-class _Due:
-    """Whether a period or schedule has been reached."""
-
-    def __init__(self, unit: TrainUnit) -> None:
-        self._unit = unit
-        self._batches = isinstance(unit, Batch)
-        self.reached = False
-
-    def after(self, batches: int, epochs: Optional[int]) -> bool:
-        """``epochs`` is None within an epoch."""
-        count = batches if self._batches else epochs
-        self.reached = count is not None and self._unit.should_stop(count)
-        return self.reached
-
-
-class _Stop:
-    """Whether the workers should stop, asked after each batch.
-
-    A worker alone just looks. Several must agree on the batch, which takes messages: they look about every LOOK_EVERY seconds,
-    after as many batches as the chief reckons.
-    """
-
-    def __init__(self, core_context: core.Context, context: _TrialContext) -> None:
-        self._preempt = core_context.preempt
-        self._context = context
-        self._distributed = core_context.distributed
-        self._left = 1
-        self._batches = 0
-        self._since = time.monotonic()
-
-    def asked(self, now: bool = False) -> bool:
-        """``now``: look, however short ago the last look was; all workers say the same."""
-        if self._distributed.size == 1:
-            return self._preempt.should_preempt() or self._context.get_stop_requested()
-        if not now:
-            self._left -= 1
-            self._batches += 1
-            if self._left > 0:
-                return False
-        elapsed = max(time.monotonic() - self._since, 1e-6)
-        told = self._distributed.allgather((self._context.get_stop_requested(), self._wait(elapsed)))
-        self._left = told[0][1]
-        self._batches, self._since = 0, time.monotonic()
-        return bool(self._preempt.should_preempt()) or any(stop for stop, _ in told)
-
-    def _wait(self, elapsed: float) -> int:
-        if not self._batches:
-            return 1
-        return max(1, min(1000, int(LOOK_EVERY * self._batches / elapsed)))
+def _checked(metrics: Any, by: str) -> Metrics:
+    if not isinstance(metrics, dict):
+        raise TypeError(f"evaluate_{by}() returns a dict, not a {type(metrics).__name__}")
+    return metrics
 
 
 def _overrides(callback: PyTorchCallback, name: str) -> bool:
@@ -415,8 +464,3 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
     """Whether ``function`` has a parameter ``name``, or takes any."""
     parameters = inspect.signature(function).parameters
     return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-
-
-def endless(period: Optional[TrainUnit]) -> TrainUnit:
-    """``period``, or never."""
-    return Batch(sys.maxsize) if period is None else period

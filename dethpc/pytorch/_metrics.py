@@ -14,15 +14,31 @@ Metrics = Dict[str, Any]
 
 
 def kept(metrics: Union[torch.Tensor, Metrics]) -> Metrics:
-    """A batch's metrics for later: no graph, nothing that the next batch could change, and no waiting for the device."""
+    """A batch's metrics for later: no graph, nothing that the next batch could change, and no waiting for the device.
+    Raises TypeError for what is neither a loss nor metrics by their names."""
     if isinstance(metrics, torch.Tensor):
         metrics = {"loss": metrics}
+    if not isinstance(metrics, dict):
+        raise TypeError(f"train_batch() returns the loss, or a dict of metrics, not a {type(metrics).__name__}")
     return {name: _kept(value) if isinstance(value, torch.Tensor) else value for name, value in metrics.items()}
 
 
 def _kept(value: torch.Tensor) -> torch.Tensor:
     value = value.detach()
     return value.clone() if value.numel() == 1 or value.device.type == "cpu" else value.cpu()
+
+
+def joined(parts: List[Metrics]) -> Metrics:
+    """The means over the parts of one batch, of what ``kept`` made; for tensors of one number without waiting for the device."""
+    if len(parts) < 2:
+        return parts[0] if parts else {}
+    return {name: _joined([metrics[name] for metrics in parts if name in metrics]) for name in parts[0]}
+
+
+def _joined(values: List[Any]) -> Any:
+    if all(isinstance(value, torch.Tensor) and value.numel() == 1 for value in values):
+        return torch.stack([value.reshape(()).float() for value in values]).mean()
+    return _mean(values)
 
 
 def fetched(batches: List[Metrics]) -> List[Metrics]:

@@ -13,9 +13,9 @@ from model_def import HPARAMS, SmallTrial, StopAfter, data, same, weights
 
 import determined as det
 from determined import pytorch
-from determined.pytorch import _loop
+from determined.pytorch import _due
 
-_loop.LOOK_EVERY = 0.0  # whether to stop is asked after each batch
+_due.LOOK_EVERY = 0.0  # whether to stop is asked after each batch
 torch.set_num_threads(1)
 torch.distributed.init_process_group("gloo")
 info = det.get_cluster_info()

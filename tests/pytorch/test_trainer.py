@@ -268,9 +268,9 @@ def test_the_context_knows_the_trial(cluster: Cluster) -> None:
             context.get_hparam("x")
         with pytest.raises(RuntimeError, match="not begun"):
             context.current_train_batch()
-    assert pytorch._context.batch_sizes({"global_batch_size": 9}, 2) == (4, 8)
+    assert pytorch._trial_context.batch_sizes({"global_batch_size": 9}, 2) == (4, 8)
     with pytest.raises(ValueError, match="at least one record"):
-        pytorch._context.batch_sizes({"global_batch_size": 1}, 2)
+        pytorch._trial_context.batch_sizes({"global_batch_size": 1}, 2)
 
 
 def test_off_the_cluster_there_may_be_no_hyperparameters(off_cluster: Path) -> None:
