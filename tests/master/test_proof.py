@@ -7,6 +7,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,22 @@ def test_the_real_masters_proof_is_no_good_elsewhere(served: Served, stranger: C
     with pytest.raises(Unauthorized, match="does not prove"):
         Session(between.url, OwnerToken(served.token), retries=0).get("/api/v1/me")
     assert between.tokens == [] and len(between.paths) == 1
+
+
+def test_a_proof_is_good_for_one_address_on_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def proofs() -> list[str]:
+        return [proof("secret", "0" * 64, address) for address in ADDRESSES]
+
+    here = proofs()
+    assert len(set(here)) == len(ADDRESSES)
+    assert proof("secret", "0" * 64, ("::ffff:10.0.0.1", 80)) == proof("secret", "0" * 64, ("10.0.0.1", 80))
+    (tmp_path / "boot_id").write_text("another machine's")
+    monkeypatch.setattr("dethpc.client.proof.BOOT_ID", str(tmp_path / "boot_id"))
+    differs = [mine != theirs for mine, theirs in zip(here, proofs())]
+    assert differs == [True, True, True, False, False]  # loopback is an address on every machine
+
+
+ADDRESSES = [("127.0.0.1", 80), ("127.0.1.1", 80), ("::1", 80), ("10.0.0.1", 80), ("10.0.0.1", 81)]
 
 
 def test_each_connection_is_proved_anew(stranger: Callable[..., Stranger]) -> None:
