@@ -91,7 +91,8 @@ class Context:
         exc_tb: Optional[types.TracebackType] = None,
     ) -> None:
         try:
-            self.checkpoint._close(failing=exc_val is not None)
+            leaving_well = exc_val is None or (isinstance(exc_val, SystemExit) and not exc_val.code)
+            self.checkpoint._close(failing=not leaving_well)
         finally:
             self._close_rest()
 

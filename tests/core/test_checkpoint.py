@@ -318,6 +318,9 @@ def test_a_failed_publication_is_raised_once_and_leaves_nothing(cluster: Cluster
     with pytest.raises(KeyError), core.init() as context:
         fail(context)
         raise KeyError
+    with pytest.raises(CheckpointError, match="exists already"), core.init() as context:
+        fail(context)
+        sys.exit()  # as after should_preempt(): it must not look as if all were well
     assert not cluster.journal() and not list(cluster.storage.glob(".*"))
 
 

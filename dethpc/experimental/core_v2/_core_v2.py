@@ -78,11 +78,16 @@ class _UnmanagedContext(core.Context):
     ) -> None:
         failed = exc_type is not None and not (exc_type is SystemExit and not getattr(exc_val, "code", None))
         invalid = exc_type is not None and exc_type.__name__ == "InvalidHP"
-        super().close(exc_type, exc_val, exc_tb)
-        if self._shipper is not None:
-            self._shipper.close()
-        if self._rest is not None:
-            self._rest.close("ERROR" if failed and not invalid else "COMPLETED")
+        try:
+            super().close(exc_type, exc_val, exc_tb)
+        except BaseException:
+            failed = True
+            raise
+        finally:
+            if self._shipper is not None:
+                self._shipper.close()
+            if self._rest is not None:
+                self._rest.close("ERROR" if failed and not invalid else "COMPLETED")
 
 
 _context: Optional[core.Context] = None
