@@ -18,7 +18,7 @@ from dethpc.domain.ids import job_name, task_id
 from dethpc.domain.ports import JobRequest, NodeInfo, PoolInfo, Scheduler
 from dethpc.engine import events
 from dethpc.engine.waiting import Asked, View, never
-from dethpc.errors import ConfigError, Problem, SubmitRejected
+from dethpc.errors import ConfigError, Problem, SchedulerUnavailable, SubmitRejected
 from dethpc.master.auth import digest, mint_run_token
 from dethpc.master.home import Home
 from dethpc.master.ledger import Ledger
@@ -78,10 +78,14 @@ class Preparer:
     # --- the cluster's shape
 
     def _look_at_cluster(self) -> tuple[list[PoolInfo], list[NodeInfo]]:
-        """Pools and nodes; they change rarely, so that once in five minutes is enough."""
+        """Pools and nodes; they change rarely, so that once in five minutes is enough, and an old answer is better than none."""
         at, pools, nodes = self._cluster
         if time.monotonic() - at > 300:
-            pools, nodes = self._scheduler.pools(), self._scheduler.nodes()
+            try:
+                pools, nodes = self._scheduler.pools(), self._scheduler.nodes()
+            except SchedulerUnavailable:
+                if not pools:
+                    raise
             self._cluster = (time.monotonic(), pools, nodes)
         return pools, nodes
 

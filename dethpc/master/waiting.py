@@ -172,6 +172,9 @@ def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> 
 def _without_run(trial: Trial, found: _Open) -> Waiting:
     if held(trial):
         return Waiting("searcher", trial.reason or "it waits for its searcher, which waits for other trials")
+    if trial.state is State.ACTIVE and trial.not_before is not None:
+        left = max(0, round(trial.not_before - time.time()))
+        return Waiting("resting", f"it rests after a failure, and is started again in {left} s ({trial.reason})")
     if trial.state is State.PAUSED or found.next is None:
         return Waiting("paused", trial.reason or "it is paused", f"det experiment activate {found.row.id}")
     return found.next

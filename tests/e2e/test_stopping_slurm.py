@@ -147,6 +147,81 @@ def test_a_preempted_trial_goes_on_from_the_checkpoint_of_its_last_seconds(
         assert ends(user, experiments[pool]) == [(1, 0, "PREEMPTED"), (2, 0, "COMPLETED")]
 
 
+def job_of(user: User, experiment: int) -> str:
+    """The id of the Slurm job of the experiment's live run."""
+    names = slurm_command(user, "squeue", "--me", "--noheader", "--states=PENDING,RUNNING", "--format=%i %j")
+    found = re.findall(rf"^(\d+) \S+-{experiment}\.\d+\.\d+$", names, re.MULTILINE)
+    assert len(found) <= 1, names
+    return found[0] if found else ""
+
+
+def held_by_hand(user: User, experiment: int) -> bool:
+    """Whether dethpc says so of its run."""
+    return "held by hand" in user.det("experiment", "describe", str(experiment))
+
+
+def test_what_is_done_by_hand_is_taken_in_and_never_undone(user: User, cluster: Cluster, chain: int) -> None:
+    steps = 40
+    # No node is left for what comes next.
+    asked = ["--partition=high", "--gres=gpu:1", "--nodes=4", "--output=/dev/null"]
+    blocker = cluster.run("sbatch", "--parsable", *asked, "--wrap", "sleep 1000").strip()
+    early = create(user, "slow", steps)
+    wait_until(lambda: "RUNNING" in slurm_command(user, "squeue", f"--jobs={job_of(user, early)}", "--format=%T"))
+    held = create(user, "main", steps)
+    wait_until(lambda: job_of(user, held))
+    cluster.run("scontrol", "uhold", job_of(user, held))  # what hold is for everybody but root
+    # Taken off its node before it has said anything: its first attempt leaves no trace.
+    cluster.run("scontrol", "requeue", job_of(user, early))
+    wait_until(lambda: held_by_hand(user, held))
+    cluster.run("scancel", blocker)
+    user.wait_steps(early, 5)
+    assert held_by_hand(user, held)
+    cluster.run("scontrol", "update", f"jobid={job_of(user, held)}", "partition=safe", "timelimit=30")
+    cluster.run("scontrol", "release", job_of(user, held))
+    user.wait_steps(held, 5)
+    cluster.run("scontrol", "requeue", job_of(user, held))
+    cancelled = create(user, "main", steps)
+    user.wait_steps(cancelled, 5)
+    cluster.run("scancel", job_of(user, cancelled))
+    shown = user.wait_state(cancelled, "PAUSED")
+    assert "cancelled outside" in user.det("experiment", "describe", str(cancelled)), shown
+    user.det("experiment", "activate", str(cancelled))
+    for experiment in (early, held, cancelled):
+        user.det("experiment", "wait", str(experiment))
+        assert_trained_once(user, experiment, steps)
+    assert ends(user, early) == [(1, 1, "COMPLETED")]
+    assert ends(user, held) == [(1, 0, "PREEMPTED"), (1, 1, "COMPLETED")]
+    assert ends(user, cancelled) == [(1, 0, "CANCELLED"), (2, 0, "COMPLETED")]
+
+
+def test_a_controller_that_restarts_hangs_or_is_away_disturbs_nothing(user: User, cluster: Cluster, chain: int) -> None:
+    """What a longer absence changes is how often the master has asked in vain: it knows nothing then, and does nothing."""
+    steps = 40
+    experiments = [create(user, "main", steps)]
+    user.wait_steps(experiments[0], 5)
+    cluster.stop_controller()
+    cluster.start_controller()
+    experiments.append(create(user, "main", steps))
+    user.wait_steps(experiments[1], 3)
+    cluster.freeze_controller()  # longer than commands wait
+    try:
+        experiments.append(create(user, "main", steps))
+        wait_until(lambda: "does not answer" in (user.home / "log/master.log").read_text())
+    finally:
+        cluster.thaw_controller()
+    user.wait_steps(experiments[2], 3)
+    cluster.stop_controller()
+    experiments.append(create(user, "main", steps))
+    log = user.home / "log/master.log"
+    before = log.read_text().count("does not answer")
+    wait_until(lambda: log.read_text().count("does not answer") >= before + 5)
+    cluster.start_controller()
+    for experiment in experiments:
+        user.det("experiment", "wait", str(experiment))
+        assert_trained_once(user, experiment, steps)
+        assert ends(user, experiment) == [(1, 0, "COMPLETED")]
+
+
 def test_a_trial_goes_on_over_as_many_jobs_as_its_time_limit_makes(user: User, chain: int) -> None:
     user.det("experiment", "wait", str(chain))
     assert_trained_once(user, chain, LONG)

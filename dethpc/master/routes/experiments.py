@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from dethpc.domain import facts
 from dethpc.engine import events
-from dethpc.errors import NotFound, NotSupportedYet, Refused
+from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
 from dethpc.master import context
 from dethpc.master.routes import jobs, streams
 from dethpc.master.routes.access import (
@@ -177,7 +177,10 @@ def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner
         validate_only=bool(request.validate_only),
         template=request.template or None,
     )
-    fits = max((pool.slots for pool in master.pools() if pool.name == fact.pool), default=None)
+    try:
+        fits = max((pool.slots for pool in master.pools() if pool.name == fact.pool), default=None)
+    except SchedulerUnavailable:
+        fits = None  # the experiment is there all the same
     warnings = ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"] if fits is not None and fact.slots_per_trial > fits else []
     answer = wire.Experiment.of(fact, ExperimentFigures())
     if not request.validate_only:
