@@ -33,3 +33,12 @@ def test_keras_2_is_refused(tmp_path: Path) -> None:
     program = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]; import determined.keras"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60)
     assert "ImportError: determined.keras needs Keras 3, and this is 2.15.0" in done.stderr
+
+
+def test_deepspeed_is_named_where_there_is_only_pytorch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "deepspeed.py").write_text("raise ImportError('not here')\n")
+    program = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; import determined.pytorch.deepspeed"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=100)
+    message = "ImportError: determined.pytorch.deepspeed needs DeepSpeed: pip install 'dethpc[deepspeed]' (not here)"
+    assert done.stderr.splitlines()[-1] == message

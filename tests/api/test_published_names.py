@@ -76,7 +76,8 @@ ACCEPTED = {
     "determined.keras.SequenceAdapter.*": _LEGACY,
     "determined.keras.[gs]et_rng_state": _TRIALS,
     "determined.keras.callbacks.*": _LEGACY,
-    "determined.pytorch.deepspeed": "comes later",
+    "determined.pytorch.deepspeed.DeepSpeedTrial.trial_controller_class": _TRIALS,
+    "determined.pytorch.deepspeed.DeepSpeedTrialController*": _TRIALS,
 }
 
 
@@ -90,7 +91,7 @@ def names(python: Path | str, **env: str) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # DeepSpeed prints something, too
     return found
 
 
