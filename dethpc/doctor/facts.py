@@ -69,6 +69,8 @@ class Login:
     home_mode: int | None = None
     token_mode: int | None = None
     locks: str = ""  # what is wrong with file locks in the home
+    storage: str = ""  # where checkpoints go, if that is a folder outside the home
+    storage_problem: str = ""  # why nothing can be written there
     free_bytes: int | None = None
     free_files: int | None = None  # None: the file system has no such limit
     quota: str = ""  # what is over or nearly over, in words
@@ -92,6 +94,7 @@ class Node:
     late: bool = False  # it had not ended when nobody wanted to wait any longer
     python: str = ""  # what the pool's python says of its version; an error when it does not run
     home: str = ""  # what is wrong with DETHPC_HOME
+    storage: str = ""  # what is wrong with the folder for checkpoints
     lock: str = "held"  # of a file that the login node has locked: held, free, or an error
     clock: float = 0.0  # the node's, between these two of the login node
     asked_at: float = 0.0

@@ -15,13 +15,17 @@ ERRORS = {81: "DETHPC_HOME is not there", 82: "this Python is not there"}
 """Exit codes of the script that starts the probe: where nothing is shared no file can tell."""
 
 
-def probe(folder: str, python: str, master: tuple[str, int] | None) -> dict[str, Any]:
-    """Look around. ``folder``, in DETHPC_HOME, has a file ``locked`` that the login node keeps locked."""
+def probe(folder: str, storage: str | None, python: str, master: tuple[str, int] | None) -> dict[str, Any]:
+    """Look around. ``folder``, in DETHPC_HOME, has a file ``locked`` that the login node keeps locked.
+
+    ``storage``: a folder that the login node has made where checkpoints go.
+    """
     return {
         "clock": time.time(),
         "name": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
         "python": _python(python),
         "home": _write(Path(folder)),
+        "storage": "" if storage is None else _write(Path(storage)),
         "lock": _lock(Path(folder) / "locked"),
         "master": "" if master is None else _connect(master),
         "devices": next((os.environ[name] for name in _DEVICES if name in os.environ), None),

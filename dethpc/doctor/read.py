@@ -18,6 +18,7 @@ from dethpc.doctor.read_nodes import read_nodes
 from dethpc.doctor.read_slurm import read_slurm
 from dethpc.errors import NotFound
 from dethpc.scheduler.slurm.commands import SlurmCommands, is_configured
+from dethpc.storage import build
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,13 @@ class CheckNodes:
 
 def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
     """Raises NotFound for a pool that is not there."""
+    storage = _storage(site)
     kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
     if kind == "local" or (kind == "auto" and not is_configured()):
-        return Facts(site, read_login(home, None))
+        return Facts(site, read_login(home, storage, None))
     scheduler = SlurmCommands()
     slurm = read_slurm(scheduler)
-    facts = Facts(site, read_login(home, _munge_socket(slurm)), slurm)
+    facts = Facts(site, read_login(home, storage, _munge_socket(slurm)), slurm)
     if nodes is None or slurm.problem:
         return facts
     if unknown := [name for name in nodes.pools if name not in facts.pools]:
@@ -48,7 +50,15 @@ def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
         for name, pool in asked.items()
     }
     with _somebody_listens(home, site) as master:
-        return replace(facts, nodes=read_nodes(scheduler, asked, kinds, home, master, nodes.timeout, nodes.tell))
+        seen = read_nodes(scheduler, asked, kinds, home, storage, master, nodes.timeout, nodes.tell)
+    return replace(facts, nodes=seen)
+
+
+def _storage(site: SiteConfig) -> Path | None:
+    """The site's folder for checkpoints; None for the one in the home, and for object stores."""
+    if site.checkpoint_storage is None or site.checkpoint_storage["type"] not in ("shared_fs", "directory"):
+        return None
+    return build(site.checkpoint_storage).base
 
 
 def _munge_socket(slurm: Slurm) -> str | None:

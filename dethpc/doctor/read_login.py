@@ -20,9 +20,13 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _PACKAGES = ("determined", "dethpc", "submitit", "pyslurm")
 
 
-def read_login(home: Path, munge_socket: str | None) -> Login:
-    """``munge_socket``: where Slurm authenticates; "" for munge's usual place, None when it uses something else."""
-    place = _existing(home)
+def read_login(home: Path, storage: Path | None, munge_socket: str | None) -> Login:
+    """Facts of this machine.
+
+    ``storage``: the folder for checkpoints, if it is outside ``home``. ``munge_socket``: where Slurm authenticates; "" for munge's
+    usual place, None when it uses something else.
+    """
+    place = existing(home)
     space = os.statvfs(place)
     return Login(
         host=socket.gethostname(),
@@ -33,6 +37,8 @@ def read_login(home: Path, munge_socket: str | None) -> Login:
         home_mode=_mode(home),
         token_mode=_mode(home / "token"),
         locks=_locks(place),
+        storage=str(storage or ""),
+        storage_problem="" if storage is None else _writing(existing(storage)),
         free_bytes=space.f_bavail * space.f_frsize,
         free_files=space.f_favail if space.f_files else None,
         quota=quota(_output("quota", "-w", "-p", fails=True) or "", _mount(place)[0]),
@@ -45,7 +51,8 @@ def read_login(home: Path, munge_socket: str | None) -> Login:
     )
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
+    """``path``, or the folder above it in which it would be made."""
     return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
@@ -110,6 +117,14 @@ def _locks(folder: Path) -> str:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         return error.strerror or str(error)
+    return ""
+
+
+def _writing(folder: Path) -> str:
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
     return ""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from dethpc.config.site import Pool
 from dethpc.doctor.facts import Node
 from dethpc.doctor.probe import ERRORS, probe
+from dethpc.doctor.read_login import existing
 from dethpc.doctor.read_slurm import environment
 from dethpc.errors import Refused
 from dethpc.scheduler.slurm.commands import SlurmCommands
@@ -25,6 +26,15 @@ from dethpc.scheduler.slurm.commands import SlurmCommands
 POLL = 0.2  # seconds between two looks for a result's file
 ASK = 5.0  # and between two questions to Slurm
 LATE = 15.0  # for so long a file may be invisible here after its job's end (attribute caches of network file systems)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What every probe is asked, but for the pool's Python."""
+
+    folder: str
+    storage: str | None
+    master: tuple[str, int] | None
 
 
 @dataclass
@@ -40,6 +50,7 @@ def read_nodes(
     pools: Mapping[str, Pool],
     slot_types: Mapping[str, str],
     home: Path,
+    storage: Path | None,
     master: tuple[str, int] | None,
     timeout: float,
     tell: Callable[[str], None],
@@ -51,8 +62,9 @@ def read_nodes(
     except OSError as error:
         raise Refused(f"cannot write to {home}: {error.strerror}") from error
     try:
-        with _locked(folder / "locked"), _scrubbed():
-            return list(_ask(scheduler, pools, slot_types, folder, master, timeout, tell))
+        with _locked(folder / "locked"), _folder_for_checkpoints(storage) as place, _scrubbed():
+            question = _Question(str(folder), place, master)
+            return list(_ask(scheduler, pools, slot_types, question, timeout, tell))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -61,17 +73,16 @@ def _ask(
     scheduler: SlurmCommands,
     pools: Mapping[str, Pool],
     slot_types: Mapping[str, str],
-    folder: Path,
-    master: tuple[str, int] | None,
+    question: _Question,
     timeout: float,
     tell: Callable[[str], None],
 ) -> Iterator[Node]:
     waiting: list[_Sent] = []
-    address = "" if master is None else f"{master[0]}:{master[1]}"
+    address = "" if question.master is None else ":".join(map(str, question.master))
     try:
         for name, pool in pools.items():
             try:
-                waiting.append(_submit(name, pool, slot_types[name], folder, master))
+                waiting.append(_submit(name, pool, slot_types[name], question))
             except Exception as error:  # submitit's own, which carry what sbatch said
                 yield Node(name, problem=f"sbatch refuses a small job: {_last_line(error)}", refused=True)
         yield from _watch(scheduler, waiting, timeout, address, tell)
@@ -104,11 +115,11 @@ def _watch(
         time.sleep(POLL)
 
 
-def _submit(name: str, pool: Pool, slot_type: str, folder: Path, master: tuple[str, int] | None) -> _Sent:
+def _submit(name: str, pool: Pool, slot_type: str, question: _Question) -> _Sent:
     """A job of one slot, as small as a trial can be: what a pool refuses to it, it refuses to trials."""
     from submitit import SlurmExecutor
 
-    place = folder / name.replace("/", "_")
+    place = Path(question.folder) / name.replace("/", "_")
     place.mkdir()
     executor = SlurmExecutor(place, max_num_timeout=0)
     words = {"partition": pool.partition, "qos": pool.qos, "account": pool.account, "constraint": pool.constraint}
@@ -130,15 +141,17 @@ def _submit(name: str, pool: Pool, slot_type: str, folder: Path, master: tuple[s
         mem=pool.mem_per_slot,
         wckey=None,
         use_srun=False,
-        setup=[*pool.prologue, *_exits(folder)],
+        setup=[*pool.prologue, *_exits(question.folder)],
         additional_parameters=more,
     )
     asked_at = time.time()
-    return _Sent(name, executor.submit(probe, str(folder), pool.python, master), asked_at)
+    return _Sent(
+        name, executor.submit(probe, question.folder, question.storage, pool.python, question.master), asked_at
+    )
 
 
-def _exits(folder: Path) -> Iterator[str]:
-    tests = (f"-d {shlex.quote(str(folder))}", f"-x {shlex.quote(sys.executable)}")
+def _exits(folder: str) -> Iterator[str]:
+    tests = (f"-d {shlex.quote(folder)}", f"-x {shlex.quote(sys.executable)}")
     for code, test in zip(ERRORS, tests, strict=True):
         yield f"test {test} || exit {code}"
 
@@ -190,6 +203,20 @@ def _locked(path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # where there are no locks another check says so
             fcntl.lockf(file, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def _folder_for_checkpoints(storage: Path | None) -> Iterator[str | None]:
+    """An empty folder where checkpoints go; None when there is no such place, or nothing can be written to it from here."""
+    made: str | None = None
+    if storage is not None:
+        with contextlib.suppress(OSError):
+            made = tempfile.mkdtemp(prefix=".doctor-", dir=existing(storage))
+    try:
+        yield made
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -224,6 +224,19 @@ def without(name: str) -> dict[str, str]:
         (facts(nodes=None), "shared_fs", "note", "not looked at"),
         (facts(nodes=[replace(NODE, home="Read-only file system")]), "shared_fs", "error", "cannot write .* Read-only"),
         (facts(nodes=[Node("a100", problem="DETHPC_HOME is not there")]), "shared_fs", "error", "is not there"),
+        (facts(login=replace(HEALTHY_LOGIN, storage="/data/x")), "storage", "ok", "/data/x .* from 1 node, too"),
+        (
+            facts(login=replace(HEALTHY_LOGIN, storage="/data/x", storage_problem="/data: Permission denied")),
+            "storage",
+            "error",
+            "nothing can be written to /data/x .*Permission denied",
+        ),
+        (
+            facts(login=replace(HEALTHY_LOGIN, storage="/data/x"), nodes=[replace(NODE, storage="No such file")]),
+            "storage",
+            "error",
+            "n0 does not share /data/x",
+        ),
         (
             facts(login=replace(HEALTHY_LOGIN, filesystem="nfs4")),
             "database",

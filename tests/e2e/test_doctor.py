@@ -44,7 +44,12 @@ def test_a_small_job_in_each_pool_sees_what_trials_will_see(on_slurm: User) -> N
     assert not list(on_slurm.home.iterdir())  # and starts no master
     on_slurm.det("master", "up")
     url = on_slurm.master()["url"].removeprefix("http://")
-    found = doctor(on_slurm, "--check-nodes", "--pool", "main")
+    storage = {"type": "shared_fs", "host_path": str(on_slurm.folder), "storage_path": "ckpt/deep"}
+    found = doctor(on_slurm, "--check-nodes", "--pool", "main", checkpoint_storage=storage)
+    assert [f["found"] for f in found["storage"]] == [
+        f"{on_slurm.folder}/ckpt/deep can be written to, from 1 node, too"
+    ]
+    assert not list(on_slurm.folder.glob(".doctor*"))
     assert [f["found"].partition(" reaches ")[2] for f in found["reach"]] == [url]
 
 

@@ -28,6 +28,7 @@ from dethpc.doctor.checks import (
     shared_fs,
     signals,
     slurm,
+    storage,
     time_limits,
     timeouts,
     umask,
@@ -55,6 +56,7 @@ OF_SLURM: tuple[ModuleType, ...] = (
 
 OF_MACHINES: tuple[ModuleType, ...] = (
     munge,
+    storage,
     database,
     clock,
     reach,
