@@ -25,8 +25,9 @@ from . import _monitor, _task, mpi, torch_distributed
 
 NAME = "horovod"
 INSTALL = (
-    "install it where the trial's python3 finds it: "
-    "HOROVOD_WITH_GLOO=1 HOROVOD_WITH_PYTORCH=1 pip install --no-build-isolation horovod"
+    "build it where the trial's python3 finds it, beside torch: HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITH_PYTORCH=1 "
+    "pip install --no-build-isolation horovod (for a torch of today with a CXX that says -std=c++20: docs/launchers.md); "
+    "or train by determined.launch.torch_distributed"
 )
 # Workers whose nodes load their software at different speeds must not give each other up after Horovod's 30 s.
 GLOO_TIMEOUT_SECONDS = "600"

@@ -1,7 +1,8 @@
 """``python3 -m determined.launch.mpi [[MPIRUN_OPTIONS...] --] SCRIPT...``: one MPI process per slot, by Open MPI's mpirun.
 
 mpirun runs on the chief. Where it would log into another node by ssh, it asks the launcher of that node instead (``_remote``),
-so that every process descends from its own node's task and ends with it.
+so that every process descends from its own node's task and ends with it. With ``--mpi=TYPE`` among the options, or where there
+is no Open MPI, srun starts the processes (``_srun``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dethpc.core._info import ClusterInfo
 from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import AttemptDir
 
-from . import _monitor, _remote, _task
+from . import _monitor, _remote, _srun, _task
 
 NAME = "mpi"
 INSTALL = (
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         NAME,
         "Run a script on all slots of the trial by mpirun.",
         "MPIRUN_OPTIONS",
-        "options of mpirun, which come after those chosen here",
+        "options of mpirun, which come after those chosen here; with --mpi=TYPE (pmix, pmi2, ...) among them srun starts the "
+        "processes, and they are options of srun",
     )
     asked = _task.read(parser, arguments)
     info = _task.info(NAME)
@@ -44,7 +46,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(info: ClusterInfo, options: Sequence[str], script: Sequence[str], env: Mapping[str, str]) -> int:
     """Run ``script`` under mpirun, with ``env`` on every node. Raises: Refused."""
+    kind = next((word.partition("=")[2] for word in options if word.startswith("--mpi=")), None)
     mpirun = shutil.which("mpirun")
+    if kind is not None or (_srun.available() and not (mpirun and _is_open_mpi(mpirun))):
+        options = [word for word in options if not word.startswith("--mpi=")]
+        return _srun.run(info, kind, options, script, env)
     if mpirun is None:
         raise _task.Refused(f"there is no mpirun on PATH; {INSTALL}")
     env = {**env, DIRECTORY_VARIABLE: os.getcwd()}
@@ -78,6 +84,13 @@ def command(
     chosen = ["-np", str(sum(counts)), "--host", hosts, "--bind-to", "none", "--leave-session-attached"]
     wrapped = [sys.executable, "-m", f"{__package__}.wrap_rank", _RANKS, "--", *script]
     return [mpirun, *chosen, *options, "/bin/sh", "-c", _HERE, "sh", *wrapped]
+
+
+def _is_open_mpi(mpirun: str) -> bool:
+    said = subprocess.run(
+        [mpirun, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    return b"Open MPI" in said.stdout
 
 
 def _check(mpirun: str, options: Sequence[str]) -> None:

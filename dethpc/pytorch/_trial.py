@@ -103,7 +103,8 @@ class _PyTorchTrialController(Loop):
             hvd = _backend.hvd()
             hvd.broadcast_parameters(self._context._main_model.state_dict(), root_rank=0)
             for optimizer in self._context.optimizers:
-                hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+                if optimizer.state:  # to give a new one state, Horovod takes a step that counts
+                    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         super()._run(fresh)
 
     def _train_batch(self, epoch_idx: int, batch_idx: int) -> Metrics:

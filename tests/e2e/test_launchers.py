@@ -25,8 +25,14 @@ PLACE = """\
 import json, os
 import determined as det
 index = json.loads(os.environ.get("TF_CONFIG", '{"task": {"index": 0}}'))["task"]["index"]
-rank = next((os.environ[name] for name in ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ), index)
-size = next((os.environ[name] for name in ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE") if name in os.environ), 0)
+RANKS = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # the last two are srun's
+SIZES = ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+rank = next((os.environ[name] for name in RANKS if name in os.environ), index)
+size = next((os.environ[name] for name in SIZES if name in os.environ), 0)
+if "PMIX_RANK" in os.environ and "OMPI_COMM_WORLD_RANK" not in os.environ:
+    from mpi4py import MPI
+    assert (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.allreduce(1)) == (int(rank), int(size))
+    assert os.getcwd() == os.environ["DET_WORKDIR"]
 print(f"place {rank} of {size} on {det.get_cluster_info().agent_id}", flush=True)
 """
 # All nodes of the test are one machine, and the tests may run as root.
@@ -43,6 +49,9 @@ INSTALLED = {
     "horovod": importlib.util.find_spec("horovod"),
     "autohorovod": importlib.util.find_spec("horovod"),
     "mpi": shutil.which("mpirun"),
+    # The nodes of the test share /tmp, where Slurm's part of PMIx wants a folder for each; pmi2 is none of Open MPI's.
+    "mpi --mpi=pmix --": shutil.which("mpirun") and importlib.util.find_spec("mpi4py"),
+    "mpi --mpi=pmi2 --": True,
     "tensorflow": True,
 }
 
@@ -64,7 +73,9 @@ def test_every_launcher_on_one_node_and_on_two(on_slurm: User) -> None:
         "environment": {"environment_variables": MPI},
         **grid("launcher", names),
     }
-    shapes = {nodes: user.create(slurm={"slots_per_node": 2 // nodes}, **shape) for nodes in (1, 2)}
+    shapes = {1: user.create(slurm={"slots_per_node": 2}, **shape)}
+    shape.update(grid("launcher", [name for name in names if "pmix" not in name]))
+    shapes[2] = user.create(slurm={"slots_per_node": 1}, **shape)
     for nodes, experiment in shapes.items():
         user.det("experiment", "wait", str(experiment))
         for trial in user.trials(experiment):

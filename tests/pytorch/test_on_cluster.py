@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
+import pytest
 import torch
 
 from determined import pytorch
@@ -103,6 +105,28 @@ def test_a_stop_and_a_kill_in_the_middle_of_a_checkpoint_change_no_weight(run: A
     assert run.end(2)["finished"]
     assert [m["steps_completed"] for m in reports(run, "validation", 2)] == [20, 30, 39]
     assert same(final_weights(run, storage, 2), whole_weights(cluster, settings))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("horovod") is None, reason="Horovod is not installed; it is built from its source"
+)
+def test_horovod_trains_as_torchrun_does_and_resumes(run: Any) -> None:
+    """An average of gradients is the same whoever computes it, and so are the weights, but for the order of additions."""
+    settings = config({"epochs": 3}, optimizations={"tensor_fusion_threshold": 8})
+    files, shape = {"model_def.py": SMALL}, {"config": settings, "slots": 2, "slots_per_node": 2}
+    trial = ["--trial", "model_def:SmallTrial"]
+    storage = make(run, [*TORCHRUN, *trial], files, **shape)
+    assert run.finish(run.start(PATH=PATH), 200)[0] == 0, run.text()
+    torchs = final_weights(run, storage)
+    run.attempt(0).journal.unlink()  # the next attempt is of another training
+    make(run, [sys.executable, "-m", "determined.launch.horovod", *trial], files, **shape)
+    assert run.finish(run.start(k=1, PATH=PATH, STOP_AT="16"), 200)[0] == 0, run.text(k=1)
+    assert run.end(1)["acked"]
+    assert run.finish(run.start(k=2, PATH=PATH), 200)[0] == 0, run.text(k=2)
+    assert run.end(2)["finished"]
+    horovods = final_weights(run, storage, 2)
+    assert torchs.keys() == horovods.keys()
+    assert all(torch.allclose(torchs[name], horovods[name], atol=1e-4) for name in torchs)
 
 
 def test_two_slots_resume_exactly_and_every_optimization_has_its_effect(run: Any, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class LocalScheduler:
                 slots_used=used,
                 pools=("default",),
                 slot_type=self._slots.type,
-                cpus=os.cpu_count() or 1,
+                cpus=max(os.cpu_count() or 1, total),  # who asks for more slots than cores means to share them
                 memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
                 address="127.0.0.1",
             )
