@@ -80,11 +80,13 @@ def pause_and_go_on(user: User, example: str, file: str, entrypoint: str, drive:
     shutil.rmtree(user.folder / "context")
     shutil.copytree(EXAMPLES / example, user.folder / "context")
     (user.folder / "context" / "drive.py").write_text(GATE + drive)
+    user.env["TMPDIR"] = str(user.folder)
     changes = ["hyperparameters.epochs=3", f"entrypoint={entrypoint} drive.py"]
     options = [word for change in changes for word in ("--config", change)]
     out = user.det("experiment", "create", str(EXAMPLES / example / file), "context", *options)
     experiment = int(out.split()[-1])
-    wait_until(lambda: "at the gate" in user.log(experiment), 200)
+    logs = RunDir(user.home / "runs" / "1.1.1").attempt(0).logs
+    wait_until(lambda: any("at the gate" in log.read_text() for log in logs.glob("node-*")), 200)
     user.det("experiment", "pause", str(experiment))
     user.wait_state(experiment, "PAUSED")
     wait_until(lambda: checkpoints(user), 120)
@@ -186,13 +188,3 @@ def test_transformers_on_two_slots(user: User) -> None:
 )
 def test_their_configurations_are_valid(file: Path) -> None:
     assert config.load(file.read_text(), file=file.name).warnings == []
-
-
-def test_local_test_mode_goes_round(user: User) -> None:
-    pytest.importorskip("keras")
-    user.env["KERAS_BACKEND"] = "torch"
-    words = ("experiment", "create", "--local", "--test-mode", "const.yaml", ".")
-    user.folder = EXAMPLES / "digits_keras"
-    out = user.det(*words)
-    for step in ("train", "validate", "checkpoint", "restore"):
-        assert any(step in line and "ok" in line.lower() for line in out.splitlines()), out
