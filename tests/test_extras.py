@@ -28,6 +28,14 @@ def test_the_extra_is_named(api: str, extra: str) -> None:
     assert f": pip install 'dethpc[{extra}]' (No module named '" in last
 
 
+def test_deepspeeds_extra_is_named_where_pytorch_is_there() -> None:
+    pytest.importorskip("torch")
+    blocked = "import sys; sys.modules['deepspeed'] = None; import determined.pytorch.deepspeed"
+    done = subprocess.run([sys.executable, "-c", blocked], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: determined.pytorch.deepspeed needs DeepSpeed: pip install 'dethpc[deepspeed]'")
+
+
 def test_keras_2_is_refused(tmp_path: Path) -> None:
     (tmp_path / "keras.py").write_text("__version__ = '2.15.0'\n")
     program = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]; import determined.keras"

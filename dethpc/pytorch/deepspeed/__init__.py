@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dethpc.pytorch  # noqa: F401  (says which extra has PyTorch)
+from dethpc.extras import needed
 
-try:
+with needed("determined.pytorch.deepspeed", "DeepSpeed", "deepspeed"):
     import deepspeed as _deepspeed  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        f"determined.pytorch.deepspeed needs DeepSpeed: pip install 'dethpc[deepspeed]' ({error})"
-    ) from error
 
 from dethpc.pytorch.deepspeed._config import get_ds_config_from_hparams, overwrite_deepspeed_config
 from dethpc.pytorch.deepspeed._context import DeepSpeedTrialContext
