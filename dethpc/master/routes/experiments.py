@@ -30,13 +30,14 @@ from dethpc.master.routes.access import (
     order,
     page,
 )
+from dethpc.master.routes.checkpoint_lists import CheckpointList
 from dethpc.master.service import Master
 from dethpc.master.wire import experiment as wire
 from dethpc.master.wire.base import Pagination, names_of_states, time
-from dethpc.master.wire.checkpoint import Checkpoint, Checkpoints
+from dethpc.master.wire.checkpoint import Checkpoints
 from dethpc.master.wire.trial import Trial, Trials
 from dethpc.state import queries
-from dethpc.state.queries import CheckpointFilter, ExperimentFigures, ExperimentFilter, Order
+from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
 
 router = APIRouter(prefix="/api/v1", tags=["experiments"])
 
@@ -355,44 +356,9 @@ def trials(
 
 
 @router.get("/experiments/{experiment_id}/checkpoints")
-def checkpoints(
-    experiment_id: int,
-    connection: Reading,
-    who: Anyone,
-    limit: Limit = 0,
-    offset: Offset = 0,
-    order_by: OrderBy = "",
-    sort_by_attr: Annotated[str, Query(alias="sortByAttr")] = "",
-    sort_by_metric: Annotated[str, Query(alias="sortByMetric")] = "",
-    states: Annotated[tuple[str, ...], Query()] = (),
-) -> Checkpoints:
+def checkpoints(experiment_id: int, connection: Reading, who: Anyone, wanted: CheckpointList) -> Checkpoints:
     may_see_experiment(who, experiment_id)
-    config = queries.experiment(connection, experiment_id).config
-    wanted = CheckpointFilter(experiment_id=experiment_id, states=frozenset(names_of_states(states)))
-    return checkpoint_page(connection, wanted, config, limit, offset, order_by, sort_by_attr, sort_by_metric)
-
-
-def checkpoint_page(
-    connection: Connection,
-    wanted: CheckpointFilter,
-    config: dict[str, Any],
-    limit: int,
-    offset: int,
-    order_by: str,
-    sort_by_attr: str,
-    sort_by_metric: str,
-) -> Checkpoints:
-    """Without an order, the searcher's metric is sorted best first."""
-    sorting = order("" if sort_by_attr == "SORT_BY_SEARCHER_METRIC" else sort_by_attr, order_by, "end_time")
-    wanted.metric = sort_by_metric or None
-    if sort_by_attr == "SORT_BY_SEARCHER_METRIC":
-        wanted.metric = queries.searcher_metric(config)
-        if order_by in ("", "ORDER_BY_UNSPECIFIED"):
-            sorting.descending = not queries.smaller_is_better(config)
-    found, total, begin = queries.checkpoints(connection, wanted, sorting, page(offset, limit))
-    origins = queries.checkpoint_origins(connection, found)
-    items = [Checkpoint.of(fact, origins[fact.uuid]) for fact in found]
-    return Checkpoints(checkpoints=items, pagination=Pagination.of(total, begin, limit, len(items)))
+    return wanted.of(connection, queries.experiment(connection, experiment_id).config, experiment_id=experiment_id)
 
 
 @router.get("/experiments/{experiment_id}/validation-history")

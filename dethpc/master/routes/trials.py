@@ -25,11 +25,11 @@ from dethpc.master.routes.access import (
     may_see_experiment,
     page,
 )
-from dethpc.master.routes.experiments import checkpoint_page
+from dethpc.master.routes.checkpoint_lists import CheckpointList
 from dethpc.master.routes.logs import Filtered, fields, stream
 from dethpc.master.routes.series import drawn
 from dethpc.master.service import Master
-from dethpc.master.wire.base import Pagination, names_of_states
+from dethpc.master.wire.base import Pagination
 from dethpc.master.wire.checkpoint import Checkpoints
 from dethpc.master.wire.trial import (
     CheckpointWorkload,
@@ -44,7 +44,6 @@ from dethpc.master.wire.trial import (
     Workloads,
 )
 from dethpc.state import queries
-from dethpc.state.queries import CheckpointFilter
 
 router = APIRouter(prefix="/api/v1", tags=["trials"])
 
@@ -152,21 +151,9 @@ def kill_trial(trial_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
 
 
 @router.get("/trials/{trial_id}/checkpoints")
-def checkpoints(
-    trial_id: int,
-    connection: Reading,
-    who: Anyone,
-    limit: Limit = 0,
-    offset: Offset = 0,
-    order_by: OrderBy = "",
-    sort_by_attr: Annotated[str, Query(alias="sortByAttr")] = "",
-    sort_by_metric: Annotated[str, Query(alias="sortByMetric")] = "",
-    states: Annotated[tuple[str, ...], Query()] = (),
-) -> Checkpoints:
+def checkpoints(trial_id: int, connection: Reading, who: Anyone, wanted: CheckpointList) -> Checkpoints:
     fact = visible(connection, who, trial_id)
-    config = queries.experiment(connection, fact.experiment_id).config
-    wanted = CheckpointFilter(trial_id=trial_id, states=frozenset(names_of_states(states)))
-    return checkpoint_page(connection, wanted, config, limit, offset, order_by, sort_by_attr, sort_by_metric)
+    return wanted.of(connection, queries.experiment(connection, fact.experiment_id).config, trial_id=trial_id)
 
 
 @router.get("/trials/{trial_id}/workloads")
