@@ -34,6 +34,7 @@ _LAZY = {
 _SUBMODULES = (
     *("core", "launch", "errors", "exec", "storage", "client", "experimental"),
     *("pytorch", "keras", "transformers", "lightning"),
+    *("util", "horovod", "searcher"),
 )
 
 

@@ -22,6 +22,8 @@ ROOMS = (
     "dethpc/__init__.py",
     "dethpc/errors.py",
     "dethpc/extras.py",
+    "dethpc/horovod.py",
+    "dethpc/util.py",
     "dethpc/domain/__init__.py",
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/ids.py",

@@ -1,10 +1,14 @@
 """Search methods: which hyperparameters to try, and when to stop a trial. Pure; one file per method.
 
 ``build`` makes the searcher that a config names. See ``base.Searcher`` for the contract.
+
+As ``determined.searcher`` this also has the names of ``dethpc.client.custom_search``, for methods that run in a program of the
+user's.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,3 +43,9 @@ def build(settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed:
     Raises KeyError for an unknown method; the config room refuses those before.
     """
     return METHODS[settings["name"]](settings, hyperparameters, seed)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return getattr(importlib.import_module("dethpc.client.custom_search"), name)
