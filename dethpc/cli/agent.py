@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any, Optional
+
 import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
 from dethpc.cli.nouns import Nouns
 
+_NODE = click.argument("node", metavar="NODE", required=False)
+_ALL = click.option("--all", "every", is_flag=True, help="Every node.")
+
 
 @click.group(cls=Nouns)
 def agent() -> None:
-    """Look at the compute nodes."""
+    """Look at the compute nodes, and keep trials off some."""
 
 
 @agent.command("list")
 @output.as_csv
 @output.as_json
 def list_agents(as_csv: bool, as_json: bool) -> None:
-    """List the compute nodes."""
+    """List the compute nodes: who uses them, and which are left out and why."""
     from dethpc.client import cluster
 
     agents = cluster.agents(connect())
@@ -29,16 +34,72 @@ def list_agents(as_csv: bool, as_json: bool) -> None:
     for a in agents:
         slots = list((a.get("slots") or {}).values())
         used = sum(1 for s in slots if s.get("container"))
-        state = "draining" if a.get("draining") else "enabled" if a.get("enabled", True) else "disabled"
         rows.append(
             [
                 a["id"],
                 ", ".join(a.get("resourcePools") or []),
                 len(slots),
                 used,
-                a.get("state") or state,
+                users(a),
+                _state(a),
                 ", ".join(a.get("addresses") or []),
                 a.get("reason"),
             ]
         )
-    output.print_table(["Node", "Resource pool", "Slots", "Used", "State", "Address", "Reason"], rows, as_csv=as_csv)
+    headers = ["Node", "Resource pool", "Slots", "Used", "Used by", "State", "Address", "Reason"]
+    output.print_table(headers, rows, as_csv=as_csv)
+
+
+def users(agent: dict[str, Any]) -> str:
+    """``trial 7 (experiment 2), 3 other jobs``."""
+    ours = [f"trial {use['trialId']} (experiment {use['experimentId']})" for use in agent.get("uses") or []]
+    others = agent.get("otherJobs") or 0
+    return ", ".join([*ours, *([f"{others} other job{'s' if others > 1 else ''}"] if others else [])])
+
+
+def _state(agent: dict[str, Any]) -> str:
+    """The scheduler's word; behind it what dethpc itself says of the node."""
+    plain = "draining" if agent.get("draining") else "enabled" if agent.get("enabled", True) else "disabled"
+    state = str(agent.get("state") or plain)
+    if not agent.get("excluded"):
+        return state
+    until = agent.get("excludedUntil")
+    return f"{state}, excluded until {output.when(until)}" if until else f"{state}, disabled"
+
+
+@agent.command()
+@_NODE
+@_ALL
+def enable(node: Optional[str], every: bool) -> None:
+    """Let trials go to a node again, and forget what was held against it."""
+    from dethpc.client import cluster
+
+    session = connect()
+    for name in _names(session, node, every):
+        told = cluster.enable_agent(session, name)
+        output.say(f"Enabled {name}")
+        if not told.get("enabled"):
+            output.say(f"{name} is {told.get('state')} in the scheduler: only an administrator can resume it there")
+
+
+@agent.command()
+@_NODE
+@_ALL
+@click.option("--reason", default="", help="Why; shown by det agent list.")
+@click.option("--drain", is_flag=True, help="As always: trials that run there go on to their end.")
+def disable(node: Optional[str], every: bool, reason: str, drain: bool) -> None:
+    """Send no more trials to a node, as far as enough other nodes are left. Those that run there go on."""
+    from dethpc.client import cluster
+
+    session = connect()
+    for name in _names(session, node, every):
+        cluster.disable_agent(session, name, reason)
+        output.say(f"Disabled {name}")
+
+
+def _names(session: Any, node: Optional[str], every: bool) -> list[str]:
+    from dethpc.client import cluster
+
+    if bool(node) == every:
+        raise click.UsageError("Name a node, or say --all.")
+    return [node] if node else [str(agent["id"]) for agent in cluster.agents(session)]

@@ -37,6 +37,7 @@ _IDS = click.argument("ids", metavar="ID...", type=_ids, nargs=-1, required=True
         "create": ("dethpc.cli.create:create", "Submit CONFIG together with the files of CONTEXT_DIR."),
         "render": ("dethpc.cli.render:render", "Print the batch script that a trial of CONFIG would be."),
         "import": ("dethpc.cli.render:import_run", "Take in a run that was submitted with sbatch by hand."),
+        "goodput": ("dethpc.cli.goodput:of_experiment", "Show where its slot-hours went."),
         "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial."),
         "wait": ("dethpc.cli.wait:wait", "Wait for the end and tell it by the exit code."),
     },

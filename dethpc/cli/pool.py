@@ -9,7 +9,9 @@ from dethpc.cli.connect import connect
 from dethpc.cli.nouns import Nouns
 
 
-@click.group(cls=Nouns)
+@click.group(
+    cls=Nouns, lazy={"goodput": ("dethpc.cli.goodput:of_pools", "Show where the slot-hours of your trials went.")}
+)
 def pool() -> None:
     """Look at resource pools: named slices of the cluster."""
 

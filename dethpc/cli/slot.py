@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from dethpc.cli import output
@@ -29,7 +31,7 @@ def list_slots(as_csv: bool, as_json: bool) -> None:
             "enabled": s.get("enabled", True),
             "type": (s.get("device") or {}).get("type", "").removeprefix("TYPE_").lower(),
             "device": (s.get("device") or {}).get("brand", ""),
-            "use": "used" if s.get("container") else "free",
+            "use": _use(a, s),
         }
         for a in cluster.agents(connect())
         for key, s in (a.get("slots") or {}).items()
@@ -39,3 +41,34 @@ def list_slots(as_csv: bool, as_json: bool) -> None:
         return
     headers = ["Node", "Resource pool", "Slot", "Enabled", "Type", "Device", "Use"]
     output.print_table(headers, [list(s.values()) for s in slots], as_csv=as_csv)
+
+
+def _use(agent: dict[str, Any], slot: dict[str, Any]) -> str:
+    """``trial 7``, ``another job`` or ``free``."""
+    container = slot.get("container")
+    if not container:
+        return "free"
+    for use in agent.get("uses") or []:
+        if str(container["id"]).startswith(f"{use['allocationId']}@"):
+            return f"trial {use['trialId']}"
+    return "another job"
+
+
+@slot.command()
+@click.argument("node")
+@click.argument("slot_id", metavar="SLOT")
+def enable(node: str, slot_id: str) -> None:
+    """Not possible: Slurm gives single slots out. See det agent enable."""
+    from dethpc.client import cluster
+
+    cluster.change_slot(connect(), node, slot_id, "enable")
+
+
+@slot.command()
+@click.argument("node")
+@click.argument("slot_id", metavar="SLOT")
+def disable(node: str, slot_id: str) -> None:
+    """Not possible: Slurm gives single slots out. See det agent disable."""
+    from dethpc.client import cluster
+
+    cluster.change_slot(connect(), node, slot_id, "disable")

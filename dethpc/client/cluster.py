@@ -43,3 +43,26 @@ def agents(session: Session) -> List[Json]:
     """The compute nodes; each has ``slots``, an object of slots by id."""
     found: List[Json] = session.get("/api/v1/agents").get("agents") or []
     return sorted(found, key=lambda agent: str(agent["id"]))
+
+
+def enable_agent(session: Session, name: str) -> Json:
+    """Trials may go to the node again. Raises NotFound."""
+    found: Json = session.post(f"/api/v1/agents/{name}/enable", json={})["agent"]
+    return found
+
+
+def disable_agent(session: Session, name: str, reason: str = "") -> Json:
+    """Send no trial to the node any more. Raises NotFound."""
+    found: Json = session.post(f"/api/v1/agents/{name}/disable", json={"reason": reason})["agent"]
+    return found
+
+
+def change_slot(session: Session, agent: str, slot: str, action: str) -> None:
+    """Raises Refused: Slurm gives single slots out."""
+    session.post(f"/api/v1/agents/{agent}/slots/{slot}/{action}", json={})
+
+
+def pools_goodput(session: Session, days: float) -> Json:
+    """Where the slots of runs of the last ``days`` days went: {"since", "pools": [{"resourcePool", "useful", ...}]}."""
+    found: Json = session.get("/api/v1/resource-pools/goodput", params={"days": days})
+    return found

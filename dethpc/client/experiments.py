@@ -59,6 +59,13 @@ def waiting(session: Session, experiment: int) -> Json:
     return answer
 
 
+def goodput(session: Session, experiment: int) -> Json:
+    """Where its slots went: {"total": {"useful", "lost", "overhead", "allocated", "waiting", "goodput"}, "trials": [the same with
+    "trialId"]}, in slot-seconds."""
+    answer: Json = session.get(f"/api/v1/experiments/{experiment}/goodput")
+    return answer
+
+
 def listing(
     session: Session,
     *,

@@ -150,6 +150,14 @@ class Limits(Section):
     )
 
 
+class BadNodes(Section):
+    """When a node on which trials fail is left out."""
+
+    failures: Annotated[Whole, Field(ge=0)] = 3  # of at least two trials; 0: never
+    within_hours: Annotated[float, Field(gt=0)] = 24
+    exclude_hours: Annotated[float, Field(gt=0)] = 24
+
+
 class SiteConfig(Section):
     """Every field has a default: without pools, each Slurm partition is a pool; without Slurm, this machine is one."""
 
@@ -162,6 +170,7 @@ class SiteConfig(Section):
     templates: Optional[AbsolutePath] = None  # a folder whose files take the place of the sbatch templates
     master: Master = Master()
     limits: Limits = Limits()
+    bad_nodes: BadNodes = BadNodes()
 
     @model_validator(mode="after")
     def _default_exists(self) -> SiteConfig:

@@ -127,6 +127,27 @@ class Attempt:
     nodes: list[str] = field(default_factory=list)
     end: End | None = None
     reason: str = ""
+    first_at: float | None = None  # its first report of steps, and how many were done by then
+    first_steps: int | None = None
+    last_at: float | None = None  # its last one
+    last_steps: int | None = None
+    saved_at: float | None = None  # its last checkpoint
+    saving: float | None = None  # seconds for which training stood still at its checkpoints
+    kept_at: float | None = None  # until when its training counts; None: no later attempt has trained any of it again
+
+
+@dataclass(slots=True)
+class Node:
+    """What is held against a compute node. One that nothing was ever held against has no row."""
+
+    name: str
+    failures: list[dict[str, Any]] = field(default_factory=list)  # at, trial, run, weight, kind, message; oldest first
+    off_since: float | None = None  # no trial is sent there since
+    off_until: float | None = None  # and until then; None: until somebody enables it
+    reason: str = ""  # why, in words
+
+    def off(self, at: float) -> bool:
+        return self.off_since is not None and (self.off_until is None or at < self.off_until)
 
 
 @dataclass(slots=True)
@@ -186,5 +207,5 @@ class Pool:
     turn: float = 0.0  # seconds that a run lasts, roughly; 0: not known
 
 
-Row = Union[Experiment, Trial, Run, Attempt, Checkpoint, Metric, SearchNote, Pool]
+Row = Union[Experiment, Trial, Run, Attempt, Checkpoint, Metric, SearchNote, Pool, Node]
 """What a Change writes. ``apply`` puts the row in the place of the one with the same key; Metric and SearchNote are only added."""

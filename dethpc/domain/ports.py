@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
 
 
 class Clock(Protocol):
@@ -199,6 +199,7 @@ class Snapshot:
     next_experiment_id: int
     next_trial_id: int
     pools: list[Pool] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
 
 
 class Store(Protocol):

@@ -10,7 +10,7 @@ from dethpc.config.dialects.units import trained
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Trial
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
-from dethpc.engine import checkpoints, events
+from dethpc.engine import checkpoints, events, goodput, nodes
 from dethpc.engine.ends import Verdict, classify
 from dethpc.engine.experiments import kill_run, paused_with
 from dethpc.engine.outcome import Outcome
@@ -121,13 +121,14 @@ def _void_after_resume(state: ClusterState, trial: Trial, event: events.AttemptS
     changed: list[Attempt] = []
     after_checkpoint = checkpoint is None
     for attempt in earlier:
-        keep = attempt.void_after
+        keep, kept_at = attempt.void_after, attempt.kept_at
         if checkpoint is not None and (attempt.run_id, attempt.k) == (checkpoint.run_id, checkpoint.k):
             keep = checkpoint.seq if keep is None else min(keep, checkpoint.seq)
+            kept_at = checkpoint.reported_at if kept_at is None else min(kept_at, checkpoint.reported_at)
             after_checkpoint = True
         elif after_checkpoint:
-            keep = 0
-        ended = replace(attempt, void_after=keep)
+            keep, kept_at = 0, attempt.started_at
+        ended = replace(attempt, void_after=keep, kept_at=kept_at)
         if attempt.state is AttemptState.RUNNING and attempt.run_id == event.run_id:
             ended = replace(ended, state=AttemptState.ENDED, ended_at=event.at, end=End.NODE_FAIL)
         if ended != attempt:
@@ -165,7 +166,8 @@ def reported(state: ClusterState, event: events.Reported) -> Outcome:
     offset = attempt.applied_offset if event.offset is None else event.offset
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
         return Outcome()
-    outcome.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset))
+    seen = goodput.marks(attempt, event.reports, seq)
+    outcome.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
     if trial != state.trial(run.trial_id):
         outcome.rows.append(trial)
     return outcome
@@ -345,6 +347,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
             seconds = max(0.0, event.at - attempt.started_at)
             outcome.then.append(events.Served(run.experiment_id, run.slots * seconds, event.at))
     trial = _weighed(state, trial, run, attempt, verdict)
+    outcome.rows += nodes.judged(state, run, attempt, verdict, event)
     if event.requeued and run.intent is Intent.GO:
         run = replace(run, state=RunState.PENDING, reason=verdict.reason)
         if why := _stuck(trial, verdict):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dethpc.domain.facts import Row
-from dethpc.engine import attempts, checkpoints, events, experiments, moves, queue, unmanaged
+from dethpc.engine import attempts, checkpoints, events, experiments, moves, nodes, queue, unmanaged
 from dethpc.engine.outcome import Outcome
 from dethpc.engine.state import ClusterState
 
@@ -56,6 +56,8 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
     events.EarlyExit: attempts.early_exit,
     events.DescribeTrial: attempts.describe,
     events.ChangeCheckpoints: checkpoints.change,
+    events.DisableNode: nodes.disable,
+    events.EnableNode: nodes.enable,
     events.Prepared: attempts.prepared,
     events.Submitted: attempts.submitted,
     events.SubmitFailed: attempts.submit_failed,

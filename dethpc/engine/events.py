@@ -191,6 +191,26 @@ class ChangeCheckpoints:
     at: float
 
 
+# --- nodes
+
+
+@dataclass(slots=True)
+class DisableNode:
+    """No trial is to be sent to the node until somebody enables it."""
+
+    name: str
+    reason: str
+    at: float
+
+
+@dataclass(slots=True)
+class EnableNode:
+    """Trials may go to the node again, whatever was held against it."""
+
+    name: str
+    at: float
+
+
 # --- the scheduler's word
 
 
@@ -298,6 +318,7 @@ class AttemptEnded:
     log_tail: str = ""
     asked: str = ""
     rest: float = 0.0
+    down: Sequence[str] = ()  # nodes of the attempt that the scheduler calls down now
 
 
 @dataclass(slots=True)
@@ -375,6 +396,8 @@ Event = Union[
     EarlyExit,
     DescribeTrial,
     ChangeCheckpoints,
+    DisableNode,
+    EnableNode,
     Prepared,
     Submitted,
     SubmitFailed,

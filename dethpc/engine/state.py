@@ -10,12 +10,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.engine.places import Place, Places, key
 from dethpc.engine.pools import Rules
 from dethpc.searcher.base import Exit, Searcher
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """When a node is left out: after so many failures of at least two trials within so long, for so long. Times in seconds."""
+
+    failures: int = 3  # 0: never
+    within: float = 86400.0
+    exclude: float = 86400.0
+
 
 BuildSearcher = Callable[[Mapping[str, Any], Mapping[str, Any], int], Searcher]
 
@@ -31,6 +41,7 @@ class ExperimentState:
     waiting: list[int] = field(default_factory=list)  # indexes, sorted, of active trials without a live run
     live: dict[int, Run] = field(default_factory=dict)  # index -> its run that has not ended
     notes: int = 0
+    proven: set[str] = field(default_factory=set)  # nodes on which some trial of it has trained
     live_slots: int = 0  # that its live runs hold or have asked for
     running_slots: int = 0  # of those that run
     started: int = 0  # sum over those of slots times the millisecond of the start
@@ -65,6 +76,8 @@ class ClusterState:
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
     resting: dict[int, float] = field(default_factory=dict)  # trial id -> until when, of open trials that have failed
+    nodes: dict[str, Node] = field(default_factory=dict)  # those that something is, or was, held against
+    suspicion: Suspicion = Suspicion()
     next_experiment_id: int = 1
     next_trial_id: int = 1
 
@@ -91,10 +104,14 @@ class ClusterState:
 
     @classmethod
     def fold(
-        cls, build_searcher: BuildSearcher, snapshot: Snapshot, rules: Mapping[str, Rules] | None = None
+        cls,
+        build_searcher: BuildSearcher,
+        snapshot: Snapshot,
+        rules: Mapping[str, Rules] | None = None,
+        suspicion: Suspicion | None = None,
     ) -> ClusterState:
         """The state that the rows of ``snapshot`` give."""
-        state = cls(build_searcher, rules or {})
+        state = cls(build_searcher, rules or {}, suspicion=suspicion or Suspicion())
         for pool in snapshot.pools:
             state.apply(pool)
         notes: dict[int, list[SearchNote]] = {}
@@ -119,6 +136,8 @@ class ClusterState:
             state.apply(attempt)
         for checkpoint in snapshot.checkpoints:
             state.apply(checkpoint)
+        for node in snapshot.nodes:
+            state.apply(node)
         state.next_experiment_id = max(state.next_experiment_id, snapshot.next_experiment_id)
         state.next_trial_id = max(state.next_trial_id, snapshot.next_trial_id)
         return state
@@ -140,6 +159,8 @@ class ClusterState:
             self._apply_experiment(row)
         elif isinstance(row, Pool):
             self.pools[row.name] = row
+        elif isinstance(row, Node):
+            self.nodes[row.name] = row
         else:
             experiment = self.experiments[row.experiment_id]
             experiment.notes = max(experiment.notes, row.seq)
@@ -218,6 +239,9 @@ class ClusterState:
             self.pending[run.pool].pop(run.id, None)
 
     def _apply_attempt(self, row: Attempt) -> None:
+        place = self.trial_index.get(row.trial_id)
+        if place is not None and row.applied_seq:
+            self.experiments[place[0]].proven.update(row.nodes)
         if not self._is_open(row.trial_id):
             return
         attempts = self.attempts.setdefault(row.trial_id, [])

@@ -1,7 +1,8 @@
 """The master's decisions beside its database: ``changes.jsonl`` per experiment, and the way back from there.
 
 Every committed row but metrics, and what was seen of pools, is appended to its experiment's file as ``{"table": ..., "row":
-{...}}``. Metrics stand in the journals of the attempts. Together they are enough to make the database again.
+{...}}``; what is held against nodes has a file of its own. Metrics stand in the journals of the attempts. Together they are enough
+to make the database again.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from dethpc.domain.facts import Attempt, Experiment, Metric, Pool, Row, Run
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
 from dethpc.domain.ports import Snapshot, Store
 from dethpc.engine.attempts import reported_values
 from dethpc.master.home import Home
 from dethpc.rundir.journal import read as read_journal
 
+OfExperiment = Experiment | Trial | Run | Attempt | Checkpoint | Metric | SearchNote
 _TABLES: dict[str, type] = {cls.__name__: cls for cls in get_args(Row)}
 
 
@@ -51,13 +54,13 @@ class ChangeLog:
         self._experiment_of: dict[str, int] = {}  # run id -> experiment id
 
     def append(self, rows: Sequence[Row]) -> None:
-        lines: dict[int, list[str]] = {}
+        lines: dict[Path, list[str]] = {}
         for row in rows:
             if isinstance(row, (Metric, Pool)):
                 continue
-            lines.setdefault(self._experiment(row), []).append(to_line(row))
-        for experiment_id, texts in lines.items():
-            path = self._home.changes(experiment_id)
+            path = self._home.node_changes if isinstance(row, Node) else self._home.changes(self._experiment(row))
+            lines.setdefault(path, []).append(to_line(row))
+        for path, texts in lines.items():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
                 file.write("".join(texts))
@@ -79,7 +82,10 @@ class ChangeLog:
         )
         self._experiment_of.update(runs)
         for group in groups:
-            self.append([row for row in group if self._experiment(row) in open_ones])
+            self.append(
+                [row for row in group if not isinstance(row, (Node, Pool)) and self._experiment(row) in open_ones]
+            )
+        self.append(snapshot.nodes)
 
     def _has_end(self, experiment: Experiment) -> bool:
         try:
@@ -90,7 +96,7 @@ class ChangeLog:
             return False
         return any(line == to_line(experiment).rstrip("\n") for line in tail)
 
-    def _experiment(self, row: Row) -> int:
+    def _experiment(self, row: OfExperiment) -> int:
         if isinstance(row, Experiment):
             return row.id
         if isinstance(row, Run):
@@ -104,8 +110,9 @@ class ChangeLog:
 def rebuild(home: Home, store: Store) -> int:
     """Fill an empty store from shared_fs alone; returns the number of experiments."""
     ids = sorted(int(path.name) for path in home.experiments.iterdir() if path.name.isdigit())
+    store.commit(list(_read_changes(home.node_changes)))
     for experiment_id in ids:
-        rows = list(_read_changes(home, experiment_id))
+        rows = list(_read_changes(home.changes(experiment_id)))
         store.commit(rows)
         attempts = {(row.run_id, row.k): row for row in rows if isinstance(row, Attempt)}
         for attempt in attempts.values():
@@ -113,8 +120,7 @@ def rebuild(home: Home, store: Store) -> int:
     return len(ids)
 
 
-def _read_changes(home: Home, experiment_id: int) -> Iterator[Row]:
-    path = home.changes(experiment_id)
+def _read_changes(path: Path) -> Iterator[Row]:
     if not path.exists():
         return
     for line in path.read_text().splitlines():

@@ -30,6 +30,7 @@ from dethpc.domain.ports import NodeInfo, PoolInfo, Scheduler
 from dethpc.domain.states import Intent, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
+from dethpc.engine.state import Suspicion
 from dethpc.errors import NotFound, Refused
 from dethpc.master import changes, context, handmade, user_script
 from dethpc.master.app import create_app
@@ -78,7 +79,9 @@ class Daemon:
         self._changes = ChangeLog(home)
         self._changes.catch_up(self.store.load())
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}
-        self.ledger = Ledger(self.store, build_searcher, rules)
+        bad = site.bad_nodes
+        suspicion = Suspicion(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)
+        self.ledger = Ledger(self.store, build_searcher, rules, suspicion)
         self.ledger.listen(self._changes.append)
         self._preparer = Preparer(
             home, site, scheduler, self.ledger, cluster_id, build_harness(home.root), self._checkpoint_seconds

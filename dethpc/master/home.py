@@ -74,6 +74,11 @@ class Home:
             staged.replace(path)
         return sha256
 
+    @property
+    def node_changes(self) -> Path:
+        """What was held against nodes, one committed row a line."""
+        return self.root / "nodes.jsonl"
+
     def changes(self, experiment_id: int) -> Path:
         """The master's decisions about an experiment, one committed row a line."""
         return self.experiment(experiment_id) / "changes.jsonl"

@@ -19,7 +19,7 @@ from dethpc.domain.ports import Store
 from dethpc.engine import ClusterState, step
 from dethpc.engine.events import Event
 from dethpc.engine.pools import Rules
-from dethpc.engine.state import BuildSearcher
+from dethpc.engine.state import BuildSearcher, Suspicion
 from dethpc.errors import DethpcError, MasterError
 
 log = logging.getLogger(__name__)
@@ -33,16 +33,22 @@ Seen = TypeVar("Seen")
 class Ledger:
     """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up."""
 
-    def __init__(self, store: Store, build_searcher: BuildSearcher, rules: Mapping[str, Rules] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        build_searcher: BuildSearcher,
+        rules: Mapping[str, Rules] | None = None,
+        suspicion: Suspicion | None = None,
+    ) -> None:
         self._store = store
-        self._build_searcher, self._rules = build_searcher, rules
+        self._build_searcher, self._rules, self._suspicion = build_searcher, rules, suspicion
         self._events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._listeners: list[Listener] = []
         self.state = self._fold()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
     def _fold(self) -> ClusterState:
-        return ClusterState.fold(self._build_searcher, self._store.load(), self._rules)
+        return ClusterState.fold(self._build_searcher, self._store.load(), self._rules, self._suspicion)
 
     def listen(self, listener: Listener) -> None:
         """``listener`` gets every committed batch of rows, in order, on the ledger's own thread."""

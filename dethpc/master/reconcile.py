@@ -27,6 +27,7 @@ from dethpc.engine.attempts import next_deadline
 from dethpc.engine.ends import conclusive
 from dethpc.engine.nice import Waiting
 from dethpc.engine.unmanaged import is_unmanaged
+from dethpc.engine.waiting import usable
 from dethpc.errors import LeaseHeld, RunDirError, SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.master.home import Home
 from dethpc.master.lease import RENEW, Lease
@@ -91,6 +92,7 @@ class Reconciler:
         self._stopping = False
         self._next_poll, self._poll_interval = 0.0, pace.fastest_poll
         self._not_before = 0.0  # the scheduler did not answer: leave it alone until then
+        self._nodes_down: tuple[float, frozenset[str]] = (-1e9, frozenset())  # when it was asked, and what it said
         self.silence = ""  # why it did not answer last; empty while it does
         self._unsure: dict[
             str, float
@@ -399,7 +401,19 @@ class Reconciler:
             log_tail="" if report or requeued else _why_no_report(run_dir),
             asked=str(asked.get("reason") or ""),
             rest=self._pace.rest,
+            down=self._down(run) if requeued and not (record is not None and record.preempted) else (),
         )
+
+    def _down(self, run: Run) -> tuple[str, ...]:
+        """Nodes of the run that are down: a reason why the scheduler queued its job again, which it does not tell itself."""
+        at, down = self._nodes_down
+        if time.monotonic() - at > self._pace.fastest_poll:
+            try:
+                down = frozenset(node.name for node in self._scheduler.nodes() if not usable(node))
+            except SchedulerUnavailable:
+                down = frozenset()
+            self._nodes_down = (time.monotonic(), down)
+        return tuple(name for name in run.nodes if name in down)
 
     # --- asking the scheduler
 

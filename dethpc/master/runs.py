@@ -16,7 +16,7 @@ from dethpc.config.site import Pool, SiteConfig, seconds
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import job_name, task_id
 from dethpc.domain.ports import JobRequest, NodeInfo, PoolInfo, Scheduler
-from dethpc.engine import events
+from dethpc.engine import events, nodes
 from dethpc.engine.waiting import Asked, View, never
 from dethpc.errors import ConfigError, Problem, SchedulerUnavailable, SubmitRejected
 from dethpc.master.auth import digest, mint_run_token
@@ -28,6 +28,8 @@ from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
 
 # Of the master's own environment nothing that names another job, another master or a secret goes along.
 _NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_")
+
+_NAMES_NODES = re.compile(r"(?:^|\s)(?:-[wxF]|--(?:nodelist|nodefile|exclude)\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,8 @@ class Preparer:
 
     def view(self, pool: str) -> View:
         """The pool as it was within the last five minutes. Raises SchedulerUnavailable."""
-        pools, nodes = self._look_at_cluster()
-        return View(next((p for p in pools if p.name == pool), None), [node for node in nodes if pool in node.pools])
+        pools, every = self._look_at_cluster()
+        return View(next((p for p in pools if p.name == pool), None), [node for node in every if pool in node.pools])
 
     def asked(self, config: Mapping[str, Any]) -> Asked:
         """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""
@@ -207,11 +209,13 @@ class Preparer:
         run_dir.make()
         found = self._shape(experiment.config)
         name = job_name(self._cluster_id, run.id)
+        left_out = self._left_out(-1 if self_requeue else trial.id, experiment.config, found)
         script = self._script(
             run_dir.path,
             name,
             experiment.config,
             found,
+            left_out,
             nice=run.nice or None,
             self_requeue=self_requeue,
             checkpoint=checkpoint,
@@ -262,12 +266,22 @@ class Preparer:
             search=trial.search,
         )
 
+    def _left_out(self, trial_id: int, config: Mapping[str, Any], found: Shape) -> list[str]:
+        """Nodes that the trial's next run is not to be sent to. Whoever names nodes themselves gets what they name."""
+        pool = config["resources"]["resource_pool"]
+        options = [*self._site_pool(pool).sbatch_args, *((config.get("slurm") or {}).get("sbatch_args") or [])]
+        if any(_NAMES_NODES.search(option) for option in options):
+            return []
+        off = nodes.avoided(self._ledger.state, trial_id, time.time())
+        return nodes.left_out(off, self.view(pool).nodes, self._asked(config, found)) if off else []
+
     def _script(
         self,
         run_dir: Path,
         name: str,
         config: Mapping[str, Any],
         found: Shape,
+        left_out: Sequence[str] = (),
         *,
         nice: int | None = None,
         self_requeue: bool = False,
@@ -290,6 +304,7 @@ class Preparer:
             account=pool.account,
             constraint=pool.constraint,
             reservation=pool.reservation,
+            exclude=",".join(left_out) or None,
             time=pool.time_limit_seconds,
             time_min=pool.time_min_seconds,
             nice=nice,

@@ -136,6 +136,16 @@ class Waits:
             self._queues[partition] = (time.monotonic(), queue)
             return queue
 
+    def running_jobs(self) -> dict[str, set[str | None]]:
+        """Ids of everybody's running jobs by node, at most half a minute old."""
+        pools, _ = self._look()
+        found: dict[str, set[str | None]] = {}
+        for partition in {pool.partition for pool in pools if pool.nodes}:
+            for job in self.queue(partition) or ():
+                for place in job.places:
+                    found.setdefault(place, set()).add(job.job_id)
+        return found
+
     # --- the trial's log
 
     def tell(self, run: Run, before: Run | None) -> None:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 
 
@@ -32,6 +32,7 @@ class MemoryStore:
             attempts=self.rows(Attempt),
             checkpoints=self.rows(Checkpoint),
             notes=self.rows(SearchNote),
+            nodes=self.rows(Node),
             next_experiment_id=max(self._tables.get(Experiment, {}), default=0) + 1,
             next_trial_id=max(self._tables.get(Trial, {}), default=0) + 1,
             pools=self.rows(Pool),
@@ -67,6 +68,6 @@ def _key(row: Row) -> Any:
         return (row.run_id, row.k, row.seq)
     if isinstance(row, SearchNote):
         return (row.experiment_id, row.seq)
-    if isinstance(row, Pool):
+    if isinstance(row, (Node, Pool)):
         return row.name
     return row.uuid if isinstance(row, Checkpoint) else row.id

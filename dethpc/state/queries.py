@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, String, and_, case, func, literal, or_, select, type_coerce
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Run, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound, Refused
@@ -495,6 +495,28 @@ def runs_of_trial(connection: Connection, trial_id: int) -> list[Run]:
     return [Run(*row) for row in connection.execute(query)]
 
 
+def runs_with_attempts(
+    connection: Connection, *, experiment_id: int | None = None, trial_id: int | None = None, since: float | None = None
+) -> Iterator[tuple[Run, list[Attempt]]]:
+    """Runs with their attempts in order, those on the cluster alone; by trial and number. ``since``: those that had not ended
+    by then. Costs two queries, whatever the number."""
+    elsewhere = select(_experiment.id).where(_experiment.unmanaged)
+    where: list[ColumnElement[bool]] = [_run.experiment_id.not_in(elsewhere)]
+    if experiment_id is not None:
+        where.append(_run.experiment_id == experiment_id)
+    if trial_id is not None:
+        where.append(_run.trial_id == trial_id)
+    if since is not None:
+        where.append(or_(_run.ended_at.is_(None), _run.ended_at > since))
+    attempts: dict[str, list[Attempt]] = {}
+    of_runs = rows.query(Attempt, _attempt.run_id.in_(select(_run.id).where(*where)))
+    for row in connection.execute(of_runs.order_by(_attempt.run_id, _attempt.k)):
+        attempts.setdefault(row[0], []).append(Attempt(*row))
+    for row in connection.execute(rows.query(Run, *where).order_by(_run.trial_id, _run.n)):
+        run = Run(*row)
+        yield run, attempts.get(run.id, [])
+
+
 def live_runs(connection: Connection) -> list[Run]:
     """Every run that has not ended."""
     return rows.read(connection, Run, _run.state.in_([state for state in RunState if state is not RunState.ENDED]))
@@ -508,6 +530,11 @@ def attempt(connection: Connection, run_id: str, k: int) -> Attempt:
     """Raises: NotFound."""
     where = and_(_attempt.run_id == run_id, _attempt.k == k)
     return _one(connection, Attempt, where, f"allocation {run_id}.{k}")
+
+
+def nodes(connection: Connection) -> list[Node]:
+    """What is held against nodes."""
+    return rows.read(connection, Node)
 
 
 def names_of_experiments(connection: Connection, ids: Iterable[int]) -> dict[int, str]:

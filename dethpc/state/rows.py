@@ -27,6 +27,7 @@ FACTS: tuple[type[Any], ...] = (
     facts.Metric,
     facts.SearchNote,
     facts.Pool,
+    facts.Node,
     Summary,
 )
 

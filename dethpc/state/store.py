@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, func, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError
@@ -108,6 +108,7 @@ class SqlStore:
                 next_experiment_id=(connection.scalar(select(func.max(experiment.c.id))) or 0) + 1,
                 next_trial_id=(connection.scalar(select(func.max(trial.c.id))) or 0) + 1,
                 pools=rows.read(connection, Pool),
+                nodes=rows.read(connection, Node),
             )
 
     def metrics(

@@ -13,7 +13,7 @@ from sqlmodel import Field, SQLModel
 from dethpc.domain import states
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -172,6 +172,23 @@ class Attempt(Table, table=True):
     void_after: int | None = _whole()
     nodes: list[str] = _json()
     end: states.End | None = _choice(states.End)
+    reason: str = _text()
+    first_at: float | None = _number()
+    first_steps: int | None = _whole()
+    last_at: float | None = _number()
+    last_steps: int | None = _whole()
+    saved_at: float | None = _number()
+    saving: float | None = _number()
+    kept_at: float | None = _number()
+
+
+class Node(Table, table=True):
+    __tablename__ = "nodes"
+
+    name: str = _text(primary_key=True)
+    failures: list[dict[str, Any]] = _json()
+    off_since: float | None = _number()
+    off_until: float | None = _number()
     reason: str = _text()
 
 

@@ -69,3 +69,51 @@ def test_a_trial_that_waits_says_for_what(on_slurm: User, slurm: Cluster) -> Non
     assert waiting(user, experiment) == {}
     told = [line.partition("waiting: ")[2] for line in user.log(experiment).splitlines() if "waiting: " in line]
     assert all(line != later for line, later in zip(told, told[1:], strict=False)), "said more than once"
+
+
+BROKEN_ON_N0 = """
+import os
+if os.environ["SLURMD_NODENAME"] == "n0":
+    raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+"""
+
+
+def excluded(user: User) -> dict[str, str]:
+    """Node -> why it is left out."""
+    return {agent["id"]: agent["reason"] for agent in user.json("agent", "list") if agent["excluded"]}
+
+
+def exclusions(user: User) -> set[str]:
+    """What the scripts of all runs so far exclude."""
+    lines = [line for path in user.home.glob("runs/*/job.sbatch") for line in path.read_text().splitlines()]
+    return {line.partition("--exclude=")[2] for line in lines if "--exclude=" in line}
+
+
+def test_a_bad_node_is_left_out_until_it_is_enabled(on_slurm: User, slurm: Cluster) -> None:
+    user = on_slurm
+    train = user.folder / "context" / "train.py"
+    good = train.read_text()
+    train.write_text(BROKEN_ON_N0 + good)
+    search = {
+        "searcher": {"name": "random", "metric": "validation_loss", "max_trials": 4},
+        "hyperparameters": {"lr": {"type": "double", "minval": 0.01, "maxval": 0.1}, "steps": 4},
+        "max_restarts": 9,
+    }
+    experiment = user.create(**search)  # four trials of one slot: Slurm fills n0 first
+    user.wait_state(experiment, "COMPLETED")
+    assert excluded(user).keys() == {"n0"} and "broken hardware" in excluded(user)["n0"]
+    assert "excluded until" in user.det("agent", "list")
+    assert exclusions(user) == {"n0"}
+    found = user.json("experiment", "goodput", str(experiment))["total"]
+    assert found["useful"] > 0 and found["overhead"] > 0
+    assert found["useful"] + found["lost"] + found["overhead"] == pytest.approx(found["allocated"])
+
+    user.det("agent", "enable", "n0")
+    assert excluded(user) == {}
+    train.write_text(good)
+    user.det("agent", "disable", "n1", "--reason", "smells")
+    assert excluded(user) == {"n1": "smells"}
+    user.wait_state(
+        user.create("--config", "name=next", **{**search, "hyperparameters": {"lr": 0.1, "steps": 1}}), "COMPLETED"
+    )
+    assert exclusions(user) == {"n0", "n1"}

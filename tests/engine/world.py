@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
 from dethpc.domain.ports import JobRecord, JobState, Snapshot
 from dethpc.engine import ClusterState, events, step
 from dethpc.searcher import build
@@ -66,13 +66,13 @@ class World:
         assert isinstance(rows[0], Experiment)
         return rows[0]
 
-    def start(self, run: Run) -> None:
+    def start(self, run: Run, *nodes: str) -> None:
         self.do(events.Submitted(run.id, f"job-{run.id}", self.now()))
         trial = self.trial(run)
         checkpoint = self.state.checkpoints.get(trial.id, {}).get(trial.latest_checkpoint or "")
         steps = checkpoint.steps_completed if checkpoint else 0
         k = self.state.runs[run.id].attempt + 1
-        self.do(events.AttemptStarted(run.id, k, ["n0"], trial.latest_checkpoint, steps, self.now()))
+        self.do(events.AttemptStarted(run.id, k, list(nodes) or ["n0"], trial.latest_checkpoint, steps, self.now()))
 
     def trial(self, run: Run) -> Trial:
         trial = self.state.trial(run.trial_id)
@@ -102,6 +102,7 @@ class World:
             attempts=self.rows(Attempt),
             checkpoints=self.rows(Checkpoint),
             notes=self.rows(SearchNote),
+            nodes=self.rows(Node),
             next_experiment_id=self.state.next_experiment_id,
             next_trial_id=self.state.next_trial_id,
             pools=self.rows(Pool),
@@ -119,6 +120,7 @@ class World:
         assert folded.attempts == self.state.attempts
         assert folded.resting == self.state.resting
         assert folded.checkpoints == self.state.checkpoints
+        assert folded.nodes == self.state.nodes
         assert (folded.next_experiment_id, folded.next_trial_id) == (
             self.state.next_experiment_id,
             self.state.next_trial_id,
@@ -137,6 +139,7 @@ class World:
                 "started",
                 "place",
                 "notes",
+                "proven",
             ):
                 assert getattr(other, name) == getattr(experiment, name), name
             about = [{**each.searcher.describe(), "progress": 0} for each in (other, experiment)]
@@ -155,7 +158,7 @@ def key(row: Row) -> Any:
         return row.uuid
     if isinstance(row, SearchNote):
         return (row.experiment_id, row.seq)
-    if isinstance(row, Pool):
+    if isinstance(row, (Node, Pool)):
         return row.name
     return row.id
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import time as clock
+
 from fastapi import APIRouter
 from sqlalchemy import Connection
 
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.states import RunState
-from dethpc.errors import NotFound
+from dethpc.engine import events
+from dethpc.errors import NotFound, Refused
 from dethpc.master.routes.access import Limit, Offset, Owner, Reading, TheMaster
 from dethpc.master.routes.jobs import kind, pool_stats
 from dethpc.master.service import Master
 from dethpc.master.wire.base import paged
-from dethpc.master.wire.cluster import Agent, AgentAnswer, Agents, ResourcePool, ResourcePools, SlotAnswer, Slots
+from dethpc.master.wire.cluster import (
+    Agent,
+    AgentAnswer,
+    AgentDisable,
+    Agents,
+    NodeUse,
+    ResourcePool,
+    ResourcePools,
+    SlotAnswer,
+    Slots,
+)
 from dethpc.master.wire.task import container_id
 from dethpc.state import queries
 
@@ -33,14 +46,27 @@ def resource_pools(
 
 
 def _agents(master: Master, connection: Connection) -> list[Agent]:
-    shares: dict[str, dict[str, int]] = {}
+    uses: dict[str, dict[str, NodeUse]] = {}
+    jobs: dict[str, set[str | None]] = {}  # by node, of ours
     for run in queries.live_runs(connection):
         if run.state is RunState.RUNNING and run.nodes:
             attempt = AttemptId(run.id, max(run.attempt, 0))
+            share = run.slots // len(run.nodes)
+            use = NodeUse(
+                trial_id=run.trial_id, experiment_id=run.experiment_id, allocation_id=str(attempt), slots=share
+            )
             for node in run.nodes:
-                shares.setdefault(node, {})[container_id(attempt, node)] = run.slots // len(run.nodes)
-    nodes = sorted(master.nodes(), key=lambda node: node.name)
-    return [Agent.of(node, shares.get(node.name, {}), master.version) for node in nodes]
+                uses.setdefault(node, {})[container_id(attempt, node)] = use
+                jobs.setdefault(node, set()).add(run.job_id)
+    running = master.waits.running_jobs()
+    held = {node.name: node for node in queries.nodes(connection)}
+    found = []
+    for info in sorted(master.nodes(), key=lambda node: node.name):
+        others = running.get(info.name, set()) - jobs.get(info.name, set())
+        found.append(
+            Agent.of(info, uses.get(info.name, {}), master.version, held.get(info.name), len(others), clock.time())
+        )
+    return found
 
 
 @router.get("/agents")
@@ -59,6 +85,38 @@ def _agent(master: Master, connection: Connection, name: str) -> Agent:
 @router.get("/agents/{name}")
 def agent(name: str, master: TheMaster, connection: Reading, who: Owner) -> AgentAnswer:
     return AgentAnswer(agent=_agent(master, connection, name))
+
+
+@router.post("/agents/{name}/disable")
+def disable(
+    name: str, master: TheMaster, connection: Reading, who: Owner, request: AgentDisable | None = None
+) -> AgentAnswer:
+    """Send no trial there any more; those that run there go on."""
+    _agent(master, connection, name)
+    reason = (request.reason if request is not None else "") or f"disabled by {who.owner}"
+    master.do(events.DisableNode(name, reason, clock.time()))
+    return _now(master, name)
+
+
+@router.post("/agents/{name}/enable")
+def enable(name: str, master: TheMaster, connection: Reading, who: Owner) -> AgentAnswer:
+    """Trials may go there again; what was held against the node is forgotten."""
+    _agent(master, connection, name)
+    master.do(events.EnableNode(name, clock.time()))
+    return _now(master, name)
+
+
+def _now(master: Master, name: str) -> AgentAnswer:
+    with master.store.read() as connection:
+        return AgentAnswer(agent=_agent(master, connection, name))
+
+
+@router.post("/agents/{name}/slots/{slot}/enable")
+@router.post("/agents/{name}/slots/{slot}/disable")
+def change_slot(name: str, slot: str, who: Owner) -> SlotAnswer:
+    raise Refused(
+        f"single slots cannot be enabled or disabled: Slurm gives them out; a whole node can: det agent disable {name}"
+    )
 
 
 @router.get("/agents/{name}/slots")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dethpc.domain.ports import NodeInfo, PoolInfo
-from dethpc.master.wire.base import Pagination, Wire
+from collections.abc import Mapping
 
-_DOWN = ("down", "drain", "fail", "maint", "not_responding", "unknown", "power")
+from dethpc.domain.facts import Node
+from dethpc.domain.ports import NodeInfo, PoolInfo
+from dethpc.engine.waiting import usable
+from dethpc.master.wire.base import Pagination, Wire, time_or_none
 
 
 def device_type(slot_type: str) -> str:
@@ -134,8 +136,17 @@ class SlotStats(Wire):
     brand_stats: dict[str, DeviceStats]
 
 
+class NodeUse(Wire):
+    """Who uses slots of a node: one of our trials."""
+
+    trial_id: int
+    experiment_id: int
+    allocation_id: str
+    slots: int
+
+
 class Agent(Wire):
-    """A compute node."""
+    """A compute node. What is ours stands last."""
 
     id: str
     registered_time: str | None = None
@@ -147,15 +158,23 @@ class Agent(Wire):
     version: str
     resource_pools: list[str]
     slot_stats: SlotStats
-    state: str  # ours: the scheduler's word
-    reason: str  # ours: the scheduler's reason for it
+    state: str  # the scheduler's word
+    reason: str  # why it is not used: the scheduler's reason, or ours
+    uses: list[NodeUse]
+    other_jobs: int  # jobs on it that are not this master's
+    excluded: bool  # by this master: no trial is sent there
+    excluded_until: str | None  # None while excluded: until somebody enables it
+    failures: int  # that are held against it
 
     @classmethod
-    def of(cls, node: NodeInfo, shares: dict[str, int], version: str) -> Agent:
-        """``shares``: container id -> slots of this node that it occupies."""
-        draining = "drain" in node.state.lower()
-        enabled = not any(word in node.state.lower() for word in _DOWN)
-        occupied = [container for container, slots in shares.items() for _ in range(slots)][: node.slots]
+    def of(
+        cls, node: NodeInfo, uses: Mapping[str, NodeUse], version: str, held: Node | None, others: int, now: float
+    ) -> Agent:
+        """``uses``: by container id. ``held``: what is held against the node. ``others``: jobs there that are not ours."""
+        off = held is not None and held.off(now)
+        draining = "drain" in node.state.lower() or (off and bool(uses))
+        enabled = not off and usable(node)
+        occupied = [container for container, use in uses.items() for _ in range(use.slots)][: node.slots]
         occupied += ["scheduler"] * (min(node.slots_used, node.slots) - len(occupied))
         slots = {}
         for number in range(node.slots):
@@ -180,8 +199,20 @@ class Agent(Wire):
             resource_pools=list(node.pools),
             slot_stats=SlotStats(type_stats={device_type(node.slot_type): stats}, brand_stats={node.slot_type: stats}),
             state=node.state,
-            reason=node.reason,
+            reason="; ".join(filter(None, [held.reason if held is not None and off else "", node.reason])),
+            uses=list(uses.values()),
+            other_jobs=others,
+            excluded=off,
+            excluded_until=time_or_none(held.off_until) if held is not None and off else None,
+            failures=len(held.failures) if held is not None else 0,
         )
+
+
+class AgentDisable(Wire):
+    """``drain`` is taken and changes nothing: trials that run there go on in any case."""
+
+    drain: bool = False
+    reason: str = ""
 
 
 class Agents(Wire):

@@ -37,6 +37,7 @@ class Resources:
     account: str | None = None
     constraint: str | None = None
     reservation: str | None = None
+    exclude: str | None = None  # names of nodes, with commas
     exclusive: bool = False  # whole nodes
     time: float | None = None  # seconds; Slurm counts whole minutes
     time_min: float | None = None  # the shortest time that will do, if the job starts sooner with it
@@ -140,7 +141,8 @@ def _directives(script: ScriptInput) -> Iterator[str]:
     yield directive("requeue" if asked.requeue else "no-requeue")
     yield directive("nodes", asked.nodes)
     yield directive("ntasks-per-node", 1)
-    for name in ("cpus_per_task", "gres", "mem", "partition", "qos", "account", "constraint", "reservation", "nice"):
+    where = ("partition", "qos", "account", "constraint", "reservation", "exclude")
+    for name in ("cpus_per_task", "gres", "mem", *where, "nice"):
         value = getattr(asked, name)
         if value is not None:
             yield directive(name.replace("_", "-"), value)

@@ -1,0 +1,137 @@
+"""Where slots went: what of their time was training that counts, training that was lost, and none at all.
+
+    allocated = useful + lost + overhead          for each attempt, in slot-seconds
+
+An attempt's time is cut at three points: when training began, until when it counts, and when it was last heard of. docs/goodput.md
+has the definitions in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dethpc.domain.facts import Attempt, Run
+from dethpc.domain.states import AttemptState, End
+from dethpc.engine import events
+
+_CLEAN = frozenset({End.COMPLETED, End.STOPPED, End.WAITING, End.INVALID_HP})
+
+
+@dataclass(slots=True)
+class Goodput:
+    """Slot-seconds. ``waiting`` is beside ``allocated``: nobody held the slots meanwhile."""
+
+    useful: float = 0.0
+    lost: float = 0.0
+    overhead: float = 0.0
+    waiting: float = 0.0
+
+    @property
+    def allocated(self) -> float:
+        return self.useful + self.lost + self.overhead
+
+    def add(self, other: Goodput) -> None:
+        self.useful += other.useful
+        self.lost += other.lost
+        self.overhead += other.overhead
+        self.waiting += other.waiting
+
+
+def marks(attempt: Attempt, reports: Sequence[events.Report], seq: int) -> dict[str, Any]:
+    """What the attempt's row keeps of ``reports``, those of them that are taken in now: up to number ``seq``."""
+    first_at, first_steps = attempt.first_at, attempt.first_steps
+    last_at, last_steps, saved_at, saving = attempt.last_at, attempt.last_steps, attempt.saved_at, attempt.saving
+    for report in reports:
+        if not attempt.applied_seq < report.seq <= seq or report.kind not in ("metrics", "checkpoint"):
+            continue
+        steps = int(report.data.get("steps_completed") or 0)
+        if first_at is None:
+            first_at, first_steps = report.at, steps
+        last_at, last_steps = report.at, max(last_steps or 0, steps)
+        if report.kind == "checkpoint":
+            saved_at = report.at
+            saving = (saving or 0.0) + _measured(report.data.get("seconds"))
+    return {
+        "first_at": first_at,
+        "first_steps": first_steps,
+        "last_at": last_at,
+        "last_steps": last_steps,
+        "saved_at": saved_at,
+        "saving": saving,
+    }
+
+
+def _measured(seconds: object) -> float:
+    """0 for what is no time, as journals of other releases may have it."""
+    return seconds if isinstance(seconds, (int, float)) and 0 < seconds < math.inf else 0.0
+
+
+def of_attempt(attempt: Attempt, slots: int, now: float) -> Goodput:
+    """Where the slots of one attempt went, as things stand: what was trained since its last checkpoint counts while it runs, and
+    is lost once a later attempt has to train it again. ``slots``: of the run; ``now`` ends an attempt that still runs."""
+    begin = attempt.started_at
+    running = attempt.state is AttemptState.RUNNING
+    end = max(begin, now if running or attempt.ended_at is None else attempt.ended_at)
+    if attempt.first_at is None or attempt.last_at is None:
+        # It reported nothing: only its end can say whether it trained.
+        trained = attempt.end is End.COMPLETED
+        return Goodput(useful=slots * (end - begin)) if trained else Goodput(overhead=slots * (end - begin))
+    from_ = _within(_training_began(attempt), begin, end)
+    heard = end if running or not _left_cleanly(attempt) else _within(attempt.last_at, from_, end)
+    kept = _within(_counts_until(attempt, running, heard, begin), from_, heard)
+    useful, lost = kept - from_, heard - kept
+    # Training stood still while it saved; the checkpoints of lost training are not told from the others.
+    saving = min(attempt.saving or 0.0, useful)
+    useful -= saving
+    return Goodput(useful=slots * useful, lost=slots * lost, overhead=slots * (end - heard + from_ - begin + saving))
+
+
+def _left_cleanly(attempt: Attempt) -> bool:
+    """Whether nothing was trained after the last report: it ended of itself, or saved what it had and left."""
+    saved = attempt.end in (End.PREEMPTED, End.TIMEOUT) and attempt.saved_at == attempt.last_at
+    return saved or attempt.end in _CLEAN
+
+
+def _training_began(attempt: Attempt) -> float:
+    """Before its first report, by as long as the steps of that report took at the pace of the later ones."""
+    assert attempt.first_at is not None and attempt.last_at is not None
+    before = (attempt.first_steps or 0) - attempt.resumed_steps
+    after = (attempt.last_steps or 0) - (attempt.first_steps or 0)
+    if before <= 0:
+        return attempt.first_at
+    if after <= 0:
+        return attempt.started_at  # one report only: nobody knows the pace
+    return attempt.first_at - before * (attempt.last_at - attempt.first_at) / after
+
+
+def _counts_until(attempt: Attempt, running: bool, heard: float, begin: float) -> float:
+    if attempt.kept_at is not None:
+        return attempt.kept_at
+    if running or attempt.end in (End.COMPLETED, End.INVALID_HP):
+        return heard
+    return attempt.saved_at if attempt.saved_at is not None else begin
+
+
+def _within(at: float, low: float, high: float) -> float:
+    return min(max(at, low), high)
+
+
+def of_run(run: Run, attempts: Sequence[Attempt], now: float) -> Goodput:
+    """A run's attempts in order, and its waits: from the moment when the master wants it until it starts, and between its starts.
+
+    What waits in the master's own queue is no run yet and does not count.
+    """
+    total = Goodput()
+    since: float | None = run.created_at
+    for attempt in attempts:
+        if since is not None:
+            total.waiting += run.slots * max(0.0, attempt.started_at - since)
+        total.add(of_attempt(attempt, run.slots, now))
+        since = attempt.ended_at if attempt.state is AttemptState.ENDED else None
+    ended = run.ended_at
+    if since is not None and (ended is None or not attempts):
+        total.waiting += run.slots * max(0.0, (now if ended is None else ended) - since)
+    return total

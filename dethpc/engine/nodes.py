@@ -1,0 +1,148 @@
+"""Bad nodes: which failures are held against a node, when it is left out, and what clears it.
+
+A failure is held against a node when Slurm itself says that the node failed, when the failure names broken hardware, or when
+training that has worked on another node never got as far as user code here. Training that works nowhere accuses nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dethpc.domain.facts import Attempt, Node, Run
+from dethpc.domain.ports import JobState, NodeInfo
+from dethpc.domain.states import End
+from dethpc.engine import events
+from dethpc.engine.ends import Verdict
+from dethpc.engine.outcome import Outcome
+from dethpc.engine.rows import replace
+from dethpc.engine.state import ClusterState
+from dethpc.engine.waiting import Asked, count, fits, usable
+
+TRIALS = 2
+"""How many different trials must have failed on a node before it is left out."""
+
+# Broken hardware, whoever's program meets it.
+_HARDWARE = re.compile(
+    r"uncorrectable ECC|ECC error|fallen off the bus|GPU is lost|NVRM: Xid|driver/library version mismatch"
+    r"|unable to determine the device handle|NVLink.*(error|failure)",
+    re.IGNORECASE,
+)
+# The node's fault only where the same program finds these things elsewhere.
+_MISSING = re.compile(
+    r"no CUDA-capable device|CUDA-capable device\(s\) is/are busy or unavailable|CUDA driver initialization failed"
+    r"|Found no NVIDIA driver|no such device|no HIP GPUs|No CUDA GPUs are available|Read-only file system"
+    r"|Stale file handle|Input/output error|Transport endpoint is not connected",
+    re.IGNORECASE,
+)
+_WELL = frozenset({End.COMPLETED, End.STOPPED, End.PREEMPTED, End.TIMEOUT, End.WAITING})
+
+
+def judged(
+    state: ClusterState, run: Run, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded
+) -> list[Node]:
+    """Rows of nodes that an attempt's end speaks for or against."""
+    if attempt is None or not attempt.nodes or not state.suspicion.failures:
+        return []
+    if verdict.end in _WELL and attempt.applied_seq > 0:
+        return [cleared for name in attempt.nodes if (cleared := _cleared(state.nodes.get(name))) is not None]
+    found = _accused(attempt, verdict, event)
+    if found is None:
+        return []
+    kind, names, certain = found
+    proven = state.experiments[run.experiment_id].proven
+    if not certain:
+        names = [name for name in names if proven - {name}]
+    return [_blamed(state, name, kind, run, 1 / len(names), verdict.reason, event.at) for name in names]
+
+
+def _cleared(node: Node | None) -> Node | None:
+    """Training went well on it: it is innocent, but for what a person said of it."""
+    if node is None or (not node.failures and node.off_until is None):
+        return None
+    if node.off_since is not None and node.off_until is None:
+        return replace(node, failures=[])
+    return replace(node, failures=[], off_since=None, off_until=None, reason="")
+
+
+def _accused(attempt: Attempt, verdict: Verdict, event: events.AttemptEnded) -> tuple[str, Sequence[str], bool] | None:
+    """(what kind of failure, on which nodes, whether that is certain). None: no node is to blame."""
+    report: Mapping[str, Any] = event.report or {}
+    if event.down:
+        return "went down", [name for name in attempt.nodes if name in event.down], True
+    if event.record is not None and event.record.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL):
+        return "failed", attempt.nodes, True
+    where = _where(attempt, report)
+    said = "\n".join([str(report.get("message") or ""), *map(str, report.get("tail") or ())])
+    if verdict.end is End.USER_ERROR and _HARDWARE.search(said):
+        return "broken hardware", where, True
+    if verdict.end is End.LAUNCH_FAILED and not verdict.hopeless:
+        return "could not start", where, False
+    if verdict.end is End.USER_ERROR and _MISSING.search(said):
+        return "device or file system missing", where, False
+    return None
+
+
+def _where(attempt: Attempt, report: Mapping[str, Any]) -> Sequence[str]:
+    """The node that the end report names; every node of the attempt where it names none."""
+    rank = report.get("node")
+    if isinstance(rank, int) and 0 <= rank < len(attempt.nodes):
+        return [attempt.nodes[rank]]
+    return attempt.nodes
+
+
+def _blamed(state: ClusterState, name: str, kind: str, run: Run, weight: float, message: str, at: float) -> Node:
+    """The node with one failure more. ``weight``: a failure on several nodes, one of which did it, counts in parts."""
+    limits, node = state.suspicion, state.nodes.get(name) or Node(name)
+    failure = {"at": at, "trial": run.trial_id, "run": run.id, "weight": weight, "kind": kind, "message": message[:200]}
+    failures = [*(f for f in node.failures if at - f["at"] < limits.within), failure]
+    node = replace(node, failures=failures)
+    trials = {f["trial"] for f in failures}
+    enough = sum(f["weight"] for f in failures) >= limits.failures - 1e-9
+    if node.off(at) or len(trials) < TRIALS or not enough:
+        return node
+    why = f"{count(len(failures), 'failure')} of {count(len(trials), 'trial')}, the last: {kind}"
+    return replace(node, off_since=at, off_until=at + limits.exclude, reason=why)
+
+
+def disable(state: ClusterState, event: events.DisableNode) -> Outcome:
+    node = state.nodes.get(event.name) or Node(event.name)
+    return Outcome([replace(node, off_since=event.at, off_until=None, reason=event.reason)])
+
+
+def enable(state: ClusterState, event: events.EnableNode) -> Outcome:
+    """What was held against it is forgotten, too."""
+    node = state.nodes.get(event.name)
+    if node is None or (node.off_since is None and not node.failures):
+        return Outcome()
+    return Outcome([Node(event.name)], [events.Schedule(event.at)])
+
+
+def left_out(off: Iterable[Node], members: Sequence[NodeInfo], asked: Asked) -> list[str]:
+    """Names of a pool's nodes that a job is not to be sent to, never so many that too few are left for it.
+
+    First those that a person disabled, then those that failed latest. ``members``: the pool's nodes as they are now.
+    """
+    known = {node.name: node for node in members}
+    room = sum(usable(node) and fits(asked, node) for node in members) - asked.nodes
+    names = []
+    for node in sorted(off, key=lambda node: (node.off_until is not None, -(node.off_since or 0), node.name)):
+        info = known.get(node.name)
+        if info is None:
+            continue
+        if usable(info) and fits(asked, info):
+            if room <= 0:
+                continue
+            room -= 1
+        names.append(node.name)
+    return sorted(names)
+
+
+def avoided(state: ClusterState, trial_id: int, at: float) -> list[Node]:
+    """Nodes to leave out for a trial's next run: those that are off, and the one on which its last run did not even start."""
+    off = [node for node in list(state.nodes.values()) if node.off(at)]
+    last = next(reversed(state.attempts.get(trial_id, ())), None)
+    if last is not None and last.end is End.LAUNCH_FAILED and len(last.nodes) == 1:
+        off.append(Node(last.nodes[0], off_since=0.0, off_until=at, reason="its last run did not start there"))
+    return list({node.name: node for node in reversed(off)}.values())
