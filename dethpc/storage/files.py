@@ -107,14 +107,16 @@ class FileStorage:
         known = dict(sums or {})
         files = manifest.files_of(resources)
         unknown = [path for path in files if path not in known]
-        # Waiting for the disk is what takes long: all of it is asked to take everything at once, and is waited for at the end.
+        # Waiting for the disk is what takes long: it is asked to take everything at once, and is waited for at the end.
+        sum_later = sum_later and sum(resources[path] for path in unknown) > _AT_ONCE
+        if sum_later:
+            known.update({path: manifest.Sum(resources[path], None) for path in unknown})
+            manifest.write(staged, {path: known[path] for path in files}, sync=False)
         with manifest.Flushing() as flushing:
             flushing.add(staged, [path for path in unknown if path not in flushed])
-            if sum_later and sum(resources[path] for path in unknown) > _AT_ONCE:
-                known.update({path: manifest.Sum(resources[path], None) for path in unknown})
-            else:
+            if not sum_later:
                 known.update(manifest.measure(staged, unknown))
-            manifest.write(staged, {path: known[path] for path in files}, sync=False)
+                manifest.write(staged, {path: known[path] for path in files}, sync=False)
             flushing.add(staged, [manifest.NAME, *(path for path in resources if path.endswith("/")), "."])
         try:
             if os.path.lexists(final):
