@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from dethpc.engine.pools import Kind
 
 Key = tuple[int, float, float, int]
-"""Priority, position in the queue, age, id. The last names the experiment."""
+"""Priority, position in the queue or what stands for it, age, id. The last names the experiment."""
 
 
 class Queued(Protocol):
@@ -24,12 +24,16 @@ class Queued(Protocol):
     def priority(self) -> int: ...
     @property
     def queue_position(self) -> float: ...
+    @property
+    def weight(self) -> float: ...
 
 
 def key(row: Queued, kind: Kind) -> Key:
-    """Smaller comes first. Where priorities and positions have no meaning, age decides."""
+    """Smaller comes first; in a pool that shares, among those who have had nothing yet."""
     if kind == "priority":
         return (row.priority, row.queue_position, row.created_at, row.id)
+    if kind == "fair_share":
+        return (0, 1 / row.weight, row.created_at, row.id)
     return (0, 0.0, row.created_at, row.id)
 
 

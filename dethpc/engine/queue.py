@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from dethpc.domain.facts import Pool, Row, Run
@@ -101,39 +102,56 @@ def _ordered(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator
 def _shared(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator[Row]:
     """Always the experiment that will have had least for its weight when the run is over.
 
-    The walk goes over runs that wait in the scheduler's queue already and runs that might, as they should start.
+    The walk goes over runs that wait in the scheduler's queue already and runs that might, as they should start. Of the experiments
+    that have nothing in the pool yet, only those are looked at whose turn may have come.
     """
-    turn, floor, steps_back = _turn(state, pool), _least_served(state, pool, at), _steps_back(state, pool)
-    wanting = {id for keys in state.places.of(pool).values() for *_, id in keys}
-    there: dict[int, int] = {}
-    for run in state.pending.get(pool, {}).values():
-        there[run.experiment_id] = there.get(run.experiment_id, 0) + 1
+    turn, steps_back = _turn(state, pool), _steps_back(state, pool)
+    busy, floor = state.busy.get(pool, {}), _least_served(state, pool, at)
+    there = Counter(run.experiment_id for run in state.pending.get(pool, {}).values())
     queue: list[tuple[float, float, int, int, float]] = []
-    for id in wanting | there.keys():
+    for id in busy:
         experiment = state.experiments[id]
-        # Who had no use for its share in the past has no claim on it now.
-        served = experiment.served(at) if experiment.live else max(experiment.row.served, floor)
-        first = served + (experiment.running_slots + experiment.row.slots_per_trial) * turn / experiment.row.weight
-        queue.append((first, experiment.row.created_at, id, 0, served))
+        first = experiment.served(at) + _cost(experiment, turn, experiment.running_slots)
+        queue.append((first, experiment.row.created_at, id, 0, experiment.served(at)))
+    lists = state.places.of(pool)
+    newcomers = [(floor + keys[0][1] * slots * turn, -1.0, slots, 0, 0.0) for slots, keys in lists.items()]
+    queue += newcomers
     heapq.heapify(queue)
     refused: set[int] = set()
     ahead = 0
-    while queue and wanting and not room.full(ahead):
-        after, created_at, id, n, served = heapq.heappop(queue)
+    while queue and not room.full(ahead):
+        after, created_at, id, n, had = heapq.heappop(queue)
+        if created_at < 0:  # no experiment, but the next of a list, not before which its turn comes
+            slots, keys = id, lists[id]
+            if slots in refused:
+                continue
+            if n + 1 < len(keys):
+                heapq.heappush(queue, (floor + keys[n + 1][1] * slots * turn, -1.0, slots, n + 1, 0.0))
+            experiment = state.experiments[keys[n][-1]]
+            if experiment.row.id not in busy:
+                # Who had no use for its share in the past has no claim on it now.
+                had = max(experiment.row.served, floor)
+                first = had + _cost(experiment, turn)
+                heapq.heappush(queue, (first, experiment.row.created_at, experiment.row.id, 0, had))
+            continue
         experiment = state.experiments[id]
-        row, more = experiment.row, n - there.get(id, 0)
+        row, more = experiment.row, n - there[id]
         if more >= 0:
-            if id not in wanting or more >= experiment.room or row.slots_per_trial in refused:
-                wanting.discard(id)
+            if (
+                experiment.place is None
+                or row.pool != pool
+                or more >= experiment.room
+                or row.slots_per_trial in refused
+            ):
                 continue
             if not room.take(row.slots_per_trial, ahead):
                 refused.add(row.slots_per_trial)
                 continue
-            if more == 0 and not experiment.live and served > row.served:
-                yield replace(row, served=served)
+            if more == 0 and not experiment.live and had > row.served:
+                yield replace(row, served=had)
             yield from _run(experiment, experiment.waiting[more], pool, at, steps_back)
         ahead += 1
-        heapq.heappush(queue, (after + _cost(experiment, turn), created_at, id, n + 1, served))
+        heapq.heappush(queue, (after + _cost(experiment, turn), created_at, id, n + 1, had))
 
 
 def served(state: ClusterState, event: events.Served) -> Outcome:
@@ -141,8 +159,9 @@ def served(state: ClusterState, event: events.Served) -> Outcome:
     return Outcome([replace(row, served=row.served + event.slot_seconds / row.weight)])
 
 
-def _cost(experiment: ExperimentState, turn: float) -> float:
-    return experiment.row.slots_per_trial * turn / experiment.row.weight
+def _cost(experiment: ExperimentState, turn: float, beside: int = 0) -> float:
+    """What a run counts for its experiment's share, and ``beside`` it so many slots."""
+    return (beside + experiment.row.slots_per_trial) * turn / experiment.row.weight
 
 
 def _turn(state: ClusterState, pool: str) -> float:
