@@ -201,6 +201,7 @@ class Pool:
 
     name: str
     window: int  # how many runs may wait in the scheduler's own queue
+    seen_at: float = 0.0
     free: list[list[int]] = field(default_factory=list)  # pairs: free slots, how many nodes have as many
     node_slots: int = 0  # of the largest node
     started: int = 0  # runs that started since the look before

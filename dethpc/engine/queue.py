@@ -29,8 +29,8 @@ LEAST_WINDOW, LARGEST_WINDOW = 16, 1000
 PATIENCE = 3600.0
 """Seconds that a run which finds no room lets others overtake it."""
 
-REORDER_AT_ONCE = 20
-"""Jobs whose place in the scheduler's queue is changed in one cycle: each costs the scheduler a request."""
+REORDER_AT_ONCE = 16
+"""Jobs whose place in the scheduler's queue is changed, or taken away, in one cycle: each costs the scheduler a request."""
 
 
 def schedule(state: ClusterState, event: events.Schedule) -> Outcome:
@@ -55,6 +55,8 @@ class _Room:
         self._free = Free.of(seen.node_slots, seen.free) if seen is not None else Free(0, [])
         self._overtaking = True
         if self._free.slots:
+            for run in state.fresh.get(pool, {}).values():
+                self._free.place(run.slots)
             for run in state.pending.get(pool, {}).values():
                 if not self._free.place(run.slots) and at - run.created_at > PATIENCE:
                     self._overtaking = False
@@ -246,19 +248,22 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Outcome:
     left = REORDER_AT_ONCE
     for pool in sorted(state.pending):
         ordered = in_order(state, pool, event.at)
-        outcome.rows += _withdrawn(state, pool, ordered[2 * window(state, pool) :], event.at)
-        runs = [run for run in ordered[: 2 * window(state, pool)] if run.id in event.waiting]
+        kept = _kept(state, pool, ordered)
+        for run in ordered[kept:][-left:] if left else ():
+            left -= 1
+            outcome.rows.append(replace(run, intent=Intent.KILL, intent_reason="others come first"))
+        runs = [run for run in ordered[:kept] if run.id in event.waiting]
         wanted = settle([event.waiting[run.id] for run in runs], left)
         left -= sum(now != event.waiting[run.id].nice for run, now in zip(runs, wanted, strict=True))
         outcome.rows += [replace(run, nice=now) for run, now in zip(runs, wanted, strict=True) if now != run.nice]
     return outcome
 
 
-def _withdrawn(state: ClusterState, pool: str, last: Sequence[Run], at: float) -> Iterator[Row]:
-    """The ``last`` runs of a queue that has become too long: they come back later. None while slots are free."""
-    if last and _Room(state, pool, at).full(2 * window(state, pool)):
-        for run in last[-REORDER_AT_ONCE:]:
-            yield replace(run, intent=Intent.KILL, intent_reason="others come first")
+def _kept(state: ClusterState, pool: str, ordered: Sequence[Run]) -> int:
+    """How many of the runs stay in the scheduler's queue: twice the window, and what could start. The rest comes back later."""
+    pool_seen = state.pools.get(pool)
+    free = Free.of(pool_seen.node_slots, pool_seen.free) if pool_seen is not None else Free(0, [])
+    return 2 * window(state, pool) + sum(bool(free.slots) and free.place(run.slots) for run in ordered)
 
 
 def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence[Row]:
@@ -275,8 +280,10 @@ def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence
         node_slots=max((total for _, total in event.nodes[pool]), default=0),
         started=started,
         turn=_lasting(state, pool, event.at, before.turn),
+        seen_at=event.at,
     )
-    return [] if now == before else [now]
+    known = replace(now, seen_at=before.seen_at) == before and not state.fresh.get(pool)
+    return [] if known and before.seen_at else [now]
 
 
 def _lasting(state: ClusterState, pool: str, at: float, before: float) -> float:

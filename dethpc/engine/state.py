@@ -72,6 +72,7 @@ class ClusterState:
     pools: dict[str, Pool] = field(default_factory=dict)  # what was last seen of them
     places: Places = field(default_factory=Places)  # experiments that want another run
     pending: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs in the scheduler's own queue
+    fresh: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs that started since it was seen
     busy: dict[str, dict[int, int]] = field(default_factory=dict)  # pool -> experiment -> its live runs there
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
@@ -159,6 +160,8 @@ class ClusterState:
             self._apply_experiment(row)
         elif isinstance(row, Pool):
             self.pools[row.name] = row
+            started = self.fresh.get(row.name, {})
+            self.fresh[row.name] = {id: run for id, run in started.items() if (run.started_at or 0.0) > row.seen_at}
         elif isinstance(row, Node):
             self.nodes[row.name] = row
         else:
@@ -231,12 +234,20 @@ class ClusterState:
             del busy[run.experiment_id]
         experiment.live_slots += sign * run.slots
         if run.state is RunState.RUNNING:
+            self._count_fresh(run, sign)
             experiment.running_slots += sign * run.slots
             experiment.started += sign * run.slots * round((run.started_at or 0.0) * 1000)
         elif sign > 0:
             self.pending.setdefault(run.pool, {})[run.id] = run
         else:
             self.pending[run.pool].pop(run.id, None)
+
+    def _count_fresh(self, run: Run, sign: int) -> None:
+        pool = self.pools.get(run.pool)
+        if sign < 0:
+            self.fresh.get(run.pool, {}).pop(run.id, None)
+        elif pool is not None and (run.started_at or 0.0) > pool.seen_at:
+            self.fresh.setdefault(run.pool, {})[run.id] = run
 
     def _apply_attempt(self, row: Attempt) -> None:
         place = self.trial_index.get(row.trial_id)

@@ -2,7 +2,8 @@
 
 ``simulate`` runs one experiment to its end in virtual time. ``simulation`` is the world with its clock, ``shell`` the master's
 part in it, ``cluster`` nodes and their queue, ``jobs`` what run directories would hold, ``workloads`` what trials learn,
-``faults`` what goes wrong, ``memory`` the database, ``result`` the figures. The same seed gives the same simulation.
+``faults`` what goes wrong, ``memory`` the database, ``traffic`` what the scheduler is asked,
+``busy`` a day of a busy site, ``result`` the figures. The same seed gives the same simulation.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from dethpc.errors import Refused
 PATIENCE = 3600.0
 """Seconds that a job lets others overtake it; then nothing behind it starts before it."""
 
+FIRST = 2**32
+
 
 @dataclass(slots=True)
 class Queued:
@@ -17,17 +19,28 @@ class Queued:
     nodes: int
     per_node: int
     since: float
+    number: int
+    nice: int = 0
+
+    @property
+    def priority(self) -> int:
+        return FIRST - self.number - self.nice
 
 
 @dataclass(slots=True)
 class Cluster:
-    """``nodes`` nodes of ``slots_per_node`` slots. Jobs start in the order of submission; one that fits may overtake."""
+    """``nodes`` nodes of ``slots_per_node`` slots.
+
+    Jobs start in the order of submission, but for those that step back (``nice``); one that fits may overtake.
+    """
 
     nodes: int
     slots_per_node: int
     free: list[int] = field(init=False)
     down: set[int] = field(init=False, default_factory=set)
     queue: dict[str, Queued] = field(init=False, default_factory=dict)
+    submitted: int = field(init=False, default=0)
+    stepped_back: bool = field(init=False, default=False)  # a job has
     held: dict[str, tuple[list[int], int]] = field(init=False, default_factory=dict)  # job id -> nodes, slots on each
 
     def __post_init__(self) -> None:
@@ -45,15 +58,25 @@ class Cluster:
             )
         return nodes, slots // nodes
 
-    def submit(self, job_id: str, slots: int, at: float) -> None:
+    def submit(self, job_id: str, slots: int, at: float, nice: int = 0) -> None:
         nodes, per_node = self.shape(slots)
-        self.queue[job_id] = Queued(job_id, nodes, per_node, at)
+        self.submitted += 1
+        self.queue[job_id] = Queued(job_id, nodes, per_node, at, self.submitted, nice)
+        self.stepped_back = self.stepped_back or nice > 0
+
+    def nice(self, job_id: str, value: int) -> None:
+        if job_id in self.queue:
+            self.queue[job_id].nice = value
+            self.stepped_back = True
 
     def start(self, at: float) -> list[str]:
         """Jobs that start now, in order; their slots are taken."""
         started: list[str] = []
         smallest_refused = (math.inf, math.inf)
-        for job in list(self.queue.values()):
+        jobs = list(self.queue.values())
+        if self.stepped_back:
+            jobs.sort(key=lambda job: -job.priority)
+        for job in jobs:
             if job.nodes >= smallest_refused[0] and job.per_node >= smallest_refused[1]:
                 continue
             places = self._places(job)

@@ -16,6 +16,7 @@ from dethpc.domain.ports import Store
 from dethpc.domain.states import AttemptState, Intent, RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.attempts import next_deadline, preemption_timeout
+from dethpc.engine.pools import Rules
 from dethpc.engine.state import BuildSearcher
 from dethpc.simulator.jobs import Job
 
@@ -50,9 +51,16 @@ class Shell:
     """``listeners`` are called with the rows of each commit. ``crash`` is the chance to die just before or after one."""
 
     def __init__(
-        self, world: World, build_searcher: BuildSearcher, store: Store | None, crash: float, rng: random.Random
+        self,
+        world: World,
+        build_searcher: BuildSearcher,
+        store: Store | None,
+        crash: float,
+        rng: random.Random,
+        rules: Mapping[str, Rules] | None = None,
     ) -> None:
-        self.state = ClusterState(build_searcher)
+        self._rules = rules or {}
+        self.state = ClusterState(build_searcher, self._rules)
         self.listeners: list[Callable[[Sequence[Row]], None]] = []
         self.away = False
         self.deaths = 0
@@ -83,7 +91,7 @@ class Shell:
         """A new master: its memory is what the store has."""
         assert self._store is not None
         self.away = False
-        self.state = ClusterState.fold(self._build_searcher, self._store.load())
+        self.state = ClusterState.fold(self._build_searcher, self._store.load(), self._rules)
         self._todo = deque(self.state.runs)
         deadline = next_deadline(self.state)
         if deadline is not None:

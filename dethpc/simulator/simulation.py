@@ -14,16 +14,19 @@ from typing import Any
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState, Store
 from dethpc.engine import events
+from dethpc.engine.nice import Waiting
+from dethpc.engine.pools import Free, Rules
 from dethpc.engine.state import BuildSearcher
 from dethpc.errors import NotSupportedYet, Refused
 from dethpc.searcher import METHODS, build
 from dethpc.searcher.base import count_of, unit_of
-from dethpc.simulator.cluster import Cluster
+from dethpc.simulator.cluster import PATIENCE, Cluster
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.jobs import FAILED, FINISHED, Attempt, Job, Saved, stopped
 from dethpc.simulator.memory import MemoryStore
 from dethpc.simulator.result import Best, Result
 from dethpc.simulator.shell import Died, Shell
+from dethpc.simulator.traffic import Manners, Traffic
 from dethpc.simulator.workloads import PowerLaw, Workload
 
 FOR_EVER = 10 * 365 * 86400.0
@@ -91,7 +94,8 @@ class _Search:
 class Simulation:
     """Experiments on one cluster. Same arguments, same wishes, same seed: the same simulation.
 
-    ``store`` keeps the rows (needed where the master may crash, in order to come back; one in memory is made then).
+    ``store`` keeps the rows (needed where the master may crash, in order to come back; one in memory is made then). With
+    ``manners`` the master looks at the scheduler's queue as the real one does, and submits no faster; without, at once.
     """
 
     def __init__(
@@ -104,8 +108,13 @@ class Simulation:
         faults: Faults | None = None,
         store: Store | None = None,
         build_searcher: BuildSearcher = build,
+        rules: Mapping[str, Rules] | None = None,
+        manners: Manners | None = None,
     ) -> None:
         self.now = 0.0
+        self.traffic = Traffic()
+        self._manners, self._next_submission = manners, 0.0
+        self._started: dict[str, int] = {}
         self.jobs: dict[str, Job] = {}
         self.cluster = Cluster(site.nodes, site.slots_per_node)
         self._site, self._pace, self._workload, self._seed = site, pace, workload, seed
@@ -119,8 +128,10 @@ class Simulation:
         self._queued_since: dict[str, float] = {}
         if store is None and self._faults.crash:
             store = MemoryStore()
-        self.shell = Shell(self, build_searcher, store, self._faults.crash, random.Random(f"crashes:{seed}"))
+        self.shell = Shell(self, build_searcher, store, self._faults.crash, random.Random(f"crashes:{seed}"), rules)
         self._set_off()
+        if manners is not None:
+            self._at(manners.look_every, self._look)
 
     # --- for those who watch
 
@@ -224,7 +235,21 @@ class Simulation:
             unit=unit_of(settings),
         )
         search.jobs += 1
-        self._queue(run.id, run.slots)
+        self.traffic.asked(self.now)
+        if self._manners is None:
+            self._queue(run.id, run.slots, run.nice)
+            return
+        # A token bucket, as the throttle of the real one: this is when its next token is there.
+        rate, burst = self._manners.submit_per_second, self._manners.submit_burst
+        self._next_submission = max(self._next_submission + 1 / rate, self.now - burst / rate)
+        when = max(self.now, self._next_submission)
+        self.traffic.requests[-1] = (when, 1)
+        self._at(when, partial(self._arrive, run))
+
+    def _arrive(self, run: Run) -> None:
+        job = self.jobs.get(run.id)
+        if job is not None and job.state is JobState.PENDING:
+            self._queue(run.id, run.slots, run.nice)
 
     def stop(self, job: Job, reason: str) -> None:
         """Ask the training to stop at its next step."""
@@ -242,6 +267,7 @@ class Simulation:
 
     def cancel(self, job: Job) -> None:
         if job.state.live:
+            self.traffic.asked(self.now)
             self._end(job, JobState.CANCELLED, None, requeue=False)
 
     def forget(self, job: Job) -> None:
@@ -264,8 +290,8 @@ class Simulation:
 
     # --- the queue
 
-    def _queue(self, job_id: str, slots: int) -> None:
-        self.cluster.submit(job_id, slots, self.now)
+    def _queue(self, job_id: str, slots: int, nice: int = 0) -> None:
+        self.cluster.submit(job_id, slots, self.now, nice)
         self._queued_since[job_id] = self.now
         self._start_jobs()
 
@@ -280,7 +306,42 @@ class Simulation:
             search.waited += self.now - queued
             search.hold(self.now, job.run.slots)
             self._held_since[job_id] = self.now
+            self._started[job.run.pool] = self._started.get(job.run.pool, 0) + 1
             self._begin(job, search)
+
+    def _look(self) -> None:
+        """The master looks at the scheduler's queue, and brings its own jobs there into its order."""
+        assert self._manners is not None
+        self._at(self.now + self._manners.look_every, self._look)
+        if self.shell.away or not any(True for _ in self.shell.state.active()):
+            return
+        state, cluster = self.shell.state, self.cluster
+        free = [0 if n in cluster.down else slots for n, slots in enumerate(cluster.free)]
+        idle = self._idle(Free.of(cluster.slots_per_node, [(slots, 1) for slots in free if slots]))
+        pools = {*state.places.lists, *state.pending}
+        shown = {id: cluster.queue[id] for id in state.runs if id in cluster.queue}
+        waiting = {id: Waiting(job.priority, job.nice) for id, job in shown.items()}
+        nodes = {pool: [(slots, cluster.slots_per_node) for slots in free] for pool in pools}
+        started, self._started = self._started, {}
+        try:
+            self.shell.do(events.QueueSeen(nodes, started, waiting, self.now))
+        except Died:
+            return
+        wanted = {id: self.shell.state.runs[id].nice for id in waiting if id in self.shell.state.runs}
+        changed = {id: nice for id, nice in wanted.items() if nice != waiting[id].nice}
+        for id, nice in changed.items():
+            cluster.nice(id, nice)
+        self.traffic.looked(self.now, len(changed), idle)
+        self._start_jobs()
+
+    def _idle(self, free: Free) -> bool:
+        """Whether a trial that was not submitted would find slots that are free and that no submitted one will take."""
+        if any(self.now - job.since > PATIENCE for job in self.cluster.queue.values()):
+            return False  # the scheduler keeps slots for somebody
+        state = self.shell.state
+        for run in (run for runs in state.pending.values() for run in runs.values()):
+            free.place(run.slots)
+        return any(free.place(slots) for sizes in state.places.lists.values() for slots in sizes)
 
     def _free(self, job_id: str) -> None:
         self.cluster.release(job_id)

@@ -252,6 +252,7 @@ class Pool(Table, table=True):
 
     name: str = _text(primary_key=True)
     window: int = _whole()
+    seen_at: float = _number()
     free: list[list[int]] = _json()
     node_slots: int = _whole()
     started: int = _whole()

@@ -111,7 +111,7 @@ class World:
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
         folded = ClusterState.fold(build, copy.deepcopy(self.snapshot()), self.state.rules)
         assert folded.runs == self.state.runs
-        for name in ("pending", "busy"):
+        for name in ("pending", "busy", "fresh"):
             indexes = [{k: n for k, n in getattr(state, name).items() if n} for state in (folded, self.state)]
             assert indexes[0] == indexes[1], name
         assert folded.places == self.state.places

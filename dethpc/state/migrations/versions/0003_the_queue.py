@@ -21,6 +21,7 @@ def upgrade() -> None:
         "pools",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("window", whole, nullable=False),
+        sa.Column("seen_at", sa.Double(), nullable=False),
         sa.Column("free", sa.Text(), nullable=False),
         sa.Column("node_slots", whole, nullable=False),
         sa.Column("started", whole, nullable=False),
