@@ -331,7 +331,7 @@ class Simulation:
         changed = {id: nice for id, nice in wanted.items() if nice != waiting[id].nice}
         for id, nice in changed.items():
             cluster.nice(id, nice)
-        self.traffic.looked(self.now, len(changed), idle)
+        self.traffic.looked(self.now, len(changed), idle and not started)
         self._start_jobs()
 
     def _idle(self, free: Free) -> bool:
@@ -340,7 +340,8 @@ class Simulation:
             return False  # the scheduler keeps slots for somebody
         state = self.shell.state
         for run in (run for runs in state.pending.values() for run in runs.values()):
-            free.place(run.slots)
+            if not free.place(run.slots) and self.now - run.created_at > PATIENCE:
+                return False
         return any(free.place(slots) for sizes in state.places.lists.values() for slots in sizes)
 
     def _free(self, job_id: str) -> None:

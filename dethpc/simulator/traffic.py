@@ -23,7 +23,9 @@ class Traffic:
 
     requests: list[tuple[float, int]] = field(default_factory=list)
     looks: list[int] = field(default_factory=list)
-    idle: int = 0  # looks in a row, at most, at which a slot was free and a trial for it not submitted
+    idle: int = (
+        0  # looks in a row, at most, between which nothing started though a slot was free and its trial not submitted
+    )
     _idle_now: int = 0
 
     def looked(self, at: float, changed: int, idle: bool) -> None:
