@@ -102,6 +102,20 @@ def test_a_faulty_trial_is_restarted_as_often_as_allowed(user: User) -> None:
     assert trial["restarts"] == 2
 
 
+def test_a_search_completes_though_some_of_its_trials_fail(user: User) -> None:
+    source = (user.folder / "context/train.py").read_text()
+    user.write("context/train.py", source.replace("state, start =", "assert hparams['lr'] < 0.5\nstate, start =", 1))
+    grid = {"lr": {"type": "categorical", "vals": [0.1, 0.5, 0.2, 0.9]}, "steps": 4}
+    experiment = user.create(
+        searcher={"name": "grid", "metric": "validation_loss"}, hyperparameters=grid, max_restarts=1
+    )
+    user.det("experiment", "wait", str(experiment))
+    assert user.experiment(experiment)["state"] == "STATE_COMPLETED"
+    ended = {trial["hparams"]["lr"]: (trial["state"], trial["restarts"]) for trial in user.trials(experiment)}
+    failed, well = ("STATE_ERROR", 1), ("STATE_COMPLETED", 0)
+    assert ended == {0.1: well, 0.5: failed, 0.2: well, 0.9: failed}
+
+
 def test_a_config_with_five_mistakes_gets_five_lines_and_creates_nothing(user: User) -> None:
     user.write(
         "config.yaml",

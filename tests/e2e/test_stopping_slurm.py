@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +220,74 @@ def test_a_controller_that_restarts_hangs_or_is_away_disturbs_nothing(user: User
         user.det("experiment", "wait", str(experiment))
         assert_trained_once(user, experiment, steps)
         assert ends(user, experiment) == [(1, 0, "COMPLETED")]
+
+
+ENDS_WHEN_ASKED = """\
+import time
+import determined as det
+with det.core.init() as core:
+    core.train.report_training_metrics(steps_completed=1, metrics={"loss": 1.0})
+    print("training", flush=True)
+    while not core.preempt.should_preempt(auto_ack=False):
+        time.sleep(0.1)
+    core.train.report_validation_metrics(steps_completed=1, metrics={"validation_loss": 1.0})
+"""
+
+
+def test_a_job_that_is_queued_again_when_its_training_has_ended_does_not_train_again(
+    user: User, cluster: Cluster, chain: int
+) -> None:
+    user.write("context/ends.py", ENDS_WHEN_ASKED)
+    meanwhile = create(user, "main", 1, entrypoint="python3 ends.py")
+    afterwards = create(user, "main", 3)
+    wait_until(lambda: "training" in user.log(meanwhile))
+    job, later = job_of(user, meanwhile), job_of(user, afterwards)
+
+    def state(job: str) -> str:
+        return cluster.run("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T").strip()
+
+    cluster.run("scontrol", "requeue", job)
+    user.det("experiment", "wait", str(meanwhile))
+    wait_until(lambda: state(job) == "CANCELLED")
+    user.det("experiment", "wait", str(afterwards))
+    wait_until(lambda: state(later) == "COMPLETED")
+    cluster.run("scontrol", "requeue", later)
+    cluster.run("scontrol", "update", f"jobid={later}", "starttime=now")
+    wait_until(lambda: state(later) == "COMPLETED")
+    assert user.log(meanwhile).count("training") == 1
+    assert_trained_once(user, afterwards, 3)
+    for experiment in (meanwhile, afterwards):
+        assert user.experiment(experiment)["state"] == "STATE_COMPLETED"
+        assert ends(user, experiment) == [(1, 0, "COMPLETED")]
+        (run,) = user.home.glob(f"runs/{experiment}.*")
+        assert [attempt.name for attempt in (run / "attempts").iterdir()] == ["0"]
+
+
+def test_what_ended_while_no_master_ran_is_found_in_the_accounts_or_in_the_run_directory(
+    slurm_accounting: Cluster, slurm_private: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    """Slurm has forgotten the job by the time a master asks. Only the accounts know a scancel from a preemption."""
+    with_accounts, without = slurm_accounting, slurm_private(nodes=1, min_job_age=2, message_timeout=3)
+    steps, experiments, lost = 20, {}, {}
+    known = ["squeue", "--me", "--noheader", "--states=all", "--format=%i"]
+    with user_of(with_accounts, tmp_path / "with") as one, user_of(without, tmp_path / "without") as other:
+        for user in (one, other):
+            experiments[user] = user.create(hyperparameters={"lr": 0.1, "steps": steps, "pause": 0.5})
+        for user in (one, other):
+            user.wait_steps(experiments[user], 3)
+            lost[user] = job_of(user, experiments[user])
+            user.kill_master()
+            slurm_command(user, "scancel", lost[user])
+        for user in (one, other):
+            wait_until(lambda user=user: lost[user] not in slurm_command(user, *known).split(), timeout=120)
+            user.det("experiment", "list")  # starts another master
+        one.wait_state(experiments[one], "PAUSED")
+        assert "cancelled outside" in one.det("experiment", "describe", str(experiments[one]))
+        one.det("experiment", "activate", str(experiments[one]))
+        for user, end in ((one, "CANCELLED"), (other, "PREEMPTED")):
+            user.det("experiment", "wait", str(experiments[user]))
+            assert_trained_once(user, experiments[user], steps)
+            assert ends(user, experiments[user]) == [(1, 0, end), (2, 0, "COMPLETED")]
 
 
 def test_a_trial_goes_on_over_as_many_jobs_as_its_time_limit_makes(user: User, chain: int) -> None:
