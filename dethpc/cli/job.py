@@ -24,9 +24,12 @@ def job(ctx: click.Context) -> None:
 
 @job.command("list")
 @click.option("-p", "--resource-pool", metavar="POOL", help="This pool's queue; without it the default pool's.")
+@click.option("--why", is_flag=True, help="What each job's trials wait for, and what would start them sooner.")
 @output.as_csv
 @output.as_json
-def list_jobs(resource_pool: Optional[str] = None, as_csv: bool = False, as_json: bool = False) -> None:
+def list_jobs(
+    resource_pool: Optional[str] = None, why: bool = False, as_csv: bool = False, as_json: bool = False
+) -> None:
     """List the jobs that want slots, in the order in which they get them; jobs that have ended are left out."""
     from dethpc.client import cluster, jobs
 
@@ -37,6 +40,10 @@ def list_jobs(resource_pool: Optional[str] = None, as_csv: bool = False, as_json
         known = ", ".join(p["name"] for p in pools)
         raise Failed([f"there is no resource pool {resource_pool!r}; there are {known}"])
     found = jobs.listing(session, resource_pool)
+    waits = jobs.waiting(session) if why else {}
+    if why:
+        for j in found:
+            j["waiting"] = waits.get(str(j["jobId"]))
     if as_json:
         output.print_json({"jobs": found})
         return
@@ -51,6 +58,7 @@ def list_jobs(resource_pool: Optional[str] = None, as_csv: bool = False, as_json
         "Slots (acquired/needed)",
         "Status",
         "User",
+        *(["Waiting for"] if why else []),
     ]
     ids = short([str(j["jobId"]) for j in found])
     rows = [
@@ -64,6 +72,7 @@ def list_jobs(resource_pool: Optional[str] = None, as_csv: bool = False, as_json
             f"{j['allocatedSlots']}/{j['requestedSlots']}",
             j["summary"]["state"],
             j["username"],
+            *([_waiting(j["waiting"])] if why else []),
         ]
         for j in found
     ]
@@ -72,6 +81,18 @@ def list_jobs(resource_pool: Optional[str] = None, as_csv: bool = False, as_json
         return
     for line in ruled(headers, rows):
         click.echo(line)
+
+
+def _waiting(waits: Optional[Json]) -> str:
+    """What most of its trials wait for; how many do, when not all wait for the same."""
+    if not waits:
+        return ""
+    first = waits["groups"][0]
+    return (
+        str(first["text"])
+        if first["count"] == waits["count"]
+        else f"{first['count']} of {waits['count']}: {first['text']}"
+    )
 
 
 def _submitted(moment: str) -> str:

@@ -19,3 +19,9 @@ def listing(session: Session, pool: Optional[str] = None) -> List[Json]:
 def update(session: Session, changes: Sequence[Json]) -> None:
     """Change jobs, all or none: {"jobId": ..., and one of "priority", "weight", "resourcePool", "aheadOf", "behindOf"}."""
     session.post("/api/v1/job-queues", {"updates": list(changes)})
+
+
+def waiting(session: Session) -> Dict[str, Json]:
+    """Why jobs wait, by job id: {"text", "count", "groups"}; those that wait for nothing are left out."""
+    found: List[Json] = session.get("/api/v1/waiting")["experiments"]
+    return {str(each["jobId"]): each for each in found}

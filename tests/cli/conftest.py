@@ -122,6 +122,13 @@ class Answers:
             pool = {"name": "gpu", "slotType": "TYPE_CUDA", "numAgents": 2, "slotsAvailable": 8, "slotsUsed": 3}
             pool |= {"schedulerType": "SCHEDULER_TYPE_FAIR_SHARE"}
             return {"resourcePools": [{**pool, "defaultComputePool": True, "description": "all of it"}]}
+        if path == "/api/v1/waiting":
+            groups = {
+                "text": "It waits for 4 GPUs",
+                "count": 3,
+                "groups": [{"text": "It waits for 4 GPUs", "count": 2}],
+            }
+            return {"experiments": [{"experimentId": 1, "jobId": JOB["jobId"], **groups}]}
         if path == "/api/v1/job-queues-v2":
             return {"jobs": [{"full": JOB}]}
         if path == "/api/v1/agents":

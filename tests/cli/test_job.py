@@ -55,6 +55,9 @@ def test_commands_and_what_they_ask(det: Det, master: Answers) -> None:
         ],
         [{"jobId": "0d714127", "weight": 2.5}],
     ]
+    head, _, row = run("list", "-p", "gpu", "--why").splitlines()
+    assert head.rstrip().endswith("| Waiting for") and row.rstrip().endswith("| 2 of 3: It waits for 4 GPUs")
+    assert json.loads(run("list", "--why", "--json"))["jobs"][0]["waiting"]["count"] == 3
     table = run("list", "-p", "gpu").splitlines()
     assert [cell.strip() for cell in table[0].split("|")] == [*HEADERS[:4], "Weight", *HEADERS[5:]]
     assert [cell.strip() for cell in table[2].split("|")] == (

@@ -56,6 +56,7 @@ def test_a_trial_that_waits_says_for_what(on_slurm: User, slurm: Cluster) -> Non
         wait_until(lambda: "Resources" in waiting(user, experiment), 90)
         said = f"It waits for 1 GPU on one node to be free: 16 of 16 slots of pool main are in use by {whose}"
         assert said in user.det("experiment", "describe", str(experiment))
+        assert said in user.det("job", "list", "--why")
         (trial,) = user.trials(experiment)
         assert said in user.det("trial", "describe", str(trial["id"]))
         assert "waiting: It waits for 1 GPU on one node to be free" in user.log(experiment)
