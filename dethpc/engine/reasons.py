@@ -12,6 +12,8 @@ from dethpc.engine.waiting import Asked, View, Waiting, count, fits, never, noun
 
 def in_scheduler(reason: str, asked: Asked, view: View, job_id: str = "") -> Waiting:
     """Why a job that the scheduler lists as pending does not start. ``reason``: its word, "" while it has said none."""
+    if " " in reason:  # no word of the scheduler's: why the last start ended, until it has said something new
+        return Waiting("Requeued", f"it was queued again: {reason}")
     word, _, detail = reason.partition(",")
     detail = detail.replace("_", " ").strip()
     if (hopeless := never(asked, view)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -118,3 +118,18 @@ def test_a_bad_node_is_left_out_until_it_is_enabled(on_slurm: User, slurm: Clust
         user.create("--config", "name=next", **{**search, "hyperparameters": {"lr": 0.1, "steps": 1}}), "COMPLETED"
     )
     assert exclusions(user) == {"n0", "n1"}
+
+
+def test_a_node_that_goes_down_under_a_trial_is_remembered(
+    slurm_private: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = slurm_private(nodes=2, gpus_per_node=1)
+    with user_of(cluster, tmp_path) as user:
+        experiment = user.create(hyperparameters={"lr": 0.1, "steps": 10_000, "pause": 0.1})
+        user.wait_steps(experiment, 1)
+        (node,) = (agent["id"] for agent in user.json("agent", "list") if agent["uses"])
+        assert f"trial {user.trials(experiment)[0]['id']} (experiment {experiment})" in user.det("agent", "list")
+        cluster.kill_node(node, jobs_too=True)
+        wait_until(lambda: {a["id"] for a in user.json("agent", "list") if a["failures"] == 1} == {node}, 90)
+        assert excluded(user) == {}
+        user.det("experiment", "kill", str(experiment))

@@ -61,6 +61,10 @@ def test_a_word_of_a_later_slurm_is_passed_on() -> None:
     assert str(in_scheduler("Moon_in_wrong_phase", ASKED, VIEW)) == "Slurm says: Moon in wrong phase"
 
 
+def test_a_requeued_job_says_how_its_last_start_ended_until_slurm_says_more() -> None:
+    assert in_scheduler("a node failed", ASKED, VIEW).why == "it was queued again: a node failed"
+
+
 @given(st.text(max_size=40), st.booleans())
 def test_no_word_is_too_strange(reason: str, known: bool) -> None:
     assert in_scheduler(reason, ASKED, VIEW if known else View()).why

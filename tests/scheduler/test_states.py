@@ -77,6 +77,7 @@ def test_times_and_reasons() -> None:
         "Resources",
         "QOSMaxGRESPerUser",
     ]
+    assert states.reason("ReqNodeNotAvail, UnavailableNodes:n1") == "ReqNodeNotAvail,_UnavailableNodes:n1"
 
 
 @pytest.mark.parametrize(

@@ -74,5 +74,5 @@ def largest(size: str) -> int | None:
 
 
 def reason(word: str) -> str:
-    """Why a job is pending, without Slurm's ways of saying nothing."""
-    return "" if word in ("None", "N/A", "(null)") else word
+    """Why a job is pending, without Slurm's ways of saying nothing, and without blanks, as most of its commands spell it."""
+    return "" if word in ("None", "N/A", "(null)") else word.replace(" ", "_")
