@@ -299,3 +299,13 @@ def test_a_trial_goes_on_over_as_many_jobs_as_its_time_limit_makes(user: User, c
     log = user.log(chain)
     stopped = re.findall(r"stopping at step (\d+)", log)
     assert re.findall(r"starting at step (\d+)", log) == ["0", *stopped], "each job stopped in time, with a checkpoint"
+    (trial,) = user.trials(chain)
+    leads = [
+        int(
+            re.findall(
+                r"--signal=B:USR1@(\d+)", (user.home / f"runs/{chain}.{trial['id']}.{n}/job.sbatch").read_text()
+            )[0]
+        )
+        for n in range(1, len(how) + 1)
+    ]
+    assert leads[0] == 60 and min(leads[1:]) > 60, "what its checkpoints took is set aside"
