@@ -143,6 +143,7 @@ class Limits(Section):
 
     submit_per_second: Optional[Annotated[float, Field(gt=0)]] = None
     submit_burst: Annotated[Whole, Field(ge=1)] = 10
+    submit_at_once: Annotated[Whole, Field(ge=1, le=8)] = 2  # sbatch commands under way at the same time
     fastest_poll: Annotated[float, Field(gt=0)] = 10  # seconds between two questions to Slurm when much happens
     slowest_poll: Annotated[float, Field(gt=0)] = 60  # and when nothing does
     restart_delay: Annotated[float, Field(ge=0)] = (

@@ -252,11 +252,19 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Outcome:
         for run in ordered[kept:][-left:] if left else ():
             left -= 1
             outcome.rows.append(replace(run, intent=Intent.KILL, intent_reason="others come first"))
-        runs = [run for run in ordered[:kept] if run.id in event.waiting]
+        runs = _as_they_stand([run for run in ordered[:kept] if run.id in event.waiting], event)
         wanted = settle([event.waiting[run.id] for run in runs], left)
         left -= sum(now != event.waiting[run.id].nice for run, now in zip(runs, wanted, strict=True))
         outcome.rows += [replace(run, nice=now) for run, now in zip(runs, wanted, strict=True) if now != run.nice]
     return outcome
+
+
+def _as_they_stand(ordered: Sequence[Run], event: events.QueueSeen) -> list[Run]:
+    """Runs of one experiment stay in the order that the scheduler has them in: to change it would help nobody."""
+    of: dict[int, list[Run]] = {}
+    for run in sorted(ordered, key=lambda run: event.waiting[run.id].priority):
+        of.setdefault(run.experiment_id, []).append(run)
+    return [of[run.experiment_id].pop() for run in ordered]
 
 
 def _kept(state: ClusterState, pool: str, ordered: Sequence[Run]) -> int:

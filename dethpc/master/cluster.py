@@ -49,7 +49,7 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
     if kind == "slurm":
         limits = site.limits
         slowest = max(limits.fastest_poll, limits.slowest_poll)
-        return _slurm(site), Pace(0.5, limits.fastest_poll, slowest, limits.restart_delay)
+        return _slurm(site), Pace(0.5, limits.fastest_poll, slowest, limits.restart_delay, limits.submit_at_once)
     raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
 
 

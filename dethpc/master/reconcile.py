@@ -12,7 +12,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 SUBMIT_AT_ONCE = 25
 """Submissions in a row, before anything else is looked at."""
 
+PREPARE_AT_ONCE = 5
+"""Run directories that are written at once; the next ones while these are submitted."""
+
 SUBMITTING = "submitting"
 """File in the run directory: its job was, or was about to be, handed to the scheduler at this time."""
 
@@ -64,6 +68,7 @@ class Pace:
     fastest_poll: float = 10.0  # between two questions to the scheduler, when much happens
     slowest_poll: float = 60.0  # when nothing does
     rest: float = 5.0  # a trial's after its first failure; after each further one twice as long
+    submit_at_once: int = 1  # submissions under way at the same time
 
 
 class Reconciler:
@@ -196,26 +201,75 @@ class Reconciler:
             return
         try:
             fresh = list(islice((run for run in runs if not self._submitted_before(run)), SUBMIT_AT_ONCE))
-            jobs = self._prepare(fresh)
-            answers: Sequence[events.Event | None] = [self._submit_one(run, jobs[run.id]) for run in fresh]
         except SchedulerUnavailable as error:
             return self._back_off(error)
         except OSError as error:
-            answers = self._cannot_write(fresh, error)
-        for committed in [self._ledger.post(answer) for answer in answers if answer is not None]:
+            fresh, answers, silence = [], self._cannot_write(runs[:1], error), None
+        else:
+            answers, silence = self._hand_over(fresh)
+        for committed in [self._ledger.post(answer) for answer in answers]:
             committed.result()
         self._take_in()
-        if fresh:
+        if silence is not None:
+            self._back_off(silence)
+        elif fresh:
             self.silence = ""
             self._hurry()
 
-    def _submit_one(self, run: Run, job: JobRequest | SubmitRejected) -> events.Event | None:
-        if isinstance(job, SubmitRejected):
-            return events.SubmitFailed(run.id, str(job), time.time())
+    def _hand_over(self, runs: Sequence[Run]) -> tuple[list[events.Event], SchedulerUnavailable | None]:
+        """Submit in order, a few at the same time, and write run directories meanwhile. Raises LeaseHeld.
+
+        Stops where the scheduler does not answer, or a directory cannot be written.
+        """
+        answers: list[events.Event] = []
+        silence: list[SchedulerUnavailable] = []
+
+        def submit(run: Run, job: JobRequest) -> events.Event | None:
+            if silence:
+                return None
+            try:
+                return self._submit_one(run, job)
+            except SchedulerUnavailable as error:
+                silence.append(error)
+                return None
+
+        under_way: list[tuple[Run, Future[events.Event | None]]] = []
+        with ThreadPoolExecutor(self._pace.submit_at_once, "submit") as threads:
+            for start in range(0, len(runs), PREPARE_AT_ONCE):
+                some = runs[start : start + PREPARE_AT_ONCE]
+                try:
+                    for run, job in self._prepared(some, answers):
+                        under_way.append((run, threads.submit(submit, run, job)))
+                except SchedulerUnavailable as error:
+                    silence.append(error)
+                except OSError as error:
+                    answers += self._cannot_write(some, error)
+                    break
+                if silence:
+                    break
+        for run, future in under_way:
+            try:
+                answer = future.result()
+            except OSError as error:
+                answers += self._cannot_write([run], error)
+            else:
+                answers += [] if answer is None else [answer]
+        return answers, silence[0] if silence else None
+
+    def _prepared(self, runs: Sequence[Run], answers: list[events.Event]) -> Iterator[tuple[Run, JobRequest]]:
+        """Runs with their jobs; of those that need no submission, the answer. Raises OSError, SchedulerUnavailable."""
+        jobs = self._prepare(runs)
+        for run in runs:
+            job = jobs[run.id]
+            if isinstance(job, SubmitRejected):
+                answers.append(events.SubmitFailed(run.id, str(job), time.time()))
+            elif (carrier := self._carriers.take(run, self._ledger.state, job.script)) is not None:
+                answers.append(events.Submitted(run.id, carrier, time.time()))
+            else:
+                yield run, job
+
+    def _submit_one(self, run: Run, job: JobRequest) -> events.Event | None:
         self._lease.check()
-        carrier = self._carriers.take(run, self._ledger.state, job.script)
-        if carrier is not None:
-            return events.Submitted(run.id, carrier, time.time())
         # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
         write_json(job.run_dir / SUBMITTING, {"at": time.time()}, durable=False)
         try:
@@ -226,7 +280,7 @@ class Reconciler:
             log.warning("run %s: %s; its job will be looked up", run.id, error)
             return None
 
-    def _cannot_write(self, runs: list[Run], error: OSError) -> list[events.Event]:
+    def _cannot_write(self, runs: Sequence[Run], error: OSError) -> list[events.Event]:
         """A full or failing file system may recover, but a run that waits for it for ever helps nobody."""
         log.warning("run directories cannot be written: %s", error)
         self._not_before = time.monotonic() + self._pace.fastest_poll

@@ -12,7 +12,9 @@ def test_a_busy_site_is_served_within_its_limits_and_nobody_starves() -> None:
         assert day.completed >= 0.98 * day.trials and day.attempts > day.trials, "with preemptions and failures"
         assert day.traffic.lowest() >= 0, "Slurm's bucket is never empty"
         assert day.traffic.idle <= 1, "no slot idle beyond a cycle while a trial for it is not submitted"
-        assert max(day.longest_wait.values()) < 6 * 3600
+        assert max(day.longest_wait.values()) < 12 * 3600, (
+            "the last priority on a full site waits for hours, not for ever"
+        )
         assert set(day.longest_wait) == {1, 2, 4, 8, 16}
     worst = [max(day.traffic.looks) for day in days]
     assert max(worst) <= LOOK + 16, "a cycle costs as much at most, however many trials there are"
