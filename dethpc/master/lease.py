@@ -55,8 +55,11 @@ class Lease:
 
     def renew(self) -> None:
         """Raises LeaseHeld when another master has taken over."""
+        due = time.time() - self._renewed_at >= RENEW
+        if due:
+            self._checked_at = 0.0  # what is written over must still be ours
         self.check()
-        if time.time() - self._renewed_at >= RENEW:
+        if due:
             self._write(str(self._content.get("url", "")))
 
     def check(self) -> None:

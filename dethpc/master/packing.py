@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dethpc.domain.facts import Run
+from dethpc.domain.states import Intent
 from dethpc.engine.places import key
 from dethpc.engine.state import ClusterState
 from dethpc.master.home import Home
@@ -34,8 +35,10 @@ class Carriers:
         self._free: list[_Free] = []
 
     def offer(self, run: Run, report: Mapping[str, Any]) -> None:
-        """``run`` is over, as ``report`` says. Its job takes another one if it ended well at its first start."""
-        if run.pool in self._pools and run.job_id is not None and run.attempt == 0 and report.get("exit_code") == 0:
+        """``run`` is over, as ``report`` says. Its job takes another one if it ended well at its first start, and nobody has
+        cancelled the job."""
+        well = run.attempt == 0 and report.get("exit_code") == 0 and run.intent is not Intent.KILL
+        if run.pool in self._pools and run.job_id is not None and well:
             self._free.append(_Free(run, time.monotonic()))
 
     def take(self, run: Run, state: ClusterState, script: Path) -> str | None:

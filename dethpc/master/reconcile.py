@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +57,8 @@ CLOCKS = 2.0
 
 KILL_AGAIN = 10.0
 """Seconds after which a job that is still there is cancelled once more."""
+
+_Answer = events.Submitted | events.SubmitFailed
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,6 +105,7 @@ class Reconciler:
         ] = {}  # run id -> when its job was first found ended or gone without an end report
         self._killed: dict[str, float] = {}  # run id -> when it was last cancelled
         self._unwritable: dict[str, int] = {}  # run id -> how often its directory could not be written
+        self._trouble: dict[str, str] = {}  # run id -> what was last wrong with its directory
         self._told: set[tuple[str, int, Intent]] = set()
         self._started: dict[str, int] = {}  # pool -> runs that started since the last look at the queue
         self._moved = False  # somebody has changed the order of the queue
@@ -185,6 +187,7 @@ class Reconciler:
                 self._unsure.pop(run.id, None)
                 self._killed.pop(run.id, None)
                 self._unwritable.pop(run.id, None)
+                self._trouble.pop(run.id, None)
                 self._restarts.pop(run.id, None)
             else:
                 self._tell(run, self._live.get(run.id))
@@ -199,15 +202,21 @@ class Reconciler:
     def _submit(self, runs: list[Run]) -> None:
         if not runs or time.monotonic() < self._not_before:
             return
+        fresh: list[Run] = []
+        answers: list[_Answer] = []
         try:
-            fresh = list(islice((run for run in runs if not self._submitted_before(run)), SUBMIT_AT_ONCE))
+            for run in runs:
+                try:
+                    if not self._submitted_before(run):
+                        fresh.append(run)
+                except (OSError, RunDirError) as error:
+                    answers += self._cannot_write([run], error)
+                if len(fresh) == SUBMIT_AT_ONCE:
+                    break
         except SchedulerUnavailable as error:
             return self._back_off(error)
-        except OSError as error:
-            fresh, answers, silence = [], self._cannot_write(runs[:1], error), None
-        else:
-            answers, silence = self._hand_over(fresh)
-        for committed in [self._ledger.post(answer) for answer in answers]:
+        handed_over, silence = self._hand_over(fresh)
+        for committed in [self._ledger.post(answer) for answer in [*answers, *handed_over]]:
             committed.result()
         self._take_in()
         if silence is not None:
@@ -216,15 +225,15 @@ class Reconciler:
             self.silence = ""
             self._hurry()
 
-    def _hand_over(self, runs: Sequence[Run]) -> tuple[list[events.Event], SchedulerUnavailable | None]:
+    def _hand_over(self, runs: Sequence[Run]) -> tuple[list[_Answer], SchedulerUnavailable | None]:
         """Submit in order, a few at the same time, and write run directories meanwhile. Raises LeaseHeld.
 
         Stops where the scheduler does not answer, or a directory cannot be written.
         """
-        answers: list[events.Event] = []
+        answers: list[_Answer] = []
         silence: list[SchedulerUnavailable] = []
 
-        def submit(run: Run, job: JobRequest) -> events.Event | None:
+        def submit(run: Run, job: JobRequest) -> _Answer | None:
             if silence:
                 return None
             try:
@@ -233,7 +242,7 @@ class Reconciler:
                 silence.append(error)
                 return None
 
-        under_way: list[tuple[Run, Future[events.Event | None]]] = []
+        under_way: list[tuple[Run, Future[_Answer | None]]] = []
         with ThreadPoolExecutor(self._pace.submit_at_once, "submit") as threads:
             for start in range(0, len(runs), PREPARE_AT_ONCE):
                 some = runs[start : start + PREPARE_AT_ONCE]
@@ -243,7 +252,8 @@ class Reconciler:
                 except SchedulerUnavailable as error:
                     silence.append(error)
                 except OSError as error:
-                    answers += self._cannot_write(some, error)
+                    settled = {run.id for run, _ in under_way} | {answer.run_id for answer in answers}
+                    answers += self._cannot_write([run for run in some if run.id not in settled], error)
                     break
                 if silence:
                     break
@@ -256,7 +266,7 @@ class Reconciler:
                 answers += [] if answer is None else [answer]
         return answers, silence[0] if silence else None
 
-    def _prepared(self, runs: Sequence[Run], answers: list[events.Event]) -> Iterator[tuple[Run, JobRequest]]:
+    def _prepared(self, runs: Sequence[Run], answers: list[_Answer]) -> Iterator[tuple[Run, JobRequest]]:
         """Runs with their jobs; of those that need no submission, the answer. Raises OSError, SchedulerUnavailable."""
         jobs = self._prepare(runs)
         for run in runs:
@@ -268,7 +278,7 @@ class Reconciler:
             else:
                 yield run, job
 
-    def _submit_one(self, run: Run, job: JobRequest) -> events.Event | None:
+    def _submit_one(self, run: Run, job: JobRequest) -> _Answer | None:
         self._lease.check()
         # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
         write_json(job.run_dir / SUBMITTING, {"at": time.time()}, durable=False)
@@ -280,7 +290,7 @@ class Reconciler:
             log.warning("run %s: %s; its job will be looked up", run.id, error)
             return None
 
-    def _cannot_write(self, runs: Sequence[Run], error: OSError) -> list[events.Event]:
+    def _cannot_write(self, runs: Sequence[Run], error: OSError | RunDirError) -> list[_Answer]:
         """A full or failing file system may recover, but a run that waits for it for ever helps nobody."""
         log.warning("run directories cannot be written: %s", error)
         self._not_before = time.monotonic() + self._pace.fastest_poll
@@ -313,7 +323,11 @@ class Reconciler:
     def _adopt(self, run: Run, found: list[JobRecord]) -> None:
         """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the rest go."""
         live = [record for record in found if record.state.live] or found[-1:]
-        self._scheduler.cancel([record.job_id for record in live[1:] if record.state.live])
+        live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
+        surplus = [record.job_id for record in live[1:] if record.state is JobState.PENDING]
+        if surplus:
+            self._lease.check()
+            self._scheduler.cancel(surplus)
         self._do(events.Submitted(run.id, live[0].job_id, time.time()))
 
     def _name(self, run: Run) -> str:
@@ -327,9 +341,12 @@ class Reconciler:
             return
         run_dir = self._home.run(run.id)
         word = {"intent": run.intent.value.lower(), "reason": run.intent_reason, "at": time.time()}
-        write_json(run_dir.closed, word)
-        if run.attempt >= 0 and run.intent is Intent.STOP:
-            create_once(run_dir.attempt(run.attempt).stop, {**word, "deadline": None})
+        try:
+            write_json(run_dir.closed, word)
+            if run.attempt >= 0 and run.intent is Intent.STOP:
+                create_once(run_dir.attempt(run.attempt).stop, {**word, "deadline": None})
+        except OSError as error:
+            return self._in_trouble(run, error)
         self._told.add(told)
         self._hurry()
 
@@ -362,9 +379,8 @@ class Reconciler:
                 return
             self._read_journal(run, run_dir)
             report = read_json(run_dir.attempt(run.attempt).end)
-        except RunDirError as error:
-            log.error("run %s: %s", run.id, error)
-            return
+        except (OSError, RunDirError) as error:
+            return self._in_trouble(run, error)
         if report is None:
             return
         if conclusive(run.intent, report):
@@ -373,6 +389,12 @@ class Reconciler:
         elif run.id not in self._unsure:
             self._unsure[run.id] = time.monotonic()
             self._hurry()
+
+    def _in_trouble(self, run: Run, error: Exception) -> None:
+        """The directory of one run cannot be read or written: that is said once, and keeps nobody from the others."""
+        if self._trouble.get(run.id) != str(error):
+            self._trouble[run.id] = str(error)
+            log.error("run %s: %s", run.id, error)
 
     def _next_attempt(self, run: Run, run_dir: RunDir) -> tuple[int, dict[str, Any]] | None:
         """The first later attempt that has started. One that was taken off its nodes too early has left nothing."""
@@ -422,7 +444,8 @@ class Reconciler:
         """The job is over: take in all that it left, then say so."""
         run_dir = self._home.run(run.id)
         held_by = claimed_by(run_dir)
-        if record is not None and held_by is not None and held_by != record.job_id:
+        if held_by not in (None, run.job_id) and (record is not None or run.attempt < 0):
+            assert held_by is not None
             return self._do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
         if run.attempt >= 0 and run.state is RunState.RUNNING:
             self._read_journal(run, run_dir)
@@ -442,7 +465,8 @@ class Reconciler:
         """What is left of an attempt that is over."""
         report, asked = None, {}
         if run.attempt >= 0:
-            report = read_json(run_dir.attempt(run.attempt).end)
+            with contextlib.suppress(RunDirError):
+                report = read_json(run_dir.attempt(run.attempt).end)
             with contextlib.suppress(RunDirError):
                 asked = read_json(run_dir.attempt(run.attempt).stop) or {}
         return events.AttemptEnded(
@@ -488,8 +512,14 @@ class Reconciler:
         for run in known:
             self._look(run)
             current = self._live.get(run.id)
-            if current is not None and current.job_id is not None:
+            if current is None or current.job_id is None:
+                continue
+            try:
                 self._compare(current, listed.get(current.job_id) or gone.get(current.job_id))
+            except SchedulerUnavailable as error:
+                return self._back_off(error)
+            except (OSError, RunDirError) as error:
+                self._in_trouble(run, error)
         self._tend_queue(listed, nodes)
         try:
             self._hasten(listed)
@@ -579,6 +609,7 @@ class Reconciler:
         if self._next_attempt(run, run_dir) is None:
             self._read_journal(run, run_dir)
             if run.intent is not Intent.GO:
+                self._lease.check()
                 self._scheduler.cancel([record.job_id])  # nobody wants its next start
             attempt = self._ledger.state.attempt(run.id, run.attempt)
             since = attempt.started_at if attempt is not None else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -18,7 +19,7 @@ from dethpc.domain.ids import job_name, task_id
 from dethpc.domain.ports import JobRequest, NodeInfo, PoolInfo, Scheduler
 from dethpc.engine import events, nodes
 from dethpc.engine.waiting import Asked, View, never
-from dethpc.errors import ConfigError, Problem, SchedulerUnavailable, SubmitRejected
+from dethpc.errors import ConfigError, Problem, RunDirError, SchedulerUnavailable, SubmitRejected
 from dethpc.master.auth import digest, mint_run_token
 from dethpc.master.home import Home
 from dethpc.master.ledger import Ledger
@@ -191,8 +192,10 @@ class Preparer:
         return jobs
 
     def _token(self, run: Run) -> str:
-        earlier = read_json(self._home.run(run.id).spec)
-        return str(earlier["token"]) if earlier else mint_run_token(run.id)[0]
+        with contextlib.suppress(RunDirError):  # a damaged one is written anew: no job has it yet
+            if earlier := read_json(self._home.run(run.id).spec):
+                return str(earlier["token"])
+        return mint_run_token(run.id)[0]
 
     def write(
         self,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.domain.facts import Experiment, Run
-from dethpc.domain.states import RunState, State
+from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine.state import ClusterState
 from dethpc.master import packing
 from dethpc.master.home import Home
@@ -53,6 +53,7 @@ def test_the_next_run_of_the_experiment_takes_the_job_and_no_second_one_does(hom
         (replace(DONE, pool="plain"), GOOD, replace(WANTED, pool="plain")),  # a pool that does not ask for it
         (replace(DONE, attempt=1), GOOD, WANTED),  # started again
         (DONE, {"exit_code": 1}, WANTED),
+        (replace(DONE, intent=Intent.KILL), GOOD, WANTED),  # its job may be on its way out
         (DONE, GOOD, replace(WANTED, experiment_id=2)),
         (DONE, GOOD, replace(WANTED, slots=4)),
     ],
