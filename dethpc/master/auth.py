@@ -8,7 +8,6 @@ its doorbell, its signals, and reading its own trial, experiment and checkpoints
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
@@ -16,11 +15,9 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from sqlalchemy import select
 
@@ -234,55 +231,3 @@ def _owner_token(path: Path) -> str:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(staged)
     return path.read_text().strip()
-
-
-# --- where Determined's clients keep tokens
-
-
-def client_token_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """The file in which Determined's own clients look for tokens."""
-    if environ.get("DET_DEBUG_CONFIG_PATH"):
-        return Path(environ["DET_DEBUG_CONFIG_PATH"]) / "auth.json"
-    if "XDG_CONFIG_HOME" in environ:
-        folder = Path(environ["XDG_CONFIG_HOME"])
-    else:
-        folder = Path.home() / ".config"
-    return folder / "determined" / "auth.json"
-
-
-def write_client_token(master_url: str, username: str, token: str, path: Path | None = None) -> Path:
-    """Put a token where Determined's clients look for it, as its active user's, so that they work without a login.
-
-    Other masters and users in the file stay. Returns the path. Raises: OSError; Refused when the file is of a format that this
-    release does not know.
-    """
-    path = path or client_token_path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(f"{path}.lock", "a") as lock:  # the lock that those clients take
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            store = json.loads(path.read_text())
-        except FileNotFoundError:
-            store = {"version": 2}
-        except ValueError as error:
-            raise Refused(f"{path} is damaged: {error}") from None
-        if not isinstance(store, dict) or store.get("version") not in (1, 2):
-            raise Refused(f"{path} has a format that this release does not know")
-        if store["version"] == 1:
-            masters = {canonical_url(url): entry for url, entry in store.get("masters", {}).items()}
-            store = {"version": 2, "masters": masters}
-        entry = store.setdefault("masters", {}).setdefault(canonical_url(master_url), {})
-        entry.setdefault("tokens", {})[username] = token
-        entry["active_user"] = username
-        write_json(path, store)
-    return path
-
-
-def canonical_url(url: str) -> str:
-    """The spelling of a master's URL under which those clients file its tokens: scheme, host and port, no slash at the end."""
-    if not url.startswith(("http://", "https://")):
-        port, url = 8080, f"http://{url}"
-    else:
-        port = 443 if url.startswith("https://") else 80
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, f"{parts.hostname}:{parts.port or port}", parts.path, "", "")).rstrip("/")

@@ -303,9 +303,6 @@ class Daemon:
     def should_stop(self, attempt: AttemptId) -> bool:
         return self._stop_reason(attempt) is not None
 
-    def acked(self, attempt: AttemptId) -> None:
-        """The journal says so as well; nothing depends on the call."""
-
     def pools(self) -> list[PoolInfo]:
         pools: list[PoolInfo] = self._view("pools", self.scheduler.pools)
         return pools

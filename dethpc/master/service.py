@@ -107,10 +107,6 @@ class Master(Protocol):
         """Whether the attempt should checkpoint and end. Returns at once."""
         ...
 
-    def acked(self, attempt: AttemptId) -> None:
-        """The attempt's user code knows that it should stop."""
-        ...
-
     def pools(self) -> list[PoolInfo]:
         """As the scheduler said last."""
         ...

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, func, or_, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -15,7 +15,7 @@ from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, P
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError
-from dethpc.state import engines, migrate, rows, tables
+from dethpc.state import engines, migrate, rows
 from dethpc.state.summaries import Summary
 from dethpc.state.writer import Writer
 
@@ -152,22 +152,6 @@ class SqlStore:
                     rows.table(Summary).c.trial_id.in_(ids[start : start + _TRIALS_AT_ONCE]),
                 )
             ]
-
-    def meta(self, key: str, default: Any = None) -> Any:
-        """A fact about the installation."""
-        column = tables.metadata.tables["meta"].c
-        with self.read() as connection:
-            row = connection.execute(select(column.value).where(column.key == key)).first()
-        return default if row is None else row[0]
-
-    def set_meta(self, key: str, value: Any) -> None:
-        meta = tables.metadata.tables["meta"]
-
-        def put(connection: Connection) -> None:
-            connection.execute(meta.delete().where(meta.c.key == key))
-            connection.execute(meta.insert(), {"key": key, "value": value})
-
-        self.write(put)
 
     def close(self) -> None:
         """Finish waiting commits and close. May be called again."""

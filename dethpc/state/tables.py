@@ -287,12 +287,3 @@ class Token(Table, table=True):
     created_at: float = _number()
     expires_at: float | None = _number()
     revoked: bool = _flag()
-
-
-class Meta(Table, table=True):
-    """Facts about the installation itself, such as ``cluster_id`` and ``generation``."""
-
-    __tablename__ = "meta"
-
-    key: str = _text(primary_key=True)
-    value: Any = _json()

@@ -251,6 +251,14 @@ class Published:
         self.errors = done.stderr
         return done.stdout
 
+    def keep_token(self) -> None:
+        """Put the owner's token where a login of the client would have left it."""
+        entry = {"active_user": self.served.owner, "tokens": {self.served.owner: self.served.token}}
+        path = self.config / "determined" / "auth.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"version": 2, "masters": {self.served.url: entry}}))
+        path.chmod(0o600)
+
     def python(self, code: str) -> Any:
         """Run code that ends by printing JSON; ``sess``, ``bindings`` and ``client`` are there."""
         prelude = (
@@ -276,22 +284,18 @@ class Published:
 @pytest.fixture
 def published(determined_venv: Path, served: Served, tmp_path: Path) -> Published:
     """Logged in by the token that the master puts where the client looks for it."""
-    from dethpc.master.auth import client_token_path, write_client_token
-
     client = Published(determined_venv, served, tmp_path / "user")
-    write_client_token(served.url, served.owner, served.token, client_token_path(client.env))
+    client.keep_token()
     return client
 
 
 @pytest.fixture
 def running(determined_venv: Path, tmp_path: Path) -> Iterator[Published]:
     """As ``published``, but the master runs jobs."""
-    from dethpc.master.auth import client_token_path, write_client_token
-
     master = Running(tmp_path / "home")
     try:
         client = Published(determined_venv, master, tmp_path / "user")
-        write_client_token(master.url, master.owner, master.token, client_token_path(client.env))
+        client.keep_token()
         yield client
     finally:
         with contextlib.suppress(DethpcError):  # it may be over, or never have been

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +12,9 @@ from dethpc.errors import Refused, Unauthorized
 from dethpc.master.auth import (
     Auth,
     Forbidden,
-    canonical_url,
-    client_token_path,
     digest,
     mint_run_token,
     salted,
-    write_client_token,
 )
 from dethpc.state.store import SqlStore, open_store
 from tests.master.conftest import experiment, run_of, trial
@@ -93,36 +89,3 @@ def test_a_runs_token_names_its_run_and_is_kept_as_digest(auth: Auth, store: Sql
     assert sha256 == digest(token) and token not in sha256
     with pytest.raises(Unauthorized):
         auth.principal(mint_run_token(run.id)[0])
-
-
-@pytest.mark.parametrize(
-    "url, canonical",
-    [
-        ("node1", "http://node1:8080"),
-        ("http://node1", "http://node1:80"),
-        ("https://node1/", "https://node1:443"),
-        ("http://127.0.0.1:9/x/", "http://127.0.0.1:9/x"),
-    ],
-)
-def test_urls_are_spelled_as_the_published_client_does(url: str, canonical: str) -> None:
-    assert canonical_url(url) == canonical
-
-
-def test_the_clients_token_file_keeps_other_entries(tmp_path: Path) -> None:
-    path = client_token_path({"XDG_CONFIG_HOME": str(tmp_path)})
-    assert path == tmp_path / "determined" / "auth.json"
-    assert client_token_path({"DET_DEBUG_CONFIG_PATH": "/x", "XDG_CONFIG_HOME": "/y"}) == Path("/x/auth.json")
-    write_client_token("node1", "ada", "one", path)
-    write_client_token("http://node2:9", "bob", "two", path)
-    write_client_token("node1", "ada", "three", path)
-    assert mode(path) == 0o600
-    assert json.loads(path.read_text()) == {
-        "version": 2,
-        "masters": {
-            "http://node1:8080": {"active_user": "ada", "tokens": {"ada": "three"}},
-            "http://node2:9": {"active_user": "bob", "tokens": {"bob": "two"}},
-        },
-    }
-    path.write_text('{"version": 99}')
-    with pytest.raises(Refused):
-        write_client_token("node1", "ada", "x", path)

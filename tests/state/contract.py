@@ -284,9 +284,6 @@ class StoreContract:
             store.write(add)  # the key is there already
         with pytest.raises(ZeroDivisionError):
             store.write(lambda connection: 1 // 0)
-        store.set_meta("cluster_id", "a")
-        store.set_meta("cluster_id", ["b"])
-        assert store.meta("cluster_id") == ["b"] and store.meta("none", 7) == 7
 
     def test_a_closed_store_says_so(self, store: SqlStore) -> None:
         last = store.begin([experiment()])

@@ -199,9 +199,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("sha256", name="pk_tokens"),
     )
     op.create_index("ix_tokens_owner", "tokens", ["owner"])
-    op.create_table(
-        "meta",
-        sa.Column("key", sa.Text(), nullable=False),
-        sa.Column("value", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("key", name="pk_meta"),
-    )
