@@ -10,6 +10,7 @@ import time
 from typing import Callable, NamedTuple, NoReturn, Optional, Sequence
 
 from dethpc.core._info import ClusterInfo, get_cluster_info
+from dethpc.exec.harness import is_trial_class
 from dethpc.rundir.files import create_once
 from dethpc.rundir.layout import AttemptDir
 
@@ -66,6 +67,8 @@ def read(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Asked:
         return Asked(overrides, own, [sys.executable, "-m", HARNESS, own.trial])
     if not script:
         parser.error("there is no script to run")
+    if len(script) == 1 and is_trial_class(script[0]):  # as entrypoints of old name the class
+        return Asked(overrides, own, [sys.executable, "-m", HARNESS, *script])
     return Asked(overrides, own, command(script))
 
 

@@ -132,11 +132,13 @@ OLDER = {
 
 
 def names_a_trial_class(entrypoint: Any) -> bool:
-    """``module:Class``, or a launcher with ``--trial``, perhaps inside another command."""
+    """``module:Class``, alone or for a launcher, perhaps inside another command; ``--trial`` before it or not."""
     words = entrypoint.split() if isinstance(entrypoint, str) else entrypoint if isinstance(entrypoint, list) else []
     if any(word == "--trial" or str(word).startswith("--trial=") for word in words):
         return True
-    return len(words) == 1 and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", str(words[0])) is not None
+    if not words or (len(words) > 1 and not any(".launch." in str(word) for word in words)):
+        return False
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", str(words[-1])) is not None
 
 
 def refused(source: Source) -> Iterator[Mistake]:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import time
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from dethpc.errors import RunDirError
 from dethpc.exec import tee
@@ -109,8 +109,9 @@ def of_worker(failure: Mapping[str, Any], code: int, where: str, log: tee.Log) -
     code = failure.get("exit_code") or code
     number = _signal(code)
     exceptions = [(whose, text) for whose, text in log.exceptions if whose == rank]
-    message = f"rank {rank}{where}: {_plain_reason(code, number, tee.cause(exceptions))}"
-    return Outcome("train", code, number, message, log.tail_of(rank), at=at, secondary=bool(failure.get("secondary")))
+    tail = log.tail_of(rank)
+    message = f"rank {rank}{where}: {_plain_reason(code, number, tee.cause(exceptions) or _last_word(code, tail))}"
+    return Outcome("train", code, number, message, tail, at=at, secondary=bool(failure.get("secondary")))
 
 
 def _signal(code: int) -> Optional[int]:
@@ -144,7 +145,7 @@ def _reason(
         missing = _named_by_shell(log) or _missing_word(command, env)
         if missing:
             return f"entrypoint {'not found' if code == 127 else 'is not executable'}: {missing}"
-    return _plain_reason(code, number, tee.cause(log.exceptions) or _interpreters_complaint(code, log))
+    return _plain_reason(code, number, tee.cause(log.exceptions) or _last_word(code, log.tail))
 
 
 def _plain_reason(code: int, number: Optional[int], exception: str) -> str:
@@ -167,14 +168,14 @@ def _named_by_shell(log: tee.Log) -> str:
     return ""
 
 
-def _interpreters_complaint(code: int, log: tee.Log) -> str:
-    """What python or a shell says of a script or module that is not there, which leaves no traceback."""
-    if code not in (1, 2, 127):
+def _last_word(code: int, tail: Iterable[str]) -> str:
+    """What python, a shell or one of our own programs says, without a traceback, of something that cannot be started."""
+    pattern = r"(?:\S*/)?(?:python[\d.]*|\w*sh): .*(?:No such file|No module named \S+$)|(?:harness|wrap_rank): "
+    if code in (126, 127):
+        pattern += r"|.*\S: (?:(?:command )?not found|Permission denied)$"
+    elif code not in (1, 2):
         return ""
-    for text in reversed(log.tail):
-        if re.match(r"(?:\S*/)?(?:python[\d.]*|\w*sh): .*(?:No such file|No module named \S+$)", text):
-            return text
-    return ""
+    return next((text for text in reversed(list(tail)) if re.match(pattern, text)), "")
 
 
 def _missing_word(command: Union[str, Sequence[str]], env: Mapping[str, str]) -> str:

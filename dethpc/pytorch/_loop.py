@@ -141,6 +141,7 @@ class Loop(abc.ABC):
             with self._checkpoint_to_load() as path:
                 restored = None if path is None else _TrialState.load(path, self._trial_id)
                 self.state = restored or self.state
+                self._began_at = self.state.batches_trained
                 for callback in self._callbacks.values():
                     callback.on_trial_startup(self.state.batches_trained, self._plan.latest_checkpoint)
                     leaving.callback(callback.on_trial_shutdown)
@@ -189,7 +190,7 @@ class Loop(abc.ABC):
 
     def _is_complete(self) -> bool:
         if self._plan.test_mode:
-            return self.state.batches_trained >= 1
+            return self.state.batches_trained > self._began_at
         length = self._plan.max_length
         assert isinstance(length.value, int)
         return (self.state.batches_trained if isinstance(length, Batch) else self.state.epochs_trained) >= length.value

@@ -618,7 +618,11 @@ def test_a_default_that_is_spelled_out_gives_no_warning(field: str, usual: Any) 
 
 @pytest.mark.parametrize(
     "entrypoint",
-    ["model_def:Outer.MyTrial", "python3 -m determined.launch.torch_distributed --trial model_def:MyTrial"],
+    [
+        "model_def:Outer.MyTrial",
+        "python3 -m determined.launch.torch_distributed --trial model_def:MyTrial",
+        "python3 -m determined.launch.torch_distributed model_def:MyTrial",
+    ],
 )
 @pytest.mark.parametrize("field", sorted(TRIAL_CLASS))
 def test_what_is_for_trial_classes_gives_no_warning_where_one_is_trained(field: str, entrypoint: str) -> None:

@@ -114,7 +114,7 @@ def test_a_trial_class_that_is_not_there_is_named(run) -> None:
     run.make("model_def:Outer.MyTrial")
     code, _ = run.finish(run.start())
     assert (code, run.end()["phase"]) == (1, "train")
-    assert "there is no module 'model_def'" in run.text()
+    assert run.end()["message"].startswith("exit code 1: harness: there is no module 'model_def' in ")
 
 
 def test_a_traceback_is_the_message(run) -> None:

@@ -37,7 +37,9 @@ def test_overrides_end_with_the_first_dashes() -> None:
         [sys.executable, "train.py", "--", "b"],
     )
     assert _task.read(parser, ["sh", "-c", "true"]).script == ["sh", "-c", "true"]
-    assert _task.read(parser, ["--", "--trial", "m:C"]).script[1:] == ["-m", _task.HARNESS, "m:C"]
+    for trial in (["--trial", "m:C"], ["m:C"]):
+        assert _task.read(parser, ["--", *trial]).script[1:] == ["-m", _task.HARNESS, "m:C"]
+    assert _task.read(parser, ["m:C", "more"]).script == ["m:C", "more"]
 
 
 def test_what_a_launcher_refuses_is_the_reason_and_not_tried_again(run) -> None:

@@ -53,6 +53,20 @@ def test_one_worker_goes_through_torchrun_too(run, slots) -> None:
     assert said(run, 0) == [(0, "sum 0.0 [] 0 0 1 1 0 127.0.0.1 True")]
 
 
+@pytest.mark.parametrize(
+    "script, code, words",
+    [
+        (["train.py"], 2, "can't open file"),
+        (["nothing:Here"], 1, "harness: there is no module 'nothing' in "),
+        (["no-such-program", "x"], 127, "no-such-program: not found"),
+    ],
+)
+def test_what_a_worker_could_not_start_is_the_message(run, script, code, words) -> None:
+    run.make([*LAUNCH, *script], slots=1, slots_per_node=1)
+    assert run.finish(run.start())[0] != 0
+    assert run.end()["message"].startswith(f"rank 0: exit code {code}: ") and words in run.end()["message"]
+
+
 def test_a_failing_worker_gives_the_message_and_ends_the_others(run) -> None:
     run.make([*LAUNCH, "train.py", "fail", "hang"], {"train.py": ALL_REDUCE}, slots=2, slots_per_node=2)
     begun = time.monotonic()
