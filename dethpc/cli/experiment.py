@@ -371,7 +371,7 @@ def _set(experiment_id: int, attribute: str, value: Any, **fields: Any) -> None:
     from dethpc.client import experiments
 
     experiments.patch(connect(), experiment_id, **fields)
-    click.echo(f"Set {attribute} of experiment {experiment_id} to {value!r}")
+    click.echo(f"Set {attribute} of experiment {experiment_id} to {'none' if value is None else repr(value)}")
 
 
 @set_attribute.command("name")

@@ -8,6 +8,7 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
+from dethpc.cli.nouns import Failed
 
 _HEADERS = ["Allocated", "Useful", "Lost", "Overhead", "Waiting", "Goodput"]
 
@@ -39,9 +40,13 @@ def of_pools(name: Optional[str], days: float, as_csv: bool, as_json: bool) -> N
     """Show where the slot-hours of your trials in each pool went."""
     from dethpc.client import cluster
 
-    found = cluster.pools_goodput(connect(), days)
+    session = connect()
+    found = cluster.pools_goodput(session, days)
     if name is not None:
         found["pools"] = [pool for pool in found["pools"] if pool["resourcePool"] == name]
+        known = [] if found["pools"] else [pool["name"] for pool in cluster.resource_pools(session)]
+        if not found["pools"] and name not in known:
+            raise Failed([f"there is no resource pool {name!r}; there are {', '.join(known)}"])
     if as_json:
         output.print_json(found)
         return

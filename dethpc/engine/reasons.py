@@ -20,7 +20,7 @@ def in_scheduler(reason: str, asked: Asked, view: View, job_id: str = "") -> Wai
         return Waiting(word or "Resources", f"it can never start: {hopeless.why}", hopeless.sooner)
     plain = re.sub(r"[^a-z0-9]", "", word.lower())
     own = next((job for job in view.queue or () if job.job_id == job_id), None)
-    start = own.start if own is not None and not own.running else None
+    start = own.start if own is not None and not own.running and not _a_guess(own.start, view.queue or ()) else None
     for pattern, say in _REASONS:
         if re.fullmatch(pattern, plain):
             why, sooner = say(Case(asked, view, job_id or "JOBID", detail, own))
@@ -28,6 +28,12 @@ def in_scheduler(reason: str, asked: Asked, view: View, job_id: str = "") -> Wai
     else:
         why, sooner = _limit(word) or (f"Slurm says: {reason.replace('_', ' ')}", "")
     return Waiting(word or "Submitted", why, sooner, start)
+
+
+def _a_guess(start: float | None, queue: Sequence[QueuedJob]) -> bool:
+    """Slurm reckons a year for a job without a time limit; who waits for the end of one is expected then."""
+    began = [job.start for job in queue if job.running and job.start is not None]
+    return start is not None and bool(began) and start - min(began) >= 365 * 86400
 
 
 @dataclass(frozen=True, slots=True)

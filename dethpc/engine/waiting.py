@@ -67,7 +67,8 @@ class Never:
 
 
 def sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """A command stays as one types it."""
+    return text if text.startswith("det ") else text[:1].upper() + text[1:]
 
 
 def noun(slot_type: str) -> str:

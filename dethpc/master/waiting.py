@@ -136,14 +136,14 @@ class Waits:
             self._queues[partition] = (time.monotonic(), queue)
             return queue
 
-    def running_jobs(self) -> dict[str, set[str | None]]:
-        """Ids of everybody's running jobs by node, at most half a minute old."""
+    def running_jobs(self) -> dict[str, dict[str, QueuedJob]]:
+        """Everybody's running jobs by node and id, at most half a minute old."""
         pools, _ = self._look()
-        found: dict[str, set[str | None]] = {}
+        found: dict[str, dict[str, QueuedJob]] = {}
         for partition in {pool.partition for pool in pools if pool.nodes}:
             for job in self.queue(partition) or ():
                 for place in job.places:
-                    found.setdefault(place, set()).add(job.job_id)
+                    found.setdefault(place, {})[job.job_id] = job
         return found
 
     # --- the trial's log

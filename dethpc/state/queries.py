@@ -7,7 +7,7 @@ indexes, so a page of a list of 100,000 trials costs what its own rows cost.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -520,6 +520,11 @@ def runs_with_attempts(
 def live_runs(connection: Connection) -> list[Run]:
     """Every run that has not ended."""
     return rows.read(connection, Run, _run.state.in_([state for state in RunState if state is not RunState.ENDED]))
+
+
+def jobs_of_runs(connection: Connection, job_ids: Collection[str]) -> set[str]:
+    """Which of the scheduler's jobs are, or were, those of runs."""
+    return {str(job) for (job,) in connection.execute(select(_run.job_id).where(_run.job_id.in_(job_ids)))}
 
 
 def attempts_of_trial(connection: Connection, trial_id: int) -> list[Attempt]:

@@ -122,6 +122,8 @@ class Answers:
             pool = {"name": "gpu", "slotType": "TYPE_CUDA", "numAgents": 2, "slotsAvailable": 8, "slotsUsed": 3}
             pool |= {"schedulerType": "SCHEDULER_TYPE_FAIR_SHARE"}
             return {"resourcePools": [{**pool, "defaultComputePool": True, "description": "all of it"}]}
+        if path == "/api/v1/resource-pools/goodput":
+            return {"since": "2026-10-22T00:00:00Z", "pools": []}
         if path == "/api/v1/waiting":
             groups = {
                 "text": "It waits for 4 GPUs",

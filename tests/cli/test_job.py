@@ -66,6 +66,8 @@ def test_commands_and_what_they_ask(det: Det, master: Answers) -> None:
     assert json.loads(run("list", "-p", "gpu", "--json"))["jobs"][0]["entityId"] == "1"
     assert run("list", "--csv").splitlines()[1].startswith("0,0d714127,TYPE_EXPERIMENT,digits,2.5,")
     assert "there are gpu" in run("ls", "-p", "nowhere", code=1)
+    assert "there are gpu" in det("resource-pool", "goodput", "nowhere", master=master).stderr
+    assert det("resource-pool", "goodput", "gpu", master=master).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from dethpc.cli import main
+from dethpc.cli import main, start
 
 HEAVY = (
     "rich",
@@ -117,3 +118,11 @@ def test_acting_as_another_user_is_refused_not_ignored() -> None:
     result = CliRunner().invoke(main, ["-m", "http://127.0.0.1:1", "-u", "bob", "experiment", "list"])
     assert result.exit_code == 1
     assert "not supported yet" in result.output
+
+
+def test_a_master_finds_the_site_configuration_that_was_named_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DETHPC_SITE_CONFIG", "site.yaml")
+    assert start.environment()["DETHPC_SITE_CONFIG"] == str(tmp_path / "site.yaml")

@@ -287,6 +287,12 @@ def test_a_check_says_what_is_so(found: Facts, check: str, level: str, words: st
     assert any(f.level.value == level and re.search(words, f.found) for f in said), said
 
 
+def test_of_a_pool_without_a_partition_nothing_else_is_said() -> None:
+    found = list(examine(facts("pools: {gone: {slot_type: rocm}}", nodes=None)))
+    said = {f.check for f in found if f.level in (Level.ERROR, Level.WARNING)}
+    assert said == {"pools"}
+
+
 def test_without_slurm_only_this_machine_is_judged() -> None:
     found = list(examine(Facts(SiteConfig(), HEALTHY_LOGIN)))
     assert {f.check for f in found}.isdisjoint(module.__name__.rpartition(".")[2] for module in checks.OF_SLURM)

@@ -57,6 +57,13 @@ def test_every_reason_of_slurm_is_put_in_words(reason: str) -> None:
     assert said.cause == reason.partition(",")[0]
 
 
+def test_a_start_that_slurm_only_guesses_is_not_passed_on() -> None:
+    year = 365 * 86400
+    for start, told in ((5000.0, 5000.0), (1000.0 + year, None)):
+        queue = [QueuedJob("5", mine=False, running=True, start=1000.0), QueuedJob("8", True, False, start=start)]
+        assert in_scheduler("Resources", ASKED, replace(VIEW, queue=queue), "8").start == told
+
+
 def test_a_word_of_a_later_slurm_is_passed_on() -> None:
     assert str(in_scheduler("Moon_in_wrong_phase", ASKED, VIEW)) == "Slurm says: Moon in wrong phase"
 
@@ -177,4 +184,5 @@ def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
         f"raise it: det experiment set max-slots {first.id} N",
     )
     of[first.id].row = replace(of[first.id].row, slots_per_trial=2)
-    assert "can never start" in in_queue(world.state, of[first.id]).why
+    said = in_queue(world.state, of[first.id])
+    assert "can never start" in said.why and f". det experiment set max-slots {first.id} 2" in str(said)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.domain.facts import Attempt, Node
+from dethpc.domain.ports import QueuedJob
 from dethpc.domain.states import AttemptState, End, RunState, State
 from dethpc.errors import NotFound, Refused
 from dethpc.master.changes import rebuild
@@ -28,6 +29,21 @@ def test_a_node_says_who_uses_it(served: Served) -> None:
     (agent,) = served.session.get("/api/v1/agents")["agents"]
     assert agent["uses"] == [{"trialId": 3, "experimentId": 1, "allocationId": "1.3.1.0", "slots": 2}]
     assert (agent["enabled"], agent["excluded"], agent["otherJobs"], agent["failures"]) == (True, False, 0, 0)
+
+
+def test_a_run_that_ended_since_slurm_was_asked_is_nobody_elses_job(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = node_of(served)
+    served.put([experiment(1), trial(3), run_of(trial(3), state=RunState.ENDED, nodes=[name], slots=2, job_id="77")])
+    jobs = [
+        QueuedJob("77", mine=True, running=True),
+        QueuedJob("78", mine=True, running=True),
+        QueuedJob("9", False, True),
+    ]
+    monkeypatch.setattr(served.daemon.waits, "running_jobs", lambda: {name: {job.job_id: job for job in jobs}})
+    (agent,) = served.session.get("/api/v1/agents")["agents"]
+    assert (agent["uses"], agent["otherJobs"]) == ([], 2)
 
 
 def test_disable_and_enable_are_kept_and_known_after_a_rebuild(served: Served, tmp_path: Path) -> None:

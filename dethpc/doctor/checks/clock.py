@@ -17,7 +17,8 @@ def check(facts: Facts) -> Iterator[Finding]:
             continue
         # The probe read its clock between these two moments of this machine's.
         off = max(0.0, node.asked_at - node.clock, node.clock - node.seen_at)
-        said = f"the clock of {node.name} is {off:.0f} s or more {'behind' if node.clock < node.asked_at else 'ahead'}"
+        way = "behind" if node.clock < node.asked_at else "ahead"
+        said = f"pool {node.pool}: the clock of {node.name} is {off:.0f} s or more {way}"
         if off > TOO_MUCH:
             yield error(
                 said,
@@ -29,4 +30,4 @@ def check(facts: Facts) -> Iterator[Finding]:
                 said, "shows times as each node has them; asks for checkpoints 60 s before a limit", "NTP on the nodes"
             )
         else:
-            yield ok(f"the clock of {node.name} agrees")
+            yield ok(f"pool {node.pool}: the clock of {node.name} agrees")

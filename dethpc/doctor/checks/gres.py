@@ -23,7 +23,8 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         )
     for name in facts.pools:
         if facts.pools[name].slot_type in ("cuda", "rocm") and not facts.pools[name].whole_nodes:
-            if not any(row.gpus for row in facts.members(name)):
+            members = facts.members(name)
+            if members and not any(row.gpus for row in members):
                 yield error(
                     f"pool {name}: its nodes have no GPUs in GRES",
                     "its jobs would be refused",

@@ -17,7 +17,9 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         yield ok("no preemption")
         return
     for name, pool in facts.pools.items():
-        partition = slurm.partitions.get(pool.partition or name, {})
+        partition = slurm.partitions.get(pool.partition or name)
+        if partition is None:
+            continue  # the check of pools says that there is none
         quality = (slurm.qos or {}).get(pool.qos or "", {}) if kind == "qos" else {}
         mode = (quality.get("preemptmode") or partition.get("PreemptMode") or slurm.word("PreemptMode")).upper()
         mode = slurm.word("PreemptMode").upper() if mode == "CLUSTER" else mode

@@ -14,10 +14,10 @@ def check(facts: Facts) -> Iterator[Finding]:
             continue
         if node.master:
             yield warning(
-                f"{node.name} does not reach {node.address}: {node.master}",
+                f"pool {node.pool}: {node.name} does not reach {node.address}: {node.master}",
                 "learns everything from the files, a little later; searches that wait for an answer wait longer",
                 "name an interface that compute nodes reach in master.host, open the port (master.port) in the firewall, "
                 "or det master up --slurm",
             )
         else:
-            yield ok(f"{node.name} reaches {node.address}")
+            yield ok(f"pool {node.pool}: {node.name} reaches {node.address}")

@@ -18,7 +18,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         per_node = pool.slots_per_node or 1
         cores, memory = per_node * (pool.cpus_per_slot or 1), per_node * _megabytes(pool.mem_per_slot)
         gpus = 0 if pool.whole_nodes or pool.slot_type == "cpu" else pool.slots_per_node or 0
-        wanted = [f"{gpus} GPUs"] * bool(gpus) + [f"{cores} cores"] + [f"{memory} MB"] * bool(memory)
+        wanted = [f"{gpus} GPUs"] * bool(gpus) + [f"{cores} core{'s' * (cores != 1)}"] + [f"{memory} MB"] * bool(memory)
         if not any(_fits(row, pool, gpus, cores, memory) for row in members):
             best = max(members, key=lambda row: (sum(row.gpus.values()), row.cpus))
             yield error(

@@ -47,7 +47,6 @@ def resource_pools(
 
 def _agents(master: Master, connection: Connection) -> list[Agent]:
     uses: dict[str, dict[str, NodeUse]] = {}
-    jobs: dict[str, set[str | None]] = {}  # by node, of ours
     for run in queries.live_runs(connection):
         if run.state is RunState.RUNNING and run.nodes:
             attempt = AttemptId(run.id, max(run.attempt, 0))
@@ -57,12 +56,13 @@ def _agents(master: Master, connection: Connection) -> list[Agent]:
             )
             for node in run.nodes:
                 uses.setdefault(node, {})[container_id(attempt, node)] = use
-                jobs.setdefault(node, set()).add(run.job_id)
     running = master.waits.running_jobs()
+    mine = {id for jobs in running.values() for id, job in jobs.items() if job.mine}
+    ours = queries.jobs_of_runs(connection, mine)  # some have ended since Slurm was asked
     held = {node.name: node for node in queries.nodes(connection)}
     found = []
     for info in sorted(master.nodes(), key=lambda node: node.name):
-        others = running.get(info.name, set()) - jobs.get(info.name, set())
+        others = running.get(info.name, {}).keys() - ours
         found.append(
             Agent.of(info, uses.get(info.name, {}), master.version, held.get(info.name), len(others), clock.time())
         )
