@@ -97,7 +97,9 @@ class Daemon:
             self._preparer.prepare,
             pace,
             self.stop,
-            Carriers(home, {name for name, pool in site.pools.items() if pool.min_job_time is not None}),
+            Carriers(
+                home, {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
+            ),
             lambda run, before: self.waits.tell(run, before),
         )
         self.waits = Waits(

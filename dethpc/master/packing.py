@@ -7,7 +7,7 @@ run that follows has its own directory, claim, attempts and log; its Slurm job i
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,18 +28,30 @@ class _Free(NamedTuple):
 
 
 class Carriers:
-    """Jobs that may take another run. ``pools``: those whose jobs do that. For one thread, the reconciler's."""
+    """Jobs that may take another run. ``pools``: those whose jobs do that, and until how old, in seconds. For one thread, the
+    reconciler's."""
 
-    def __init__(self, home: Home, pools: Collection[str]) -> None:
+    def __init__(self, home: Home, pools: Mapping[str, float]) -> None:
         self._home, self._pools = home, pools
         self._free: list[_Free] = []
+        self._began: dict[str, float] = {}  # jobs that took runs, and when the first one started
 
     def offer(self, run: Run, report: Mapping[str, Any]) -> None:
-        """``run`` is over, as ``report`` says. Its job takes another one if it ended well at its first start, and nobody has
-        cancelled the job."""
+        """``run`` is over, as ``report`` says. Its job takes another one if it is young and the run ended well at its first start.
+
+        A job that Slurm is about to end, or that was cancelled, takes none. One that has got old would say so itself, a moment later.
+        """
+        if run.pool not in self._pools or run.job_id is None:
+            return
+        began = self._began.pop(run.job_id, run.started_at)
         well = run.attempt == 0 and report.get("exit_code") == 0 and run.intent is not Intent.KILL
-        if run.pool in self._pools and run.job_id is not None and well:
-            self._free.append(_Free(run, time.monotonic()))
+        if not well or report.get("stop_reason") in ("time_limit", "preempted"):
+            return
+        if began is not None:
+            if time.time() - began >= self._pools[run.pool]:
+                return
+            self._began[run.job_id] = began
+        self._free.append(_Free(run, time.monotonic()))
 
     def take(self, run: Run, state: ClusterState, script: Path) -> str | None:
         """Give ``run`` to a job that waits: its job id, or None when no job does. Raises OSError."""
@@ -55,6 +67,7 @@ class Carriers:
         now = time.monotonic()
         for free in [free for free in self._free if now - free.since > PATIENCE]:
             self._free.remove(free)
+            self._began.pop(str(free.run.job_id), None)
             create_once(self._home.run(free.run.id).next, {"script": None})
 
 

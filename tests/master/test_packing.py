@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def state(*runs: Run, **priorities: int) -> ClusterState:
 
 
 def test_the_next_run_of_the_experiment_takes_the_job_and_no_second_one_does(home: Home) -> None:
-    carriers = Carriers(home, {"short"})
+    carriers = Carriers(home, {"short": 1200.0})
     carriers.offer(DONE, GOOD)
     assert carriers.take(WANTED, state(WANTED), SCRIPT) == "77"
     assert read_json(home.run(DONE.id).next) == {"script": str(SCRIPT)}
@@ -52,20 +53,32 @@ def test_the_next_run_of_the_experiment_takes_the_job_and_no_second_one_does(hom
     [
         (replace(DONE, pool="plain"), GOOD, replace(WANTED, pool="plain")),  # a pool that does not ask for it
         (replace(DONE, attempt=1), GOOD, WANTED),  # started again
+        (replace(DONE, started_at=time.time() - 1300), GOOD, WANTED),  # lasted long enough
         (DONE, {"exit_code": 1}, WANTED),
         (replace(DONE, intent=Intent.KILL), GOOD, WANTED),  # its job may be on its way out
+        (DONE, {"exit_code": 0, "stop_reason": "time_limit"}, WANTED),
+        (DONE, {"exit_code": 0, "stop_reason": "preempted"}, WANTED),
         (DONE, GOOD, replace(WANTED, experiment_id=2)),
         (DONE, GOOD, replace(WANTED, slots=4)),
     ],
 )
-def test_others_do_not(home: Home, done: Run, report: dict[str, int], wanted: Run) -> None:
-    carriers = Carriers(home, {"short"})
+def test_others_do_not(home: Home, done: Run, report: dict[str, object], wanted: Run) -> None:
+    carriers = Carriers(home, {"short": 1200.0})
     carriers.offer(done, report)
     assert carriers.take(wanted, state(wanted), SCRIPT) is None
 
 
+def test_a_job_is_as_old_as_its_first_run(home: Home) -> None:
+    carriers = Carriers(home, {"short": 1200.0})
+    carriers.offer(replace(DONE, started_at=time.time() - 600), GOOD)
+    assert carriers.take(WANTED, state(WANTED), SCRIPT) == "77"
+    carriers._pools = {"short": 300.0}  # now the job is old, though its second run is young
+    carriers.offer(replace(WANTED, job_id="77", attempt=0, started_at=time.time()), GOOD)
+    assert carriers.take(replace(WANTED, id="1.3.1", trial_id=3), state(WANTED), SCRIPT) is None
+
+
 def test_a_more_urgent_experiment_that_waits_comes_first(home: Home) -> None:
-    carriers = Carriers(home, {"short"})
+    carriers = Carriers(home, {"short": 1200.0})
     carriers.offer(DONE, GOOD)
     other = Run("2.1.1", 2, 9, 1, RunState.PENDING, 0.0, 1, "short")
     assert carriers.take(WANTED, state(WANTED, other, other=1), SCRIPT) is None
@@ -73,14 +86,14 @@ def test_a_more_urgent_experiment_that_waits_comes_first(home: Home) -> None:
 
 
 def test_a_job_that_has_ended_already_takes_nothing(home: Home) -> None:
-    carriers = Carriers(home, {"short"})
+    carriers = Carriers(home, {"short": 1200.0})
     carriers.offer(DONE, GOOD)
     create_once(home.run(DONE.id).next, {"script": None})
     assert carriers.take(WANTED, state(WANTED), SCRIPT) is None
 
 
 def test_a_job_for_which_nothing_comes_is_let_go(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    carriers = Carriers(home, {"short"})
+    carriers = Carriers(home, {"short": 1200.0})
     carriers.offer(DONE, GOOD)
     carriers.release()
     assert read_json(home.run(DONE.id).next) is None
