@@ -34,18 +34,20 @@ class Carriers:
     def __init__(self, home: Home, pools: Mapping[str, float]) -> None:
         self._home, self._pools = home, pools
         self._free: list[_Free] = []
+        self._spent: list[Run] = []
         self._began: dict[str, float] = {}  # jobs that took runs, and when the first one started
 
     def offer(self, run: Run, report: Mapping[str, Any]) -> None:
         """``run`` is over, as ``report`` says. Its job takes another one if it is young and the run ended well at its first start.
 
-        A job that Slurm is about to end, or that was cancelled, takes none. One that has got old would say so itself, a moment later.
+        A job that Slurm is about to end, or that was cancelled, takes none and is told so. One that has got old says so itself.
         """
         if run.pool not in self._pools or run.job_id is None:
             return
         began = self._began.pop(run.job_id, run.started_at)
         well = run.attempt == 0 and report.get("exit_code") == 0 and run.intent is not Intent.KILL
         if not well or report.get("stop_reason") in ("time_limit", "preempted"):
+            self._spent.append(run)
             return
         if began is not None:
             if time.time() - began >= self._pools[run.pool]:
@@ -64,6 +66,8 @@ class Carriers:
 
     def release(self) -> None:
         """Let jobs end for which nothing came. Raises OSError."""
+        while self._spent:
+            create_once(self._home.run(self._spent.pop().id).next, {"script": None})
         now = time.monotonic()
         for free in [free for free in self._free if now - free.since > PATIENCE]:
             self._free.remove(free)

@@ -68,6 +68,13 @@ def test_others_do_not(home: Home, done: Run, report: dict[str, object], wanted:
     assert carriers.take(wanted, state(wanted), SCRIPT) is None
 
 
+def test_a_job_that_is_about_to_end_does_not_wait_for_another_run(home: Home) -> None:
+    carriers = Carriers(home, {"short": 1200.0})
+    carriers.offer(DONE, {"exit_code": 0, "stop_reason": "preempted"})
+    carriers.release()
+    assert read_json(home.run(DONE.id).next) == {"script": None}
+
+
 def test_a_job_is_as_old_as_its_first_run(home: Home) -> None:
     carriers = Carriers(home, {"short": 1200.0})
     carriers.offer(replace(DONE, started_at=time.time() - 600), GOOD)
