@@ -101,10 +101,17 @@ class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
         return found
 
     def get_experiment_id(self) -> int:
-        return int(self._core.train._exp_id)
+        """Raises RuntimeError off the cluster, where there is none; so does ``get_trial_id``."""
+        return self._id("_exp_id")
 
     def get_trial_id(self) -> int:
-        return int(self._core.train._trial_id)
+        return self._id("_trial_id")
+
+    def _id(self, name: str) -> int:
+        found = getattr(self._core.train, name, None)
+        if found is None:
+            raise RuntimeError("experiment and trial have ids on the cluster alone: see det.get_cluster_info()")
+        return int(found)
 
     def get_trial_seed(self) -> int:
         """Raises RuntimeError off the cluster, where there is none."""

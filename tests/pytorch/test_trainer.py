@@ -50,6 +50,12 @@ def on(cluster: Cluster, **config: Any) -> None:
     cluster.enter()
 
 
+@pytest.mark.parametrize("name", ["get_experiment_id", "get_trial_id", "get_trial_seed"])
+def test_off_the_cluster_there_is_no_trial_to_name(name: str) -> None:
+    with pytorch.init(hparams=HPARAMS) as context, pytest.raises(RuntimeError, match="on the cluster alone"):
+        getattr(context, name)()
+
+
 def test_periods_and_schedules_are_kept(cluster: Cluster) -> None:
     on(cluster)
     train(
