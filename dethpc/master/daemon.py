@@ -341,6 +341,9 @@ class Daemon:
             "home": str(self.home),
             "scheduler": self.scheduler.kind,
             **self._defaults(),
+            "pools": {
+                name: pool.model_dump(mode="json", exclude_defaults=True) for name, pool in self.site.pools.items()
+            },
         }
 
 

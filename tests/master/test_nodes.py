@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.config.site import Pool
 from dethpc.domain.facts import Attempt, Node
 from dethpc.domain.ports import QueuedJob
 from dethpc.domain.states import AttemptState, End, RunState, State
@@ -123,3 +124,10 @@ def test_what_is_held_against_a_node_is_shown(served: Served) -> None:
     (agent,) = served.session.get("/api/v1/agents")["agents"]
     assert (agent["failures"], agent["excluded"], agent["reason"]) == (1, True, "3 failures of 2 trials")
     assert agent["excludedUntil"].startswith("2081")
+
+
+def test_the_configuration_that_counts_has_the_pools(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(partition="gpu", time_limit="60")
+    monkeypatch.setattr(served.daemon, "site", served.daemon.site.model_copy(update={"pools": {"a": pool}}))
+    found = served.session.get("/api/v1/master/config")["config"]
+    assert found["pools"] == {"a": {"partition": "gpu", "time_limit": "60"}}
