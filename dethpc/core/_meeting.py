@@ -123,7 +123,8 @@ def _address(who: DistributedContext, chief_ip: Optional[str], port: int, force_
             return ("127.0.0.1", port)
         # What all workers of this group, and no other group of this user on this machine, have in common.
         names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
-        common = [info.allocation_id] if info else [os.environ.get(name, "") for name in names]
+        # Allocation ids alone are those of other masters of the user, too: a run's token is its own.
+        common = [info.session_token, info.allocation_id] if info else [os.environ.get(name, "") for name in names]
         group = "\0".join([*common, str(port), str(who.size)])
         return _socket_dir() / f"{hashlib.sha256(group.encode()).hexdigest()[:24]}.sock"
     if who.rank == 0:

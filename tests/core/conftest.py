@@ -19,7 +19,7 @@ import pytest
 from dethpc.rundir.journal import Event, read
 from dethpc.rundir.layout import AttemptDir, RunDir
 
-TOKEN = "the-runs-token"
+TOKEN = f"the-runs-token-{os.getpid()}"  # other files' tests run beside this one
 
 
 class FakeMaster:

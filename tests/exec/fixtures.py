@@ -57,7 +57,8 @@ class Run:
             "run": "7.1.2", "experiment_id": 7, "trial_id": 1, "task_id": "7.1", "run_number": 2, "trial_seed": 99,
             "hparams": {"lr": 0.1}, "config": {"name": "x", "data": {"a": 1}}, "entrypoint": entrypoint,
             "context": str(archive), "context_sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
-            "token": "very-secret-token", "rendezvous_timeout": 60,
+            # Its own, as every run has: tests of other files use the same ports of this machine at the same time.
+            "token": f"very-secret-token-{self.dir.path}", "rendezvous_timeout": 60,
         }  # fmt: skip
         write_json(self.dir.spec, Spec(**{**fields, **changes}).to_json())
 

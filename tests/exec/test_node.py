@@ -48,7 +48,7 @@ def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
     assert {name: env.get(name) for name in expected} == expected
     assert not any("very-secret-token" in value for value in env.values())
     info = read_json(Path(env["DETHPC_INFO"]))
-    assert info["session_token"] == "very-secret-token"
+    assert info["session_token"] == f"very-secret-token-{run.dir.path}"
     assert Path(env["DETHPC_INFO"]).stat().st_mode & 0o777 == 0o600
     assert info["rendezvous"] == {"container_addrs": ["127.0.0.1"], "container_rank": 0, "container_slot_counts": [2]}
     assert len(set(info["ports"]["torch"] + info["ports"]["core"])) == 5
