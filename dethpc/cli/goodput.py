@@ -8,7 +8,7 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Failed
+from dethpc.cli.pool import no_pool
 
 _HEADERS = ["Allocated", "Useful", "Lost", "Overhead", "Waiting", "Goodput"]
 
@@ -46,7 +46,7 @@ def of_pools(name: Optional[str], days: float, as_csv: bool, as_json: bool) -> N
         found["pools"] = [pool for pool in found["pools"] if pool["resourcePool"] == name]
         known = [] if found["pools"] else [pool["name"] for pool in cluster.resource_pools(session)]
         if not found["pools"] and name not in known:
-            raise Failed([f"there is no resource pool {name!r}; there are {', '.join(known)}"])
+            raise no_pool(name, known)
     if as_json:
         output.print_json(found)
         return

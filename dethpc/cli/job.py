@@ -9,7 +9,8 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Failed, Nouns
+from dethpc.cli.nouns import Nouns
+from dethpc.cli.pool import no_pool
 
 Json = dict[str, Any]
 
@@ -37,8 +38,7 @@ def list_jobs(
     pools = cluster.resource_pools(session)
     pool = next((p for p in pools if (p["name"] == resource_pool if resource_pool else p["defaultComputePool"])), None)
     if resource_pool and pool is None:
-        known = ", ".join(p["name"] for p in pools)
-        raise Failed([f"there is no resource pool {resource_pool!r}; there are {known}"])
+        raise no_pool(resource_pool, [p["name"] for p in pools])
     found = jobs.listing(session, resource_pool)
     waits = jobs.waiting(session) if why else {}
     if why:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.nouns import Failed, Nouns
+
+
+def no_pool(name: str, known: Sequence[str]) -> Failed:
+    """What to say to somebody who names a pool that is not there."""
+    return Failed([f"there is no resource pool {name!r}; there are {', '.join(known)}"])
 
 
 @click.group(

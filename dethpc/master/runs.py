@@ -144,7 +144,7 @@ class Preparer:
             slots_per_node=found.slots_per_node,
             slot_type=found.slot_type,
             time_limit=time_asked(options) or pool.time_min_seconds or pool.time_limit_seconds,
-            cpus_per_node=max(slots * (pool.cpus_per_slot or 1), _cores(config.get("slurm") or {})),
+            cpus_per_node=_cores(pool, slots, config.get("slurm") or {}),
             memory_per_node_mb=slots * _megabytes(pool.mem_per_slot or "0M"),
         )
 
@@ -298,7 +298,7 @@ class Preparer:
             gres = pool.gres_of(slots, slurm.get("gpu_type"))
         resources = Resources(
             nodes=found.nodes,
-            cpus_per_task=max(slots * (pool.cpus_per_slot or 1), _cores(slurm)),
+            cpus_per_task=_cores(pool, slots, slurm),
             gres=gres,
             exclusive=pool.whole_nodes,
             mem=pool.mem_per_slot and _times(pool.mem_per_slot, slots),
@@ -330,9 +330,10 @@ class Preparer:
         )
 
 
-def _cores(slurm: Mapping[str, Any]) -> int:
-    """Cores of a node that the tasks of an ``srun`` in the entrypoint need; 0 when the configuration does not say."""
-    return int(slurm.get("ntasks_per_node") or 1) * int(slurm.get("cpus_per_task") or 0)
+def _cores(pool: Pool, slots: int, slurm: Mapping[str, Any]) -> int:
+    """Cores to ask of each node: those of its slots, or of the tasks of an ``srun`` in the entrypoint when they need more."""
+    tasks = int(slurm.get("ntasks_per_node") or 1) * int(slurm.get("cpus_per_task") or 0)
+    return max(slots * (pool.cpus_per_slot or 1), tasks)
 
 
 def time_asked(options: Sequence[str]) -> float | None:
