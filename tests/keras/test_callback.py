@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, List, Optional
 
 import keras
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 import determined as det
 from determined.keras import DeterminedCallback
 from tests.core.conftest import Cluster
+from tests.frameworks import reports, saved
 
 X = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
 Y = (X.sum(1) > 0).astype("int32")
@@ -66,14 +67,6 @@ def train(
         callbacks = [StopAt(cluster, stop_at), plateau, callback]
         model.fit(X, Y, batch_size=8, epochs=epochs, validation_data=(X[:20], Y[:20]), callbacks=callbacks, verbose=2)
     return model
-
-
-def saved(cluster: Cluster) -> List[Dict[str, Any]]:
-    return [event.data for event in cluster.journal("checkpoint")]
-
-
-def reports(cluster: Cluster, group: str) -> List[Dict[str, Any]]:
-    return [event.data for event in cluster.journal("metrics") if event.data["group"] == group]
 
 
 def same(one: keras.Model, other: keras.Model) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 import lightning.pytorch as pl
 import pytest
@@ -13,6 +13,7 @@ import torch
 import determined as det
 from determined.lightning import DeterminedCallback, DeterminedLogger
 from tests.core.conftest import Cluster
+from tests.frameworks import reports, same, saved, steps
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and loggers
 
@@ -76,22 +77,6 @@ def train(
         )
         trainer.fit(module, loader(50, True), loader(20, False), ckpt_path=callback.restore())
     return module
-
-
-def saved(cluster: Cluster) -> List[Dict[str, Any]]:
-    return [event.data for event in cluster.journal("checkpoint")]
-
-
-def reports(cluster: Cluster, group: str) -> List[Dict[str, Any]]:
-    return [event.data for event in cluster.journal("metrics") if event.data["group"] == group]
-
-
-def steps(found: List[Dict[str, Any]]) -> List[int]:
-    return [one["steps_completed"] for one in found]
-
-
-def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
 
 
 def test_a_stop_after_an_epoch_changes_no_weight(cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 import determined as det
 from determined.transformers import DetCallback
 from tests.core.conftest import Cluster
+from tests.frameworks import reports, same, saved, steps
 
 STEPS = 7  # of an epoch: 50 records in batches of 8
 
@@ -76,22 +77,6 @@ def train(
         trainer = Trainer(model, args, train_dataset=data(50), eval_dataset=data(20), callbacks=callbacks)
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     return model
-
-
-def saved(cluster: Cluster) -> List[Dict[str, Any]]:
-    return [event.data for event in cluster.journal("checkpoint")]
-
-
-def reports(cluster: Cluster, group: str) -> List[Dict[str, Any]]:
-    return [event.data for event in cluster.journal("metrics") if event.data["group"] == group]
-
-
-def steps(found: List[Dict[str, Any]]) -> List[int]:
-    return [one["steps_completed"] for one in found]
-
-
-def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
 
 
 @pytest.fixture
