@@ -16,7 +16,7 @@ from typing import Any
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.events import QueueChange
-from dethpc.engine.nice import Waiting
+from dethpc.engine.nice import PendingJob
 from dethpc.engine.pools import Rules
 from dethpc.engine.queue import in_order
 from dethpc.searcher import build
@@ -61,7 +61,7 @@ def decisions(state: ClusterState) -> dict[str, Callable[[int], None]]:
         step(state, events.UpdateQueue([QueueChange(ids[n % len(ids)], ahead_of=ids[(n * 7 + 1) % len(ids)])], clock))
 
     def look(n: int) -> None:
-        waiting = {run.id: Waiting(5000 - i, 0) for i, run in enumerate(state.pending.get("main", {}).values())}
+        waiting = {run.id: PendingJob(5000 - i, 0) for i, run in enumerate(state.pending.get("main", {}).values())}
         nodes = [(n % 3, 8)] * 200
         step(state, events.QueueSeen({"main": nodes}, {"main": 8}, waiting, clock + n))
 

@@ -136,7 +136,7 @@ def _test_here(
 
 
 def checked(text: str, file: str, overrides: Sequence[str]) -> str:
-    """The YAML to send, overrides worked in; what is older in it, and doubts about it, are told.
+    """The YAML to send, overrides worked in; what is older in it, and warnings about it, are told.
 
     Raises ConfigError with every mistake.
     """

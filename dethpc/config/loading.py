@@ -16,7 +16,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Const, Space, points, read_space
 from dethpc.config.mistake import Mistake
 from dethpc.config.report import mistakes_of
-from dethpc.config.search_doubts import search_doubts
+from dethpc.config.search_warnings import search_warnings
 from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused
 from dethpc.errors import ConfigError
@@ -88,7 +88,7 @@ def load(
     problems += [source.problem(mistake) for mistake in mistakes]
     if problems or config is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
-    return Loaded(config, text, [*ignored(source), *doubts(space, config)], translated)
+    return Loaded(config, text, [*ignored(source), *warnings(space, config)], translated)
 
 
 def _without_sites(data: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _translate(source: Source) -> tuple[list[str], list[Mistake]]:
     return lines, translation.mistakes
 
 
-def doubts(space: Space, config: ExperimentConfig) -> list[str]:
+def warnings(space: Space, config: ExperimentConfig) -> list[str]:
     """What is valid and yet perhaps not meant."""
     found = []
     if config.searcher.name == "single" and (varying := _varying(space)):
@@ -132,7 +132,7 @@ def doubts(space: Space, config: ExperimentConfig) -> list[str]:
             "searcher.max_length has no unit: trials are compared only when they complete an operation of "
             "core_context.searcher.operations(); to compare them by what they report, say time_metric and max_time"
         )
-    found += search_doubts(config.searcher)
+    found += search_warnings(config.searcher)
     for name, value in space.items():
         if isinstance(value, Const) and isinstance(value.val, list):
             if any(isinstance(item, dict) and "type" in item for item in value.val):

@@ -61,7 +61,7 @@ Word = Annotated[str, Field(pattern=r"^[^\s\x00]+$")]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
 
 
-class Pool(Section):
+class PoolConfig(Section):
     """A named slice of the cluster, in Slurm's words. What is left out is left to Slurm."""
 
     description: str = ""
@@ -89,7 +89,7 @@ class Pool(Section):
     python: Word = "python3"  # on the compute nodes
 
     @model_validator(mode="after")
-    def _one_kind_of_slot(self) -> Pool:
+    def _one_kind_of_slot(self) -> PoolConfig:
         if self.gres not in (None, NO_GRES) and "{slots}" not in str(self.gres):
             allowed = f"text with {{slots}} where the number of slots goes, or {NO_GRES}"
             raise wrong(allowed, field="gres", found=repr(self.gres))
@@ -164,7 +164,7 @@ class SiteConfig(Section):
 
     cluster_name: Annotated[str, Field(min_length=1)] = "cluster"
     scheduler: Literal["auto", "slurm", "local"] = "auto"
-    pools: dict[Word, Pool] = {}
+    pools: dict[Word, PoolConfig] = {}
     default_pool: Optional[str] = None
     storage: Optional[CheckpointStorage] = Field(default=None, alias="checkpoint_storage")
     database: Optional[str] = None  # SQLAlchemy URL; None: SQLite in DETHPC_HOME

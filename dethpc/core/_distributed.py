@@ -60,10 +60,10 @@ class DistributedContext:
             raise AssertionError("chief_ip is required when the workers are on several machines")
         self._closed = False
         self._chief_ip, self._force_tcp = chief_ip, force_tcp
-        self._all: Group = Alone()
-        self._local: Group = Alone()
+        self._all: Group = SoloGroup()
+        self._local: Group = SoloGroup()
         if self.size > 1:
-            from dethpc.core._meeting import meet
+            from dethpc.core._rendezvous import meet
 
             found = (info._ports.get("core") if (info := get_cluster_info()) else None) or [pub_port]
             port = (int(found[0]) if pub_port == _PORT_1 else pub_port) + port_offset
@@ -209,8 +209,8 @@ class DistributedContext:
     def _another_group(self) -> Group:
         """All workers once more, on connections of their own, for calls in another thread. All must make it in step."""
         if self.size == 1:
-            return Alone()
-        from dethpc.core._meeting import meet_again
+            return SoloGroup()
+        from dethpc.core._rendezvous import meet_again
 
         return meet_again(self, self._chief_ip, self._force_tcp)
 
@@ -234,7 +234,7 @@ class Group(Protocol):
     def close(self) -> None: ...
 
 
-class Alone:
+class SoloGroup:
     """A worker without others."""
 
     def gather(self, stuff: Any) -> Optional[List[Any]]:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dethpc.config.site import Pool, SiteConfig
+from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.scheduler.slurm import states
-from dethpc.scheduler.slurm.pools import NodeRow
-from dethpc.scheduler.slurm.pools import Pool as SlurmPool
+from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,11 @@ class Facts:
     nodes: Sequence[Node] | None = None  # None: not looked at
 
     @property
-    def pools(self) -> dict[str, Pool]:
+    def pools(self) -> dict[str, PoolConfig]:
         """The site's pools; without any, Slurm's partitions. Each has a partition."""
         if self.slurm is None:
             return {}
-        named = self.site.pools or {name: Pool() for name in self.slurm.partitions}
+        named = self.site.pools or {name: PoolConfig() for name in self.slurm.partitions}
         return {name: pool.model_copy(update={"partition": pool.partition or name}) for name, pool in named.items()}
 
     def members(self, name: str) -> list[NodeRow]:
@@ -149,7 +148,7 @@ def is_network(filesystem: str) -> bool:
     return filesystem.removeprefix("fuse.").split(".")[0] in SHARED
 
 
-def sqlite_doubt(filesystem: str, home: str, database: str | None) -> str | None:
+def sqlite_warning(filesystem: str, home: str, database: str | None) -> str | None:
     """What to say at a master's start when its SQLite database lies where locks may not hold."""
     if database is not None or not is_network(filesystem):
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dethpc.config.site import Pool
+from dethpc.config.site import PoolConfig
 from dethpc.doctor.facts import Node
 from dethpc.doctor.probe import ERRORS, probe
 from dethpc.doctor.read_login import existing
@@ -47,7 +47,7 @@ class _Sent:
 
 def read_nodes(
     scheduler: SlurmCommands,
-    pools: Mapping[str, Pool],
+    pools: Mapping[str, PoolConfig],
     slot_types: Mapping[str, str],
     home: Path,
     storage: Path | None,
@@ -71,7 +71,7 @@ def read_nodes(
 
 def _ask(
     scheduler: SlurmCommands,
-    pools: Mapping[str, Pool],
+    pools: Mapping[str, PoolConfig],
     slot_types: Mapping[str, str],
     question: _Question,
     timeout: float,
@@ -115,7 +115,7 @@ def _watch(
         time.sleep(POLL)
 
 
-def _submit(name: str, pool: Pool, slot_type: str, question: _Question) -> _Sent:
+def _submit(name: str, pool: PoolConfig, slot_type: str, question: _Question) -> _Sent:
     """A job of one slot, as small as a trial can be: what a pool refuses to it, it refuses to trials."""
     from submitit import SlurmExecutor
 

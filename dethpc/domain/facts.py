@@ -137,17 +137,17 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Node:
+class NodeHealth:
     """What is held against a compute node. One that nothing was ever held against has no row."""
 
     name: str
     failures: list[dict[str, Any]] = field(default_factory=list)  # at, trial, run, weight, kind, message; oldest first
-    off_since: float | None = None  # no trial is sent there since
-    off_until: float | None = None  # and until then; None: until somebody enables it
+    excluded_since: float | None = None  # no trial is sent there since
+    excluded_until: float | None = None  # and until then; None: until somebody enables it
     reason: str = ""  # why, in words
 
-    def off(self, at: float) -> bool:
-        return self.off_since is not None and (self.off_until is None or at < self.off_until)
+    def excluded(self, at: float) -> bool:
+        return self.excluded_since is not None and (self.excluded_until is None or at < self.excluded_until)
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ class SearchNote:
 
 
 @dataclass(slots=True)
-class Pool:
+class PoolState:
     """What was last seen of a resource pool, and what follows for its queue."""
 
     name: str
@@ -208,5 +208,5 @@ class Pool:
     turn: float = 0.0  # seconds that a run lasts, roughly; 0: not known
 
 
-Row = Union[Experiment, Trial, Run, Attempt, Checkpoint, Metric, SearchNote, Pool, Node]
+Row = Union[Experiment, Trial, Run, Attempt, Checkpoint, Metric, SearchNote, PoolState, NodeHealth]
 """What a Change writes. ``apply`` puts the row in the place of the one with the same key; Metric and SearchNote are only added."""

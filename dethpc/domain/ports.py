@@ -8,7 +8,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import (
+    Attempt,
+    Checkpoint,
+    Experiment,
+    Metric,
+    NodeHealth,
+    PoolState,
+    Row,
+    Run,
+    SearchNote,
+    Trial,
+)
 
 
 class Clock(Protocol):
@@ -198,8 +209,8 @@ class Snapshot:
     notes: list[SearchNote]
     next_experiment_id: int
     next_trial_id: int
-    pools: list[Pool] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
+    pools: list[PoolState] = field(default_factory=list)
+    nodes: list[NodeHealth] = field(default_factory=list)
 
 
 class Store(Protocol):

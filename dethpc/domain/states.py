@@ -91,7 +91,7 @@ class End(str, Enum):
     LOST = "LOST"  # no evidence of any kind
 
     @property
-    def trials_fault(self) -> bool:
+    def counts_as_restart(self) -> bool:
         return self in (End.USER_ERROR, End.OUT_OF_MEMORY)
 
     @property

@@ -11,11 +11,11 @@ from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Tr
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
 from dethpc.engine import checkpoints, events, goodput, nodes
+from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict, classify
 from dethpc.engine.experiments import kill_run, paused_with
-from dethpc.engine.outcome import Outcome
-from dethpc.engine.rows import replace
-from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState, ExperimentState, exit_of, waits_for_searcher
 from dethpc.errors import NotFound, Refused
 
 MAX_STALLED = 12
@@ -31,57 +31,57 @@ PREEMPTION_TIMEOUT = 3600.0
 """Seconds that a run has for its checkpoint after it was asked to stop, unless the config says otherwise."""
 
 
-def prepared(state: ClusterState, event: events.Prepared) -> Outcome:
+def prepared(state: ClusterState, event: events.Prepared) -> Decision:
     run = state.runs.get(event.run_id)
     if run is None or run.token_sha256 == event.token_sha256:
-        return Outcome()
-    return Outcome([replace(run, token_sha256=event.token_sha256)])
+        return Decision()
+    return Decision([replace(run, token_sha256=event.token_sha256)])
 
 
-def submitted(state: ClusterState, event: events.Submitted) -> Outcome:
+def submitted(state: ClusterState, event: events.Submitted) -> Decision:
     run = state.runs.get(event.run_id)
     if run is None:
-        return Outcome()
+        return Decision()
     now = RunState.PENDING if run.state is RunState.SUBMITTING else run.state
-    return Outcome([replace(run, state=now, job_id=event.job_id, submitted_at=event.at)])
+    return Decision([replace(run, state=now, job_id=event.job_id, submitted_at=event.at)])
 
 
-def submit_failed(state: ClusterState, event: events.SubmitFailed) -> Outcome:
+def submit_failed(state: ClusterState, event: events.SubmitFailed) -> Decision:
     """A refusal for good would meet every other trial of the experiment as well, but each says so itself."""
     run = state.runs.get(event.run_id)
     if run is None:
-        return Outcome()
+        return Decision()
     ended_run = replace(run, state=RunState.ENDED, end=End.LAUNCH_FAILED, reason=event.message, ended_at=event.at)
     trial = state.trial(run.trial_id)
     assert trial is not None
-    outcome = Outcome([ended_run])
-    _close(trial, State.ERROR, event.message, event.at, outcome)
-    return outcome
+    decision = Decision([ended_run])
+    _close(trial, State.ERROR, event.message, event.at, decision)
+    return decision
 
 
-def job_seen(state: ClusterState, event: events.JobSeen) -> Outcome:
+def job_seen(state: ClusterState, event: events.JobSeen) -> Decision:
     run, record = state.runs.get(event.run_id), event.record
     if run is None or run.state is RunState.ENDED:
-        return Outcome()
+        return Decision()
     if record.state is JobState.PENDING and run.state is not RunState.RUNNING:
         changed = replace(run, state=RunState.PENDING, job_id=record.job_id, reason=record.reason)
     elif record.state is JobState.RUNNING and run.state is not RunState.RUNNING:
         changed = replace(run, job_id=record.job_id, reason="", nodes=list(record.nodes) or run.nodes)
     else:
-        return Outcome()
-    return Outcome() if changed == run else Outcome([changed])
+        return Decision()
+    return Decision() if changed == run else Decision([changed])
 
 
-def started(state: ClusterState, event: events.AttemptStarted) -> Outcome:
+def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
     run = state.runs.get(event.run_id)
     if run is None or event.k <= run.attempt:
-        return Outcome()
+        return Decision()
     trial = state.trial(run.trial_id)
     assert trial is not None
     own = state.checkpoints.get(trial.id, {})
-    outcome = Outcome()
-    outcome.rows += _void_after_resume(state, trial, event)
-    outcome.rows += [
+    decision = Decision()
+    decision.rows += _void_after_resume(state, trial, event)
+    decision.rows += [
         Attempt(
             run_id=run.id,
             k=event.k,
@@ -107,8 +107,8 @@ def started(state: ClusterState, event: events.AttemptStarted) -> Outcome:
             latest_checkpoint=event.resumed_from if event.resumed_from in own else None,
         ),
     ]
-    outcome.then.append(events.Schedule(event.at))  # it has left the scheduler's queue: another may join it
-    return outcome
+    decision.then.append(events.Schedule(event.at))  # it has left the scheduler's queue: another may join it
+    return decision
 
 
 def _void_after_resume(state: ClusterState, trial: Trial, event: events.AttemptStarted) -> list[Attempt]:
@@ -136,7 +136,7 @@ def _void_after_resume(state: ClusterState, trial: Trial, event: events.AttemptS
     return changed
 
 
-def reported(state: ClusterState, event: events.Reported) -> Outcome:
+def reported(state: ClusterState, event: events.Reported) -> Decision:
     """Take in journal events. Those already applied are skipped; after a gap nothing is taken.
 
     A job that is queued again goes on from what its last attempt left, which may be more than the master had read: until the next
@@ -144,14 +144,14 @@ def reported(state: ClusterState, event: events.Reported) -> Outcome:
     """
     run, attempt = state.runs.get(event.run_id), state.attempt(event.run_id, event.k)
     if run is None or attempt is None:
-        return Outcome()
+        return Decision()
     queued_again = run.state is RunState.PENDING and run.attempt == event.k
     if attempt.state is AttemptState.ENDED and not queued_again:
-        return Outcome()
+        return Decision()
     trial = state.trial(run.trial_id)
     assert trial is not None
     experiment = state.experiments[trial.experiment_id]
-    outcome, seq = Outcome(), attempt.applied_seq
+    decision, seq = Decision(), attempt.applied_seq
     for report in event.reports:
         if report.seq <= seq:
             continue
@@ -160,25 +160,25 @@ def reported(state: ClusterState, event: events.Reported) -> Outcome:
         seq = report.seq
         take = _REPORTS.get(report.kind)
         if take is not None:
-            trial = take(experiment, trial, attempt, report, outcome)
+            trial = take(experiment, trial, attempt, report, decision)
         elif report.kind == "checkpoint_deleted":
-            trial = _checkpoint_deleted(state, trial, report, outcome)
+            trial = _checkpoint_deleted(state, trial, report, decision)
     offset = attempt.applied_offset if event.offset is None else event.offset
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
-        return Outcome()
+        return Decision()
     seen = goodput.marks(attempt, event.reports, seq)
-    outcome.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
+    decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
     if trial != state.trial(run.trial_id):
-        outcome.rows.append(trial)
-    return outcome
+        decision.rows.append(trial)
+    return decision
 
 
 def _metrics(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
 ) -> Trial:
     group, steps = str(report.data["group"]), int(report.data["steps_completed"])
     metrics = reported_values(report.data)
-    outcome.rows.append(
+    decision.rows.append(
         Metric(
             run_id=attempt.run_id,
             k=attempt.k,
@@ -198,7 +198,7 @@ def _metrics(
     value = number(metrics[searcher["metric"]])
     length = trained(experiment.row.config, trial.hparams, metrics, steps)
     if not math.isnan(length):
-        outcome.then.append(events.Validated(trial.id, length, value, report.at))
+        decision.then.append(events.Validated(trial.id, length, value, report.at))
     return _with_value(trial, searcher, value, steps)
 
 
@@ -212,12 +212,12 @@ def _with_value(trial: Trial, searcher: Mapping[str, Any], value: float, steps: 
 
 
 def _searcher_op(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
 ) -> Trial:
     """Code that trains by operations says itself how long it has trained, and how well."""
     length, value = number(report.data.get("length")), number(report.data.get("metric"))
     if not math.isnan(length):
-        outcome.then.append(events.Validated(trial.id, length, value, report.at))
+        decision.then.append(events.Validated(trial.id, length, value, report.at))
     return _with_value(trial, experiment.row.config["searcher"], value, trial.steps_completed)
 
 
@@ -236,10 +236,10 @@ def number(value: Any) -> float:
 
 
 def _checkpoint(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
 ) -> Trial:
     data = report.data
-    outcome.rows.append(
+    decision.rows.append(
         Checkpoint(
             uuid=str(data["uuid"]),
             experiment_id=trial.experiment_id,
@@ -260,39 +260,39 @@ def _checkpoint(
 
 
 def _progress(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
 ) -> Trial:
     value = number(report.data.get("progress"))
     return trial if math.isnan(value) else replace(trial, progress=min(1.0, max(0.0, value)))
 
 
 def _early_exit(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
 ) -> Trial:
     return replace(trial, early_exit=str(report.data.get("reason", "")))
 
 
 def _status(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
 ) -> Trial:
     return replace(trial, status=str(report.data.get("status", "")))
 
 
 def _run_metadata(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, outcome: Outcome
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
 ) -> Trial:
     return replace(trial, metadata=dict(report.data.get("metadata") or {}))
 
 
-def _checkpoint_deleted(state: ClusterState, trial: Trial, report: events.Report, outcome: Outcome) -> Trial:
+def _checkpoint_deleted(state: ClusterState, trial: Trial, report: events.Report, decision: Decision) -> Trial:
     known = dict(state.checkpoints.get(trial.id, {}))
-    known.update((row.uuid, row) for row in outcome.rows if isinstance(row, Checkpoint))
+    known.update((row.uuid, row) for row in decision.rows if isinstance(row, Checkpoint))
     left = dict(report.data.get("resources") or {})
     for row in checkpoints.deleted_by_trial(trial, known, str(report.data.get("uuid")), left):
         if isinstance(row, Trial):
             trial = row
         else:
-            outcome.rows.append(row)
+            decision.rows.append(row)
     return trial
 
 
@@ -307,28 +307,28 @@ _REPORTS = {
 }
 
 
-def early_exit(state: ClusterState, event: events.EarlyExit) -> Outcome:
+def early_exit(state: ClusterState, event: events.EarlyExit) -> Decision:
     trial = state.trial(event.trial_id)
     if trial is None or trial.state.terminal:
         raise Refused(f"trial {event.trial_id} has ended already")
-    return Outcome([replace(trial, early_exit=event.reason)])
+    return Decision([replace(trial, early_exit=event.reason)])
 
 
-def describe(state: ClusterState, event: events.DescribeTrial) -> Outcome:
+def describe(state: ClusterState, event: events.DescribeTrial) -> Decision:
     trial = state.trial(event.trial_id)
     if trial is None:
         raise NotFound(f"no trial {event.trial_id}")
     changed: dict[str, Any] = dict(event.changes)
-    return Outcome([replace(trial, **changed)])
+    return Decision([replace(trial, **changed)])
 
 
-def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
+def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
     run = state.runs.get(event.run_id)
     if run is None or run.state is RunState.ENDED:
-        return Outcome()
+        return Decision()
     trial = state.trial(run.trial_id)
     assert trial is not None
-    experiment, outcome = state.experiments[trial.experiment_id], Outcome()
+    experiment, decision = state.experiments[trial.experiment_id], Decision()
     verdict = classify(
         run,
         event.report,
@@ -340,22 +340,22 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
     )
     attempt = state.attempt(event.run_id, event.k)
     if attempt is not None and attempt.state is AttemptState.RUNNING:
-        outcome.rows.append(
+        decision.rows.append(
             replace(attempt, state=AttemptState.ENDED, ended_at=event.at, end=verdict.end, reason=verdict.reason)
         )
         if state.rules_of(run.pool).kind == "fair_share":
             seconds = max(0.0, event.at - attempt.started_at)
-            outcome.then.append(events.Served(run.experiment_id, run.slots * seconds, event.at))
+            decision.then.append(events.Served(run.experiment_id, run.slots * seconds, event.at))
     trial = _weighed(state, trial, run, attempt, verdict)
-    outcome.rows += nodes.judged(state, run, attempt, verdict, event)
+    decision.rows += nodes.judged(state, run, attempt, verdict, event)
     if event.requeued and run.intent is Intent.GO:
         run = replace(run, state=RunState.PENDING, reason=verdict.reason)
         if why := _stuck(trial, verdict):
             run = replace(run, intent=Intent.KILL, intent_reason=why)
             trial = replace(trial, state=State.STOPPING_ERROR, reason=why)
-        outcome.rows += [run, *([trial] if trial != state.trial(trial.id) else [])]
-        return outcome
-    outcome.rows.append(
+        decision.rows += [run, *([trial] if trial != state.trial(trial.id) else [])]
+        return decision
+    decision.rows.append(
         replace(
             run,
             state=RunState.ENDED,
@@ -365,8 +365,8 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Outcome:
             exit_code=verdict.exit_code,
         )
     )
-    _after_run(experiment, trial, verdict, event, outcome)
-    return outcome
+    _after_run(experiment, trial, verdict, event, decision)
+    return decision
 
 
 def _weighed(state: ClusterState, trial: Trial, run: Run, attempt: Attempt | None, verdict: Verdict) -> Trial:
@@ -399,44 +399,44 @@ def _stuck(trial: Trial, verdict: Verdict) -> str:
 
 
 def _after_run(
-    experiment: ExperimentState, trial: Trial, verdict: Verdict, event: events.AttemptEnded, outcome: Outcome
+    experiment: ExperimentState, trial: Trial, verdict: Verdict, event: events.AttemptEnded, decision: Decision
 ) -> None:
     """What the end of its run means for the trial."""
     end, reason, at = verdict.end, verdict.reason, event.at
     if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
-        outcome.rows.append(trial)
+        decision.rows.append(trial)
     elif end is End.COMPLETED:
         trial = _warned(trial, experiment)
-        _close(trial, State.COMPLETED if not trial.state.stopping else trial.state.end, trial.reason, at, outcome)
+        _close(trial, State.COMPLETED if not trial.state.stopping else trial.state.end, trial.reason, at, decision)
     elif trial.state.stopping:
-        _close(trial, trial.state.end, trial.reason, at, outcome)
+        _close(trial, trial.state.end, trial.reason, at, decision)
     elif experiment.row.unmanaged:
-        _close(trial, State.ERROR, reason or end.value, at, outcome)  # nobody will submit it again
-    elif end is End.INVALID_HP or verdict.hopeless:
-        _close(trial, State.ERROR, reason, at, outcome)
-    elif end.trials_fault:
+        _close(trial, State.ERROR, reason or end.value, at, decision)  # nobody will submit it again
+    elif end is End.INVALID_HP or verdict.permanent:
+        _close(trial, State.ERROR, reason, at, decision)
+    elif end.counts_as_restart:
         restarts = trial.restarts + 1
         limit = int(experiment.row.config.get("max_restarts", 5))
         if restarts > limit:
-            _close(replace(trial, restarts=limit), State.ERROR, f"{reason} (after {limit} restarts)", at, outcome)
+            _close(replace(trial, restarts=limit), State.ERROR, f"{reason} (after {limit} restarts)", at, decision)
         else:
             trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
-            outcome.rows.append(replace(trial, reason=f"restarted: {reason}"))
+            decision.rows.append(replace(trial, reason=f"restarted: {reason}"))
     elif trial.lost >= verdict.tries:
-        _close(trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, outcome)
+        _close(trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, decision)
     elif why := _stuck(trial, verdict):
-        _close(trial, State.ERROR, why, at, outcome)
+        _close(trial, State.ERROR, why, at, decision)
     elif end is End.CANCELLED:
         paused = replace(trial, state=State.PAUSED, reason=reason)
         others = [experiment.trials[index] for index in experiment.open if index != trial.index]
-        outcome.rows += [paused, paused_with(experiment.row, [paused, *others])]
+        decision.rows += [paused, paused_with(experiment.row, [paused, *others])]
     elif end in (End.LOST, End.LAUNCH_FAILED):
-        outcome.rows.append(_resting(trial, trial.lost, event))
+        decision.rows.append(_resting(trial, trial.lost, event))
     else:
-        outcome.rows.append(trial)
-    if held(trial):
-        outcome.then.append(events.Parked(trial.id, at))
-    outcome.then.append(events.Schedule(at))
+        decision.rows.append(trial)
+    if waits_for_searcher(trial):
+        decision.then.append(events.Parked(trial.id, at))
+    decision.then.append(events.Schedule(at))
 
 
 def _resting(trial: Trial, failures: int, event: events.AttemptEnded) -> Trial:
@@ -448,7 +448,7 @@ def _resting(trial: Trial, failures: int, event: events.AttemptEnded) -> Trial:
 
 def _goes_on(trial: Trial) -> bool:
     """Whether a run that finished has only done what it knew of: the trial waits for its searcher, or may train longer by now."""
-    return held(trial) or trial.search.get("granted_in") == trial.runs
+    return waits_for_searcher(trial) or trial.search.get("granted_in") == trial.runs
 
 
 def _warned(trial: Trial, experiment: ExperimentState) -> Trial:
@@ -461,30 +461,30 @@ def _warned(trial: Trial, experiment: ExperimentState) -> Trial:
     )
 
 
-def _close(trial: Trial, how: State, reason: str, at: float, outcome: Outcome) -> None:
+def _close(trial: Trial, how: State, reason: str, at: float, decision: Decision) -> None:
     progress = 1.0 if how is State.COMPLETED else trial.progress
     closed = replace(trial, state=how, reason=reason, ended_at=at, progress=progress)
-    outcome.rows.append(closed)
-    outcome.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
+    decision.rows.append(closed)
+    decision.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
 
 
-def tick(state: ClusterState, event: events.Tick) -> Outcome:
+def tick(state: ClusterState, event: events.Tick) -> Decision:
     """Kill runs that were asked to stop and did not in time; wake trials that have rested."""
-    outcome = Outcome()
+    decision = Decision()
     for trial_id, until in state.resting.items():
         if event.at >= until:
             trial = state.trial(trial_id)
             assert trial is not None
-            outcome.rows.append(replace(trial, not_before=None))
-    if outcome.rows:
-        outcome.then.append(events.Schedule(event.at))
+            decision.rows.append(replace(trial, not_before=None))
+    if decision.rows:
+        decision.then.append(events.Schedule(event.at))
     for run in state.runs.values():
         deadline = _deadline(state, run)
         if deadline is not None and event.at >= deadline:
             index = state.trial_index[run.trial_id][1]
             reason = f"{run.intent_reason}: did not stop within its preemption_timeout"
-            kill_run(state.experiments[run.experiment_id], index, reason, outcome)
-    return outcome
+            kill_run(state.experiments[run.experiment_id], index, reason, decision)
+    return decision
 
 
 def next_deadline(state: ClusterState) -> float | None:

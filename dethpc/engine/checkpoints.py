@@ -5,13 +5,13 @@ from __future__ import annotations
 from dethpc.domain.facts import Checkpoint, Row, Trial
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
-from dethpc.engine.outcome import Outcome
-from dethpc.engine.rows import replace
+from dethpc.engine.decision import Decision
+from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.errors import Refused
 
 
-def change(state: ClusterState, event: events.ChangeCheckpoints) -> Outcome:
+def change(state: ClusterState, event: events.ChangeCheckpoints) -> Decision:
     """Raises Refused when a checkpoint shall go that a trial which has not ended would start from."""
     gone = {checkpoint.uuid for checkpoint in event.checkpoints if checkpoint.state is not CheckpointState.COMPLETED}
     if gone:
@@ -21,7 +21,7 @@ def change(state: ClusterState, event: events.ChangeCheckpoints) -> Outcome:
                 if needed:
                     raise Refused(f"checkpoint {needed.pop()} is needed: trial {trial.id} would start from it")
     rows: list[Row] = list(event.checkpoints)
-    return Outcome(rows)
+    return Decision(rows)
 
 
 def deleted_by_trial(trial: Trial, known: dict[str, Checkpoint], uuid: str, left: dict[str, int]) -> list[Row]:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from dethpc.domain.facts import Row
-from dethpc.engine import attempts, checkpoints, events, experiments, moves, nodes, queue, unmanaged
-from dethpc.engine.outcome import Outcome
+from dethpc.engine import attempts, checkpoints, events, experiments, nodes, queue, reorder, unmanaged
+from dethpc.engine.decision import Decision
 from dethpc.engine.state import ClusterState
 
 
-def decide(state: ClusterState, event: events.Event) -> Outcome:
+def decide(state: ClusterState, event: events.Event) -> Decision:
     """Raises NotFound or Refused for a wish that cannot be granted; every other event is always taken in."""
     return _DECISIONS[type(event)](state, event)
 
@@ -26,15 +26,15 @@ def step(state: ClusterState, event: events.Event) -> list[Row]:
     rows: list[Row] = []
     todo: deque[events.Event] = deque([event])
     while todo:
-        outcome = decide(state, todo.popleft())
-        for row in outcome.rows:
+        decision = decide(state, todo.popleft())
+        for row in decision.rows:
             state.apply(row)
-        rows += outcome.rows
-        todo += outcome.then
+        rows += decision.rows
+        todo += decision.then
     return rows
 
 
-_DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
+_DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.CreateExperiment: experiments.create,
     events.Activate: experiments.activate,
     events.Pause: experiments.pause,
@@ -42,10 +42,10 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Outcome]] = {
     events.Kill: experiments.kill,
     events.KillTrial: experiments.kill_trial,
     events.ChangeExperiment: experiments.change,
-    events.UpdateQueue: moves.update,
+    events.UpdateQueue: reorder.update,
     events.Delete: experiments.delete,
-    events.Recall: experiments.recall,
-    events.TakeIn: experiments.take_in,
+    events.LoadExperiment: experiments.load,
+    events.ImportRun: experiments.import_run,
     events.TrialClosed: experiments.trial_closed,
     events.Operate: experiments.operate,
     events.Validated: experiments.validated,

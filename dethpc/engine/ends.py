@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
     end: End
     reason: str
     exit_code: int | None
-    hopeless: bool = False  # it would end the same way again
+    permanent: bool = False  # it would end the same way again
     tries: int = MAX_LOST  # of runs in a row that end without training, this one included
 
 
@@ -96,7 +96,7 @@ def classify(
         if report.get("phase") == "waiting":
             return Verdict(End.WAITING, message or "the master could not be reached", code)
         if report.get("phase") == "launch":
-            return Verdict(End.LAUNCH_FAILED, message or f"exit code {code}", code, hopeless=True)
+            return Verdict(End.LAUNCH_FAILED, message or f"exit code {code}", code, permanent=True)
         if report.get("phase") in _SETUP_PHASES and asked not in _ASKED:
             tries = MAX_MISSED if report.get("phase") == "rendezvous" else MAX_LOST
             return Verdict(End.LAUNCH_FAILED, message, code, tries=tries)

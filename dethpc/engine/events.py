@@ -8,7 +8,7 @@ from typing import Any, Union
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
 from dethpc.domain.ports import JobRecord
-from dethpc.engine.nice import Waiting
+from dethpc.engine.nice import PendingJob
 from dethpc.searcher.base import Exit
 
 # --- a user's wishes
@@ -103,7 +103,7 @@ class Delete:
 
 
 @dataclass(slots=True)
-class Recall:
+class LoadExperiment:
     """An experiment that ended long ago, as the store has it, is wanted in memory again; with its trials, in order, if given."""
 
     experiment: Experiment
@@ -111,7 +111,7 @@ class Recall:
 
 
 @dataclass(slots=True)
-class TakeIn:
+class ImportRun:
     """A run that was submitted without a master becomes an experiment of one trial. What it did follows as further events."""
 
     run_id: str
@@ -260,7 +260,7 @@ class QueueSeen:
 
     nodes: Mapping[str, Sequence[tuple[int, int]]]
     started: Mapping[str, int]
-    waiting: Mapping[str, Waiting]
+    waiting: Mapping[str, PendingJob]
     at: float
 
 
@@ -388,8 +388,8 @@ Event = Union[
     ChangeExperiment,
     UpdateQueue,
     Delete,
-    Recall,
-    TakeIn,
+    LoadExperiment,
+    ImportRun,
     Operate,
     AddTrial,
     BeginTrial,

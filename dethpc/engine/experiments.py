@@ -11,9 +11,9 @@ from typing import Any
 from dethpc.domain.facts import Experiment, Run, SearchNote, Trial
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
-from dethpc.engine.outcome import Outcome
-from dethpc.engine.rows import replace
-from dethpc.engine.state import ClusterState, ExperimentState, exit_of, held
+from dethpc.engine.decision import Decision
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState, ExperimentState, exit_of, waits_for_searcher
 from dethpc.errors import NotFound, Refused
 from dethpc.searcher.base import Action, Continue, Create, Note, Stop, Wait
 from dethpc.searcher.custom import CustomSearch
@@ -21,7 +21,7 @@ from dethpc.searcher.custom import CustomSearch
 CHANGEABLE = ("name", "description", "notes", "labels", "archived", "max_slots", "weight", "priority", "project_id")
 
 
-def create(state: ClusterState, event: events.CreateExperiment) -> Outcome:
+def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
     config, resources = event.config, event.config.get("resources", {})
     row = Experiment(
         id=event.id or state.next_experiment_id,
@@ -49,19 +49,19 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Outcome:
     )
     searcher = state.build_searcher(config["searcher"], config["hyperparameters"], row.seed)
     fresh = ExperimentState(row, searcher)
-    outcome = Outcome([row])
+    decision = Decision([row])
     if not event.unmanaged:
-        _act(state, fresh, searcher.start(), event.at, outcome)
-    return outcome
+        _act(state, fresh, searcher.start(), event.at, decision)
+    return decision
 
 
-def recall(state: ClusterState, event: events.Recall) -> Outcome:
+def load(state: ClusterState, event: events.LoadExperiment) -> Decision:
     known = state.experiments.get(event.experiment.id)
     trials = event.trials[len(known.trials) if known else 0 :]
-    return Outcome([*([] if known else [event.experiment]), *trials])
+    return Decision([*([] if known else [event.experiment]), *trials])
 
 
-def take_in(state: ClusterState, event: events.TakeIn) -> Outcome:
+def import_run(state: ClusterState, event: events.ImportRun) -> Decision:
     """Raises Refused when the run was taken in before."""
     known = next((e for e in state.experiments.values() if e.row.unmanaged and e.row.notes == event.run_id), None)
     if known is not None:
@@ -108,30 +108,30 @@ def take_in(state: ClusterState, event: events.TakeIn) -> Outcome:
 
 
 def _act(
-    state: ClusterState, experiment: ExperimentState, actions: Iterable[Action], at: float, outcome: Outcome
+    state: ClusterState, experiment: ExperimentState, actions: Iterable[Action], at: float, decision: Decision
 ) -> None:
     """Turn a searcher's actions into rows."""
     row, notes, created, frees = experiment.row, experiment.notes, 0, False
     for action in actions:
         if isinstance(action, Create):
-            outcome.rows.append(new_trial(state, experiment, action, state.next_trial_id + created, at))
+            decision.rows.append(new_trial(state, experiment, action, state.next_trial_id + created, at))
             created += 1
         elif isinstance(action, Note):
             notes += 1
-            outcome.rows.append(SearchNote(row.id, notes, action.index, action.kind, action.data))
+            decision.rows.append(SearchNote(row.id, notes, action.index, action.kind, action.data))
             continue
         elif isinstance(action, Stop):
             trial = experiment.trials[action.index]
-            _end_trial(experiment, trial, State.STOPPING_COMPLETED, action.reason, at, outcome)
+            _end_trial(experiment, trial, State.STOPPING_COMPLETED, action.reason, at, decision)
         elif isinstance(action, Wait):
             trial = experiment.trials[action.index]
-            outcome.rows.append(replace(trial, search={**trial.search, "waits": True}, reason=action.reason))
-            stop_run(experiment, trial.index, action.reason, at, outcome)
+            decision.rows.append(replace(trial, search={**trial.search, "waits": True}, reason=action.reason))
+            stop_run(experiment, trial.index, action.reason, at, decision)
         else:
-            outcome.rows.append(_continued(experiment.trials[action.index], action))
+            decision.rows.append(_continued(experiment.trials[action.index], action))
         frees = True
     if frees:
-        outcome.then.append(events.Schedule(at))
+        decision.then.append(events.Schedule(at))
 
 
 def _continued(trial: Trial, action: Continue) -> Trial:
@@ -170,106 +170,110 @@ def _find(state: ClusterState, experiment_id: int) -> ExperimentState:
         raise NotFound(f"no experiment {experiment_id}") from None
 
 
-def activate(state: ClusterState, event: events.Activate) -> Outcome:
+def activate(state: ClusterState, event: events.Activate) -> Decision:
     experiment = _find(state, event.experiment_id)
     row = experiment.row
     if row.state not in (State.ACTIVE, State.PAUSED):
         raise Refused(f"experiment {row.id} is {row.state.value}; only a PAUSED one can be activated")
-    outcome = Outcome()
+    decision = Decision()
     if row.state is State.PAUSED:
-        outcome.rows.append(replace(row, state=State.ACTIVE, reason=""))
+        decision.rows.append(replace(row, state=State.ACTIVE, reason=""))
     for index in sorted(experiment.open):
         trial = experiment.trials[index]
         if trial.state is State.PAUSED:
-            outcome.rows.append(replace(trial, state=State.ACTIVE, reason=trial.reason if held(trial) else ""))
-    outcome.then.append(events.Schedule(event.at))
-    return outcome
+            decision.rows.append(
+                replace(trial, state=State.ACTIVE, reason=trial.reason if waits_for_searcher(trial) else "")
+            )
+    decision.then.append(events.Schedule(event.at))
+    return decision
 
 
-def pause(state: ClusterState, event: events.Pause) -> Outcome:
+def pause(state: ClusterState, event: events.Pause) -> Decision:
     experiment = _find(state, event.experiment_id)
     row = experiment.row
     if row.state not in (State.ACTIVE, State.PAUSED):
         raise Refused(f"experiment {row.id} is {row.state.value}; only an ACTIVE one can be paused")
     if row.unmanaged:
         raise Refused(f"experiment {row.id} is unmanaged: it runs elsewhere, where dethpc cannot pause it")
-    outcome = Outcome()
+    decision = Decision()
     if row.state is State.ACTIVE:
-        outcome.rows.append(replace(row, state=State.PAUSED, reason="paused by its owner"))
+        decision.rows.append(replace(row, state=State.PAUSED, reason="paused by its owner"))
         for index in sorted(experiment.open):
             trial = experiment.trials[index]
             if trial.state is State.ACTIVE:
-                outcome.rows.append(replace(trial, state=State.PAUSED))
-            stop_run(experiment, index, "pause", event.at, outcome)
-    return outcome
+                decision.rows.append(replace(trial, state=State.PAUSED))
+            stop_run(experiment, index, "pause", event.at, decision)
+    return decision
 
 
-def cancel(state: ClusterState, event: events.Cancel) -> Outcome:
+def cancel(state: ClusterState, event: events.Cancel) -> Decision:
     return _end(state, event.experiment_id, State.STOPPING_CANCELED, "cancelled by its owner", event.at)
 
 
-def kill(state: ClusterState, event: events.Kill) -> Outcome:
+def kill(state: ClusterState, event: events.Kill) -> Decision:
     return _end(state, event.experiment_id, State.STOPPING_KILLED, "killed by its owner", event.at)
 
 
-def _end(state: ClusterState, experiment_id: int, how: State, reason: str, at: float) -> Outcome:
+def _end(state: ClusterState, experiment_id: int, how: State, reason: str, at: float) -> Decision:
     experiment = _find(state, experiment_id)
     row = experiment.row
     if row.state.terminal:
         raise Refused(f"experiment {row.id} has ended already ({row.state.value})")
-    outcome = Outcome([replace(row, state=how, reason=reason)])
+    decision = Decision([replace(row, state=how, reason=reason)])
     for index in sorted(experiment.open):
-        _end_trial(experiment, experiment.trials[index], how, reason, at, outcome)
+        _end_trial(experiment, experiment.trials[index], how, reason, at, decision)
     if not experiment.open:
-        outcome.rows[0] = replace(row, state=how.end, reason=reason, ended_at=at)
-    return outcome
+        decision.rows[0] = replace(row, state=how.end, reason=reason, ended_at=at)
+    return decision
 
 
-def kill_trial(state: ClusterState, event: events.KillTrial) -> Outcome:
+def kill_trial(state: ClusterState, event: events.KillTrial) -> Decision:
     trial = state.trial(event.trial_id)
     if trial is None:
         raise NotFound(f"no trial {event.trial_id}")
     if trial.state.terminal:
         raise Refused(f"trial {trial.id} has ended already ({trial.state.value})")
-    outcome = Outcome()
+    decision = Decision()
     experiment = state.experiments[trial.experiment_id]
-    _end_trial(experiment, trial, State.STOPPING_KILLED, "killed by its owner", event.at, outcome)
-    return outcome
+    _end_trial(experiment, trial, State.STOPPING_KILLED, "killed by its owner", event.at, decision)
+    return decision
 
 
-def _end_trial(experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, outcome: Outcome) -> None:
+def _end_trial(
+    experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, decision: Decision
+) -> None:
     """Bring an open trial to its end: by way of its live run if it has one."""
     if trial.state.terminal or (trial.state.stopping and how is not State.STOPPING_KILLED):
         return
     if trial.index not in experiment.live:
         closed = replace(trial, state=how.end, reason=reason, ended_at=at)
-        outcome.rows.append(closed)
-        outcome.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
+        decision.rows.append(closed)
+        decision.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
         return
-    outcome.rows.append(replace(trial, state=how, reason=reason))
+    decision.rows.append(replace(trial, state=how, reason=reason))
     if how in (State.STOPPING_KILLED, State.STOPPING_ERROR):
-        kill_run(experiment, trial.index, reason, outcome)
+        kill_run(experiment, trial.index, reason, decision)
     else:
-        stop_run(experiment, trial.index, reason, at, outcome)
+        stop_run(experiment, trial.index, reason, at, decision)
 
 
-def stop_run(experiment: ExperimentState, index: int, reason: str, at: float, outcome: Outcome) -> None:
+def stop_run(experiment: ExperimentState, index: int, reason: str, at: float, decision: Decision) -> None:
     run = experiment.live.get(index)
     if run is None or run.intent is not Intent.GO:
         return
     if run.state is RunState.RUNNING:
-        outcome.rows.append(replace(run, intent=Intent.STOP, intent_reason=reason, stopping_since=at))
+        decision.rows.append(replace(run, intent=Intent.STOP, intent_reason=reason, stopping_since=at))
     else:
-        kill_run(experiment, index, reason, outcome)  # nothing has begun, so nothing can be lost
+        kill_run(experiment, index, reason, decision)  # nothing has begun, so nothing can be lost
 
 
-def kill_run(experiment: ExperimentState, index: int, reason: str, outcome: Outcome) -> None:
+def kill_run(experiment: ExperimentState, index: int, reason: str, decision: Decision) -> None:
     run: Run | None = experiment.live.get(index)
     if run is not None and run.intent is not Intent.KILL:
-        outcome.rows.append(replace(run, intent=Intent.KILL, intent_reason=reason))
+        decision.rows.append(replace(run, intent=Intent.KILL, intent_reason=reason))
 
 
-def change(state: ClusterState, event: events.ChangeExperiment) -> Outcome:
+def change(state: ClusterState, event: events.ChangeExperiment) -> Decision:
     experiment = _find(state, event.experiment_id)
     row = experiment.row
     unknown = sorted(set(event.changes) - set(CHANGEABLE))
@@ -280,10 +284,10 @@ def change(state: ClusterState, event: events.ChangeExperiment) -> Outcome:
     if not row.unmanaged:
         allowed(state, row, priority=event.changes.get("priority"), weight=event.changes.get("weight"))
     changed: dict[str, Any] = dict(event.changes)
-    outcome = Outcome([replace(row, **changed)], [events.Schedule(event.at)])
+    decision = Decision([replace(row, **changed)], [events.Schedule(event.at)])
     if "max_slots" in event.changes:
-        _give_back(experiment, event.changes["max_slots"], event.at, outcome)
-    return outcome
+        _give_back(experiment, event.changes["max_slots"], event.at, decision)
+    return decision
 
 
 def allowed(state: ClusterState, row: Experiment, *, priority: int | None = None, weight: float | None = None) -> None:
@@ -302,7 +306,7 @@ def allowed(state: ClusterState, row: Experiment, *, priority: int | None = None
 _INSTEAD = {"priority": "; set a priority", "fair_share": "; set a weight", "fifo": ""}
 
 
-def _give_back(experiment: ExperimentState, max_slots: int | None, at: float, outcome: Outcome) -> None:
+def _give_back(experiment: ExperimentState, max_slots: int | None, at: float, decision: Decision) -> None:
     """What a new, smaller ``max_slots`` has no room for: runs that wait first, then the newest."""
     surplus = 0 if max_slots is None else experiment.live_slots - max_slots
     waiting_first = sorted(experiment.live.items(), key=lambda item: (item[1].state is RunState.RUNNING, -item[0]))
@@ -310,35 +314,35 @@ def _give_back(experiment: ExperimentState, max_slots: int | None, at: float, ou
         if surplus <= 0:
             return
         surplus -= run.slots
-        stop_run(experiment, index, f"max_slots is {max_slots} now", at, outcome)
+        stop_run(experiment, index, f"max_slots is {max_slots} now", at, decision)
 
 
-def delete(state: ClusterState, event: events.Delete) -> Outcome:
+def delete(state: ClusterState, event: events.Delete) -> Decision:
     row = _find(state, event.experiment_id).row
     if not row.state.terminal:
         raise Refused(f"experiment {row.id} is {row.state.value}; kill it before you delete it")
-    return Outcome([replace(row, state=State.DELETED)])
+    return Decision([replace(row, state=State.DELETED)])
 
 
-def trial_closed(state: ClusterState, event: events.TrialClosed) -> Outcome:
+def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
     """The search goes on without the trial, or the experiment ends with it."""
     trial = state.trial(event.trial_id)
     assert trial is not None
     experiment = state.experiments[trial.experiment_id]
-    row, outcome = experiment.row, Outcome()
+    row, decision = experiment.row, Decision()
     if not row.state.stopping and not row.state.terminal and not row.unmanaged:
         actions = experiment.searcher.exited(trial.index, event.how)
-        _act(state, experiment, actions, event.at, outcome)
+        _act(state, experiment, actions, event.at, decision)
         searching = not experiment.searcher.over
         if searching or any(isinstance(action, (Create, Continue)) for action in actions):
-            outcome.rows.append(replace(row, progress=experiment.searcher.progress))
-            return outcome
+            decision.rows.append(replace(row, progress=experiment.searcher.progress))
+            return decision
     if experiment.open:
         left = (experiment.trials[index] for index in experiment.open)
-        outcome.rows.append(replace(paused_with(row, left), progress=experiment.searcher.progress))
+        decision.rows.append(replace(paused_with(row, left), progress=experiment.searcher.progress))
     elif not row.state.terminal:
-        outcome.rows.append(_ended(experiment, event.at))
-    return outcome
+        decision.rows.append(_ended(experiment, event.at))
+    return decision
 
 
 def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
@@ -349,9 +353,9 @@ def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
     reasons: dict[str, None] = {}
     some = False
     for trial in left:
-        if row.state is not State.ACTIVE or (trial.state is not State.PAUSED and not held(trial)):
+        if row.state is not State.ACTIVE or (trial.state is not State.PAUSED and not waits_for_searcher(trial)):
             return row
-        if trial.state is State.PAUSED and not held(trial):
+        if trial.state is State.PAUSED and not waits_for_searcher(trial):
             some = True
             if trial.reason:
                 reasons[trial.reason] = None
@@ -384,29 +388,34 @@ def _trained(experiment: ExperimentState) -> float:
     return min(1.0, done / planned)
 
 
-def validated(state: ClusterState, event: events.Validated) -> Outcome:
+def validated(state: ClusterState, event: events.Validated) -> Decision:
     """The searcher's metric was reported."""
     trial = state.trial(event.trial_id)
     assert trial is not None
-    experiment, outcome = state.experiments[trial.experiment_id], Outcome()
+    experiment, decision = state.experiments[trial.experiment_id], Decision()
     row = experiment.row
-    if trial.state in (State.ACTIVE, State.PAUSED) and not held(trial) and not row.state.stopping and not row.unmanaged:
+    if (
+        trial.state in (State.ACTIVE, State.PAUSED)
+        and not waits_for_searcher(trial)
+        and not row.state.stopping
+        and not row.unmanaged
+    ):
         actions = experiment.searcher.validated(trial.index, event.length, event.metric)
-        _act(state, experiment, actions, event.at, outcome)
-    return outcome
+        _act(state, experiment, actions, event.at, decision)
+    return decision
 
 
-def parked(state: ClusterState, event: events.Parked) -> Outcome:
+def parked(state: ClusterState, event: events.Parked) -> Decision:
     """A trial waits for its searcher and has given its slots back."""
     trial = state.trial(event.trial_id)
     assert trial is not None
-    experiment, outcome = state.experiments[trial.experiment_id], Outcome()
-    if held(trial) and not trial.state.terminal and not experiment.row.state.stopping:
-        _act(state, experiment, experiment.searcher.parked(trial.index), event.at, outcome)
-    return outcome
+    experiment, decision = state.experiments[trial.experiment_id], Decision()
+    if waits_for_searcher(trial) and not trial.state.terminal and not experiment.row.state.stopping:
+        _act(state, experiment, experiment.searcher.parked(trial.index), event.at, decision)
+    return decision
 
 
-def operate(state: ClusterState, event: events.Operate) -> Outcome:
+def operate(state: ClusterState, event: events.Operate) -> Decision:
     """Raises Refused when the experiment is not open to a search method from outside, or does not understand the operations."""
     experiment = _find(state, event.experiment_id)
     row, searcher = experiment.row, experiment.searcher
@@ -418,15 +427,15 @@ def operate(state: ClusterState, event: events.Operate) -> Outcome:
         actions = searcher.operate(event.operations, event.event_id)
     except (KeyError, TypeError, ValueError) as error:
         raise Refused(f"searcher operations: {error}") from None
-    outcome = Outcome()
-    _act(state, experiment, actions, event.at, outcome)
-    outcome.then.append(events.Operated(row.id, event.at))
-    return outcome
+    decision = Decision()
+    _act(state, experiment, actions, event.at, decision)
+    decision.then.append(events.Operated(row.id, event.at))
+    return decision
 
 
-def operated(state: ClusterState, event: events.Operated) -> Outcome:
+def operated(state: ClusterState, event: events.Operated) -> Decision:
     experiment = state.experiments[event.experiment_id]
     row = experiment.row
     if experiment.searcher.over and not experiment.open and not row.state.terminal:
-        return Outcome([_ended(experiment, event.at)])
-    return Outcome()
+        return Decision([_ended(experiment, event.at)])
+    return Decision()

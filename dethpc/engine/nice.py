@@ -9,7 +9,7 @@ LARGEST = 10_000
 """Further back no job is put: it would lose its place among the jobs of others."""
 
 
-class Waiting(NamedTuple):
+class PendingJob(NamedTuple):
     """A pending job as the scheduler shows it: the greatest ``priority`` starts first; ``nice`` is taken off already."""
 
     priority: int
@@ -20,7 +20,7 @@ class Waiting(NamedTuple):
         return self.priority + self.nice
 
 
-def settle(jobs: Sequence[Waiting], at_most: int) -> list[int]:
+def assign(jobs: Sequence[PendingJob], at_most: int) -> list[int]:
     """The nice values that bring ``jobs`` into the order in which they are given; no more than ``at_most`` of them change.
 
     A job that is in its place is left alone. One that should come sooner takes back what it stepped back; where that is not

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dethpc.domain.facts import Attempt, Node, Run
+from dethpc.domain.facts import Attempt, NodeHealth, Run
 from dethpc.domain.ports import JobState, NodeInfo
 from dethpc.domain.states import End
 from dethpc.engine import events
+from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
-from dethpc.engine.outcome import Outcome
-from dethpc.engine.rows import replace
+from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
-from dethpc.engine.waiting import Asked, count, fits, usable
+from dethpc.engine.waiting import ResourceRequest, count, fits, usable
 
 TRIALS = 2
 """How many different trials must have failed on a node before it is left out."""
@@ -41,9 +41,9 @@ _WELL = frozenset({End.COMPLETED, End.STOPPED, End.PREEMPTED, End.TIMEOUT, End.W
 
 def judged(
     state: ClusterState, run: Run, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded
-) -> list[Node]:
+) -> list[NodeHealth]:
     """Rows of nodes that an attempt's end speaks for or against."""
-    if attempt is None or not attempt.nodes or not state.suspicion.failures:
+    if attempt is None or not attempt.nodes or not state.bad_nodes.failures:
         return []
     if verdict.end in _WELL and attempt.applied_seq > 0:
         return [cleared for name in attempt.nodes if (cleared := _cleared(state.nodes.get(name))) is not None]
@@ -51,19 +51,19 @@ def judged(
     if found is None:
         return []
     kind, names, certain = found
-    proven = state.experiments[run.experiment_id].proven
+    good_nodes = state.experiments[run.experiment_id].good_nodes
     if not certain:
-        names = [name for name in names if proven - {name}]
+        names = [name for name in names if good_nodes - {name}]
     return [_blamed(state, name, kind, run, 1 / len(names), verdict.reason, event.at) for name in names]
 
 
-def _cleared(node: Node | None) -> Node | None:
+def _cleared(node: NodeHealth | None) -> NodeHealth | None:
     """Training went well on it: it is innocent, but for what a person said of it."""
-    if node is None or (not node.failures and node.off_until is None):
+    if node is None or (not node.failures and node.excluded_until is None):
         return None
-    if node.off_since is not None and node.off_until is None:
+    if node.excluded_since is not None and node.excluded_until is None:
         return replace(node, failures=[])
-    return replace(node, failures=[], off_since=None, off_until=None, reason="")
+    return replace(node, failures=[], excluded_since=None, excluded_until=None, reason="")
 
 
 def _accused(attempt: Attempt, verdict: Verdict, event: events.AttemptEnded) -> tuple[str, Sequence[str], bool] | None:
@@ -77,7 +77,7 @@ def _accused(attempt: Attempt, verdict: Verdict, event: events.AttemptEnded) -> 
     said = "\n".join([str(report.get("message") or ""), *map(str, report.get("tail") or ())])
     if verdict.end is End.USER_ERROR and _HARDWARE.search(said):
         return "broken hardware", where, True
-    if verdict.end is End.LAUNCH_FAILED and not verdict.hopeless:
+    if verdict.end is End.LAUNCH_FAILED and not verdict.permanent:
         return "could not start", where, False
     if verdict.end is End.USER_ERROR and _MISSING.search(said):
         return "device or file system missing", where, False
@@ -92,34 +92,34 @@ def _where(attempt: Attempt, report: Mapping[str, Any]) -> Sequence[str]:
     return attempt.nodes
 
 
-def _blamed(state: ClusterState, name: str, kind: str, run: Run, weight: float, message: str, at: float) -> Node:
+def _blamed(state: ClusterState, name: str, kind: str, run: Run, weight: float, message: str, at: float) -> NodeHealth:
     """The node with one failure more. ``weight``: a failure on several nodes, one of which did it, counts in parts."""
-    limits, node = state.suspicion, state.nodes.get(name) or Node(name)
+    limits, node = state.bad_nodes, state.nodes.get(name) or NodeHealth(name)
     failure = {"at": at, "trial": run.trial_id, "run": run.id, "weight": weight, "kind": kind, "message": message[:200]}
     failures = [*(f for f in node.failures if at - f["at"] < limits.within), failure]
     node = replace(node, failures=failures)
     trials = {f["trial"] for f in failures}
     enough = sum(f["weight"] for f in failures) >= limits.failures - 1e-9
-    if node.off(at) or len(trials) < TRIALS or not enough:
+    if node.excluded(at) or len(trials) < TRIALS or not enough:
         return node
     why = f"{count(len(failures), 'failure')} of {count(len(trials), 'trial')}, the last: {kind}"
-    return replace(node, off_since=at, off_until=at + limits.exclude, reason=why)
+    return replace(node, excluded_since=at, excluded_until=at + limits.exclude, reason=why)
 
 
-def disable(state: ClusterState, event: events.DisableNode) -> Outcome:
-    node = state.nodes.get(event.name) or Node(event.name)
-    return Outcome([replace(node, off_since=event.at, off_until=None, reason=event.reason)])
+def disable(state: ClusterState, event: events.DisableNode) -> Decision:
+    node = state.nodes.get(event.name) or NodeHealth(event.name)
+    return Decision([replace(node, excluded_since=event.at, excluded_until=None, reason=event.reason)])
 
 
-def enable(state: ClusterState, event: events.EnableNode) -> Outcome:
+def enable(state: ClusterState, event: events.EnableNode) -> Decision:
     """What was held against it is forgotten, too."""
     node = state.nodes.get(event.name)
-    if node is None or (node.off_since is None and not node.failures):
-        return Outcome()
-    return Outcome([Node(event.name)], [events.Schedule(event.at)])
+    if node is None or (node.excluded_since is None and not node.failures):
+        return Decision()
+    return Decision([NodeHealth(event.name)], [events.Schedule(event.at)])
 
 
-def left_out(off: Iterable[Node], members: Sequence[NodeInfo], asked: Asked) -> list[str]:
+def left_out(off: Iterable[NodeHealth], members: Sequence[NodeInfo], asked: ResourceRequest) -> list[str]:
     """Names of a pool's nodes that a job is not to be sent to, never so many that too few are left for it.
 
     First those that a person disabled, then those that failed latest. ``members``: the pool's nodes as they are now.
@@ -127,7 +127,7 @@ def left_out(off: Iterable[Node], members: Sequence[NodeInfo], asked: Asked) -> 
     known = {node.name: node for node in members}
     room = sum(usable(node) and fits(asked, node) for node in members) - asked.nodes
     names = []
-    for node in sorted(off, key=lambda node: (node.off_until is not None, -(node.off_since or 0), node.name)):
+    for node in sorted(off, key=lambda node: (node.excluded_until is not None, -(node.excluded_since or 0), node.name)):
         info = known.get(node.name)
         if info is None:
             continue
@@ -139,10 +139,12 @@ def left_out(off: Iterable[Node], members: Sequence[NodeInfo], asked: Asked) -> 
     return sorted(names)
 
 
-def avoided(state: ClusterState, trial_id: int, at: float) -> list[Node]:
+def avoided(state: ClusterState, trial_id: int, at: float) -> list[NodeHealth]:
     """Nodes to leave out for a trial's next run: those that are off, and the one on which its last run did not even start."""
-    off = [node for node in list(state.nodes.values()) if node.off(at)]
+    off = [node for node in list(state.nodes.values()) if node.excluded(at)]
     last = next(reversed(state.attempts.get(trial_id, ())), None)
     if last is not None and last.end is End.LAUNCH_FAILED and len(last.nodes) == 1:
-        off.append(Node(last.nodes[0], off_since=0.0, off_until=at, reason="its last run did not start there"))
+        off.append(
+            NodeHealth(last.nodes[0], excluded_since=0.0, excluded_until=at, reason="its last run did not start there")
+        )
     return list({node.name: node for node in reversed(off)}.values())

@@ -12,15 +12,15 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from dethpc.domain.facts import Pool, Row, Run
+from dethpc.domain.facts import PoolState, Row, Run
 from dethpc.domain.ids import run_id
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
-from dethpc.engine.nice import settle
-from dethpc.engine.outcome import Outcome
-from dethpc.engine.places import Key, key
+from dethpc.engine.decision import Decision
+from dethpc.engine.nice import assign
 from dethpc.engine.pools import TURN, Free
-from dethpc.engine.rows import replace
+from dethpc.engine.queue_index import Key, key
+from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState, ExperimentState
 
 LEAST_WINDOW, LARGEST_WINDOW = 16, 1000
@@ -33,13 +33,13 @@ REORDER_AT_ONCE = 16
 """Jobs whose place in the scheduler's queue is changed, or taken away, in one cycle: each costs the scheduler a request."""
 
 
-def schedule(state: ClusterState, event: events.Schedule) -> Outcome:
+def schedule(state: ClusterState, event: events.Schedule) -> Decision:
     """Runs that should be submitted now. An experiment's ``max_slots`` is never exceeded."""
     rows: list[Row] = []
     for pool in list(state.places.lists):
         room = _Room(state, pool, event.at)
         rows += _shared(state, pool, room, event.at) if _shares(state, pool) else _ordered(state, pool, room, event.at)
-    return Outcome(rows)
+    return Decision(rows)
 
 
 def _shares(state: ClusterState, pool: str) -> bool:
@@ -156,9 +156,9 @@ def _shared(state: ClusterState, pool: str, room: _Room, at: float) -> Iterator[
         heapq.heappush(queue, (after + _cost(experiment, turn), created_at, id, n + 1, had))
 
 
-def served(state: ClusterState, event: events.Served) -> Outcome:
+def served(state: ClusterState, event: events.Served) -> Decision:
     row = state.experiments[event.experiment_id].row
-    return Outcome([replace(row, served=row.served + event.slot_seconds / row.weight)])
+    return Decision([replace(row, served=row.served + event.slot_seconds / row.weight)])
 
 
 def _cost(experiment: ExperimentState, turn: float, beside: int = 0) -> float:
@@ -240,23 +240,23 @@ def in_order(state: ClusterState, pool: str, at: float) -> list[Run]:
     return ordered
 
 
-def seen(state: ClusterState, event: events.QueueSeen) -> Outcome:
+def seen(state: ClusterState, event: events.QueueSeen) -> Decision:
     """The scheduler's queue was looked at: how large the windows are from now on, and what is out of order."""
-    outcome = Outcome(then=[events.Schedule(event.at)])
+    decision = Decision(then=[events.Schedule(event.at)])
     for pool in sorted(event.nodes):
-        outcome.rows += _looked(state, event, pool)
+        decision.rows += _looked(state, event, pool)
     left = REORDER_AT_ONCE
     for pool in sorted(state.pending):
         ordered = in_order(state, pool, event.at)
         kept = _kept(state, pool, ordered)
         for run in ordered[kept:][-left:] if left else ():
             left -= 1
-            outcome.rows.append(replace(run, intent=Intent.KILL, intent_reason="others come first"))
+            decision.rows.append(replace(run, intent=Intent.KILL, intent_reason="others come first"))
         runs = _as_they_stand([run for run in ordered[:kept] if run.id in event.waiting], event)
-        wanted = settle([event.waiting[run.id] for run in runs], left)
+        wanted = assign([event.waiting[run.id] for run in runs], left)
         left -= sum(now != event.waiting[run.id].nice for run, now in zip(runs, wanted, strict=True))
-        outcome.rows += [replace(run, nice=now) for run, now in zip(runs, wanted, strict=True) if now != run.nice]
-    return outcome
+        decision.rows += [replace(run, nice=now) for run, now in zip(runs, wanted, strict=True) if now != run.nice]
+    return decision
 
 
 def _as_they_stand(ordered: Sequence[Run], event: events.QueueSeen) -> list[Run]:
@@ -275,13 +275,13 @@ def _kept(state: ClusterState, pool: str, ordered: Sequence[Run]) -> int:
 
 
 def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence[Row]:
-    before = state.pools.get(pool) or Pool(pool, LEAST_WINDOW)
+    before = state.pools.get(pool) or PoolState(pool, LEAST_WINDOW)
     counts: dict[int, int] = {}
     for free, _ in event.nodes[pool]:
         if free > 0:
             counts[free] = counts.get(free, 0) + 1
     started = event.started.get(pool, 0)
-    now = Pool(
+    now = PoolState(
         name=pool,
         window=min(LARGEST_WINDOW, max(LEAST_WINDOW, 2 * started, 2 * before.started)),
         free=[[free, counts[free]] for free in sorted(counts)],

@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.ports import QueuedJob
-from dethpc.engine.waiting import Asked, View, Waiting, count, fits, never, noun, span, usable
+from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, count, fits, infeasible, noun, span, usable
 
 
-def in_scheduler(reason: str, asked: Asked, view: View, job_id: str = "") -> Waiting:
+def in_scheduler(reason: str, asked: ResourceRequest, view: PoolView, job_id: str = "") -> WaitReason:
     """Why a job that the scheduler lists as pending does not start. ``reason``: its word, "" while it has said none."""
     if " " in reason:  # no word of the scheduler's: why the last start ended, until it has said something new
-        return Waiting("Requeued", f"it was queued again: {reason}")
+        return WaitReason("Requeued", f"it was queued again: {reason}")
     word, _, detail = reason.partition(",")
     detail = detail.replace("_", " ").strip()
-    if (hopeless := never(asked, view)) is not None:
-        return Waiting(word or "Resources", f"it can never start: {hopeless.why}", hopeless.sooner)
+    if (permanent := infeasible(asked, view)) is not None:
+        return WaitReason(word or "Resources", f"it can never start: {permanent.why}", permanent.sooner)
     plain = re.sub(r"[^a-z0-9]", "", word.lower())
     own = next((job for job in view.queue or () if job.job_id == job_id), None)
     start = own.start if own is not None and not own.running and not _a_guess(own.start, view.queue or ()) else None
@@ -27,7 +27,7 @@ def in_scheduler(reason: str, asked: Asked, view: View, job_id: str = "") -> Wai
             break
     else:
         why, sooner = _limit(word) or (f"Slurm says: {reason.replace('_', ' ')}", "")
-    return Waiting(word or "Submitted", why, sooner, start)
+    return WaitReason(word or "Submitted", why, sooner, start)
 
 
 def _a_guess(start: float | None, queue: Sequence[QueuedJob]) -> bool:
@@ -40,8 +40,8 @@ def _a_guess(start: float | None, queue: Sequence[QueuedJob]) -> bool:
 class Case:
     """All that a reason's sentence may speak of."""
 
-    asked: Asked
-    view: View
+    asked: ResourceRequest
+    view: PoolView
     job_id: str
     detail: str  # what stood behind the word
     own: QueuedJob | None
@@ -216,7 +216,7 @@ _REASONS: Sequence[tuple[str, Callable[[Case], Sentences]]] = (
 )
 
 _LIMIT = re.compile(
-    r"(QOS|Association|Assoc)?(Grp|Max|Min)?(.+?)(?:Per(User|Account|Job|Node|Acct))?(?:Limit)?(?:NotSatisfied)?"
+    r"(QOS|Association|Assoc)?(Grp|Max|Min)?(.+?)(?:Per(User|Account|Job|NodeHealth|Acct))?(?:Limit)?(?:NotSatisfied)?"
 )
 _QUANTITY = (
     (".*minutes", "CPU or GPU minutes"),
@@ -248,7 +248,7 @@ def _limit(word: str) -> Sentences | None:
             f"each job has to ask for more {quantity} than this one ({word})",
             "ask for more slots, or use another QOS",
         )
-    if per in ("Job", "Node"):
+    if per in ("Job", "NodeHealth"):
         whole = "one job" if per == "Job" else "one node"
         why = f"it asks for more {quantity} than {place} allows to {whole} ({word})"
         return why, "ask for less, or use another QOS"

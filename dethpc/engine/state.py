@@ -10,16 +10,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import (
+    Attempt,
+    Checkpoint,
+    Experiment,
+    Metric,
+    NodeHealth,
+    PoolState,
+    Row,
+    Run,
+    SearchNote,
+    Trial,
+)
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
-from dethpc.engine.places import Place, Places, key
 from dethpc.engine.pools import Rules
+from dethpc.engine.queue_index import Place, QueueIndex, key
 from dethpc.searcher.base import Exit, Searcher
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
+class BadNodePolicy:
     """When a node is left out: after so many failures of at least two trials within so long, for so long. Times in seconds."""
 
     failures: int = 3  # 0: never
@@ -41,7 +52,7 @@ class ExperimentState:
     waiting: list[int] = field(default_factory=list)  # indexes, sorted, of active trials without a live run
     live: dict[int, Run] = field(default_factory=dict)  # index -> its run that has not ended
     notes: int = 0
-    proven: set[str] = field(default_factory=set)  # nodes on which some trial of it has trained
+    good_nodes: set[str] = field(default_factory=set)  # nodes on which some trial of it has trained
     live_slots: int = 0  # that its live runs hold or have asked for
     running_slots: int = 0  # of those that run
     started: int = 0  # sum over those of slots times the millisecond of the start
@@ -69,16 +80,16 @@ class ClusterState:
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
     trial_index: dict[int, tuple[int, int]] = field(default_factory=dict)  # trial id -> (experiment id, index)
     runs: dict[str, Run] = field(default_factory=dict)  # live ones
-    pools: dict[str, Pool] = field(default_factory=dict)  # what was last seen of them
-    places: Places = field(default_factory=Places)  # experiments that want another run
+    pools: dict[str, PoolState] = field(default_factory=dict)  # what was last seen of them
+    places: QueueIndex = field(default_factory=QueueIndex)  # experiments that want another run
     pending: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs in the scheduler's own queue
     fresh: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs that started since it was seen
     busy: dict[str, dict[int, int]] = field(default_factory=dict)  # pool -> experiment -> its live runs there
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
     resting: dict[int, float] = field(default_factory=dict)  # trial id -> until when, of open trials that have failed
-    nodes: dict[str, Node] = field(default_factory=dict)  # those that something is, or was, held against
-    suspicion: Suspicion = Suspicion()
+    nodes: dict[str, NodeHealth] = field(default_factory=dict)  # those that something is, or was, held against
+    bad_nodes: BadNodePolicy = BadNodePolicy()
     next_experiment_id: int = 1
     next_trial_id: int = 1
 
@@ -109,10 +120,10 @@ class ClusterState:
         build_searcher: BuildSearcher,
         snapshot: Snapshot,
         rules: Mapping[str, Rules] | None = None,
-        suspicion: Suspicion | None = None,
+        bad_nodes: BadNodePolicy | None = None,
     ) -> ClusterState:
         """The state that the rows of ``snapshot`` give."""
-        state = cls(build_searcher, rules or {}, suspicion=suspicion or Suspicion())
+        state = cls(build_searcher, rules or {}, bad_nodes=bad_nodes or BadNodePolicy())
         for pool in snapshot.pools:
             state.apply(pool)
         notes: dict[int, list[SearchNote]] = {}
@@ -158,11 +169,11 @@ class ClusterState:
                 self.checkpoints.setdefault(row.trial_id, {})[row.uuid] = row
         elif isinstance(row, Experiment):
             self._apply_experiment(row)
-        elif isinstance(row, Pool):
+        elif isinstance(row, PoolState):
             self.pools[row.name] = row
             started = self.fresh.get(row.name, {})
             self.fresh[row.name] = {id: run for id, run in started.items() if (run.started_at or 0.0) > row.seen_at}
-        elif isinstance(row, Node):
+        elif isinstance(row, NodeHealth):
             self.nodes[row.name] = row
         else:
             experiment = self.experiments[row.experiment_id]
@@ -252,7 +263,7 @@ class ClusterState:
     def _apply_attempt(self, row: Attempt) -> None:
         place = self.trial_index.get(row.trial_id)
         if place is not None and row.applied_seq:
-            self.experiments[place[0]].proven.update(row.nodes)
+            self.experiments[place[0]].good_nodes.update(row.nodes)
         if not self._is_open(row.trial_id):
             return
         attempts = self.attempts.setdefault(row.trial_id, [])
@@ -266,7 +277,7 @@ class ClusterState:
         waits = (
             trial.state is State.ACTIVE
             and trial.index not in experiment.live
-            and not held(trial)
+            and not waits_for_searcher(trial)
             and trial.not_before is None
         )
         i = bisect.bisect_left(experiment.waiting, trial.index)
@@ -299,7 +310,7 @@ class ClusterState:
         del self.experiments[experiment.row.id]
 
 
-def held(trial: Trial) -> bool:
+def waits_for_searcher(trial: Trial) -> bool:
     """Whether the trial waits for its searcher, which is none of the user's pausing and activating."""
     return bool(trial.search.get("waits"))
 

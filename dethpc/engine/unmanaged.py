@@ -10,9 +10,9 @@ from dethpc.domain.facts import Row, Run, Trial
 from dethpc.domain.ids import RunId
 from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State
 from dethpc.engine import events
+from dethpc.engine.decision import Decision
 from dethpc.engine.experiments import new_trial
-from dethpc.engine.outcome import Outcome
-from dethpc.engine.rows import replace
+from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState, ExperimentState
 from dethpc.errors import NotFound, Refused
 from dethpc.searcher.base import Create
@@ -28,18 +28,18 @@ def is_unmanaged(run: RunId) -> bool:
     return run.startswith(PREFIX)
 
 
-def add_trial(state: ClusterState, event: events.AddTrial) -> Outcome:
+def add_trial(state: ClusterState, event: events.AddTrial) -> Decision:
     """A trial with the hyperparameters that its script has chosen. Nothing when its request id is known."""
     experiment = _experiment(state, event.experiment_id)
     if any(trial.request_id == event.request_id for trial in experiment.trials):
-        return Outcome()
+        return Decision()
     search = {"request_id": event.request_id}
     create = Create(len(experiment.trials), event.hparams, search)
     trial = replace(new_trial(state, experiment, create, state.next_trial_id, event.at), state=State.ACTIVE)
-    return Outcome([*_reopened(experiment), trial])
+    return Decision([*_reopened(experiment), trial])
 
 
-def begin(state: ClusterState, event: events.BeginTrial) -> Outcome:
+def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
     """A script starts to train the trial, from its latest checkpoint with ``resume``. An earlier script is shut out."""
     trial = state.trial(event.trial_id)
     if trial is None:
@@ -74,7 +74,7 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Outcome:
         resumed_steps=0 if latest is None else latest.steps_completed,
         at=event.at,
     )
-    return Outcome([*rows, reopened, run], [started])
+    return Decision([*rows, reopened, run], [started])
 
 
 def _replaced(state: ClusterState, experiment: ExperimentState, trial: Trial, at: float) -> list[Row]:

@@ -14,7 +14,7 @@ from dethpc.engine.state import ClusterState, ExperimentState
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ResourceRequest:
     """What one run asks of its pool. Times in seconds; 0 or None: left to the site."""
 
     pool: str
@@ -33,7 +33,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PoolView:
     """A pool as it looks now. ``queue`` is None while nobody has asked for it."""
 
     pool: PoolInfo | None = None
@@ -42,7 +42,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitReason:
     """``cause``: one word, Slurm's or ours. ``why`` and ``sooner``: a sentence each; ``sooner`` is empty when nothing helps.
 
     ``start``: when the scheduler expects to start it, if it says so.
@@ -58,7 +58,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Never:
+class Infeasible:
     """It can never start. ``field``: of the experiment's config, the one to change."""
 
     field: str
@@ -90,7 +90,7 @@ def usable(node: NodeInfo) -> bool:
     return not any(word in node.state.lower() for word in _GONE)
 
 
-def fits(asked: Asked, node: NodeInfo) -> bool:
+def fits(asked: ResourceRequest, node: NodeInfo) -> bool:
     """Whether the node, were it empty, holds one node's share of the job."""
     return (
         node.slots >= asked.slots_per_node
@@ -99,7 +99,7 @@ def fits(asked: Asked, node: NodeInfo) -> bool:
     )
 
 
-def never(asked: Asked, view: View) -> Never | None:
+def infeasible(asked: ResourceRequest, view: PoolView) -> Infeasible | None:
     """Why the job can never start however long it waits; None when it can. Nodes that are down now count: they come back."""
     pool, nodes = view.pool, view.nodes
     if pool is None or not nodes:
@@ -114,7 +114,7 @@ def never(asked: Asked, view: View) -> Never | None:
         sooner = f"set slurm.slots_per_node: {largest}"
         if total % largest:
             sooner = f"ask for a multiple of {largest} slots with slurm.slots_per_node: {largest}"
-        return Never(slots, f"{each} on one node asked, the largest node of pool {name} has {largest}", sooner)
+        return Infeasible(slots, f"{each} on one node asked, the largest node of pool {name} has {largest}", sooner)
     fitting = [node for node in nodes if fits(asked, node)]
     if not fitting:
         return _too_much(asked, [node for node in nodes if node.slots >= asked.slots_per_node], name)
@@ -122,25 +122,29 @@ def never(asked: Asked, view: View) -> Never | None:
     if len(fitting) < asked.nodes:
         most = len(fitting) * per_node
         why = f"{asked} asked, pool {name} has {count(len(fitting), 'node')} of that size"
-        return Never(slots, why, f"ask for at most {count(most, 'slot')}")
+        return Infeasible(slots, why, f"ask for at most {count(most, 'slot')}")
     if pool.max_nodes is not None and asked.nodes > pool.max_nodes:
         why = f"{asked.nodes} nodes asked, partition {pool.partition} allows {pool.max_nodes} to a job"
-        return Never(slots, why, f"ask for at most {count(pool.max_nodes * per_node, 'slot')}, or choose another pool")
+        return Infeasible(
+            slots, why, f"ask for at most {count(pool.max_nodes * per_node, 'slot')}, or choose another pool"
+        )
     if pool.max_time is not None and asked.time_limit is not None and asked.time_limit > pool.max_time:
         why = f"a time limit of {span(asked.time_limit)} asked, partition {pool.partition} allows {span(pool.max_time)}"
-        return Never("slurm.sbatch_args", why, f"ask for at most {span(pool.max_time)}: trials go on over several jobs")
+        return Infeasible(
+            "slurm.sbatch_args", why, f"ask for at most {span(pool.max_time)}: trials go on over several jobs"
+        )
     return None
 
 
-def _too_much(asked: Asked, nodes: Sequence[NodeInfo], pool: str) -> Never:
+def _too_much(asked: ResourceRequest, nodes: Sequence[NodeInfo], pool: str) -> Infeasible:
     """Enough slots, but not the cores or the memory that the site gives to each."""
     field, cpus = "resources.slots_per_trial", max(node.cpus for node in nodes)
     if cpus < asked.cpus_per_node:
         why = f"{asked.cpus_per_node} cores on one node asked, the largest node of pool {pool} has {cpus}"
-        return Never(field, why, "ask for fewer slots per node, or have the site lower the pool's cpus_per_slot")
+        return Infeasible(field, why, "ask for fewer slots per node, or have the site lower the pool's cpus_per_slot")
     memory = max(node.memory_mb for node in nodes)
     why = f"{asked.memory_per_node_mb} MB on one node asked, the largest node of pool {pool} has {memory}"
-    return Never(field, why, "ask for fewer slots per node, or have the site lower the pool's mem_per_slot")
+    return Infeasible(field, why, "ask for fewer slots per node, or have the site lower the pool's mem_per_slot")
 
 
 def span(seconds: float) -> str:
@@ -154,21 +158,21 @@ def span(seconds: float) -> str:
 # --- in our own queue
 
 
-def in_queue(state: ClusterState, experiment: ExperimentState) -> Waiting:
+def in_queue(state: ClusterState, experiment: ExperimentState) -> WaitReason:
     """Why the experiment's next trial has no run yet."""
     row = experiment.row
     each = max(1, row.slots_per_trial)
     if row.max_slots is not None and row.max_slots < each:
         why = f"it can never start: a trial needs {count(each, 'slot')}, max_slots is {row.max_slots}"
-        return Waiting("max_slots", why, f"det experiment set max-slots {row.id} {each}")
+        return WaitReason("max_slots", why, f"det experiment set max-slots {row.id} {each}")
     if row.max_slots is not None and experiment.live_slots + each > row.max_slots:
         why = (
             f"the experiment's max_slots of {row.max_slots} is used up by its trials that run or wait in the scheduler"
         )
-        return Waiting("max_slots", why, f"raise it: det experiment set max-slots {row.id} N")
+        return WaitReason("max_slots", why, f"raise it: det experiment set max-slots {row.id} N")
     pending = len(state.pending.get(row.pool, ()))
     if pending < window(state, row.pool):
-        return Waiting("next", "it is next to be submitted")
+        return WaitReason("next", "it is next to be submitted")
     ahead = 0
     for other in order(state, row.pool):
         if other.row.id == row.id:
@@ -176,6 +180,6 @@ def in_queue(state: ClusterState, experiment: ExperimentState) -> Waiting:
         ahead += other.room
     why = f"{count(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, as many as are sent there at once"
     if not ahead:
-        return Waiting("window", f"{why}; it is next")
+        return WaitReason("window", f"{why}; it is next")
     why += f", and {count(ahead, 'trial')} of other experiments come first"
-    return Waiting("window", why, "raise its priority: det experiment set priority, or det job update")
+    return WaitReason("window", why, "raise its priority: det experiment set priority, or det job update")

@@ -21,7 +21,7 @@ WRITE_TRIES = 5
 
 
 @dataclasses.dataclass
-class Outcome:
+class NodeResult:
     """``phase`` is how far the node came: unpack, hook, rendezvous, launch (a launcher refused) or train. ``exit_code``
     is as a shell states it (128 + n for signal n), None when no process of the user's ended. ``early`` means that it was
     asked to stop before training began; ``at`` is when that which failed did, in epoch seconds; ``secondary``: it failed
@@ -46,12 +46,12 @@ class Outcome:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, obj: dict[str, Any]) -> Outcome:
+    def from_json(cls, obj: dict[str, Any]) -> NodeResult:
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in obj.items() if name in known})
 
 
-def write_report(attempt: AttemptDir, outcome: Outcome, log: tee.Log) -> None:
+def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None:
     """Write ``end.json``. On a disk that stays full it goes to the batch script's output instead."""
     acked = attempt.ack.exists() or outcome.early
     message = outcome.message
@@ -90,28 +90,28 @@ def _stop_reason(attempt: AttemptDir) -> Optional[str]:
 
 def of_process(
     phase: str, status: int, command: Union[str, Sequence[str]], env: Mapping[str, str], log: tee.Log
-) -> Outcome:
+) -> NodeResult:
     """The outcome of a process that ended with wait status ``status``. ``command`` as the user wrote it: a string
     went through a shell."""
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     number = _signal(code)
     message = "" if code == 0 else _reason(code, number, command, env, log)
-    return Outcome(phase, code, number, message, list(log.tail) if code else [], at=time.time())
+    return NodeResult(phase, code, number, message, list(log.tail) if code else [], at=time.time())
 
 
-def of_worker(failure: Mapping[str, Any], code: int, where: str, log: tee.Log) -> Outcome:
+def of_worker(failure: Mapping[str, Any], code: int, where: str, log: tee.Log) -> NodeResult:
     """The outcome of an entrypoint that ended with ``code``, when a launcher has told which worker failed first, or why
     it started none. ``where`` names the node, or is empty."""
     rank, at = failure.get("rank"), failure.get("at")
     if failure.get("phase") == "launch":
         message = failure.get("message") or _complaint(log) or f"exit code {code}"
-        return Outcome("launch", code, None, message, list(log.tail), at=at)
+        return NodeResult("launch", code, None, message, list(log.tail), at=at)
     code = failure.get("exit_code") or code
     number = _signal(code)
     exceptions = [(whose, text) for whose, text in log.exceptions if whose == rank]
     tail = log.tail_of(rank)
     message = f"rank {rank}{where}: {_plain_reason(code, number, tee.cause(exceptions) or _last_word(code, tail))}"
-    return Outcome("train", code, number, message, tail, at=at, secondary=bool(failure.get("secondary")))
+    return NodeResult("train", code, number, message, tail, at=at, secondary=bool(failure.get("secondary")))
 
 
 def _signal(code: int) -> Optional[int]:
@@ -126,7 +126,7 @@ def _complaint(log: tee.Log) -> str:
     return lines[-1] if lines else ""
 
 
-def of_start(phase: str, error: OSError, command: Sequence[str], log: tee.Log) -> Outcome:
+def of_start(phase: str, error: OSError, command: Sequence[str], log: tee.Log) -> NodeResult:
     """The outcome of a process that could not be started, with a shell's exit codes."""
     if isinstance(error, FileNotFoundError):
         message, code = f"entrypoint not found: {command[0]}", 127
@@ -135,7 +135,7 @@ def of_start(phase: str, error: OSError, command: Sequence[str], log: tee.Log) -
     else:
         message, code = f"entrypoint cannot be started: {error}", 126
     log.say("ERROR", message)
-    return Outcome(phase, code, None, message, list(log.tail))
+    return NodeResult(phase, code, None, message, list(log.tail))
 
 
 def _reason(

@@ -7,14 +7,14 @@ import shutil
 from typing import Mapping, Optional
 
 from dethpc.exec import processes
-from dethpc.exec.end import Outcome, of_process
+from dethpc.exec.end import NodeResult, of_process
 from dethpc.exec.supervise import Supervisor
 from dethpc.exec.tee import Log
 
 NAME = "startup-hook.sh"
 
 
-def run(directory: str, env: Mapping[str, str], umask: int, supervisor: Supervisor, log: Log) -> Optional[Outcome]:
+def run(directory: str, env: Mapping[str, str], umask: int, supervisor: Supervisor, log: Log) -> Optional[NodeResult]:
     """Run the hook, if there is one, with ``directory`` as its working directory; by bash, or sh where there is none.
     None when all is well."""
     script = os.path.join(directory, NAME)

@@ -15,7 +15,7 @@ from dethpc.domain.entrypoint import BatchScript, batch_script
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack
 from dethpc.exec import resume as resuming
-from dethpc.exec.end import Outcome
+from dethpc.exec.end import NodeResult
 from dethpc.exec.harness import is_trial_class
 from dethpc.exec.link import Secret
 from dethpc.exec.place import Place, scratch_bases
@@ -103,14 +103,14 @@ class _Node:
         self._directory = ""
         self._script = batch_script(spec.entrypoint)
 
-    def attempt_it(self) -> Outcome:
+    def attempt_it(self) -> NodeResult:
         team: Optional[Team] = None
         try:
             team = self._team()
             outcome = self._train(team)
         except RendezvousError as error:
             self._log.say("ERROR", f"dethpc: {error}")
-            outcome = Outcome("rendezvous", message=str(error), tail=list(self._log.tail), node=self._place.rank)
+            outcome = NodeResult("rendezvous", message=str(error), tail=list(self._log.tail), node=self._place.rank)
         finally:
             self._clean_up()
         if self._place.rank == 0:
@@ -134,12 +134,12 @@ class _Node:
         over = self._attempt.end.exists
         return Peer(place, self._slots, self._resume, self._supervisor, secret, attempt, timeout, over)
 
-    def _train(self, team: Team) -> Outcome:
+    def _train(self, team: Team) -> NodeResult:
         met = team.meet(self._prepare())
-        if isinstance(met, Outcome):
+        if isinstance(met, NodeResult):
             return met
         if met.early:
-            return team.settle(Outcome("train", 0, message="asked to stop before training began", early=True))
+            return team.settle(NodeResult("train", 0, message="asked to stop before training began", early=True))
         mine = self._entrypoint(met, team)
         self._clean_up()  # before the others hear of it: srun may kill this task as soon as another one has failed
         return team.settle(mine)
@@ -151,7 +151,7 @@ class _Node:
             unpack.remove(self._directory)
             self._directory = ""
 
-    def _prepare(self) -> Optional[Outcome]:
+    def _prepare(self) -> Optional[NodeResult]:
         """Unpack the context and run the hook; how it failed, or None."""
         spec, place = self._spec, self._place
         prefix = f"dethpc-{spec.cluster_id[:8]}-{spec.run}."
@@ -179,9 +179,9 @@ class _Node:
             return []
         return scratch_bases(os.environ)
 
-    def _entrypoint(self, meeting: Meeting, team: Team) -> Outcome:
+    def _entrypoint(self, meeting: Meeting, team: Team) -> NodeResult:
         if self._script is not None and self._place.rank > 0:
-            return Outcome("train", 0)  # the script runs on the first node alone, and reaches this one by srun
+            return NodeResult("train", 0)  # the script runs on the first node alone, and reaches this one by srun
         info = self._attempt.info(self._place.rank)
         env = self._environment(meeting.resume)
         env["DETHPC_INFO"] = str(info)
@@ -246,9 +246,9 @@ class _Node:
                 return str(known["url"])
         return self._spec.master_url or ""
 
-    def _failed(self, phase: str, message: str) -> Outcome:
+    def _failed(self, phase: str, message: str) -> NodeResult:
         self._log.say("ERROR", f"dethpc: {message}")
-        return Outcome(phase, 1, None, message, list(self._log.tail), self._place.rank)
+        return NodeResult(phase, 1, None, message, list(self._log.tail), self._place.rank)
 
 
 def command(entrypoint: Union[str, Sequence[str]], slots: int = 0) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 
 from dethpc.errors import RendezvousError
 from dethpc.exec import ports
-from dethpc.exec.end import Outcome
+from dethpc.exec.end import NodeResult
 from dethpc.exec.link import TIMEOUT, Link, Secret, nonce
 from dethpc.exec.place import Place
 from dethpc.exec.resume import Resume
@@ -65,7 +65,7 @@ class Alone:
         self._place, self._slots, self._resume, self._supervisor = place, slots, resume, supervisor
         self._reserved: list[socket.socket] = []
 
-    def meet(self, failed: Optional[Outcome]) -> Union[Meeting, Outcome]:
+    def meet(self, failed: Optional[NodeResult]) -> Union[Meeting, NodeResult]:
         if failed is not None:
             return failed
         me = Member(0, self._place.name, self._place.addresses[0], self._slots)
@@ -74,7 +74,7 @@ class Alone:
     def end_now(self) -> str:
         return ""
 
-    def settle(self, mine: Outcome) -> Outcome:
+    def settle(self, mine: NodeResult) -> NodeResult:
         return mine
 
     def close(self) -> None:
@@ -106,11 +106,11 @@ class Chief(Alone):
         self._links: set[Link] = set()
         self._present: dict[int, Link] = {}
         self._members: dict[int, Member] = {}
-        self._outcomes: dict[int, Outcome] = {}
-        self._failure: Optional[Outcome] = None
+        self._outcomes: dict[int, NodeResult] = {}
+        self._failure: Optional[NodeResult] = None
 
-    def meet(self, failed: Optional[Outcome]) -> Union[Meeting, Outcome]:
-        """Wait for all nodes. An Outcome when one of them (or this one) has failed already, or the run is killed.
+    def meet(self, failed: Optional[NodeResult]) -> Union[Meeting, NodeResult]:
+        """Wait for all nodes. An NodeResult when one of them (or this one) has failed already, or the run is killed.
 
         Raises: RendezvousError that names the missing nodes, after the time-out.
         """
@@ -122,7 +122,7 @@ class Chief(Alone):
         while expected - set(self._members):
             killed = self._supervisor.watch.verdict()
             if self._failure or killed:
-                return self._failure or Outcome("rendezvous", message=killed)
+                return self._failure or NodeResult("rendezvous", message=killed)
             if time.monotonic() >= until:
                 missing = sorted(expected - set(self._members))
                 raise RendezvousError(
@@ -145,14 +145,14 @@ class Chief(Alone):
         """Why this node's processes must end: another node failed."""
         return f"node {self._failure.node} failed: {self._failure.message}" if self._failure else ""
 
-    def settle(self, mine: Outcome) -> Outcome:
+    def settle(self, mine: NodeResult) -> NodeResult:
         """Wait until every node has ended, and say how the attempt did: the first failure, or success."""
         if not mine.good:
             self._fail(mine)
         while self._waiting() and self._failure is None:
             killed = self._supervisor.watch.verdict()
             if killed:
-                self._fail(Outcome("train", 137, 9, killed))
+                self._fail(NodeResult("train", 137, 9, killed))
             else:
                 self._supervisor.poll(1.0)
         if self._failure is None:
@@ -193,7 +193,7 @@ class Chief(Alone):
             elif "hello" in message:
                 self._greet(link, link.rank, message["hello"])
             elif "outcome" in message:
-                self._note(link.rank, Outcome.from_json(message["outcome"]))
+                self._note(link.rank, NodeResult.from_json(message["outcome"]))
         if link.lost:
             self._supervisor.no_more(link.fileno())
             self._links.discard(link)
@@ -213,10 +213,10 @@ class Chief(Alone):
 
     def _greet(self, link: Link, rank: int, hello: dict[str, Any]) -> None:
         if hello.get("failed"):
-            self._note(rank, Outcome.from_json(hello["failed"]))
+            self._note(rank, NodeResult.from_json(hello["failed"]))
         self._members[rank] = Member(rank, str(hello["name"]), link.peer_address, int(hello["slots"]))
 
-    def _note(self, rank: int, outcome: Outcome) -> None:
+    def _note(self, rank: int, outcome: NodeResult) -> None:
         outcome.node = rank
         self._outcomes[rank] = outcome
         if not outcome.good:
@@ -232,9 +232,9 @@ class Chief(Alone):
             self._members.pop(rank, None)
         elif rank not in self._outcomes:
             message = f"node {self._place.names[rank]} (node {rank}) was lost"
-            self._fail(Outcome("train", None, None, message, node=rank, stop_reason="node_lost"))
+            self._fail(NodeResult("train", None, None, message, node=rank, stop_reason="node_lost"))
 
-    def _fail(self, outcome: Outcome) -> None:
+    def _fail(self, outcome: NodeResult) -> None:
         """The first failure is the attempt's; the other nodes hear of it at once. A worker that fails for want of another
         node's is often quicker to say so: what failed earlier, or the loss of a node, then takes its place."""
         outcome.at = time.time() if outcome.at is None else outcome.at
@@ -267,14 +267,14 @@ class Peer(Alone):
         self._go: Optional[Meeting] = None
         self._end = ""
 
-    def meet(self, failed: Optional[Outcome]) -> Union[Meeting, Outcome]:
+    def meet(self, failed: Optional[NodeResult]) -> Union[Meeting, NodeResult]:
         """Find node 0, tell it of this node (also that it has failed), and wait for the others.
 
         Raises: RendezvousError.
         """
         until = time.monotonic() + self._timeout
         link = self._find(until)
-        if isinstance(link, Outcome):
+        if isinstance(link, NodeResult):
             return failed or link
         self._link = link
         hello = {"name": self._place.name, "slots": self._slots, "failed": failed.to_json() if failed else None}
@@ -285,7 +285,7 @@ class Peer(Alone):
             return failed
         while self._go is None:
             if self._end:
-                return Outcome("rendezvous", message=self._end)
+                return NodeResult("rendezvous", message=self._end)
             # Node 0 counts the time; the surplus lets its answer arrive.
             if time.monotonic() > until + 2 * FAREWELL_SECONDS:
                 raise RendezvousError(f"node 0 ({self._place.names[0]}) has not answered in {self._timeout:g} s")
@@ -295,13 +295,13 @@ class Peer(Alone):
     def end_now(self) -> str:
         return self._end
 
-    def settle(self, mine: Outcome) -> Outcome:
+    def settle(self, mine: NodeResult) -> NodeResult:
         if self._link is not None and not self._link.lost:
             self._link.send({"outcome": mine.to_json()})
         self._stay(mine)
         return mine
 
-    def _stay(self, mine: Outcome) -> None:
+    def _stay(self, mine: NodeResult) -> None:
         """Wait for node 0 to close the connection, which it does when its report is written: Slurm may kill the whole step
         soon after the first task has ended, and at once when that task failed."""
         assert self._link is not None
@@ -316,7 +316,7 @@ class Peer(Alone):
         if self._link is not None:
             self._link.close()
 
-    def _find(self, until: float) -> Union[Link, Outcome]:
+    def _find(self, until: float) -> Union[Link, NodeResult]:
         while True:
             for port in self._candidates:
                 link = self._try(port)
@@ -324,7 +324,7 @@ class Peer(Alone):
                     return link
             ended = self._supervisor.watch.verdict() or ("node 0 has ended" if self._over() else "")
             if ended:
-                return Outcome("rendezvous", message=ended)
+                return NodeResult("rendezvous", message=ended)
             if time.monotonic() >= until:
                 raise RendezvousError(
                     f"node 0 ({self._place.names[0]} at {self._place.addresses[0]}) was not reached "
@@ -360,7 +360,7 @@ class Peer(Alone):
 Team = Union[Alone, Chief, Peer]
 
 
-def _order(outcome: Outcome) -> tuple[bool, bool, float]:
+def _order(outcome: NodeResult) -> tuple[bool, bool, float]:
     return outcome.stop_reason != "node_lost", outcome.secondary, outcome.at or 0.0
 
 

@@ -21,7 +21,7 @@ import uvicorn
 import dethpc
 from dethpc.config.loading import load as load_config
 from dethpc.config.site import SiteConfig
-from dethpc.doctor.facts import sqlite_doubt
+from dethpc.doctor.facts import sqlite_warning
 from dethpc.doctor.read_login import filesystem
 from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.facts import Attempt, Experiment, Row
@@ -30,22 +30,23 @@ from dethpc.domain.ports import NodeInfo, PoolInfo, Scheduler
 from dethpc.domain.states import Intent, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
-from dethpc.engine.state import Suspicion
+from dethpc.engine.state import BadNodePolicy
 from dethpc.errors import NotFound, Refused
-from dethpc.master import changes, context, handmade, user_script
-from dethpc.master.app import create_app
-from dethpc.master.auth import Auth
-from dethpc.master.changes import ChangeLog
-from dethpc.master.checkpoints import Checkpoints
-from dethpc.master.harness import build as build_harness
-from dethpc.master.home import Home
-from dethpc.master.lease import Lease
-from dethpc.master.ledger import Ledger
-from dethpc.master.packing import Carriers
-from dethpc.master.reconcile import Pace, Reconciler
-from dethpc.master.runs import Preparer
-from dethpc.master.unmanaged import Unmanaged, config_of
-from dethpc.master.waiting import Waits
+from dethpc.master.durable import change_log, contexts
+from dethpc.master.durable.change_log import ChangeLog
+from dethpc.master.durable.harness import build as build_harness
+from dethpc.master.durable.lease import Lease
+from dethpc.master.durable.ledger import Ledger
+from dethpc.master.experiments import standalone, user_script
+from dethpc.master.experiments.checkpoints import Checkpoints
+from dethpc.master.experiments.unmanaged import Unmanaged, config_of
+from dethpc.master.http.app import create_app
+from dethpc.master.http.auth import Auth
+from dethpc.master.runs.prepare import JobBuilder
+from dethpc.master.runs.reconcile import Pace, Reconciler
+from dethpc.master.runs.reuse import ReusableJobs
+from dethpc.master.runs.waiting import WaitExplainer
+from dethpc.rundir.home import Home
 from dethpc.rundir.journal import Event as JournalEvent
 from dethpc.searcher import build as build_searcher
 from dethpc.state import open_store, queries
@@ -80,10 +81,10 @@ class Daemon:
         self._changes.catch_up(self.store.load())
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}
         bad = site.bad_nodes
-        suspicion = Suspicion(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)
-        self.ledger = Ledger(self.store, build_searcher, rules, suspicion)
+        bad_nodes = BadNodePolicy(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)
+        self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes)
         self.ledger.listen(self._changes.append)
-        self._preparer = Preparer(
+        self._builder = JobBuilder(
             home, site, scheduler, self.ledger, cluster_id, build_harness(home.root), self._checkpoint_seconds
         )
         self.unmanaged = Unmanaged(self.ledger, home, self.store)
@@ -94,17 +95,17 @@ class Daemon:
             scheduler,
             home,
             self.lease,
-            self._preparer.prepare,
+            self._builder.prepare,
             pace,
             self.stop,
-            Carriers(
+            ReusableJobs(
                 home, {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
             ),
             lambda run, before: self.waits.tell(run, before),
         )
-        self.waits = Waits(
+        self.waits = WaitExplainer(
             self.ledger,
-            self._preparer,
+            self._builder,
             scheduler,
             home,
             lambda: (self.pools(), self.nodes()),
@@ -154,7 +155,7 @@ class Daemon:
         experiment_id = getattr(event, "experiment_id", None)
         if experiment_id is not None and experiment_id not in self.ledger.state.experiments:
             with self.store.read() as connection:
-                self.ledger.do(events.Recall(queries.experiment(connection, experiment_id)))
+                self.ledger.do(events.LoadExperiment(queries.experiment(connection, experiment_id)))
         if isinstance(event, events.KillTrial) and self.ledger.state.trial(event.trial_id) is None:
             with self.store.read() as connection:
                 trial = queries.trial(connection, event.trial_id)
@@ -167,7 +168,7 @@ class Daemon:
             known = self.ledger.state.experiments.get(change.experiment_id)
             if change.pool is not None and known is not None:
                 config = known.row.config
-                self._preparer.check({**config, "resources": {**config["resources"], "resource_pool": change.pool}})
+                self._builder.check({**config, "resources": {**config["resources"], "resource_pool": change.pool}})
         self.ledger.do(events.UpdateQueue(changes, time.time()))
 
     def create_experiment(
@@ -223,26 +224,26 @@ class Daemon:
         notes: list[str] = []
         config = load_config(config_yaml, file="config", defaults=self._defaults()).effective()
         script = batch_script(config["entrypoint"])
-        if script is not None and (complete or context.members(context_targz)):
+        if script is not None and (complete or contexts.members(context_targz)):
             cpus = {name: pool.cpus_per_slot for name, pool in self.site.pools.items() if pool.cpus_per_slot}
             config, notes = user_script.fold(
-                config_yaml, script, context_targz, self._defaults(), self._preparer.pools(), cpus
+                config_yaml, script, context_targz, self._defaults(), self._builder.pools(), cpus
             )
-        self._preparer.check(config)
+        self._builder.check(config)
         return config, notes
 
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
         """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
         config, notes = self._load(config_yaml, context_targz)
-        run, trial, experiment = handmade.wanted(config, owner, time.time())
+        run, trial, experiment = standalone.wanted(config, owner, time.time())
         experiment.context_sha256 = self.paths.keep_context(context_targz)
-        job = self._preparer.write(run, trial, experiment, secrets.token_urlsafe(32), self_requeue=True)
+        job = self._builder.write(run, trial, experiment, secrets.token_urlsafe(32), self_requeue=True)
         return job.script.read_text(), job.run_dir, notes
 
-    def take_in(self, run_dir: Path) -> Experiment:
+    def import_run(self, run_dir: Path) -> Experiment:
         """An experiment from a run that ``render`` made. Raises Refused, RunDirError."""
         live = {job_id for job_id, record in self.scheduler.jobs().items() if record.state.live}
-        entry, happened = handmade.history(run_dir, live)
+        entry, happened = standalone.history(run_dir, live)
         expected = self.paths.run(entry.run_id).path
         if run_dir.resolve() != expected.resolve():
             raise Refused(f"{run_dir} is not where this master keeps runs; expected {expected}")
@@ -258,7 +259,7 @@ class Daemon:
             "type": "shared_fs",
             "host_path": str(self.paths.checkpoints),
         }
-        return {"checkpoint_storage": storage, "resources": {"resource_pool": self._preparer.default_pool()}}
+        return {"checkpoint_storage": storage, "resources": {"resource_pool": self._builder.default_pool()}}
 
     def _checkpoint_seconds(self, experiment_id: int) -> list[float]:
         with self.store.read() as connection:
@@ -360,7 +361,7 @@ def rebuild(root: Path, site_file: Path | None = None) -> int:
 
     Raises LeaseHeld while a master runs.
     """
-    from dethpc.master.cluster import cluster_id, site_of
+    from dethpc.master.site import cluster_id, site_of
 
     os.umask(0o077)
     home = Home(root)
@@ -375,7 +376,7 @@ def rebuild(root: Path, site_file: Path | None = None) -> int:
             path.rename(path.with_name(f"{path.name}.{int(time.time())}.old"))
         store = open_store(home.database_url)
         try:
-            return changes.rebuild(home, store)
+            return change_log.rebuild(home, store)
         finally:
             store.close()
     finally:
@@ -384,7 +385,7 @@ def rebuild(root: Path, site_file: Path | None = None) -> int:
 
 def serve(root: Path, host: str | None, port: int, site_file: Path | None = None) -> None:
     """Be the master until a signal ends it. Raises LeaseHeld when there is one already."""
-    from dethpc.master.cluster import cluster_id, find_scheduler, site_of
+    from dethpc.master.site import cluster_id, find_scheduler, site_of
 
     os.umask(0o077)
     home = Home(root)
@@ -397,7 +398,7 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
     for name in ("alembic", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
     site = site_of(home, site_file)
-    if doubt := sqlite_doubt(filesystem(home.root), str(home.root), site.database):
+    if doubt := sqlite_warning(filesystem(home.root), str(home.root), site.database):
         log.warning("%s", doubt)
     scheduler, pace = find_scheduler(home, site)
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)

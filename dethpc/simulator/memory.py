@@ -6,7 +6,18 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import (
+    Attempt,
+    Checkpoint,
+    Experiment,
+    Metric,
+    NodeHealth,
+    PoolState,
+    Row,
+    Run,
+    SearchNote,
+    Trial,
+)
 from dethpc.domain.ports import Snapshot
 
 
@@ -32,10 +43,10 @@ class MemoryStore:
             attempts=self.rows(Attempt),
             checkpoints=self.rows(Checkpoint),
             notes=self.rows(SearchNote),
-            nodes=self.rows(Node),
+            nodes=self.rows(NodeHealth),
             next_experiment_id=max(self._tables.get(Experiment, {}), default=0) + 1,
             next_trial_id=max(self._tables.get(Trial, {}), default=0) + 1,
-            pools=self.rows(Pool),
+            pools=self.rows(PoolState),
         )
 
     def rows(self, kind: type) -> list[Any]:
@@ -68,6 +79,6 @@ def _key(row: Row) -> Any:
         return (row.run_id, row.k, row.seq)
     if isinstance(row, SearchNote):
         return (row.experiment_id, row.seq)
-    if isinstance(row, (Node, Pool)):
+    if isinstance(row, (NodeHealth, PoolState)):
         return row.name
     return row.uuid if isinstance(row, Checkpoint) else row.id

@@ -14,7 +14,7 @@ from typing import Any
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState, Store
 from dethpc.engine import events
-from dethpc.engine.nice import Waiting
+from dethpc.engine.nice import PendingJob
 from dethpc.engine.pools import Free, Rules
 from dethpc.engine.state import BuildSearcher
 from dethpc.errors import NotSupportedYet, Refused
@@ -320,7 +320,7 @@ class Simulation:
         idle = self._idle(Free.of(cluster.slots_per_node, [(slots, 1) for slots in free if slots]))
         pools = {*state.places.lists, *state.pending}
         shown = {id: cluster.queue[id] for id in state.runs if id in cluster.queue}
-        waiting = {id: Waiting(job.priority, job.nice) for id, job in shown.items()}
+        waiting = {id: PendingJob(job.priority, job.nice) for id, job in shown.items()}
         nodes = {pool: [(slots, cluster.slots_per_node) for slots in free] for pool in pools}
         started, self._started = self._started, {}
         try:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, String, and_, case, func, literal, or_, select, type_coerce
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, Run, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound, Refused
@@ -537,9 +537,9 @@ def attempt(connection: Connection, run_id: str, k: int) -> Attempt:
     return _one(connection, Attempt, where, f"allocation {run_id}.{k}")
 
 
-def nodes(connection: Connection) -> list[Node]:
+def nodes(connection: Connection) -> list[NodeHealth]:
     """What is held against nodes."""
-    return rows.read(connection, Node)
+    return rows.read(connection, NodeHealth)
 
 
 def names_of_experiments(connection: Connection, ids: Iterable[int]) -> dict[int, str]:

@@ -26,8 +26,8 @@ FACTS: tuple[type[Any], ...] = (
     facts.Checkpoint,
     facts.Metric,
     facts.SearchNote,
-    facts.Pool,
-    facts.Node,
+    facts.PoolState,
+    facts.NodeHealth,
     Summary,
 )
 

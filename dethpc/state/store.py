@@ -11,7 +11,18 @@ from typing import TypeVar
 from sqlalchemy import Connection, func, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import (
+    Attempt,
+    Checkpoint,
+    Experiment,
+    Metric,
+    NodeHealth,
+    PoolState,
+    Row,
+    Run,
+    SearchNote,
+    Trial,
+)
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError
@@ -107,8 +118,8 @@ class SqlStore:
                 notes=of_live(SearchNote),
                 next_experiment_id=(connection.scalar(select(func.max(experiment.c.id))) or 0) + 1,
                 next_trial_id=(connection.scalar(select(func.max(trial.c.id))) or 0) + 1,
-                pools=rows.read(connection, Pool),
-                nodes=rows.read(connection, Node),
+                pools=rows.read(connection, PoolState),
+                nodes=rows.read(connection, NodeHealth),
             )
 
     def metrics(

@@ -182,13 +182,13 @@ class Attempt(Table, table=True):
     kept_at: float | None = _number()
 
 
-class Node(Table, table=True):
+class NodeHealth(Table, table=True):
     __tablename__ = "nodes"
 
     name: str = _text(primary_key=True)
     failures: list[dict[str, Any]] = _json()
-    off_since: float | None = _number()
-    off_until: float | None = _number()
+    excluded_since: float | None = _number()
+    excluded_until: float | None = _number()
     reason: str = _text()
 
 
@@ -247,7 +247,7 @@ class SearchNote(Table, table=True):
     data: dict[str, Any] = _json()
 
 
-class Pool(Table, table=True):
+class PoolState(Table, table=True):
     __tablename__ = "pools"
 
     name: str = _text(primary_key=True)

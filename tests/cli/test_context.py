@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dethpc.cli.context import LIMIT, Context, collect
 from dethpc.errors import ContextError
 from dethpc.exec.unpack import unpack
-from dethpc.master.context import pack
+from dethpc.master.durable.contexts import pack
 
 
 def write(root: Path, **files: str) -> None:

@@ -13,7 +13,7 @@ from dethpc.config import Loaded, load
 from dethpc.config.dialects import translate
 from dethpc.config.dialects.units import Unknown, convert, trained
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.loading import doubts
+from dethpc.config.loading import warnings
 from dethpc.config.source import dump
 from dethpc.errors import ConfigError, Problem
 
@@ -176,7 +176,7 @@ def test_a_bare_length_is_of_any_unit_and_that_is_said() -> None:
     searcher = {"name": "adaptive_asha", "max_trials": 8, "max_length": 16}
     assert searcher_of(searcher)["max_length"] == 16
     config = ExperimentConfig.model_validate({"entrypoint": "x", "searcher": {"metric": "loss", **searcher}})
-    assert any("searcher.operations()" in doubt for doubt in doubts({}, config))
+    assert any("searcher.operations()" in doubt for doubt in warnings({}, config))
 
 
 def test_both_ways_to_say_time_are_one_too_many() -> None:

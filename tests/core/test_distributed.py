@@ -16,7 +16,7 @@ from typing import Dict
 
 import pytest
 
-from dethpc.core import _wire
+from dethpc.core import _channel
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
 from dethpc.errors import RendezvousError
 from tests.core.conftest import PREAMBLE, ROOT, Workers, results
@@ -165,11 +165,11 @@ def test_a_worker_with_another_key_is_kept_out_and_nothing_of_it_unpickled(worke
 
 def test_an_altered_message_is_not_unpickled() -> None:
     ours, theirs = socket.socketpair()
-    sender = _wire.Channel(ours, b"k" * 32, "peer", chief=True)
-    receiver = _wire.Channel(theirs, b"other" * 6, "peer", chief=False)
-    sender.send(_wire.BROADCAST, "x")
+    sender = _channel.Channel(ours, b"k" * 32, "peer", chief=True)
+    receiver = _channel.Channel(theirs, b"other" * 6, "peer", chief=False)
+    sender.send(_channel.BROADCAST, "x")
     with pytest.raises(ConnectionError, match="altered"):
-        receiver.receive(_wire.BROADCAST)
+        receiver.receive(_channel.BROADCAST)
     sender.close()
     receiver.close()
 
@@ -196,7 +196,7 @@ def test_a_taken_port_is_said(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(RendezvousError, match="another task"):
-            _wire.listen(("127.0.0.1", taken.getsockname()[1]))
+            _channel.listen(("127.0.0.1", taken.getsockname()[1]))
 
 
 def test_deepspeeds_environment_says_who_is_who(workers: Workers) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.master.gate import PUBLIC
-from dethpc.master.routes import ROUTERS
+from dethpc.master.http.middleware import PUBLIC
+from dethpc.master.http.routes import ROUTERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

@@ -11,7 +11,7 @@ import pytest
 
 from dethpc.config.site import SiteConfig, parse_site
 from dethpc.doctor import Finding, Level, checks, examine
-from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm, sqlite_doubt
+from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm, sqlite_warning
 from dethpc.doctor.read_login import filesystem, quota
 from dethpc.doctor.read_slurm import associations, named, qualities, version
 from dethpc.scheduler.slurm.pools import NodeRow
@@ -362,9 +362,9 @@ def test_sqlite_on_a_network_file_system_is_said(path: str, kind: str, doubtful:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS)
     assert filesystem(Path(path), mounts) == kind
-    said = sqlite_doubt(kind, path, None)
+    said = sqlite_warning(kind, path, None)
     assert (said is not None) is doubtful and (not said or f"{path}, on {kind}" in said)
-    assert sqlite_doubt(kind, path, "postgresql://db/x") is None
+    assert sqlite_warning(kind, path, "postgresql://db/x") is None
 
 
 def test_the_page_has_every_check_with_what_its_file_says() -> None:

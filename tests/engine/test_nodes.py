@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.domain.facts import Node, Run
+from dethpc.domain.facts import NodeHealth, Run
 from dethpc.domain.ports import JobState, NodeInfo
 from dethpc.engine import events
 from dethpc.engine.nodes import avoided, left_out
-from dethpc.engine.waiting import Asked
+from dethpc.engine.waiting import ResourceRequest
 from tests.engine.world import FAILED, FINISHED, World, config
 
 ECC = {**FAILED, "message": "exit code 1", "tail": ["RuntimeError: CUDA error: uncorrectable ECC error encountered"]}
@@ -38,7 +38,7 @@ def prove(world: World, node: str) -> None:
 
 
 def off(world: World) -> set[str]:
-    return {name for name, node in world.state.nodes.items() if node.off(world.clock)}
+    return {name for name, node in world.state.nodes.items() if node.excluded(world.clock)}
 
 
 @pytest.mark.parametrize(("report", "record"), [(ECC, None), (None, JobState.NODE_FAIL)])
@@ -53,9 +53,9 @@ def test_three_failures_of_two_trials_leave_a_node_out_for_a_day(
         fail(world, experiment.live[trial], "bad", report, record)
     assert off(world) == {"bad"}
     node = world.state.nodes["bad"]
-    assert node.off_until == pytest.approx(world.clock + 86400, abs=10)
+    assert node.excluded_until == pytest.approx(world.clock + 86400, abs=10)
     assert node.reason.startswith("3 failures of 2 trials")
-    assert not node.off(node.off_until or 0)
+    assert not node.excluded(node.excluded_until or 0)
     world.assert_memory_is_a_fold_of_the_rows()
 
 
@@ -166,10 +166,10 @@ NAMES = [f"n{i}" for i in range(6)]
 def test_enough_nodes_are_always_left(states: list[str], off_nodes: dict[str, bool], needed: int) -> None:
     members = [NodeInfo(name, state, 4, 0) for name, state in zip(NAMES, states, strict=True)]
     held = [
-        Node(name, off_since=float(n), off_until=None if by_hand else 1e9)
+        NodeHealth(name, excluded_since=float(n), excluded_until=None if by_hand else 1e9)
         for n, (name, by_hand) in enumerate(off_nodes.items())
     ]
-    names = left_out(held, members, Asked("main", needed, 4))
+    names = left_out(held, members, ResourceRequest("main", needed, 4))
     up = {node.name for node in members if node.state in ("idle", "mixed")}
     assert set(names) <= set(off_nodes) & set(NAMES), "sbatch refuses names that it does not know"
     assert len(up - set(names)) >= min(needed, len(up))
@@ -179,5 +179,5 @@ def test_enough_nodes_are_always_left(states: list[str], off_nodes: dict[str, bo
 
 def test_those_that_a_person_disabled_come_first() -> None:
     members = [NodeInfo(name, "idle", 4, 0) for name in ("a", "b")]
-    held = [Node("a", off_since=9.0, off_until=99.0), Node("b", off_since=1.0)]
-    assert left_out(held, members, Asked("main", 1, 4)) == ["b"]
+    held = [NodeHealth("a", excluded_since=9.0, excluded_until=99.0), NodeHealth("b", excluded_since=1.0)]
+    assert left_out(held, members, ResourceRequest("main", 1, 4)) == ["b"]

@@ -14,7 +14,7 @@ from dethpc.domain.facts import Run
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.events import QueueChange
-from dethpc.engine.nice import Waiting, settle
+from dethpc.engine.nice import PendingJob, assign
 from dethpc.engine.pools import Free, Rules
 from dethpc.engine.queue import PATIENCE, in_order
 from dethpc.errors import NotFound, Refused
@@ -217,35 +217,35 @@ def test_what_comes_first_goes_to_the_scheduler_though_the_window_is_full_and_th
 # --- order inside the scheduler's queue
 
 
-JOBS = st.lists(st.builds(Waiting, st.integers(1000, 1100), st.integers(0, 50)), max_size=30)
+JOBS = st.lists(st.builds(PendingJob, st.integers(1000, 1100), st.integers(0, 50)), max_size=30)
 
 
 @given(JOBS)
-def test_nice_values_bring_jobs_into_order(jobs: list[Waiting]) -> None:
-    wanted = settle(jobs, 1000)
+def test_nice_values_bring_jobs_into_order(jobs: list[PendingJob]) -> None:
+    wanted = assign(jobs, 1000)
     now = [job.base - nice for job, nice in zip(jobs, wanted)]
     assert all(a > b for a, b in zip(now, now[1:]))
     assert all(nice >= 0 for nice in wanted)
-    settled = [Waiting(priority, nice) for priority, nice in zip(now, wanted)]
-    assert settle(settled, 1000) == wanted, "what is in order is left alone"
+    settled = [PendingJob(priority, nice) for priority, nice in zip(now, wanted)]
+    assert assign(settled, 1000) == wanted, "what is in order is left alone"
 
 
 @given(JOBS, st.integers(1, 5))
-def test_the_order_is_reached_in_small_steps(jobs: list[Waiting], step: int) -> None:
+def test_the_order_is_reached_in_small_steps(jobs: list[PendingJob], step: int) -> None:
     for _ in range(200):
-        wanted = settle(jobs, step)
+        wanted = assign(jobs, step)
         changed = sum(nice != job.nice for job, nice in zip(jobs, wanted))
         assert changed <= step
         if not changed:
             break
-        jobs = [Waiting(job.base - nice, nice) for job, nice in zip(jobs, wanted)]
+        jobs = [PendingJob(job.base - nice, nice) for job, nice in zip(jobs, wanted)]
     now = [job.priority for job in jobs]
     assert all(a > b for a, b in zip(now, now[1:]))
 
 
 def test_one_job_that_goes_first_makes_the_others_step_back_by_the_same() -> None:
-    jobs = [Waiting(1000 - n, 0) for n in (9, *range(9))]
-    assert settle(jobs, 1000) == [0] + [10] * 9
+    jobs = [PendingJob(1000 - n, 0) for n in (9, *range(9))]
+    assert assign(jobs, 1000) == [0] + [10] * 9
 
 
 def test_new_runs_step_back_as_far_as_those_before_them() -> None:
@@ -253,7 +253,7 @@ def test_new_runs_step_back_as_far_as_those_before_them() -> None:
     first, second = create(world), create(world)
     runs = {run.experiment_id: run.id for run in world.live()}
     change(world, QueueChange(second, ahead_of=first))
-    show = {runs[first]: Waiting(1000, 0), runs[second]: Waiting(999, 0)}
+    show = {runs[first]: PendingJob(1000, 0), runs[second]: PendingJob(999, 0)}
     world.do(events.QueueSeen({}, {}, show, world.now()))
     assert (world.state.runs[runs[first]].nice, world.state.runs[runs[second]].nice) == (2, 0)
     third, urgent = create(world), create(world, priority=1)

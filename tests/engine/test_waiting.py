@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
 from dethpc.engine.pools import Rules
 from dethpc.engine.reasons import in_scheduler
-from dethpc.engine.waiting import Asked, View, Waiting, in_queue, never
+from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, in_queue, infeasible
 from tests.engine.world import World, config
 
-ASKED = Asked("main", nodes=1, slots_per_node=4)
+ASKED = ResourceRequest("main", nodes=1, slots_per_node=4)
 NODES = [NodeInfo(f"n{i}", "mixed", 4, 3, ("main",), cpus=8, memory_mb=4000) for i in range(4)]
 POOL = PoolInfo("main", "gpu", nodes=4, slots=16, slots_used=12, max_time=3600, max_nodes=3)
-VIEW = View(POOL, NODES)
+VIEW = PoolView(POOL, NODES)
 QUEUE = [
     QueuedJob("5", mine=True, running=True),
     QueuedJob("6", mine=False, running=True),
@@ -74,7 +74,7 @@ def test_a_requeued_job_says_how_its_last_start_ended_until_slurm_says_more() ->
 
 @given(st.text(max_size=40), st.booleans())
 def test_no_word_is_too_strange(reason: str, known: bool) -> None:
-    assert in_scheduler(reason, ASKED, VIEW if known else View()).why
+    assert in_scheduler(reason, ASKED, VIEW if known else PoolView()).why
 
 
 def test_resources_says_who_has_them_and_what_would_fit_now() -> None:
@@ -132,35 +132,39 @@ def test_limits_are_read_from_how_they_are_named(reason: str, why: str) -> None:
 
 
 def test_what_can_never_start_is_said_with_the_change_that_helps() -> None:
-    assert never(ASKED, VIEW) is None
-    eight = never(Asked("main", 1, 8), VIEW)
+    assert infeasible(ASKED, VIEW) is None
+    eight = infeasible(ResourceRequest("main", 1, 8), VIEW)
     assert eight is not None
     assert eight.why == "8 GPUs on one node asked, the largest node of pool main has 4"
     assert eight.sooner == "set slurm.slots_per_node: 4"
-    said = in_scheduler("Resources", Asked("main", 1, 8), VIEW)
+    said = in_scheduler("Resources", ResourceRequest("main", 1, 8), VIEW)
     assert said.why.startswith("it can never start: 8 GPUs on one node") and said.sooner == eight.sooner
 
 
 @pytest.mark.parametrize(
     ("asked", "why", "sooner"),
     [
-        (Asked("main", 1, 6), "largest node of pool main has 4", "multiple of 4"),
-        (Asked("main", 5, 4), "5 nodes of 4 GPUs asked, pool main has 4 nodes", "at most 16 slots"),
-        (Asked("main", 4, 4), "partition gpu allows 3 to a job", "at most 12 slots"),
-        (Asked("main", 1, 4, time_limit=7200), "02:00:00 asked, partition gpu allows 01:00:00", "over several jobs"),
-        (Asked("main", 1, 4, cpus_per_node=32), "32 cores on one node asked", "cpus_per_slot"),
-        (Asked("main", 1, 4, memory_per_node_mb=64000), "64000 MB on one node asked", "mem_per_slot"),
+        (ResourceRequest("main", 1, 6), "largest node of pool main has 4", "multiple of 4"),
+        (ResourceRequest("main", 5, 4), "5 nodes of 4 GPUs asked, pool main has 4 nodes", "at most 16 slots"),
+        (ResourceRequest("main", 4, 4), "partition gpu allows 3 to a job", "at most 12 slots"),
+        (
+            ResourceRequest("main", 1, 4, time_limit=7200),
+            "02:00:00 asked, partition gpu allows 01:00:00",
+            "over several jobs",
+        ),
+        (ResourceRequest("main", 1, 4, cpus_per_node=32), "32 cores on one node asked", "cpus_per_slot"),
+        (ResourceRequest("main", 1, 4, memory_per_node_mb=64000), "64000 MB on one node asked", "mem_per_slot"),
     ],
 )
-def test_every_limit_is_checked(asked: Asked, why: str, sooner: str) -> None:
-    found = never(asked, VIEW)
+def test_every_limit_is_checked(asked: ResourceRequest, why: str, sooner: str) -> None:
+    found = infeasible(asked, VIEW)
     assert found is not None and why in found.why and sooner in found.sooner
 
 
 def test_nodes_that_are_down_come_back_and_what_is_not_known_forbids_nothing() -> None:
-    assert never(ASKED, replace(VIEW, nodes=[replace(node, state="down") for node in NODES])) is None
-    assert never(ASKED, replace(VIEW, nodes=[replace(node, slots=0) for node in NODES])) is None
-    assert never(Asked("main", 99, 99), View()) is None
+    assert infeasible(ASKED, replace(VIEW, nodes=[replace(node, state="down") for node in NODES])) is None
+    assert infeasible(ASKED, replace(VIEW, nodes=[replace(node, slots=0) for node in NODES])) is None
+    assert infeasible(ResourceRequest("main", 99, 99), PoolView()) is None
 
 
 def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
@@ -178,7 +182,7 @@ def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
 
     of[first.id].row = replace(of[first.id].row, max_slots=1)
     said = in_queue(world.state, of[first.id])
-    assert said == Waiting(
+    assert said == WaitReason(
         "max_slots",
         "the experiment's max_slots of 1 is used up by its trials that run or wait in the scheduler",
         f"raise it: det experiment set max-slots {first.id} N",

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Row, Run, SearchNote, Trial
+from dethpc.domain.facts import (
+    Attempt,
+    Checkpoint,
+    Experiment,
+    Metric,
+    NodeHealth,
+    PoolState,
+    Row,
+    Run,
+    SearchNote,
+    Trial,
+)
 from dethpc.domain.ports import JobRecord, JobState, Snapshot
 from dethpc.engine import ClusterState, events, step
 from dethpc.searcher import build
@@ -102,10 +113,10 @@ class World:
             attempts=self.rows(Attempt),
             checkpoints=self.rows(Checkpoint),
             notes=self.rows(SearchNote),
-            nodes=self.rows(Node),
+            nodes=self.rows(NodeHealth),
             next_experiment_id=self.state.next_experiment_id,
             next_trial_id=self.state.next_trial_id,
-            pools=self.rows(Pool),
+            pools=self.rows(PoolState),
         )
 
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
@@ -139,7 +150,7 @@ class World:
                 "started",
                 "place",
                 "notes",
-                "proven",
+                "good_nodes",
             ):
                 assert getattr(other, name) == getattr(experiment, name), name
             about = [{**each.searcher.describe(), "progress": 0} for each in (other, experiment)]
@@ -158,7 +169,7 @@ def key(row: Row) -> Any:
         return row.uuid
     if isinstance(row, SearchNote):
         return (row.experiment_id, row.seq)
-    if isinstance(row, (Node, Pool)):
+    if isinstance(row, (NodeHealth, PoolState)):
         return row.name
     return row.id
 

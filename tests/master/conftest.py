@@ -24,10 +24,10 @@ from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Ru
 from dethpc.domain.ids import run_id
 from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
 from dethpc.errors import DethpcError
-from dethpc.master.app import create_app
-from dethpc.master.cluster import cluster_id, find_scheduler
 from dethpc.master.daemon import Daemon
-from dethpc.master.home import Home
+from dethpc.master.http.app import create_app
+from dethpc.master.site import cluster_id, find_scheduler
+from dethpc.rundir.home import Home
 
 T0 = 1_763_000_000.0
 
@@ -158,7 +158,7 @@ class Served:
         self.daemon.store.commit(list(rows))
 
     def as_run(self, run: Run, token: str) -> Session:
-        from dethpc.master.auth import digest
+        from dethpc.master.http.auth import digest
 
         self.put([replace(run, token_sha256=digest(token))])
         return Session(self.url, token)

@@ -38,6 +38,6 @@ def node_python(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The harness bundle of this source tree."""
-    from dethpc.master import harness
+    from dethpc.master.durable import harness
 
     return harness.build(tmp_path_factory.mktemp("home"))

@@ -8,7 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from dethpc.master import harness
+from dethpc.master.durable import harness
 
 # Modules of the training APIs need the user's framework; everything else needs the standard library alone.
 FRAMEWORK_ROOMS = (

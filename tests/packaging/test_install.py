@@ -80,7 +80,7 @@ def test_the_wheel_holds_every_file_of_both_packages(wheels: dict[str, Path]) ->
 
 
 def test_the_harness_of_an_installed_wheel_equals_that_of_the_source(wheels: dict[str, Path], tmp_path: Path) -> None:
-    from dethpc.master import harness
+    from dethpc.master.durable import harness
 
     with zipfile.ZipFile(wheels["wheel"]) as archive:
         archive.extractall(tmp_path)

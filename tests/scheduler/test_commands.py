@@ -15,7 +15,7 @@ from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.ports import JobRequest, JobState, Scheduler
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm.commands import SlurmCommands
-from dethpc.scheduler.slurm.pools import NodeRow, Pool, describe
+from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, describe
 from dethpc.scheduler.slurm.throttle import Throttle
 from tests.scheduler.contract import Jobs, SchedulerContract, until
 
@@ -254,8 +254,8 @@ def test_a_cycle_costs_the_same_for_one_job_and_for_many(slurm_private: Callable
 
 def test_site_pools_are_slices_of_partitions(slurm: Cluster) -> None:
     named = [
-        Pool("a100", "main", default=True, description="big ones"),
-        Pool("cores", "high", slot_type="cpu", cpus_per_slot=4),
+        SlurmPool("a100", "main", default=True, description="big ones"),
+        SlurmPool("cores", "high", slot_type="cpu", cpus_per_slot=4),
     ]
     gpus, cores = commands(slurm, pools=named).pools()
     assert (gpus.name, gpus.partition, gpus.slots, gpus.slot_type, gpus.default) == ("a100", "main", 16, "cuda", True)
@@ -275,7 +275,7 @@ def test_site_pools_are_slices_of_partitions(slurm: Cluster) -> None:
 )
 def test_a_pool_with_a_constraint_has_the_nodes_that_meet_it(constraint: str, features: str, meets: bool) -> None:
     row = NodeRow("n0", "gpu", False, "idle", {"a100": 4}, features=frozenset(features.split(",")))
-    (info,) = describe([Pool("p", "gpu", constraint=constraint)], [row])
+    (info,) = describe([SlurmPool("p", "gpu", constraint=constraint)], [row])
     assert (info.nodes, info.slots) == ((1, 4) if meets else (0, 0))
 
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Node, Pool, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, PoolState, Run, SearchNote, Trial
 from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store, summaries
@@ -47,8 +47,8 @@ KEYS: dict[type[Any], tuple[str, ...]] = {
     Attempt: ("run_id", "k"),
     Checkpoint: ("uuid",),
     SearchNote: ("experiment_id", "seq"),
-    Pool: ("name",),
-    Node: ("name",),
+    PoolState: ("name",),
+    NodeHealth: ("name",),
 }
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "run_id": RUN_ID,
@@ -82,7 +82,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def rows_of(fact: type[Any]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(fact)
     special = {**SPECIAL, "id": RUN_ID if fact is Run else SMALL}
-    if fact is Node:
+    if fact is NodeHealth:
         special["name"] = st.sampled_from(["n0", "n1"])
     fields = {f.name: special[f.name] if f.name in special else values(hints[f.name]) for f in dataclasses.fields(fact)}
     return st.builds(fact, **fields)
@@ -117,8 +117,8 @@ class Model:
                     self.metrics.append(row)
 
     def live(self, fact: type[Any]) -> list[Any]:
-        if fact is Node:
-            return [row for _, row in sorted(self.rows[Node].items())]
+        if fact is NodeHealth:
+            return [row for _, row in sorted(self.rows[NodeHealth].items())]
         unfinished = {run.experiment_id for run in self.rows[Run].values() if run.state is not RunState.ENDED}
         experiments = {e.id for e in self.rows[Experiment].values() if not e.state.terminal or e.id in unfinished}
         trials = {t.id: t.experiment_id for t in self.rows[Trial].values()}
@@ -173,7 +173,7 @@ class Folds(RuleBasedStateMachine):
             (Attempt, found.attempts),
             (Checkpoint, found.checkpoints),
             (SearchNote, found.notes),
-            (Node, found.nodes),
+            (NodeHealth, found.nodes),
         ):
             assert rows == self.model.live(fact)
         assert found.next_trial_id == max((t.id for t in self.model.rows[Trial].values()), default=0) + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dethpc.config.site import Pool
+from dethpc.config.site import PoolConfig
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, error, ok
 from dethpc.scheduler.slurm.pools import NodeRow
@@ -31,7 +31,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
             yield ok(f"pool {name}: {', '.join(wanted)} for {per_node} slot{'s' if per_node > 1 else ''} fit on a node")
 
 
-def _fits(row: NodeRow, pool: Pool, gpus: int, cores: int, memory: int) -> bool:
+def _fits(row: NodeRow, pool: PoolConfig, gpus: int, cores: int, memory: int) -> bool:
     have = row.gpus.get(pool.gpu_type, 0) if pool.gpu_type else sum(row.gpus.values())
     return have >= gpus and row.cpus >= cores and row.memory_mb >= memory
 

@@ -19,7 +19,7 @@ from dethpc.scheduler.slurm import pools as slurm_pools
 from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.environment import scrub
 from dethpc.scheduler.slurm.hostlist import expand
-from dethpc.scheduler.slurm.pools import NodeRow, Pool
+from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
 from dethpc.scheduler.slurm.throttle import Throttle
 
 # The job may have been taken although nobody said so.
@@ -86,7 +86,7 @@ class SlurmCommands:
 
     def __init__(
         self,
-        pools: Sequence[Pool] = (),
+        pools: Sequence[SlurmPool] = (),
         *,
         environment: Mapping[str, str] | None = None,
         throttle: Throttle | None = None,

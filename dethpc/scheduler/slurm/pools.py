@@ -10,7 +10,7 @@ from dethpc.domain.ports import NodeInfo, PoolInfo
 
 
 @dataclass(frozen=True)
-class Pool:
+class SlurmPool:
     """How a resource pool is asked of Slurm. The site configuration names pools; without one, each partition is a pool."""
 
     name: str
@@ -90,14 +90,14 @@ def node_state(word: str) -> str:
     return _SHORT.get(plain, plain)
 
 
-def discover(rows: Sequence[NodeRow]) -> list[Pool]:
+def discover(rows: Sequence[NodeRow]) -> list[SlurmPool]:
     """One pool per partition; Slurm's default partition is the default pool, and the first."""
     partitions = {row.partition: row.default_partition for row in rows}
     ordered = sorted(partitions.items(), key=lambda item: (not item[1], item[0]))
-    return [Pool(name=name, partition=name, default=default) for name, default in ordered]
+    return [SlurmPool(name=name, partition=name, default=default) for name, default in ordered]
 
 
-def describe(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
+def describe(pools: Sequence[SlurmPool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
     """What each pool has and uses now. Nodes that are down or drained have no slots."""
     infos = []
     for pool in pools:
@@ -122,7 +122,7 @@ def describe(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
     return infos
 
 
-def nodes(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[NodeInfo]:
+def nodes(pools: Sequence[SlurmPool], rows: Sequence[NodeRow]) -> list[NodeInfo]:
     """Each node once, with the pools it belongs to."""
     by_name: dict[str, NodeInfo] = {}
     order = {pool.name: n for n, pool in enumerate(pools)}
@@ -134,7 +134,7 @@ def nodes(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[NodeInfo]:
             shape = next((pool for pool in mine if pool.slot_type), None)
             if shape is not None and shape.slot_type is not None:
                 kind = shape.slot_type
-            total, used = _slots(row, kind, shape or Pool("", row.partition))
+            total, used = _slots(row, kind, shape or SlurmPool("", row.partition))
             info = by_name[row.node] = NodeInfo(
                 name=row.node,
                 state=row.state,
@@ -150,7 +150,7 @@ def nodes(pools: Sequence[Pool], rows: Sequence[NodeRow]) -> list[NodeInfo]:
     return list(by_name.values())
 
 
-def _slots(row: NodeRow, kind: str, pool: Pool) -> tuple[int, int]:
+def _slots(row: NodeRow, kind: str, pool: SlurmPool) -> tuple[int, int]:
     """(slots, slots in use) of a node."""
     if kind == "cpu":
         return row.cpus // pool.cpus_per_slot, -(-row.cpus_used // pool.cpus_per_slot)

@@ -23,7 +23,7 @@ from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.hostlist import expand
-from dethpc.scheduler.slurm.pools import NodeRow, Pool, node_state
+from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, node_state
 from dethpc.scheduler.slurm.pools import gpus as slurm_gpus
 from dethpc.scheduler.slurm.throttle import Throttle
 
@@ -107,7 +107,7 @@ class SlurmPyslurm(SlurmCommands):
 
     def __init__(
         self,
-        pools: Sequence[Pool] = (),
+        pools: Sequence[SlurmPool] = (),
         *,
         environment: Mapping[str, str] | None = None,
         throttle: Throttle | None = None,

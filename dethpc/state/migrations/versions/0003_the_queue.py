@@ -1,4 +1,4 @@
-"""Places in the queue, shares of pools that share, and what was last seen of pools."""
+"""QueueIndex in the queue, shares of pools that share, and what was last seen of pools."""
 
 from __future__ import annotations
 

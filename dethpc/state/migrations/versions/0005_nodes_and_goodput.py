@@ -16,8 +16,8 @@ def upgrade() -> None:
         "nodes",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("failures", sa.Text(), nullable=False),
-        sa.Column("off_since", sa.Double(), nullable=True),
-        sa.Column("off_until", sa.Double(), nullable=True),
+        sa.Column("excluded_since", sa.Double(), nullable=True),
+        sa.Column("excluded_until", sa.Double(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_nodes"),
     )

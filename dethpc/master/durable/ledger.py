@@ -1,0 +1,133 @@
+"""The engine's memory and the database, kept in step.
+
+One thread decides. It takes the events that have gathered, decides and applies them one by one, commits all their rows in one
+transaction, and only then tells anybody. When the commit fails, memory is folded anew from the database: nothing that was
+not committed is ever acted upon.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from dethpc.domain.facts import Row
+from dethpc.domain.ports import Store
+from dethpc.engine import ClusterState, step
+from dethpc.engine.events import Event
+from dethpc.engine.pools import Rules
+from dethpc.engine.state import BadNodePolicy, BuildSearcher
+from dethpc.errors import DethpcError, MasterError
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH = 512
+Listener = Callable[[Sequence[Row]], None]
+Item = tuple[Event | Callable[[ClusterState], Any], Future[Any]]
+Seen = TypeVar("Seen")
+
+
+class Ledger:
+    """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up."""
+
+    def __init__(
+        self,
+        store: Store,
+        build_searcher: BuildSearcher,
+        rules: Mapping[str, Rules] | None = None,
+        bad_nodes: BadNodePolicy | None = None,
+    ) -> None:
+        self._store = store
+        self._build_searcher, self._rules, self._suspicion = build_searcher, rules, bad_nodes
+        self._events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._listeners: list[Listener] = []
+        self.state = self._fold()
+        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+
+    def _fold(self) -> ClusterState:
+        return ClusterState.fold(self._build_searcher, self._store.load(), self._rules, self._suspicion)
+
+    def listen(self, listener: Listener) -> None:
+        """``listener`` gets every committed batch of rows, in order, on the ledger's own thread."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def do(self, event: Event) -> list[Row]:
+        """Decide and commit; returns the rows. Raises Refused or NotFound when the wish cannot be granted, StoreError."""
+        return self.post(event).result()
+
+    def post(self, event: Event) -> Future[list[Row]]:
+        """Like ``do`` without waiting."""
+        future: Future[list[Row]] = Future()
+        if not self._thread.is_alive():
+            future.set_exception(MasterError("the master is shutting down", 503))
+        else:
+            self._events.put((event, future))
+        return future
+
+    def look(self, at: Callable[[ClusterState], Seen]) -> Seen:
+        """What ``at`` makes of the state, called on the ledger's thread between two events: it sees no half of a change."""
+        future: Future[Seen] = Future()
+        if not self._thread.is_alive():
+            return at(self.state)
+        self._events.put((at, future))
+        return future.result()
+
+    def stop(self) -> None:
+        """Take in what was posted, then end."""
+        if self._thread.is_alive():
+            self._events.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            batch = [self._events.get()]
+            while len(batch) < MAX_BATCH and not self._events.empty():
+                batch.append(self._events.get())
+            running = None not in batch
+            self._take([item for item in batch if item is not None])
+
+    def _show(self, look: Callable[[ClusterState], Any], future: Future[Any]) -> None:
+        try:
+            future.set_result(look(self.state))
+        except Exception as failure:
+            future.set_exception(failure)
+
+    def _take(self, batch: list[Item]) -> None:
+        rows: list[Row] = []
+        decided: list[tuple[Future[list[Row]], list[Row]]] = []
+        try:
+            for event, future in batch:
+                if callable(event):
+                    self._show(event, future)
+                    continue
+                try:
+                    changed = step(self.state, event)
+                except DethpcError as refusal:
+                    future.set_exception(refusal)
+                else:
+                    rows += changed
+                    decided.append((future, changed))
+            if rows:
+                self._store.commit(rows)
+        except Exception as failure:
+            log.exception("nothing of %d events was committed", len(batch))
+            self.state = self._fold()
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(failure)
+            return
+        if rows:
+            for listener in self._listeners:
+                try:
+                    listener(rows)
+                except Exception:
+                    log.exception("a listener failed")
+        for future, changed in decided:
+            future.set_result(changed)

@@ -1,0 +1,1 @@
+"""How experiments come into being and what is kept of them: created, unmanaged, standalone; their checkpoints."""

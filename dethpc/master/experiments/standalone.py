@@ -1,0 +1,96 @@
+"""Runs without a master: a script to submit by hand, and its journal taken in afterwards."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dethpc.domain.facts import Experiment, Run, Trial
+from dethpc.domain.states import RunState, State
+from dethpc.engine import events
+from dethpc.errors import Refused
+from dethpc.rundir.claim import claimed_by
+from dethpc.rundir.files import read_json
+from dethpc.rundir.journal import read as read_journal
+from dethpc.rundir.layout import RunDir
+from dethpc.rundir.spec import Spec
+
+
+def wanted(config: dict[str, Any], owner: str, at: float) -> tuple[Run, Trial, Experiment]:
+    """A run that belongs to no experiment yet, with a trial and an experiment that stand in no database.
+
+    The trial has the first hyperparameters that the config's searcher would try.
+    """
+    from dethpc.searcher import build
+    from dethpc.searcher.base import Create
+
+    seed = (config.get("reproducibility") or {}).get("experiment_seed")
+    seed = secrets.randbelow(2**31) if seed is None else int(seed)
+    actions = build(config["searcher"], config["hyperparameters"], seed).start()
+    first = next((action for action in actions if isinstance(action, Create)), None)
+    if first is None:
+        raise Refused(f"searcher.name: {config['searcher']['name']} makes no trial without a master")
+    slots = int(config["resources"]["slots_per_trial"])
+    run = Run(f"hand-{uuid.uuid4().hex[:12]}.1", 0, 0, 1, RunState.SUBMITTING, at, slots, "")
+    trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at, search=first.search)
+    experiment = Experiment(0, owner, config, yaml.safe_dump(config), State.ACTIVE, at, seed, job_id="")
+    return run, trial, experiment
+
+
+def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[events.Event]]:
+    """What happened in a run directory, as events. Raises Refused while its job is alive, RunDirError."""
+    run_dir = RunDir(path)
+    found = read_json(run_dir.spec)
+    if found is None:
+        raise Refused(f"{path} is no run directory: it has no spec.json")
+    spec = Spec.from_json(found)
+    if not spec.run.startswith("hand-"):
+        raise Refused(f"{path} belongs to experiment {spec.experiment_id}, which knows it already")
+    job_id = claimed_by(run_dir)
+    if job_id is None:
+        raise Refused(f"{path}: the run has not started yet; submit its script with sbatch")
+    if job_id in live_jobs:
+        raise Refused(f"{path}: the run is still at work as job {job_id}; take it in when it has ended")
+    first = read_json(run_dir.attempt(0).started) or {}
+    entry = events.ImportRun(
+        run_id=spec.run,
+        job_id=job_id,
+        owner=spec.owner,
+        config=spec.config,
+        original_config=yaml.safe_dump(spec.config),
+        context_sha256=spec.context_sha256,
+        queue_id=str(uuid.uuid4()),
+        hparams=spec.hparams,
+        search=spec.search,
+        seed=spec.trial_seed,
+        at=float(first.get("at") or time.time()),
+    )
+    return entry, list(_attempts(run_dir, spec.run))
+
+
+def _attempts(run_dir: RunDir, run_id: str) -> Iterator[events.Event]:
+    attempts = run_dir.attempts()
+    for k in attempts:
+        attempt = run_dir.attempt(k)
+        started = read_json(attempt.started) or {}
+        at = float(started.get("at") or 0)
+        yield events.AttemptStarted(
+            run_id=run_id,
+            k=k,
+            nodes=[str(node) for node in started.get("nodes") or []],
+            resumed_from=started.get("resumed_from"),
+            resumed_steps=int(started.get("resumed_steps") or 0),
+            at=at,
+        )
+        journal, offset = read_journal(attempt.journal)
+        reports = [events.Report(event.seq, event.at, event.kind, event.data) for event in journal]
+        yield events.Reported(run_id, k, reports, at, offset)
+        report = read_json(attempt.end)
+        ended = float((report or {}).get("at") or at)
+        yield events.AttemptEnded(run_id, k, report, None, ended, requeued=k != attempts[-1])

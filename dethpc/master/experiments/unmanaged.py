@@ -1,0 +1,275 @@
+"""Experiments that run elsewhere: a script outside the cluster reports over the REST API, and the master keeps the journal.
+
+A report is appended to the journal of the trial's present run before the engine hears of it, as training code on the cluster
+does it itself; so the journal is the truth here, too, and the database can be made again from it. A script that says nothing
+for a while (its heartbeat comes once a minute) is taken for dead.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import yaml
+
+from dethpc.domain.facts import Experiment, Row, Run, Trial
+from dethpc.domain.states import Intent, RunState, State
+from dethpc.engine import events
+from dethpc.engine.unmanaged import is_unmanaged, unmanaged_run
+from dethpc.errors import ConfigError, NotFound, Problem, Refused
+from dethpc.master.durable.contexts import pack
+from dethpc.master.durable.ledger import Ledger
+from dethpc.rundir import logline
+from dethpc.rundir.home import Home
+from dethpc.rundir.journal import JournalWriter, NotWritten
+from dethpc.rundir.journal import read as read_journal
+from dethpc.state import queries
+from dethpc.state.store import SqlStore
+
+log = logging.getLogger(__name__)
+
+SILENCE = 300.0
+"""Seconds without a word after which a script is taken for dead."""
+
+_KEPT = ("name", "description", "labels", "data", "workspace", "project", "checkpoint_storage", "hyperparameters")
+
+
+def config_of(text: str) -> str:
+    """A configuration that the loader takes, from the sketch that a script sends: what it says of schedulers and searches means
+    nothing here. Raises ConfigError."""
+    try:
+        given = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError([Problem("YAML", str(error), "a mapping")]) from None
+    if not isinstance(given, dict):
+        raise ConfigError([Problem("YAML", type(given).__name__, "a mapping")])
+    searcher = given.get("searcher") or {}
+    if not isinstance(searcher, dict):
+        raise ConfigError([Problem("searcher", type(searcher).__name__, "a mapping")])
+    config = {name: given[name] for name in _KEPT if given.get(name) is not None}
+    config["entrypoint"] = "(unmanaged)"
+    config["searcher"] = {"name": "single", "metric": searcher.get("metric") or "unmanaged"}
+    if searcher.get("smaller_is_better") is not None:
+        config["searcher"]["smaller_is_better"] = searcher["smaller_is_better"]
+    return yaml.safe_dump(config)
+
+
+class Unmanaged:
+    """Every method may be called from any thread. Each raises NotFound, Refused."""
+
+    def __init__(self, ledger: Ledger, home: Home, store: SqlStore) -> None:
+        self._ledger, self._home, self._store = ledger, home, store
+        self._lock = threading.Lock()
+        self._journals: dict[str, JournalWriter] = {}
+        self._heard: dict[str, float] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="unmanaged", daemon=True)
+        ledger.listen(self._committed)
+
+    # --- life
+
+    def start(self) -> None:
+        """Take in what the last master wrote to the journals and did not live to apply."""
+        for run in self._live():
+            self._catch_up(run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            for journal in self._journals.values():
+                journal.close()
+            self._journals.clear()
+
+    # --- what scripts ask for
+
+    def experiment(self, owner: str, given: str, config: dict[str, Any], external_id: str | None) -> Experiment:
+        """A new experiment, or the one that has this ``external_id``."""
+        job_id = str(
+            uuid.uuid4() if external_id is None else uuid.uuid5(uuid.NAMESPACE_OID, f"experiment {external_id}")
+        )
+        with self._lock:
+            if external_id is not None:
+                with self._store.read() as connection:
+                    known = queries.experiment_of_job(connection, job_id)
+                if known is not None:
+                    return known
+            row = self._ledger.do(
+                events.CreateExperiment(
+                    owner=owner,
+                    config=config,
+                    original_config=given,
+                    context_sha256=self._home.keep_context(pack([])),
+                    seed=secrets.randbelow(2**31),
+                    job_id=job_id,
+                    activate=True,
+                    at=time.time(),
+                    unmanaged=True,
+                )
+            )[0]
+        assert isinstance(row, Experiment)
+        return row
+
+    def trial(self, experiment_id: int, hparams: dict[str, Any], external_id: str | None) -> Trial:
+        """A new trial, or the one of the experiment that has this ``external_id``."""
+        self._remember(experiment_id)
+        experiment = self._ledger.state.experiments[experiment_id]
+        key = uuid.UUID(experiment.row.job_id)
+        request_id = str(uuid.uuid4() if external_id is None else uuid.uuid5(key, f"trial {external_id}"))
+        self._ledger.do(events.AddTrial(experiment_id, hparams, request_id, time.time()))
+        return next(trial for trial in reversed(experiment.trials) if trial.request_id == request_id)
+
+    def begin(self, trial_id: int, *, resume: bool) -> Run:
+        """A script starts the trial; with ``resume`` from its latest checkpoint."""
+        trial = self._known(trial_id)
+        attempts, checkpoints = [], []
+        if trial.state.terminal:
+            with self._store.read() as connection:
+                attempts = queries.attempts_of_trial(connection, trial_id)
+                checkpoints = queries.checkpoints_of_trial(connection, trial_id)
+                order = {run.id: run.n for run in queries.runs_of_trial(connection, trial_id)}
+            attempts.sort(key=lambda attempt: (order[attempt.run_id], attempt.k))
+        rows = self._ledger.do(events.BeginTrial(trial_id, resume, time.time(), attempts, checkpoints))
+        run = next(row for row in reversed(rows) if isinstance(row, Run))
+        self._heard[run.id] = time.monotonic()
+        return run
+
+    def report(self, trial_id: int, kind: str, data: dict[str, Any], run_number: int | None = None) -> None:
+        """One report. ``run_number``, where the script gives it, shuts out one that another has replaced."""
+        run = self._run(trial_id, run_number)
+        with self._lock:
+            journal = self._journal(run.id)
+            try:
+                event = journal.append(kind, data)
+            except NotWritten as refused:
+                log.warning("the journal of run %s cannot be written: %s", run.id, refused)
+                event = refused.event
+            report = events.Report(event.seq, event.at, event.kind, event.data)
+            applied = self._ledger.post(events.Reported(run.id, 0, [report], time.time(), journal.offset))
+        self._heard[run.id] = time.monotonic()
+        applied.result()
+
+    def state(self, trial_id: int, state: str) -> None:
+        """The script says how the trial stands; "" is a mere sign of life."""
+        if state in ("COMPLETED", "ERROR"):
+            run = self._run(trial_id)
+            finished = state == "COMPLETED"
+            message = "" if finished else "the script ended with an error"
+            report = {"finished": finished, "exit_code": 0 if finished else 1, "message": message}
+            self._ledger.do(events.AttemptEnded(run.id, run.attempt, report, None, time.time()))
+        elif state == "CANCELED":
+            self._ledger.do(events.KillTrial(self._known(trial_id).id, time.time()))
+        else:
+            self._heard[self._run(trial_id).id] = time.monotonic()
+
+    def log(self, trial_id: int, rank: int | None, lines: Iterable[str]) -> None:
+        """Output, which may come after the word that the trial is over."""
+        attempt = self._home.run(unmanaged_run(trial_id, self._known(trial_id).runs)).attempt(0)
+        attempt.make()
+        with open(attempt.log(0), "a") as file:
+            for line in lines:
+                file.write(logline.format(logline.LogLine(time.time(), "INFO", rank, "stdout", line.rstrip("\n"))))
+
+    def running(self, trial_id: int) -> bool:
+        trial = self._known(trial_id)
+        return trial.index in self._ledger.state.experiments[trial.experiment_id].live
+
+    def steps(self, trial_id: int) -> int:
+        return self._known(trial_id).steps_completed
+
+    # --- inside
+
+    def _known(self, trial_id: int) -> Trial:
+        """The trial in the engine's memory, brought back there where it ended long ago."""
+        trial = self._ledger.state.trial(trial_id)
+        if trial is None:
+            with self._store.read() as connection:
+                experiment_id = queries.trial(connection, trial_id).experiment_id
+            self._remember(experiment_id)
+            trial = self._ledger.state.trial(trial_id)
+        if trial is None:
+            raise NotFound(f"no trial {trial_id}")
+        if not self._ledger.state.experiments[trial.experiment_id].row.unmanaged:
+            raise Refused(f"trial {trial_id} is not unmanaged: its reports come by the journal of its run")
+        return trial
+
+    def _remember(self, experiment_id: int) -> None:
+        known = self._ledger.state.experiments.get(experiment_id)
+        if known is not None and known.trials:
+            return
+        with self._store.read() as connection:
+            experiment = queries.experiment(connection, experiment_id)
+            trials = queries.trials_of_experiment(connection, experiment_id) if experiment.unmanaged else []
+        self._ledger.do(events.LoadExperiment(experiment, trials))
+
+    def _run(self, trial_id: int, number: int | None = None) -> Run:
+        trial = self._known(trial_id)
+        run = self._ledger.state.experiments[trial.experiment_id].live.get(trial.index)
+        if run is None:
+            why = f" ({trial.reason})" if trial.reason else ""
+            raise Refused(f"trial {trial_id} is {trial.state.value}{why}: start it again to report more")
+        if number is not None and number != run.n:
+            raise Refused(f"trial {trial_id} was started again (run {run.n}): run {number} is over")
+        return run
+
+    def _journal(self, run_id: str) -> JournalWriter:
+        journal = self._journals.get(run_id)
+        if journal is None:
+            attempt = self._home.run(run_id).attempt(0)
+            attempt.make()
+            journal = self._journals[run_id] = JournalWriter(attempt.journal)
+        return journal
+
+    def _live(self) -> list[Run]:
+        return [run for run in list(self._ledger.state.runs.values()) if is_unmanaged(run.id)]
+
+    def _catch_up(self, run: Run) -> None:
+        attempt = self._ledger.state.attempt(run.id, 0)
+        if attempt is None:
+            return
+        path = self._home.run(run.id).attempt(0).journal
+        found, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
+        reports = [events.Report(event.seq, event.at, event.kind, event.data) for event in found]
+        if reports:
+            self._ledger.do(events.Reported(run.id, 0, reports, time.time(), offset))
+        if run.intent is not Intent.GO:
+            self._end(run, "")
+
+    def _committed(self, rows: Sequence[Row]) -> None:
+        """On the ledger's thread: runs that the owner wants no more end at once, for nobody can be told."""
+        for row in rows:
+            if isinstance(row, Run) and is_unmanaged(row.id):
+                if row.state is RunState.ENDED:
+                    self._heard.pop(row.id, None)
+                    journal = self._journals.pop(row.id, None)
+                    if journal is not None:
+                        journal.close()
+                elif row.intent is not Intent.GO:
+                    self._end(row, "")
+
+    def _end(self, run: Run, why: str) -> None:
+        self._ledger.post(events.AttemptEnded(run.id, run.attempt, None, None, time.time(), log_tail=why))
+
+    def _watch(self) -> None:
+        started = time.monotonic()
+        while not self._stopping.wait(SILENCE / 10):
+            for run in self._live():
+                if time.monotonic() - self._heard.get(run.id, started) > SILENCE:
+                    self._end(run, f"the script has said nothing for {SILENCE / 60:.0f} minutes")
+
+
+def states(name: str) -> str:
+    """What a client's name of a trial's state means to ``Unmanaged.state``. Raises Refused."""
+    plain = name.removeprefix("STATE_")
+    if plain in ("", "UNSPECIFIED", "RUNNING", "ACTIVE"):
+        return ""
+    if plain in (State.COMPLETED.value, State.ERROR.value, State.CANCELED.value):
+        return plain
+    raise Refused(f"an unmanaged trial can be set to RUNNING, COMPLETED, ERROR or CANCELED, not to {plain}")

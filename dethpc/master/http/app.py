@@ -1,0 +1,94 @@
+"""The web application: routes, the door before them, and how an error becomes an answer."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+
+from dethpc import errors
+from dethpc.master.http.auth import Forbidden
+from dethpc.master.http.middleware import PAGE_FILES, AuthMiddleware, error_body
+from dethpc.master.http.preemptions import Preemptions
+from dethpc.master.http.routes import ROUTERS
+from dethpc.master.http.service import Master
+
+_log = logging.getLogger(__name__)
+
+_ANSWERS: list[tuple[type[Exception], int, int, str]] = [
+    # the exception, HTTP status, gRPC code, gRPC name; the first that fits counts
+    (errors.ConfigError, 400, 3, "InvalidArgument"),
+    (errors.ContextError, 400, 3, "InvalidArgument"),
+    (errors.NotFound, 404, 5, "NotFound"),
+    (errors.Refused, 400, 9, "FailedPrecondition"),
+    (errors.NotSupportedYet, 501, 12, "Unimplemented"),
+    (errors.Unauthorized, 401, 16, "Unauthenticated"),
+    (Forbidden, 403, 7, "PermissionDenied"),
+    (errors.SchedulerUnavailable, 503, 14, "Unavailable"),
+    (errors.LeaseHeld, 503, 14, "Unavailable"),
+    (errors.DethpcError, 500, 13, "Internal"),
+]
+
+
+def create_app(master: Master) -> FastAPI:
+    """The master's REST API, documented at ``/docs``. That page loads nothing from other servers: clusters are often offline."""
+    app: FastAPI = FastAPIOffline(
+        title="dethpc",
+        version=master.version,
+        summary="Determined's REST API v1 on Slurm",
+        redoc_url=None,
+        static_url=PAGE_FILES,
+        generate_unique_id_function=_operation,
+    )
+    app.state.master = master
+    app.state.preemptions = Preemptions(master.should_stop)
+    documented = [Depends(HTTPBearer(auto_error=False))]  # the gate checks; this puts the token into /docs
+    for router in ROUTERS:
+        app.include_router(router, dependencies=documented)
+    app.add_exception_handler(errors.DethpcError, _failed)
+    app.add_exception_handler(RequestValidationError, _misshaped)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unforeseen)
+    app.add_middleware(AuthMiddleware, auth=master.auth)
+    return app
+
+
+def _operation(route: APIRoute) -> str:
+    return f"{route.tags[0] if route.tags else 'master'}_{route.name}"
+
+
+def _failed(request: Request, error: Exception) -> JSONResponse:
+    status, code, reason = next(row[1:] for row in _ANSWERS if isinstance(error, row[0]))
+    if status >= 500 and not isinstance(error, errors.NotSupportedYet):
+        _log.error("%s %s failed: %s", request.method, request.url.path, error)
+    more: dict[str, Any] = {}
+    if isinstance(error, errors.ConfigError):
+        more["problems"] = [problem.to_json() for problem in error.problems]
+    return JSONResponse(error_body(code, reason, str(error), **more), status)
+
+
+def _misshaped(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    places = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
+    return JSONResponse(error_body(3, "InvalidArgument", "; ".join(places)), 400)
+
+
+def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code, reason = {404: (5, "NotFound"), 405: (12, "Unimplemented")}.get(error.status_code, (2, "Unknown"))
+    message = f"{request.method} {request.url.path}: {error.detail or HTTPStatus(error.status_code).phrase}"
+    return JSONResponse(error_body(code, reason, message), error.status_code, error.headers)
+
+
+def _unforeseen(request: Request, error: Exception) -> JSONResponse:
+    _log.exception("%s %s failed", request.method, request.url.path, exc_info=error)
+    message = f"{type(error).__name__}; the master's log says more"
+    return JSONResponse(error_body(13, "Internal", message), 500)

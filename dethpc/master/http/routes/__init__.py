@@ -1,0 +1,48 @@
+"""The REST API: one file per noun."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from dethpc.master.http.routes import (
+    allocations,
+    checkpoints,
+    cluster,
+    experiments,
+    goodput,
+    jobs,
+    masters,
+    preview,
+    runs,
+    search,
+    standalone,
+    tasks,
+    templates,
+    trials,
+    unmanaged,
+    users,
+    waiting,
+    workspaces,
+)
+
+ROUTERS: list[APIRouter] = [
+    allocations.router,
+    checkpoints.router,
+    cluster.router,
+    experiments.router,
+    goodput.router,
+    standalone.router,
+    jobs.router,
+    masters.router,
+    preview.router,
+    runs.router,
+    search.router,
+    tasks.router,
+    templates.router,
+    trials.router,
+    unmanaged.router,
+    unmanaged.logs,
+    users.router,
+    waiting.router,
+    workspaces.router,
+]

@@ -1,0 +1,50 @@
+"""Lists of checkpoints, of an experiment and of a trial alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, Query
+from sqlalchemy import Connection
+
+from dethpc.master.http.routes.access import Limit, Offset, OrderBy, order, page
+from dethpc.master.http.wire.base import Pagination, names_of_states
+from dethpc.master.http.wire.checkpoint import Checkpoint, Checkpoints
+from dethpc.state import queries
+from dethpc.state.queries import CheckpointFilter
+
+
+class _Wanted:
+    """Which of the checkpoints, in which order. Without an order, the searcher's metric is sorted best first."""
+
+    def __init__(
+        self,
+        limit: Limit = 0,
+        offset: Offset = 0,
+        order_by: OrderBy = "",
+        sort_by_attr: Annotated[str, Query(alias="sortByAttr")] = "",
+        sort_by_metric: Annotated[str, Query(alias="sortByMetric")] = "",
+        states: Annotated[tuple[str, ...], Query()] = (),
+    ) -> None:
+        self._page, self._limit = page(offset, limit), limit
+        self._by_searcher = sort_by_attr == "SORT_BY_SEARCHER_METRIC"
+        self._order = order("" if self._by_searcher else sort_by_attr, order_by, "end_time")
+        self._unordered = order_by in ("", "ORDER_BY_UNSPECIFIED")
+        self._metric = sort_by_metric or None
+        self._states = frozenset(names_of_states(states))
+
+    def of(self, connection: Connection, config: Mapping[str, Any], **owner: int) -> Checkpoints:
+        """``owner``: ``experiment_id`` or ``trial_id``. ``config`` is the experiment's."""
+        wanted = CheckpointFilter(**owner, states=self._states, metric=self._metric)
+        if self._by_searcher:
+            wanted.metric = queries.searcher_metric(dict(config))
+            if self._unordered:
+                self._order.descending = not queries.smaller_is_better(dict(config))
+        found, total, begin = queries.checkpoints(connection, wanted, self._order, self._page)
+        origins = queries.checkpoint_origins(connection, found)
+        items = [Checkpoint.of(fact, origins[fact.uuid]) for fact in found]
+        return Checkpoints(checkpoints=items, pagination=Pagination.of(total, begin, self._limit, len(items)))
+
+
+CheckpointList = Annotated[_Wanted, Depends()]

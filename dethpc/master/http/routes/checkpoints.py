@@ -1,0 +1,77 @@
+"""Checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from dethpc.errors import Refused
+from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster, may_see_experiment
+from dethpc.master.http.wire import checkpoint as wire
+from dethpc.state import queries
+
+router = APIRouter(prefix="/api/v1/checkpoints", tags=["checkpoints"])
+
+
+@router.get("/{uuid}")
+def get_checkpoint(uuid: str, connection: Reading, who: Anyone) -> wire.CheckpointAnswer:
+    fact = queries.checkpoint(connection, uuid)
+    may_see_experiment(who, fact.experiment_id)
+    origin = queries.checkpoint_origins(connection, [fact])[uuid]
+    return wire.CheckpointAnswer(checkpoint=wire.Checkpoint.of(fact, origin))
+
+
+@router.post("")
+def report_checkpoint(request: wire.ReportedCheckpoint, master: TheMaster, who: Owner) -> dict[str, Any]:
+    """A script outside the cluster stored a checkpoint."""
+    _, _, trial = request.task_id.rpartition(".")
+    steps = (request.metadata or {}).get("steps_completed")
+    if not trial.isdigit() or not isinstance(steps, (int, float)):
+        raise Refused("a checkpoint names the task that stored it, and its metadata have steps_completed")
+    data = {
+        "uuid": request.uuid,
+        "steps_completed": int(steps),
+        "metadata": request.metadata,
+        "resources": {path: int(size) for path, size in (request.resources or {}).items()},
+    }
+    master.unmanaged.report(int(trial), "checkpoint", data)
+    return {}
+
+
+@router.patch("")
+def patch_checkpoints(request: wire.PatchRequest, master: TheMaster, who: Owner) -> dict[str, Any]:
+    """Take in which files are left of checkpoints."""
+    left = {
+        one.uuid: {path: int(size) for path, size in (one.resources.resources or {}).items()}
+        for one in request.checkpoints
+        if one.resources is not None
+    }
+    if left:
+        master.checkpoints.set_resources(left)
+    return {}
+
+
+@router.delete("")
+def delete_checkpoints(request: wire.DeleteRequest, master: TheMaster, who: Owner) -> dict[str, Any]:
+    """Delete checkpoints with their files, unless a trial that has not ended would start from one of them."""
+    master.checkpoints.delete(request.checkpoint_uuids)
+    return {}
+
+
+@router.post("/rm")
+def remove_files(request: wire.RemoveRequest, master: TheMaster, who: Owner) -> dict[str, Any]:
+    """Delete files of checkpoints; without globs only look which there are."""
+    master.checkpoints.remove(request.checkpoint_uuids, request.checkpoint_globs)
+    return {}
+
+
+@router.post("/{uuid}/metadata")
+def set_metadata(uuid: str, request: wire.MetadataRequest, master: TheMaster, who: Owner) -> wire.CheckpointAnswer:
+    """Replace the metadata; those in the checkpoint's own file stay as they were stored."""
+    master.checkpoints.set_metadata(uuid, request.checkpoint.metadata or {})
+    with master.store.read() as connection:
+        fact = queries.checkpoint(connection, uuid)
+        return wire.CheckpointAnswer(
+            checkpoint=wire.Checkpoint.of(fact, queries.checkpoint_origins(connection, [fact])[uuid])
+        )

@@ -1,0 +1,132 @@
+"""Resource pools, nodes (Determined's agents) and slots, as the scheduler said last."""
+
+from __future__ import annotations
+
+import time as clock
+
+from fastapi import APIRouter
+from sqlalchemy import Connection
+
+from dethpc.domain.ids import AttemptId
+from dethpc.domain.states import RunState
+from dethpc.engine import events
+from dethpc.errors import NotFound, Refused
+from dethpc.master.http.routes.access import Limit, Offset, Owner, Reading, TheMaster
+from dethpc.master.http.routes.jobs import kind, pool_stats
+from dethpc.master.http.service import Master
+from dethpc.master.http.wire.base import paged
+from dethpc.master.http.wire.cluster import (
+    Agent,
+    AgentAnswer,
+    AgentDisable,
+    Agents,
+    NodeUse,
+    ResourcePool,
+    ResourcePools,
+    SlotAnswer,
+    Slots,
+)
+from dethpc.master.http.wire.task import container_id
+from dethpc.state import queries
+
+router = APIRouter(prefix="/api/v1", tags=["cluster"])
+
+
+@router.get("/resource-pools")
+def resource_pools(
+    master: TheMaster, connection: Reading, who: Owner, limit: Limit = 0, offset: Offset = 0
+) -> ResourcePools:
+    stats = pool_stats(connection)
+    pools = [
+        ResourcePool.of(info, kind=kind(master, info.name), cluster=master.cluster_name, stats=stats.get(info.name))
+        for info in master.pools()
+    ]
+    found, pagination = paged(pools, offset, limit)
+    return ResourcePools(resource_pools=found, pagination=pagination)
+
+
+def _agents(master: Master, connection: Connection) -> list[Agent]:
+    uses: dict[str, dict[str, NodeUse]] = {}
+    for run in queries.live_runs(connection):
+        if run.state is RunState.RUNNING and run.nodes:
+            attempt = AttemptId(run.id, max(run.attempt, 0))
+            share = run.slots // len(run.nodes)
+            use = NodeUse(
+                trial_id=run.trial_id, experiment_id=run.experiment_id, allocation_id=str(attempt), slots=share
+            )
+            for node in run.nodes:
+                uses.setdefault(node, {})[container_id(attempt, node)] = use
+    running = master.waits.running_jobs()
+    mine = {id for jobs in running.values() for id, job in jobs.items() if job.mine}
+    ours = queries.jobs_of_runs(connection, mine)  # some have ended since Slurm was asked
+    held = {node.name: node for node in queries.nodes(connection)}
+    found = []
+    for info in sorted(master.nodes(), key=lambda node: node.name):
+        others = running.get(info.name, {}).keys() - ours
+        found.append(
+            Agent.of(info, uses.get(info.name, {}), master.version, held.get(info.name), len(others), clock.time())
+        )
+    return found
+
+
+@router.get("/agents")
+def agents(master: TheMaster, connection: Reading, who: Owner, limit: Limit = 0, offset: Offset = 0) -> Agents:
+    found, pagination = paged(_agents(master, connection), offset, limit)
+    return Agents(agents=found, pagination=pagination)
+
+
+def _agent(master: Master, connection: Connection, name: str) -> Agent:
+    for agent in _agents(master, connection):
+        if agent.id == name:
+            return agent
+    raise NotFound(f"node {name} not found")
+
+
+@router.get("/agents/{name}")
+def agent(name: str, master: TheMaster, connection: Reading, who: Owner) -> AgentAnswer:
+    return AgentAnswer(agent=_agent(master, connection, name))
+
+
+@router.post("/agents/{name}/disable")
+def disable(
+    name: str, master: TheMaster, connection: Reading, who: Owner, request: AgentDisable | None = None
+) -> AgentAnswer:
+    """Send no trial there any more; those that run there go on."""
+    _agent(master, connection, name)
+    reason = (request.reason if request is not None else "") or f"disabled by {who.owner}"
+    master.do(events.DisableNode(name, reason, clock.time()))
+    return _now(master, name)
+
+
+@router.post("/agents/{name}/enable")
+def enable(name: str, master: TheMaster, connection: Reading, who: Owner) -> AgentAnswer:
+    """Trials may go there again; what was held against the node is forgotten."""
+    _agent(master, connection, name)
+    master.do(events.EnableNode(name, clock.time()))
+    return _now(master, name)
+
+
+def _now(master: Master, name: str) -> AgentAnswer:
+    with master.store.read() as connection:
+        return AgentAnswer(agent=_agent(master, connection, name))
+
+
+@router.post("/agents/{name}/slots/{slot}/enable")
+@router.post("/agents/{name}/slots/{slot}/disable")
+def change_slot(name: str, slot: str, who: Owner) -> SlotAnswer:
+    raise Refused(
+        f"single slots cannot be enabled or disabled: Slurm gives them out; a whole node can: det agent disable {name}"
+    )
+
+
+@router.get("/agents/{name}/slots")
+def slots(name: str, master: TheMaster, connection: Reading, who: Owner) -> Slots:
+    return Slots(slots=list(_agent(master, connection, name).slots.values()))
+
+
+@router.get("/agents/{name}/slots/{slot}")
+def slot(name: str, slot: str, master: TheMaster, connection: Reading, who: Owner) -> SlotAnswer:
+    found = _agent(master, connection, name).slots.get(slot.zfill(3))
+    if found is None:
+        raise NotFound(f"node {name} has no slot {slot}")
+    return SlotAnswer(slot=found)

@@ -1,0 +1,410 @@
+"""Experiments."""
+
+from __future__ import annotations
+
+import base64
+import time as clock
+from collections.abc import AsyncIterator
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from sqlalchemy import Connection
+
+from dethpc.domain import facts
+from dethpc.engine import events
+from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
+from dethpc.master.durable import contexts
+from dethpc.master.http.routes import jobs, streams
+from dethpc.master.http.routes.access import (
+    Anyone,
+    Limit,
+    Offset,
+    OrderBy,
+    Owner,
+    Reading,
+    SortBy,
+    TheMaster,
+    may_see_experiment,
+    order,
+    page,
+)
+from dethpc.master.http.routes.checkpoint_lists import CheckpointList
+from dethpc.master.http.service import Master
+from dethpc.master.http.wire import experiment as wire
+from dethpc.master.http.wire.base import Pagination, names_of_states, time
+from dethpc.master.http.wire.checkpoint import Checkpoints
+from dethpc.master.http.wire.trial import Trial, Trials
+from dethpc.state import queries
+from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
+
+router = APIRouter(prefix="/api/v1", tags=["experiments"])
+
+
+def one(connection: Connection, experiment_id: int) -> wire.Experiment:
+    """Raises: NotFound."""
+    fact = queries.experiment(connection, experiment_id)
+    figures = queries.experiment_figures(connection, [experiment_id], trial_ids=True)
+    return wire.Experiment.of(fact, figures[experiment_id])
+
+
+def some(connection: Connection, found: list[facts.Experiment]) -> list[wire.Experiment]:
+    figures = queries.experiment_figures(connection, [fact.id for fact in found])
+    return [wire.Experiment.of(fact, figures[fact.id]) for fact in found]
+
+
+# --- lists
+
+
+@router.get("/experiments")
+def list_experiments(
+    connection: Reading,
+    who: Owner,
+    limit: Limit = 100,
+    offset: Offset = 0,
+    sort_by: SortBy = "",
+    order_by: OrderBy = "",
+    archived: bool | None = None,
+    states: Annotated[tuple[str, ...], Query()] = (),
+    labels: Annotated[tuple[str, ...], Query()] = (),
+    name: str | None = None,
+    description: str | None = None,
+    users: Annotated[list[str] | None, Query()] = None,
+    user_ids: Annotated[list[int] | None, Query(alias="userIds")] = None,
+    project_id: Annotated[int | None, Query(alias="projectId")] = None,
+    ids: Annotated[list[int] | None, Query(alias="experimentIdFilter.incl")] = None,
+    not_ids: Annotated[tuple[int, ...], Query(alias="experimentIdFilter.notIn")] = (),
+    id_gt: Annotated[int | None, Query(alias="experimentIdFilter.gt")] = None,
+    id_gte: Annotated[int | None, Query(alias="experimentIdFilter.gte")] = None,
+    id_lt: Annotated[int | None, Query(alias="experimentIdFilter.lt")] = None,
+    id_lte: Annotated[int | None, Query(alias="experimentIdFilter.lte")] = None,
+) -> wire.Experiments:
+    low = [bound for bound in (id_gte, None if id_gt is None else id_gt + 1) if bound is not None]
+    high = [bound for bound in (id_lte, None if id_lt is None else id_lt - 1) if bound is not None]
+    if user_ids is not None:  # the owner has the id 1, and there is nobody else
+        users = [*(users or []), *([who.owner] if 1 in user_ids else [])]
+    wanted = ExperimentFilter(
+        archived=archived,
+        states=frozenset(names_of_states(states)),
+        labels=labels,
+        name=name,
+        description=description,
+        owners=users,
+        ids=ids,
+        not_ids=not_ids,
+        at_least=max(low, default=None),
+        at_most=min(high, default=None),
+        project_id=project_id,
+    )
+    # Here, and only here, a limit of 0 means the default.
+    asked = page(offset, limit or 100)
+    found, total, begin = queries.experiments(connection, wanted, order(sort_by, order_by), asked)
+    items = some(connection, found)
+    return wire.Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
+
+
+@router.post("/experiments-search")
+def search_experiments(request: wire.SearchRequest, connection: Reading, who: Owner) -> wire.SearchAnswer:
+    """Sorting by one column; filters come with the WebUI's table."""
+    if request.filter:
+        raise NotSupportedYet("filters in experiments-search are not supported yet; use GET /api/v1/experiments")
+    column, _, direction = (request.sort or "id=desc").split(",")[0].partition("=")
+    keys = {"startTime": "start_time", "endTime": "end_time", "numTrials": "num_trials", "forkedFrom": "forked_from"}
+    keys |= {
+        "resourcePool": "resource_pool",
+        "searcherMetricsVal": "searcher_metric_val",
+        "checkpointSize": "checkpoint_size",
+    }
+    wanted = ExperimentFilter(project_id=request.project_id)
+    limit = request.limit or 100
+    sorting = Order(keys.get(column, column), direction == "desc")
+    found, total, begin = queries.experiments(connection, wanted, sorting, page(request.offset or 0, limit))
+    figures = queries.experiment_figures(connection, [fact.id for fact in found])
+    ids = [figure.best_trial for figure in figures.values() if figure.best_trial is not None]
+    best = queries.trials_by_id(connection, ids)
+    best_figures = queries.trial_figures(connection, best)
+    trials = {fact.experiment_id: Trial.of(fact, best_figures[fact.id]) for fact in best}
+    items = [
+        wire.Found(experiment=wire.Experiment.of(fact, figures[fact.id]), best_trial=trials.get(fact.id))
+        for fact in found
+    ]
+    return wire.SearchAnswer(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
+
+
+@router.get("/experiment/labels", name="labels_in_use")
+@router.get("/experiments/labels")
+def all_labels(connection: Reading, who: Owner) -> wire.Labels:
+    """Labels in use, the most popular first."""
+    return wire.Labels(labels=queries.labels(connection))
+
+
+@router.get("/experiments/metrics-stream/metric-names")
+def metric_names(
+    connection: Reading, who: Owner, ids: Annotated[list[int], Query()], period_seconds: int = 0
+) -> StreamingResponse:
+    searcher = sorted({queries.searcher_metric(queries.experiment(connection, id).config) for id in ids} - {""})
+    names = queries.metric_names(connection, ids)
+    answer = wire.MetricNames(
+        searcher_metrics=searcher,
+        training_metrics=[name for group, name in names if group == "training"],
+        validation_metrics=[name for group, name in names if group == "validation"],
+        metric_names=[wire.MetricIdentifier(group=group, name=name) for group, name in names],
+    )
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield streams.line(answer)
+
+    return streams.ndjson(stream())
+
+
+# --- create
+
+
+@router.post("/experiments")
+def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner) -> wire.Created:
+    """Create an experiment, or with ``validateOnly`` only say what its config would be."""
+    if request.unmanaged:
+        fact = master.create_unmanaged(who.owner, request.config)
+        with master.store.read() as connection:
+            return wire.Created(experiment=one(connection, fact.id), config=fact.config)
+    fact, notes = master.create_experiment(
+        who.owner,
+        request.config,
+        contexts.pack(request.model_definition or []),
+        request.activate is not False,
+        parent_id=request.parent_id or None,
+        project_id=request.project_id or None,
+        validate_only=bool(request.validate_only),
+        template=request.template or None,
+    )
+    try:
+        fits = max((pool.slots for pool in master.pools() if pool.name == fact.pool), default=None)
+    except SchedulerUnavailable:
+        fits = None  # the experiment is there all the same
+    warnings = ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"] if fits is not None and fact.slots_per_trial > fits else []
+    answer = wire.Experiment.of(fact, ExperimentFigures())
+    if not request.validate_only:
+        with master.store.read() as connection:
+            answer = one(connection, fact.id)
+    return wire.Created(experiment=answer, config=fact.config, warnings=warnings, notes=notes)
+
+
+# --- one experiment
+
+
+@router.get("/experiments/{experiment_id}")
+def get_experiment(experiment_id: int, master: TheMaster, connection: Reading, who: Anyone) -> wire.ExperimentAnswer:
+    may_see_experiment(who, experiment_id)
+    fact = queries.experiment(connection, experiment_id)
+    figures = queries.experiment_figures(connection, [experiment_id], trial_ids=True)[experiment_id]
+    return wire.ExperimentAnswer(
+        experiment=wire.Experiment.of(fact, figures),
+        config=fact.config,
+        job_summary=jobs.summary(master, connection, fact),
+    )
+
+
+@router.post("/experiments/{experiment_id}/activate")
+def activate(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+    master.do(events.Activate(experiment_id, clock.time()))
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/pause")
+def pause(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+    """Its trials checkpoint and give their slots back."""
+    master.do(events.Pause(experiment_id, clock.time()))
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/cancel")
+def cancel(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+    """End it; its trials checkpoint first."""
+    master.do(events.Cancel(experiment_id, clock.time()))
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/kill")
+def kill(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+    """End it now."""
+    master.do(events.Kill(experiment_id, clock.time()))
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/archive")
+def archive(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+    _change(master, experiment_id, archived=True)
+    return {}
+
+
+@router.post("/experiments/{experiment_id}/unarchive")
+def unarchive(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+    _change(master, experiment_id, archived=False)
+    return {}
+
+
+@router.delete("/experiments/{experiment_id}")
+def delete(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+    master.do(events.Delete(experiment_id, clock.time()))
+    return {}
+
+
+def _change(master: Master, experiment_id: int, **changes: Any) -> None:
+    master.do(events.ChangeExperiment(experiment_id, changes, clock.time()))
+
+
+@router.patch("/experiments/{experiment_id}")
+def patch(experiment_id: int, request: wire.ExperimentPatch, master: TheMaster, who: Owner) -> wire.ExperimentAnswer:
+    """Set the fields that the request holds."""
+    if request.checkpoint_storage:
+        raise NotSupportedYet("changing the checkpoint garbage collection policy is not supported yet")
+    given = request.model_dump(include={"name", "description", "notes", "labels"}, exclude_none=True)
+    if request.resources is not None:
+        resources = request.resources.model_dump(exclude_unset=True)
+        # Only max_slots may be taken back (null); clients send the others as null when they do not mean them.
+        given |= {name: value for name, value in resources.items() if value is not None or name == "max_slots"}
+        if len(resources) > 1 and resources.get("max_slots", 0) is None:
+            given.pop("max_slots")
+    if given.get("name", "x").strip() == "":
+        raise Refused("the name of an experiment cannot be empty")
+    if given:
+        _change(master, experiment_id, **given)
+    with master.store.read() as connection:
+        return wire.ExperimentAnswer(experiment=one(connection, experiment_id))
+
+
+@router.put("/experiments/{experiment_id}/labels/{label:path}")
+def add_label(experiment_id: int, label: str, master: TheMaster, who: Owner) -> wire.Labels:
+    return _set_labels(master, experiment_id, lambda labels: labels if label in labels else [*labels, label])
+
+
+@router.delete("/experiments/{experiment_id}/labels/{label:path}")
+def remove_label(experiment_id: int, label: str, master: TheMaster, who: Owner) -> wire.Labels:
+    return _set_labels(master, experiment_id, lambda labels: [known for known in labels if known != label])
+
+
+def _set_labels(master: Master, experiment_id: int, change: Any) -> wire.Labels:
+    with master.store.read() as connection:
+        labels = queries.experiment(connection, experiment_id).labels
+    changed = change(labels)
+    if changed != labels:
+        _change(master, experiment_id, labels=changed)
+    return wire.Labels(labels=changed)
+
+
+# --- its context directory
+
+
+@router.get("/experiments/{experiment_id}/model_def")
+def model_definition(experiment_id: int, master: TheMaster, connection: Reading, who: Anyone) -> wire.ModelDefinition:
+    may_see_experiment(who, experiment_id)
+    queries.experiment(connection, experiment_id)
+    return wire.ModelDefinition(b64_tgz=base64.b64encode(master.context(experiment_id)).decode())
+
+
+@router.get("/experiments/{experiment_id}/file_tree")
+def file_tree(experiment_id: int, master: TheMaster, connection: Reading, who: Owner) -> wire.FileTree:
+    queries.experiment(connection, experiment_id)
+    top: list[wire.FileNode] = []
+    folders: dict[str, list[wire.FileNode]] = {"": top, ".": top}
+    for member in contexts.members(master.context(experiment_id)):
+        path = PurePosixPath(member.name)
+        node = wire.FileNode(
+            name=path.name,
+            path=str(path),
+            is_dir=member.isdir(),
+            content_length=member.size,
+            modified_time=time(member.mtime),
+        )
+        if member.isdir():
+            folders[str(path)] = node.files
+        folders.get(str(path.parent), top).append(node)
+    return wire.FileTree(files=top)
+
+
+@router.post("/experiments/{experiment_id}/file")
+def file(
+    experiment_id: int, request: wire.FileRequest, master: TheMaster, connection: Reading, who: Owner
+) -> wire.FileAnswer:
+    queries.experiment(connection, experiment_id)
+    return wire.FileAnswer(
+        file=base64.b64encode(contexts.content(master.context(experiment_id), request.path)).decode()
+    )
+
+
+# --- what belongs to it
+
+
+@router.get("/experiments/{experiment_id}/trials")
+def trials(
+    experiment_id: int,
+    connection: Reading,
+    who: Anyone,
+    limit: Limit = 0,
+    offset: Offset = 0,
+    sort_by: SortBy = "",
+    order_by: OrderBy = "",
+    states: Annotated[tuple[str, ...], Query()] = (),
+) -> Trials:
+    may_see_experiment(who, experiment_id)
+    queries.experiment(connection, experiment_id)
+    sorting = order("" if sort_by == "SORT_BY_LOG_RETENTION_DAYS" else sort_by, order_by)
+    wanted = frozenset(names_of_states(states))
+    found, total, begin = queries.trials(connection, experiment_id, wanted, sorting, page(offset, limit))
+    figures = queries.trial_figures(connection, found)
+    items = [Trial.of(fact, figures[fact.id]) for fact in found]
+    return Trials(trials=items, pagination=Pagination.of(total, begin, limit, len(items)))
+
+
+@router.get("/experiments/{experiment_id}/checkpoints")
+def checkpoints(experiment_id: int, connection: Reading, who: Anyone, wanted: CheckpointList) -> Checkpoints:
+    may_see_experiment(who, experiment_id)
+    return wanted.of(connection, queries.experiment(connection, experiment_id).config, experiment_id=experiment_id)
+
+
+@router.get("/experiments/{experiment_id}/validation-history")
+def validation_history(experiment_id: int, connection: Reading, who: Anyone) -> wire.ValidationHistory:
+    """Each validation that was the best of the experiment until then."""
+    may_see_experiment(who, experiment_id)
+    history = queries.validation_history(connection, experiment_id)
+    return wire.ValidationHistory(
+        validation_history=[
+            wire.Validation(trial_id=trial, end_time=time(at), searcher_metric=value) for trial, at, value in history
+        ]
+    )
+
+
+@router.get("/experiments/{experiment_id}/searcher/best_searcher_validation_metric")
+def best_metric(experiment_id: int, connection: Reading, who: Anyone) -> wire.BestMetric:
+    may_see_experiment(who, experiment_id)
+    queries.experiment(connection, experiment_id)
+    best = queries.best_trials(connection, [experiment_id]).get(experiment_id)
+    if best is None:
+        raise NotFound(f"no trial of experiment {experiment_id} has reported the searcher's metric yet")
+    return wire.BestMetric(metric=best[1])
+
+
+@router.get("/experiments/{experiment_id}/searcher/progress")
+def searcher_progress(experiment_id: int, connection: Reading, who: Anyone) -> wire.SearcherProgress:
+    """Ours: how far the search is."""
+    may_see_experiment(who, experiment_id)
+    fact = queries.experiment(connection, experiment_id)
+    states = queries.states_of_trials(connection, experiment_id)
+    by_state = {f"STATE_{name}": count for name, count in states.items()}
+    return wire.SearcherProgress(progress=fact.progress, trials=sum(states.values()), trials_by_state=by_state)
+
+
+# --- what a later release brings
+
+
+def _later(what: str) -> Any:
+    def route(who: Owner) -> None:
+        raise NotSupportedYet(f"{what} is not supported yet")
+
+    return route
+
+
+router.post("/experiments/continue", name="continue_experiment")(_later("continuing an experiment"))
+router.post("/experiments/{experiment_id}/move", name="move_experiment")(_later("moving an experiment"))
+router.put("/experiments/{experiment_id}/retain_logs", name="retain_logs")(_later("log retention"))

@@ -1,0 +1,178 @@
+"""The job queue: experiments that want slots, in the order in which they get them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from sqlalchemy import Connection
+
+from dethpc.domain import facts
+from dethpc.domain.states import State
+from dethpc.engine.events import QueueChange
+from dethpc.engine.pools import Kind
+from dethpc.engine.queue_index import key
+from dethpc.errors import NotFound, Refused
+from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Reading, TheMaster
+from dethpc.master.http.service import Master
+from dethpc.master.http.wire import job as wire
+from dethpc.master.http.wire.base import names_of_states, paged
+from dethpc.master.http.wire.cluster import QueueStats
+from dethpc.master.http.wire.experiment import JobSummary
+from dethpc.state import queue as stored
+from dethpc.state.queue import Job
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+
+SHORTEST = 4
+"""How many letters of a job's id name it, at least."""
+
+
+def kind(master: Master, pool: str) -> Kind:
+    """How the pool's queue is ordered."""
+    known = master.site.pools.get(pool)
+    return known.scheduler if known else "priority"
+
+
+def _place(job: Job, kind: Kind) -> tuple[float, ...]:
+    """Smaller is served first."""
+    if kind == "fair_share":
+        return ((job.slots_live + job.slots_per_trial) / job.weight, job.created_at, job.id)
+    return key(job, kind)
+
+
+def _state(job: Job) -> str:
+    return "STATE_SCHEDULED" if job.slots_running else "STATE_QUEUED"
+
+
+def _jobs(master: Master, connection: Connection, pool: str | None) -> list[tuple[int, Job]]:
+    """Jobs in the order in which they are served, pool by pool, each with how many are ahead of it."""
+    ordered: list[tuple[int, Job]] = []
+    for name, group in groupby(stored.jobs(connection, pool), key=lambda job: job.pool):
+        of = kind(master, name)
+        ordered += enumerate(sorted(group, key=lambda job: _place(job, of)))
+    return ordered
+
+
+def summary(master: Master, connection: Connection, fact: facts.Experiment) -> JobSummary | None:
+    """Where the experiment stands in the queue; None when it wants no slots."""
+    if fact.state is not State.ACTIVE:
+        return None
+    for ahead, job in _jobs(master, connection, fact.pool):
+        if job.id == fact.id:
+            return JobSummary(state=_state(job), jobs_ahead=ahead)
+    return JobSummary(state="STATE_QUEUED", jobs_ahead=0)
+
+
+def _listed(
+    master: Master, connection: Connection, pool: str | None, states: Sequence[str], descending: bool
+) -> list[wire.Job]:
+    wanted = names_of_states(states)
+    jobs = [
+        wire.Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead))
+        for ahead, job in _jobs(master, connection, pool or _default_pool(master))
+        if not wanted or _state(job).removeprefix("STATE_") in wanted
+    ]
+    return jobs[::-1] if descending else jobs
+
+
+def _default_pool(master: Master) -> str | None:
+    return next((pool.name for pool in master.pools() if pool.default), None)
+
+
+Pool = Annotated[str | None, Query(alias="resourcePool")]
+States = Annotated[tuple[str, ...], Query()]
+
+
+@router.get("/job-queues-v2")
+def queue_v2(
+    master: TheMaster,
+    connection: Reading,
+    who: Owner,
+    pool: Pool = None,
+    limit: Limit = 0,
+    offset: Offset = 0,
+    order_by: OrderBy = "",
+    states: States = (),
+) -> wire.JobsV2:
+    found, pagination = paged(_listed(master, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit)
+    return wire.JobsV2(jobs=[wire.JobV2(full=job) for job in found], pagination=pagination)
+
+
+@router.get("/job-queues")
+def queue(
+    master: TheMaster,
+    connection: Reading,
+    who: Owner,
+    pool: Pool = None,
+    limit: Limit = 0,
+    offset: Offset = 0,
+    order_by: OrderBy = "",
+    states: States = (),
+) -> wire.Jobs:
+    found, pagination = paged(_listed(master, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit)
+    return wire.Jobs(jobs=found, pagination=pagination)
+
+
+def pool_stats(connection: Connection) -> dict[str, QueueStats]:
+    """How many jobs of each pool wait and run."""
+    stats: dict[str, QueueStats] = {}
+    for job in stored.jobs(connection):
+        known = stats.setdefault(job.pool, QueueStats(queued_count=0, scheduled_count=0))
+        if job.slots_running:
+            known.scheduled_count += 1
+        else:
+            known.queued_count += 1
+    return stats
+
+
+@router.get("/job-queues/stats")
+def queue_stats(
+    master: TheMaster,
+    connection: Reading,
+    who: Owner,
+    pools: Annotated[tuple[str, ...], Query(alias="resourcePools")] = (),
+) -> wire.PoolQueues:
+    stats = pool_stats(connection)
+    names = pools or [pool.name for pool in master.pools()]
+    none = QueueStats(queued_count=0, scheduled_count=0)
+    return wire.PoolQueues(results=[wire.PoolQueue(resource_pool=name, stats=stats.get(name, none)) for name in names])
+
+
+@router.post("/job-queues")
+def update(request: wire.QueueUpdate, master: TheMaster, connection: Reading, who: Owner) -> dict[str, Any]:
+    """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
+    by_job = {job.job_id: job.id for job in stored.jobs(connection)}
+
+    def found(job_id: str | None) -> int | None:
+        return None if not job_id else _find(by_job, job_id)
+
+    changes = []
+    for wish in request.updates:
+        experiment_id = _find(by_job, wish.job_id)
+        changes.append(
+            QueueChange(
+                experiment_id,
+                priority=wish.priority,
+                weight=wish.weight,
+                pool=wish.resource_pool or None,
+                ahead_of=found(wish.ahead_of),
+                behind_of=found(wish.behind_of),
+            )
+        )
+    master.update_queue(changes)
+    return {}
+
+
+def _find(by_job: dict[str, int], job_id: str) -> int:
+    """The experiment of a job id, of which the beginning is enough. Raises NotFound, Refused."""
+    if job_id in by_job:
+        return by_job[job_id]
+    alike = [known for known in by_job if len(job_id) >= SHORTEST and known.startswith(job_id)]
+    if len(alike) > 1:
+        raise Refused(f"job {job_id} could be {' or '.join(sorted(alike))}; give more of its id")
+    if not alike:
+        raise NotFound(f"job {job_id} not found in the queue; det job list shows what is there")
+    return by_job[alike[0]]

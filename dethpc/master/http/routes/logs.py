@@ -1,0 +1,132 @@
+"""Streams of log lines, for trials and tasks alike."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Query
+from fastapi.responses import StreamingResponse
+
+from dethpc.errors import Refused
+from dethpc.master.http.routes import streams
+from dethpc.master.http.service import Master
+from dethpc.master.http.wire.base import seconds
+from dethpc.master.http.wire.log import LogEntry, LogFields
+from dethpc.master.runs import logs
+from dethpc.master.runs.logs import Filter, Follower, Line, Source
+from dethpc.state import queries
+
+
+@dataclass
+class LogQuery:
+    wanted: Filter
+    limit: int
+    follow: bool
+    newest_first: bool
+
+
+def _asked(
+    limit: int = 0,
+    follow: bool = False,
+    order_by: Annotated[str, Query(alias="orderBy")] = "",
+    levels: Annotated[tuple[str, ...], Query()] = (),
+    rank_ids: Annotated[tuple[int, ...], Query(alias="rankIds")] = (),
+    agent_ids: Annotated[tuple[str, ...], Query(alias="agentIds")] = (),
+    allocation_ids: Annotated[tuple[str, ...], Query(alias="allocationIds")] = (),
+    stdtypes: Annotated[tuple[str, ...], Query()] = (),
+    sources: Annotated[tuple[str, ...], Query()] = (),
+    container_ids: Annotated[tuple[str, ...], Query(alias="containerIds")] = (),
+    text: Annotated[str, Query(alias="searchText")] = "",
+    regex: Annotated[bool, Query(alias="enableRegex")] = False,
+    after: Annotated[str, Query(alias="timestampAfter")] = "",
+    before: Annotated[str, Query(alias="timestampBefore")] = "",
+) -> LogQuery:
+    try:
+        search = re.compile(text) if regex and text else text or None
+    except re.error as error:
+        raise Refused(f"searchText is not a regular expression: {error}") from None
+    try:
+        bounds = [seconds(moment) if moment else None for moment in (after, before)]
+    except ValueError:
+        raise Refused("a time must look like 2021-10-26T23:17:12Z") from None
+    # There are no containers, and every line comes from the task: wishing for others is wishing for nothing.
+    nothing = bool(container_ids) or bool(sources and "task" not in sources)
+    wanted = Filter(
+        levels=frozenset(level.removeprefix("LOG_LEVEL_") for level in levels),
+        ranks=frozenset(rank_ids),
+        nodes=frozenset(agent_ids),
+        stdtypes=frozenset({"none"} if nothing else stdtypes),
+        attempts=frozenset(allocation_ids),
+        text=search,
+        after=bounds[0],
+        before=bounds[1],
+    )
+    return LogQuery(wanted, limit, follow, order_by == "ORDER_BY_DESC")
+
+
+Filtered = Annotated[LogQuery, Depends(_asked)]
+
+
+def _sources(master: Master, trial_id: int) -> list[list[Source]]:
+    with master.store.read() as connection:
+        runs = [run.id for run in queries.runs_of_trial(connection, trial_id)]
+    return logs.sources(master.home / "runs", runs)
+
+
+def stream(master: Master, trial_id: int, task: str, asked: LogQuery) -> StreamingResponse:
+    def encoded(lines: Sequence[Line]) -> bytes:
+        return b"".join(streams.line(LogEntry.of(line, trial_id, task)) for line in lines)
+
+    async def once() -> AsyncIterator[bytes]:
+        attempts = await asyncio.to_thread(_sources, master, trial_id)
+        lines = logs.read(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
+        async for chunk in streams.in_thread(lines):
+            yield encoded(chunk)
+
+    async def follow() -> AsyncIterator[bytes]:
+        follower = Follower(lambda: _sources(master, trial_id), asked.wanted)
+        async for chunk in streams.in_thread(follower.history()):
+            yield encoded(chunk)
+        while True:
+            # In this order: what is written before the end is read after it is seen.
+            over = await asyncio.to_thread(_over, master, trial_id)
+            lines = await asyncio.to_thread(follower.more)
+            if lines:
+                yield encoded(lines)
+            if follower.behind:
+                continue
+            if over:
+                return
+            await asyncio.sleep(streams.PAUSE)
+
+    return streams.ndjson(follow() if asked.follow else once())
+
+
+def _over(master: Master, trial_id: int) -> bool:
+    with master.store.read() as connection:
+        return queries.trial_is_over(connection, trial_id)
+
+
+def fields(master: Master, trial_id: int) -> StreamingResponse:
+    """The values that the trial's log can be filtered by, so far."""
+
+    def found() -> LogFields:
+        attempts = _sources(master, trial_id)
+        ranks = {line.rank for line in logs.read(attempts, Filter(), 100_000) if line.rank is not None}
+        every = [source for attempt in attempts for source in attempt]
+        return LogFields(
+            agent_ids=sorted({source.node for source in every}),
+            allocation_ids=[str(attempt[0].attempt) for attempt in attempts],
+            rank_ids=sorted(ranks),
+            stdtypes=["stderr", "stdout"],
+            sources=["task"],
+        )
+
+    async def once() -> AsyncIterator[bytes]:
+        yield streams.line(await asyncio.to_thread(found))
+
+    return streams.ndjson(once())

@@ -1,0 +1,98 @@
+"""The master itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from dethpc.errors import NotSupportedYet
+from dethpc.master.http.routes import streams
+from dethpc.master.http.routes.access import Owner, TheMaster
+from dethpc.master.http.wire import master as wire
+from dethpc.master.http.wire.base import time
+from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
+from dethpc.master.runs import logs
+
+router = APIRouter(tags=["master"])
+
+
+@router.get("/info")
+def short_info(master: TheMaster) -> wire.ShortInfo:
+    return wire.ShortInfo(
+        cluster_id=master.cluster_id,
+        cluster_name=master.cluster_name,
+        master_id=master.cluster_id,
+        dethpc_version=master.version,
+    )
+
+
+@router.get("/api/v1/master")
+def info(master: TheMaster) -> wire.Info:
+    return wire.Info(
+        cluster_id=master.cluster_id,
+        cluster_name=master.cluster_name,
+        master_id=master.cluster_id,
+        dethpc_version=master.version,
+        started_at=time(master.started_at),
+    )
+
+
+@router.get("/api/v1/master/config")
+def config(master: TheMaster, who: Owner) -> wire.Config:
+    return wire.Config(config=master.config())
+
+
+@router.patch("/api/v1/master/config")
+def change_config(who: Owner) -> None:
+    raise NotSupportedYet("changing the master's configuration while it runs is not supported; edit site.yaml")
+
+
+@router.get("/api/v1/master/telemetry")
+def telemetry() -> wire.Telemetry:
+    """None is ever sent."""
+    return wire.Telemetry()
+
+
+@router.get("/api/v1/master/cluster_message")
+def cluster_message() -> wire.ClusterMessage:
+    return wire.ClusterMessage()
+
+
+@router.get("/api/v1/master/logs")
+def master_logs(
+    master: TheMaster, who: Owner, offset: int = 0, limit: int = 0, follow: bool = False
+) -> StreamingResponse:
+    """Lines of the master's log after the first ``offset``; a negative offset: the last so many."""
+
+    def encoded(entries: list[logs.Entry]) -> bytes:
+        return b"".join(
+            streams.line(
+                MasterLogAnswer(
+                    log_entry=MasterLogEntry(
+                        id=entry.id, message=entry.message, timestamp=entry.timestamp, level=f"LOG_LEVEL_{entry.level}"
+                    )
+                )
+            )
+            for entry in entries
+        )
+
+    async def lines() -> AsyncIterator[bytes]:
+        entries, count, end = await asyncio.to_thread(logs.master_log, master.log_path, offset, limit)
+        yield encoded(entries)
+        while follow:
+            await asyncio.sleep(streams.PAUSE)
+            entries, count, end = await asyncio.to_thread(logs.master_log_after, master.log_path, count, end)
+            if entries:
+                yield encoded(entries)
+
+    return streams.ndjson(lines())
+
+
+@router.get("/", include_in_schema=False)
+def root(master: TheMaster) -> dict[str, Any]:
+    """Until there is a WebUI."""
+    return {"dethpc": master.version, "api": "/docs"}

@@ -1,0 +1,130 @@
+"""How a search stands; and searches whose method runs in a program of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+import time as clock
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from dethpc.domain.facts import Experiment
+from dethpc.domain.states import State
+from dethpc.engine import ClusterState, events
+from dethpc.errors import NotFound, Refused
+from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster, may_see_experiment
+from dethpc.master.http.service import Master
+from dethpc.master.http.wire.base import state
+from dethpc.master.http.wire.search import Operations, Search, SearcherEvents
+from dethpc.searcher import build
+from dethpc.searcher.custom import CustomSearch
+from dethpc.state import queries
+
+router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
+
+LONGEST = 60.0
+"""Seconds that a client may wait for events: proxies cut connections that are silent for longer."""
+
+PAUSE = 0.2
+"""Seconds between two looks for events."""
+
+
+@router.get("/{experiment_id}/search")
+def search(
+    experiment_id: int,
+    connection: Reading,
+    who: Anyone,
+    limit: Annotated[int, Query(description="At most so many trials in each rung, the best; 0: all.")] = 0,
+) -> Search:
+    """Brackets and rungs, who stands where and why, and when it may end; of a search that has ended, too."""
+    may_see_experiment(who, experiment_id)
+    rows = queries.search(connection, experiment_id)
+    # A run that was submitted by hand and imported is no searcher's.
+    known = replace(rows, trials=[], notes=[]) if rows.experiments[0].unmanaged else rows
+    searcher = ClusterState.fold(build, known).experiments[experiment_id].searcher
+    end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
+    return Search.of(searcher.describe(), rows, end, limit or None)
+
+
+def estimated_end(progress: float, times: list[tuple[float, float | None]], now: float) -> float | None:
+    """When the search will have ended if it goes on as it went while anything trained. None: nobody can know.
+
+    ``times``: from when to when its runs ran, by start; None: it still does. Waiting for slots and pauses do not count.
+    """
+    if not 0 < progress < 1 or not any(end is None for _, end in times):
+        return None
+    trained, until = 0.0, 0.0
+    for begin, end in times:
+        trained += max(0.0, (end or now) - max(begin, until))
+        until = max(until, end or now)
+    return now + trained * (1 - progress) / progress
+
+
+# --- a search method that runs elsewhere
+
+
+class _Inbox:
+    """The events that a search method has not dealt with, as committed. Reads on from where it had got to."""
+
+    def __init__(self, master: Master, experiment_id: int) -> None:
+        self._master, self._id = master, experiment_id
+        self._read = 0
+        config = self._experiment().config
+        if config["searcher"]["name"] != "custom":
+            raise Refused(f"experiment {experiment_id} has searcher {config['searcher']['name']}, not custom")
+        self._searcher = CustomSearch(config["searcher"], config["hyperparameters"], 0)
+
+    def _experiment(self) -> Experiment:
+        with self._master.store.read() as connection:
+            found = queries.experiment(connection, self._id)
+        if found.state is State.DELETED:
+            raise NotFound(f"experiment {self._id} not found")
+        return found
+
+    def look(self) -> list[dict[str, Any]]:
+        """Oldest first. Of an experiment that has ended: a last event that says so."""
+        experiment = self._experiment()
+        with self._master.store.read() as connection:
+            for note in queries.search_notes(connection, self._id, after=self._read):
+                self._searcher.noted(note.trial_index, note.kind, note.data)
+                self._read = note.seq
+        waiting = self._searcher.events()
+        if experiment.state.terminal:
+            last = waiting[-1]["id"] if waiting else 0
+            return [{"id": last + 1, "experimentInactive": {"experimentState": state(experiment.state)}}]
+        return waiting
+
+
+@router.get("/{experiment_id}/searcher_events", name="searcher_events_as_named_by_determined")
+@router.get("/{experiment_id}/searcher/events")
+async def searcher_events(
+    experiment_id: int,
+    master: TheMaster,
+    who: Owner,
+    timeout: Annotated[float, Query(alias="timeoutSeconds")] = LONGEST,
+) -> SearcherEvents:
+    """Events that the search method has not answered; waits for the first as long as asked (an empty list: there was none)."""
+    inbox = await asyncio.to_thread(_Inbox, master, experiment_id)
+    found = await _until(inbox.look, min(timeout, LONGEST))
+    return SearcherEvents(searcher_events=found)
+
+
+async def _until(look: Callable[[], list[dict[str, Any]]], timeout: float) -> list[dict[str, Any]]:
+    deadline = clock.monotonic() + timeout
+    while not (found := await asyncio.to_thread(look)) and clock.monotonic() < deadline:
+        await asyncio.sleep(PAUSE)
+    return found
+
+
+@router.post("/{experiment_id}/searcher_operations", name="searcher_operations_as_named_by_determined")
+@router.post("/{experiment_id}/searcher/operations")
+def searcher_operations(experiment_id: int, request: Operations, master: TheMaster, who: Owner) -> dict[str, Any]:
+    """What the search method wants in answer to an event, and to all before it. An answer that is repeated changes nothing."""
+    try:
+        event_id = int(request.triggered_by_event["id"])
+    except (KeyError, TypeError, ValueError):
+        raise Refused("triggeredByEvent.id is the number of the event that these operations answer") from None
+    master.do(events.Operate(experiment_id, request.searcher_operations, event_id, clock.time()))
+    return {}

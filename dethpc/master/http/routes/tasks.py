@@ -1,0 +1,71 @@
+"""Tasks: what has slots now, and one trial's attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from sqlalchemy import Connection
+
+from dethpc.domain import facts
+from dethpc.domain.ids import task_id as id_of_task
+from dethpc.errors import NotFound
+from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster
+from dethpc.master.http.routes.logs import Filtered, fields, stream
+from dethpc.master.http.routes.trials import visible
+from dethpc.master.http.wire import task as wire
+from dethpc.master.http.wire.base import time, time_or_none
+from dethpc.state import queries
+
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+
+
+def _trial(connection: Connection, who: Any, task_id: str) -> facts.Trial:
+    """Raises: NotFound, Forbidden."""
+    experiment, dot, trial = task_id.partition(".")
+    if not (dot and experiment.isdigit() and trial.isdigit()):
+        raise NotFound(f"task {task_id} not found")
+    fact = visible(connection, who, int(trial))
+    if id_of_task(fact.experiment_id, fact.id) != task_id:
+        raise NotFound(f"task {task_id} not found")
+    return fact
+
+
+@router.get("")
+def tasks(connection: Reading, who: Owner) -> wire.Tasks:
+    """Every run that has not ended."""
+    runs = queries.live_runs(connection)
+    names = queries.names_of_experiments(connection, (run.experiment_id for run in runs))
+    summaries = [wire.AllocationSummary.of(run, names.get(run.experiment_id, "")) for run in runs]
+    return wire.Tasks(allocation_id_to_summary={summary.allocation_id: summary for summary in summaries})
+
+
+@router.get("/count")
+def count(who: Owner) -> wire.TaskCount:
+    return wire.TaskCount()
+
+
+@router.get("/{task_id}")
+def get_task(task_id: str, connection: Reading, who: Anyone) -> wire.TaskAnswer:
+    fact = _trial(connection, who, task_id)
+    runs = {run.id: run for run in queries.runs_of_trial(connection, fact.id)}
+    attempts = queries.attempts_of_trial(connection, fact.id)
+    attempts.sort(key=lambda attempt: (runs[attempt.run_id].n, attempt.k), reverse=True)  # clients look at the first
+    task = wire.Task(
+        task_id=task_id,
+        allocations=[wire.Allocation.of(attempt, runs[attempt.run_id]) for attempt in attempts],
+        start_time=time(fact.created_at),
+        end_time=time_or_none(fact.ended_at),
+    )
+    return wire.TaskAnswer(task=task)
+
+
+@router.get("/{task_id}/logs")
+def task_logs(task_id: str, master: TheMaster, connection: Reading, who: Anyone, asked: Filtered) -> StreamingResponse:
+    return stream(master, _trial(connection, who, task_id).id, task_id, asked)
+
+
+@router.get("/{task_id}/logs/fields")
+def task_log_fields(task_id: str, master: TheMaster, connection: Reading, who: Anyone) -> StreamingResponse:
+    return fields(master, _trial(connection, who, task_id).id)

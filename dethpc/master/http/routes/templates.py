@@ -1,0 +1,22 @@
+"""Config templates: none yet."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from dethpc.errors import NotFound
+from dethpc.master.http.routes.access import Limit, Offset, Owner
+from dethpc.master.http.wire.base import Pagination
+from dethpc.master.http.wire.workspace import Templates
+
+router = APIRouter(prefix="/api/v1/templates", tags=["templates"])
+
+
+@router.get("")
+def templates(who: Owner, limit: Limit = 0, offset: Offset = 0) -> Templates:
+    return Templates(pagination=Pagination.of(0, 0, limit, 0))
+
+
+@router.get("/{name}")
+def template(name: str, who: Owner) -> None:
+    raise NotFound(f"template {name} not found")

@@ -1,0 +1,217 @@
+"""Trials: their state, workloads and metrics."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from sqlalchemy import Connection
+
+from dethpc.domain import facts
+from dethpc.domain.ids import task_id
+from dethpc.engine import events
+from dethpc.master.http.routes import streams
+from dethpc.master.http.routes.access import (
+    Anyone,
+    Limit,
+    Offset,
+    OrderBy,
+    Owner,
+    Reading,
+    TheMaster,
+    may_see_experiment,
+    page,
+)
+from dethpc.master.http.routes.checkpoint_lists import CheckpointList
+from dethpc.master.http.routes.logs import Filtered, fields, stream
+from dethpc.master.http.routes.series import drawn
+from dethpc.master.http.service import Master
+from dethpc.master.http.wire.base import Pagination
+from dethpc.master.http.wire.checkpoint import Checkpoints
+from dethpc.master.http.wire.trial import (
+    CheckpointWorkload,
+    ComparedTrial,
+    Comparison,
+    MetricsReport,
+    MetricsReports,
+    MetricsWorkload,
+    Trial,
+    TrialAnswer,
+    Workload,
+    Workloads,
+)
+from dethpc.state import queries
+
+router = APIRouter(prefix="/api/v1", tags=["trials"])
+
+_REPORTS = 500  # in one message of a stream
+
+
+def visible(connection: Connection, who: Any, trial_id: int) -> facts.Trial:
+    """Raises: NotFound, Forbidden."""
+    fact = queries.trial(connection, trial_id)
+    may_see_experiment(who, fact.experiment_id)
+    return fact
+
+
+# --- metrics: before the routes of one trial, whose paths would match these too
+
+
+@router.get("/trials/time-series")
+def time_series(
+    connection: Reading,
+    who: Owner,
+    trial_ids: Annotated[list[int], Query(alias="trialIds")],
+    names: Annotated[tuple[str, ...], Query(alias="metricNames")] = (),
+    ids: Annotated[tuple[str, ...], Query(alias="metricIds")] = (),
+    group: str = "",
+    metric_type: Annotated[str, Query(alias="metricType")] = "",
+    points: Annotated[int, Query(alias="maxDatapoints")] = 0,
+    start: Annotated[int | None, Query(alias="startBatches")] = None,
+    end: Annotated[int | None, Query(alias="endBatches")] = None,
+) -> Comparison:
+    """Metrics over steps; with ``maxDatapoints`` thinned out so that the drawn line keeps its shape."""
+    wanted = [tuple(id.split(".", 1)) for id in ids if "." in id]  # group.name
+    if not group and metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
+        group = metric_type.removeprefix("METRIC_TYPE_").lower()
+    groups = [group] if group else sorted({pair[0] for pair in wanted})
+    wanted_names = frozenset([*names, *(pair[1] for pair in wanted)])
+    found = queries.trials_by_id(connection, trial_ids)
+    figures = queries.trial_figures(connection, found)
+    answer = []
+    for fact in found:
+        reports = queries.series(connection, fact.id, groups, start, end or None)
+        answer.append(
+            ComparedTrial(trial=Trial.of(fact, figures[fact.id]), metrics=drawn(reports, wanted_names, points))
+        )
+    return Comparison(trials=answer)
+
+
+def _reports(master: Master, who: Any, trial_ids: list[int], group: str | None) -> StreamingResponse:
+    with master.store.read() as connection:
+        for trial_id in trial_ids:
+            visible(connection, who, trial_id)
+
+    def batches() -> Iterator[MetricsReports]:
+        for trial_id in trial_ids:
+            after = 0
+            while True:
+                # A short read for each message: a slow client must not hold an old state of the database open.
+                with master.store.read() as connection:
+                    found = queries.metrics_after(connection, trial_id, group, after, _REPORTS)
+                if found:
+                    after = found[-1][0]
+                    yield MetricsReports(metrics=[MetricsReport.of(id, fact) for id, fact in found])
+                if len(found) < _REPORTS:
+                    break
+
+    async def lines() -> AsyncIterator[bytes]:
+        async for chunk in streams.in_thread(batches(), 1):
+            for batch in chunk:
+                yield streams.line(batch)
+
+    return streams.ndjson(lines())
+
+
+TrialIds = Annotated[list[int], Query(alias="trialIds")]
+
+
+@router.get("/trials/metrics/trial_metrics")
+def metrics(master: TheMaster, who: Anyone, trial_ids: TrialIds, group: str = "") -> StreamingResponse:
+    """Reports of a group, or of every group, in order."""
+    return _reports(master, who, trial_ids, group or None)
+
+
+@router.get("/trials/metrics/training_metrics")
+def training_metrics(master: TheMaster, who: Anyone, trial_ids: TrialIds) -> StreamingResponse:
+    return _reports(master, who, trial_ids, "training")
+
+
+@router.get("/trials/metrics/validation_metrics")
+def validation_metrics(master: TheMaster, who: Anyone, trial_ids: TrialIds) -> StreamingResponse:
+    return _reports(master, who, trial_ids, "validation")
+
+
+# --- one trial
+
+
+@router.get("/trials/{trial_id}")
+def get_trial(trial_id: int, connection: Reading, who: Anyone) -> TrialAnswer:
+    fact = visible(connection, who, trial_id)
+    return TrialAnswer(trial=Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id]))
+
+
+@router.post("/trials/{trial_id}/kill")
+def kill_trial(trial_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+    master.do(events.KillTrial(trial_id, clock.time()))
+    return {}
+
+
+@router.get("/trials/{trial_id}/checkpoints")
+def checkpoints(trial_id: int, connection: Reading, who: Anyone, wanted: CheckpointList) -> Checkpoints:
+    fact = visible(connection, who, trial_id)
+    return wanted.of(connection, queries.experiment(connection, fact.experiment_id).config, trial_id=trial_id)
+
+
+@router.get("/trials/{trial_id}/workloads")
+def workloads(
+    trial_id: int,
+    connection: Reading,
+    who: Anyone,
+    limit: Limit = 0,
+    offset: Offset = 0,
+    order_by: OrderBy = "",
+    only: Annotated[str, Query(alias="filter")] = "",
+    group: str = "",
+    metric_type: Annotated[str, Query(alias="metricType")] = "",
+    batch_metrics: Annotated[bool, Query(alias="includeBatchMetrics")] = False,
+    no_deleted: Annotated[bool, Query(alias="removeDeletedCheckpoints")] = False,
+) -> Workloads:
+    """Reports of training and validation, and checkpoints, by steps."""
+    visible(connection, who, trial_id)
+    groups = ["training", "validation"] if not group else [group]
+    if metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
+        groups = [metric_type.removeprefix("METRIC_TYPE_").lower()]
+    if only in ("FILTER_OPTION_VALIDATION", "FILTER_OPTION_CHECKPOINT_OR_VALIDATION"):
+        groups = ["validation"]
+    elif only == "FILTER_OPTION_CHECKPOINT":
+        groups = []
+    found, total, begin = queries.workloads(
+        connection,
+        trial_id,
+        groups=groups,
+        with_checkpoints=only != "FILTER_OPTION_VALIDATION",
+        deleted=not no_deleted,
+        descending=order_by == "ORDER_BY_DESC",
+        page=page(offset, limit),
+    )
+    items = [_workload(fact, batch_metrics) for fact in found]
+    return Workloads(workloads=items, pagination=Pagination.of(total, begin, limit, len(items)))
+
+
+def _workload(fact: facts.Metric | facts.Checkpoint, batch_metrics: bool) -> Workload:
+    if isinstance(fact, facts.Checkpoint):
+        return Workload(checkpoint=CheckpointWorkload.of(fact))
+    report = MetricsWorkload.of(fact, batch_metrics)
+    return Workload(validation=report) if fact.group == "validation" else Workload(training=report)
+
+
+# --- its logs
+
+
+@router.get("/trials/{trial_id}/logs")
+def trial_logs(
+    trial_id: int, master: TheMaster, connection: Reading, who: Anyone, asked: Filtered
+) -> StreamingResponse:
+    """Lines of all attempts in order; with ``follow`` until the trial ends."""
+    fact = visible(connection, who, trial_id)
+    return stream(master, trial_id, task_id(fact.experiment_id, trial_id), asked)
+
+
+@router.get("/trials/{trial_id}/logs/fields")
+def trial_log_fields(trial_id: int, master: TheMaster, connection: Reading, who: Anyone) -> StreamingResponse:
+    visible(connection, who, trial_id)
+    return fields(master, trial_id)

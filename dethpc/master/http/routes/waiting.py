@@ -1,0 +1,45 @@
+"""Why is it waiting?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter
+
+from dethpc.master.http.routes.access import Owner, TheMaster
+from dethpc.master.http.service import Master
+from dethpc.master.http.wire.waiting import AllWaits, ExperimentWaits, Reason, TrialWaits
+from dethpc.master.runs.waiting import Group
+from dethpc.state import queries
+
+router = APIRouter(prefix="/api/v1", tags=["waiting"])
+
+
+# The database is read before or after the scheduler is asked, never meanwhile: it may take its time.
+
+
+@router.get("/experiments/{experiment_id}/waiting")
+def of_experiment(experiment_id: int, master: TheMaster, who: Owner) -> ExperimentWaits:
+    """What the experiment's trials wait for, and what would start them sooner."""
+    return _waits(master, experiment_id, master.waits.of_experiment(experiment_id))
+
+
+@router.get("/trials/{trial_id}/waiting")
+def of_trial(trial_id: int, master: TheMaster, who: Owner) -> TrialWaits:
+    """What the trial waits for, if it does."""
+    with master.store.read() as connection:
+        queries.trial(connection, trial_id)
+    waiting = master.waits.of_trial(trial_id)
+    return TrialWaits(trial_id=trial_id, waiting=Reason.of(waiting) if waiting is not None else None)
+
+
+@router.get("/waiting")
+def every(master: TheMaster, who: Owner) -> AllWaits:
+    """What every experiment that has not ended waits for; those that wait for nothing are left out."""
+    groups = {id: master.waits.of_experiment(id) for id in master.waits.live()}
+    return AllWaits(experiments=[_waits(master, id, waits) for id, waits in groups.items() if waits])
+
+
+def _waits(master: Master, experiment_id: int, groups: Sequence[Group]) -> ExperimentWaits:
+    with master.store.read() as connection:
+        return ExperimentWaits.of(queries.experiment(connection, experiment_id), groups)

@@ -1,0 +1,75 @@
+"""Workspaces and projects: one of each, which everything is in."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from sqlalchemy import Connection
+
+from dethpc.errors import NotFound
+from dethpc.master.http.auth import Principal
+from dethpc.master.http.routes.access import Limit, Offset, Owner, Reading
+from dethpc.master.http.wire.base import paged
+from dethpc.master.http.wire.workspace import (
+    Project,
+    ProjectAnswer,
+    Projects,
+    Workspace,
+    WorkspaceAnswer,
+    Workspaces,
+)
+from dethpc.state import queries
+from dethpc.state.queries import ExperimentFilter, Order, Page
+
+router = APIRouter(prefix="/api/v1", tags=["workspaces"])
+
+NAME = "Uncategorized"
+
+
+def _count(connection: Connection, *states: str) -> int:
+    wanted = ExperimentFilter(states=frozenset(states))
+    return queries.experiments(connection, wanted, Order(), Page(limit=0))[1]
+
+
+def _workspace(connection: Connection, who: Principal) -> Workspace:
+    return Workspace(username=who.owner, num_experiments=_count(connection))
+
+
+def _project(connection: Connection, who: Principal) -> Project:
+    return Project(
+        username=who.owner,
+        num_experiments=_count(connection),
+        num_active_experiments=_count(connection, "ACTIVE"),
+    )
+
+
+@router.get("/workspaces")
+def workspaces(connection: Reading, who: Owner, name: str = "", limit: Limit = 0, offset: Offset = 0) -> Workspaces:
+    every = [_workspace(connection, who)] if name.lower() in NAME.lower() else []
+    found, pagination = paged(every, offset, limit)
+    return Workspaces(workspaces=found, pagination=pagination)
+
+
+@router.get("/workspaces/{workspace_id}")
+def workspace(workspace_id: int, connection: Reading, who: Owner) -> WorkspaceAnswer:
+    if workspace_id != 1:
+        raise NotFound(f"workspace {workspace_id} not found")
+    return WorkspaceAnswer(workspace=_workspace(connection, who))
+
+
+@router.get("/workspaces/{workspace_id}/projects")
+def projects(
+    workspace_id: int, connection: Reading, who: Owner, name: str = "", limit: Limit = 0, offset: Offset = 0
+) -> Projects:
+    """Of every workspace when its id is 0."""
+    if workspace_id not in (0, 1):
+        raise NotFound(f"workspace {workspace_id} not found")
+    every = [_project(connection, who)] if name.lower() in NAME.lower() else []
+    found, pagination = paged(every, offset, limit)
+    return Projects(projects=found, pagination=pagination)
+
+
+@router.get("/projects/{project_id}")
+def project(project_id: int, connection: Reading, who: Owner) -> ProjectAnswer:
+    if project_id != 1:
+        raise NotFound(f"project {project_id} not found")
+    return ProjectAnswer(project=_project(connection, who))

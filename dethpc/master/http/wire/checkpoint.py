@@ -1,0 +1,103 @@
+"""Checkpoints on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dethpc.domain import facts
+from dethpc.domain.ids import AttemptId, task_id
+from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time
+from dethpc.master.http.wire.trial import Metrics, split
+from dethpc.state.queries import CheckpointOrigin, searcher_metric
+
+
+class Training(Wire):
+    """The training that wrote the checkpoint; ``validation_metrics`` are those reported at the same step."""
+
+    trial_id: int
+    experiment_id: int
+    experiment_config: Plain
+    hparams: Plain
+    training_metrics: Metrics | None = None
+    validation_metrics: Metrics | None
+    searcher_metric: Float | None
+
+
+class Checkpoint(Wire):
+    uuid: str
+    task_id: str
+    allocation_id: str
+    report_time: str
+    resources: dict[str, str]
+    metadata: Plain
+    state: str
+    training: Training
+
+    @classmethod
+    def of(cls, fact: facts.Checkpoint, origin: CheckpointOrigin) -> Checkpoint:
+        config = dict(origin.config)
+        if fact.storage:
+            config["checkpoint_storage"] = fact.storage
+        validation = None if origin.validation is None else split(origin.validation)[0]
+        value: Any = (validation or {}).get(searcher_metric(config))
+        return cls(
+            uuid=fact.uuid,
+            task_id=task_id(fact.experiment_id, fact.trial_id),
+            allocation_id=str(AttemptId(fact.run_id, fact.k)),
+            report_time=time(fact.reported_at),
+            resources={path: str(size) for path, size in fact.resources.items()},
+            metadata={"steps_completed": fact.steps_completed, **fact.metadata},
+            state=state(fact.state),
+            training=Training(
+                trial_id=fact.trial_id,
+                experiment_id=fact.experiment_id,
+                experiment_config=config,
+                hparams=origin.hparams,
+                validation_metrics=None if validation is None else Metrics(avg_metrics=validation),
+                searcher_metric=value if isinstance(value, (int, float)) else None,
+            ),
+        )
+
+
+class CheckpointAnswer(Wire):
+    checkpoint: Checkpoint
+
+
+class Checkpoints(Wire):
+    checkpoints: list[Checkpoint]
+    pagination: Pagination
+
+
+class ReportedCheckpoint(Wire):
+    """A checkpoint as a client spells it, who leaves out most of it when it is not about that."""
+
+    uuid: str = ""
+    task_id: str = ""
+    metadata: dict[str, Any] | None = None
+    resources: dict[str, str | int] | None = None
+
+
+class MetadataRequest(Wire):
+    checkpoint: ReportedCheckpoint
+
+
+class ResourcesPatch(Wire):
+    resources: dict[str, str | int] | None = None
+
+
+class CheckpointPatch(Wire):
+    uuid: str
+    resources: ResourcesPatch | None = None
+
+
+class PatchRequest(Wire):
+    checkpoints: list[CheckpointPatch] = []
+
+
+class DeleteRequest(Wire):
+    checkpoint_uuids: list[str] = []
+
+
+class RemoveRequest(Wire):
+    checkpoint_uuids: list[str] = []
+    checkpoint_globs: list[str] = []

@@ -1,0 +1,240 @@
+"""Experiments on the wire."""
+
+from __future__ import annotations
+
+import time as clock
+from typing import Any
+
+from dethpc.domain import facts
+from dethpc.domain.states import State
+from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time, time_or_none
+from dethpc.master.http.wire.trial import Trial
+from dethpc.state.queries import ExperimentFigures
+
+
+def experiment_state(experiment: facts.Experiment, running: int) -> str:
+    """An ACTIVE experiment is told apart further: RUNNING while one of its runs runs, else QUEUED."""
+    if experiment.state is State.ACTIVE:
+        return "STATE_RUNNING" if running else "STATE_QUEUED"
+    return state(experiment.state)
+
+
+class Experiment(Wire):
+    id: int
+    name: str
+    description: str
+    notes: str
+    labels: list[str]
+    state: str
+    archived: bool
+    config: Plain
+    original_config: str
+    hyperparameters: Plain
+    job_id: str
+    username: str
+    display_name: str
+    user_id: int = 1
+    resource_pool: str
+    start_time: str
+    end_time: str | None
+    duration: int
+    progress: Float
+    num_trials: int
+    trial_ids: list[int]
+    best_trial_id: int | None
+    best_trial_searcher_metric: Float | None
+    searcher_type: str
+    searcher_metric: str
+    checkpoint_count: int
+    checkpoint_size: str | None
+    model_definition_size: int | None = None
+    forked_from: int | None
+    parent_archived: bool | None = None
+    project_id: int
+    project_name: str = "Uncategorized"
+    project_owner_id: int = 1
+    workspace_id: int = 1
+    workspace_name: str = "Uncategorized"
+    unmanaged: bool
+    reason: str  # ours: why it is in this state, in words
+
+    @classmethod
+    def of(cls, fact: facts.Experiment, figures: ExperimentFigures) -> Experiment:
+        searcher: dict[str, Any] = fact.config.get("searcher") or {}
+        return cls(
+            id=fact.id,
+            name=fact.name,
+            description=fact.description,
+            notes=fact.notes,
+            labels=fact.labels,
+            state=experiment_state(fact, figures.running),
+            archived=fact.archived,
+            config=fact.config,
+            original_config=fact.original_config,
+            hyperparameters=fact.config.get("hyperparameters") or {},
+            job_id=fact.job_id,
+            username=fact.owner,
+            display_name=fact.owner,
+            resource_pool=fact.pool,
+            start_time=time(fact.created_at),
+            end_time=time_or_none(fact.ended_at),
+            duration=int((fact.ended_at or clock.time()) - fact.created_at),
+            progress=fact.progress,
+            num_trials=figures.trials,
+            trial_ids=figures.trial_ids,
+            best_trial_id=figures.best_trial,
+            best_trial_searcher_metric=figures.best_metric,
+            searcher_type=str(searcher.get("name", "")),
+            searcher_metric=str(searcher.get("metric", "")),
+            checkpoint_count=figures.checkpoints,
+            checkpoint_size=None if figures.checkpoint_bytes is None else str(figures.checkpoint_bytes),
+            forked_from=fact.parent_id,
+            project_id=fact.project_id,
+            unmanaged=fact.unmanaged,
+            reason=fact.reason,
+        )
+
+
+class JobSummary(Wire):
+    state: str
+    jobs_ahead: int
+
+
+class ExperimentAnswer(Wire):
+    experiment: Experiment
+    config: Plain = None
+    job_summary: JobSummary | None = None
+
+
+class Experiments(Wire):
+    experiments: list[Experiment]
+    pagination: Pagination
+
+
+class File(Wire):
+    """One member of a context directory. ``content`` is base64; ``type`` the tar type flag's code."""
+
+    path: str
+    type: int = ord("0")
+    content: str = ""
+    mtime: int = 0
+    mode: int = 0o644
+    uid: int = 0
+    gid: int = 0
+
+
+class CreateRequest(Wire):
+    config: str = ""
+    model_definition: list[File] | None = None
+    activate: bool | None = None
+    validate_only: bool | None = None
+    parent_id: int | None = None
+    project_id: int | None = None
+    template: str | None = None
+    unmanaged: bool | None = None
+
+
+class Created(Wire):
+    experiment: Experiment
+    config: Plain
+    warnings: list[str] = []
+    notes: list[str] = []  # ours: what the owner should know, in words
+
+
+class ResourcesPatch(Wire):
+    max_slots: int | None = None
+    weight: float | None = None
+    priority: int | None = None
+
+
+class ExperimentPatch(Wire):
+    name: str | None = None
+    description: str | None = None
+    notes: str | None = None
+    labels: list[str] | None = None
+    resources: ResourcesPatch | None = None
+    checkpoint_storage: dict[str, Any] | None = None
+
+
+class Labels(Wire):
+    labels: list[str]
+
+
+class ModelDefinition(Wire):
+    b64_tgz: str
+
+
+class FileNode(Wire):
+    """A file or directory of a context directory."""
+
+    name: str
+    path: str
+    is_dir: bool
+    content_length: int
+    content_type: str = ""
+    modified_time: str
+    files: list[FileNode] = []
+
+
+class FileTree(Wire):
+    files: list[FileNode]
+
+
+class FileRequest(Wire):
+    path: str = ""
+
+
+class FileAnswer(Wire):
+    file: str  # base64
+
+
+class Validation(Wire):
+    trial_id: int
+    end_time: str
+    searcher_metric: Float
+
+
+class ValidationHistory(Wire):
+    validation_history: list[Validation]
+
+
+class BestMetric(Wire):
+    metric: Float | None
+
+
+class MetricIdentifier(Wire):
+    group: str
+    name: str
+
+
+class MetricNames(Wire):
+    searcher_metrics: list[str]
+    training_metrics: list[str]
+    validation_metrics: list[str]
+    metric_names: list[MetricIdentifier]
+
+
+class SearchRequest(Wire):
+    limit: int | None = None
+    offset: int | None = None
+    project_id: int | None = None
+    sort: str | None = None
+    filter: str | None = None
+
+
+class Found(Wire):
+    experiment: Experiment
+    best_trial: Trial | None = None
+
+
+class SearchAnswer(Wire):
+    experiments: list[Found]
+    pagination: Pagination
+
+
+class SearcherProgress(Wire):
+    """Ours: how far the search is."""
+
+    progress: Float
+    trials: int
+    trials_by_state: dict[str, int]

@@ -1,0 +1,52 @@
+"""Where slots went, on the wire. Ours; Determined has nothing like it."""
+
+from __future__ import annotations
+
+from dethpc.engine.goodput import Goodput
+from dethpc.master.http.wire.base import Wire
+
+
+class Slots(Wire):
+    """Slot-seconds; ``allocated`` is the sum of ``useful``, ``lost`` and ``overhead``. ``goodput``: the useful part of it."""
+
+    useful: float
+    lost: float
+    overhead: float
+    allocated: float
+    waiting: float
+    goodput: float | None  # None: nothing was allocated yet
+
+    @classmethod
+    def of(cls, found: Goodput) -> Slots:
+        return cls(
+            useful=found.useful,
+            lost=found.lost,
+            overhead=found.overhead,
+            allocated=found.allocated,
+            waiting=found.waiting,
+            goodput=found.useful / found.allocated if found.allocated > 0 else None,
+        )
+
+
+class TrialSlots(Slots):
+    trial_id: int
+
+
+class ExperimentGoodput(Wire):
+    experiment_id: int
+    total: Slots
+    trials: list[TrialSlots]
+
+
+class TrialGoodput(Wire):
+    trial_id: int
+    total: Slots
+
+
+class PoolSlots(Slots):
+    resource_pool: str
+
+
+class PoolsGoodput(Wire):
+    since: str
+    pools: list[PoolSlots]

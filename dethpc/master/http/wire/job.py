@@ -1,0 +1,83 @@
+"""Entries of the job queue on the wire."""
+
+from __future__ import annotations
+
+from dethpc.master.http.wire.base import Float, Pagination, Wire, time
+from dethpc.master.http.wire.cluster import QueueStats
+from dethpc.master.http.wire.experiment import JobSummary
+from dethpc.state.queue import Job as QueuedJob
+
+
+class Job(Wire):
+    job_id: str
+    entity_id: str
+    type: str = "TYPE_EXPERIMENT"
+    name: str
+    username: str
+    user_id: int = 1
+    workspace_id: int = 1
+    resource_pool: str
+    submission_time: str
+    is_preemptible: bool = True
+    priority: int | None
+    weight: Float | None
+    progress: Float
+    requested_slots: int
+    allocated_slots: int
+    summary: JobSummary
+
+    @classmethod
+    def of(cls, job: QueuedJob, summary: JobSummary) -> Job:
+        return cls(
+            job_id=job.job_id,
+            entity_id=str(job.id),
+            name=job.name,
+            username=job.owner,
+            resource_pool=job.pool,
+            submission_time=time(job.created_at),
+            priority=job.priority,
+            weight=job.weight,
+            progress=job.progress,
+            requested_slots=max(job.slots_live, job.slots_wanted),
+            allocated_slots=job.slots_running,
+            summary=summary,
+        )
+
+
+class JobV2(Wire):
+    """Determined hides jobs of others behind a second, poorer shape; ours are all the reader's own."""
+
+    full: Job
+
+
+class JobsV2(Wire):
+    jobs: list[JobV2]
+    pagination: Pagination
+
+
+class Jobs(Wire):
+    jobs: list[Job]
+    pagination: Pagination
+
+
+class PoolQueue(Wire):
+    resource_pool: str
+    stats: QueueStats
+    aggregates: list[dict[str, str]] = []
+
+
+class PoolQueues(Wire):
+    results: list[PoolQueue]
+
+
+class QueueControl(Wire):
+    job_id: str
+    ahead_of: str | None = None
+    behind_of: str | None = None
+    resource_pool: str | None = None
+    priority: int | None = None
+    weight: float | None = None
+
+
+class QueueUpdate(Wire):
+    updates: list[QueueControl] = []

@@ -1,0 +1,51 @@
+"""The master itself on the wire."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from dethpc.master.http.wire.base import Plain, Wire
+
+API_VERSION = "0.38.1"
+"""The release of Determined whose API this is; clients compare it with their own version."""
+
+
+class Info(Wire):
+    cluster_id: str
+    cluster_name: str
+    master_id: str
+    version: str = API_VERSION
+    has_custom_logo: bool = False
+    strict_job_queue_control: bool = False
+    rbac_enabled: bool = False
+    user_management_enabled: bool = False
+    telemetry_enabled: bool = False
+    product: str = "PRODUCT_COMMUNITY"
+    sso_providers: list[dict[str, str]] = []
+    feature_switches: list[str] = []
+    branding: str = "determined"
+    dethpc_version: str
+    started_at: str
+
+
+class ShortInfo(BaseModel):
+    """``GET /info``, whose names are not in camelCase."""
+
+    cluster_id: str
+    cluster_name: str
+    master_id: str
+    version: str = API_VERSION
+    dethpc_version: str
+
+
+class Config(Wire):
+    config: Plain
+
+
+class Telemetry(Wire):
+    enabled: bool = False
+    segment_key: str = ""
+
+
+class ClusterMessage(Wire):
+    cluster_message: None = None

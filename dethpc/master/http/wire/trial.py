@@ -1,0 +1,201 @@
+"""Trials, their workloads and their time series on the wire."""
+
+from __future__ import annotations
+
+import time as clock
+from typing import Any
+
+from dethpc.domain import facts
+from dethpc.domain.ids import task_id
+from dethpc.domain.states import State
+from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time, time_or_none
+from dethpc.state.queries import TrialFigures
+
+
+def trial_state(trial: facts.Trial, running: bool) -> str:
+    if trial.state is State.ACTIVE:
+        return "STATE_RUNNING" if running else "STATE_QUEUED"
+    return state(trial.state)
+
+
+class Metrics(Wire):
+    avg_metrics: Plain
+    batch_metrics: list[Plain] | None = None
+
+
+class MetricsWorkload(Wire):
+    """One report of a group of metrics."""
+
+    end_time: str | None
+    metrics: Metrics
+    num_inputs: int = 0
+    total_batches: int
+
+    @classmethod
+    def of(cls, fact: facts.Metric, batches: bool = False) -> MetricsWorkload:
+        values, batch_metrics = split(fact.metrics)
+        metrics = Metrics(avg_metrics=values, batch_metrics=batch_metrics if batches else None)
+        return cls(end_time=time(fact.reported_at), metrics=metrics, total_batches=fact.steps_completed)
+
+
+def split(metrics: dict[str, Any]) -> tuple[dict[str, Any], list[Any] | None]:
+    """Averaged values, and the per-batch values that older training code reports beside them."""
+    batches = metrics.get("batch_metrics")
+    if not isinstance(batches, list):
+        return metrics, None
+    return {name: value for name, value in metrics.items() if name != "batch_metrics"}, batches
+
+
+class CheckpointWorkload(Wire):
+    uuid: str
+    end_time: str
+    state: str
+    resources: dict[str, str]
+    total_batches: int
+    metadata: Plain
+
+    @classmethod
+    def of(cls, fact: facts.Checkpoint) -> CheckpointWorkload:
+        return cls(
+            uuid=fact.uuid,
+            end_time=time(fact.reported_at),
+            state=state(fact.state),
+            resources={path: str(size) for path, size in fact.resources.items()},
+            total_batches=fact.steps_completed,
+            metadata=fact.metadata,
+        )
+
+
+class Trial(Wire):
+    id: int
+    experiment_id: int
+    hparams: Plain
+    state: str
+    runner_state: str
+    metadata: Plain
+    restarts: int
+    start_time: str
+    end_time: str | None
+    wall_clock_time: Float
+    total_batches_processed: int
+    best_validation: MetricsWorkload | None
+    latest_validation: MetricsWorkload | None
+    best_checkpoint: CheckpointWorkload | None
+    searcher_metric_value: Float | None
+    summary_metrics: Plain
+    checkpoint_count: int
+    total_checkpoint_size: str
+    task_id: str
+    task_ids: list[str]
+    warm_start_checkpoint_uuid: str | None
+    progress: Float  # ours
+    reason: str  # ours: why it is in this state, in words
+
+    @classmethod
+    def of(cls, fact: facts.Trial, figures: TrialFigures) -> Trial:
+        begin = fact.started_at or fact.created_at
+        task = task_id(fact.experiment_id, fact.id)
+        return cls(
+            id=fact.id,
+            experiment_id=fact.experiment_id,
+            hparams=fact.hparams,
+            state=trial_state(fact, figures.running),
+            runner_state=fact.status or "UNSPECIFIED",
+            metadata=fact.metadata or None,
+            restarts=fact.restarts,
+            start_time=time(begin),
+            end_time=time_or_none(fact.ended_at),
+            wall_clock_time=max((fact.ended_at or clock.time()) - begin, 0.0),
+            total_batches_processed=fact.steps_completed,
+            best_validation=MetricsWorkload.of(figures.best) if figures.best else None,
+            latest_validation=MetricsWorkload.of(figures.latest) if figures.latest else None,
+            best_checkpoint=CheckpointWorkload.of(figures.best_checkpoint) if figures.best_checkpoint else None,
+            searcher_metric_value=fact.best_validation,
+            summary_metrics=figures.summary,
+            checkpoint_count=figures.checkpoints,
+            total_checkpoint_size=str(figures.checkpoint_bytes),
+            task_id=task,
+            task_ids=[task],
+            warm_start_checkpoint_uuid=fact.source_checkpoint,
+            progress=fact.progress,
+            reason=fact.reason,
+        )
+
+
+class TrialAnswer(Wire):
+    trial: Trial
+
+
+class Trials(Wire):
+    trials: list[Trial]
+    pagination: Pagination
+
+
+class Workload(Wire):
+    """Exactly one of the three."""
+
+    training: MetricsWorkload | None = None
+    validation: MetricsWorkload | None = None
+    checkpoint: CheckpointWorkload | None = None
+
+
+class Workloads(Wire):
+    workloads: list[Workload]
+    pagination: Pagination
+
+
+class DataPoint(Wire):
+    batches: int
+    values: Plain
+    time: str
+    epoch: Float | None = None
+
+
+class Series(Wire):
+    """Points of one group of metrics, in order of steps."""
+
+    group: str
+    type: str
+    data: list[DataPoint]
+
+
+class ComparedTrial(Wire):
+    trial: Trial
+    metrics: list[Series]
+
+
+class Comparison(Wire):
+    trials: list[ComparedTrial]
+
+
+class MetricsReport(Wire):
+    """One report in a stream. ``metrics`` holds the values under the key that readers of its group expect."""
+
+    id: int
+    trial_id: int
+    trial_run_id: int
+    total_batches: int
+    end_time: str
+    group: str
+    metrics: Plain
+    archived: bool = False
+
+    @classmethod
+    def of(cls, id: int, fact: facts.Metric) -> MetricsReport:
+        values, batches = split(fact.metrics)
+        body: dict[str, Any] = {"validation_metrics" if fact.group == "validation" else "avg_metrics": values}
+        if batches is not None:
+            body["batch_metrics"] = batches
+        return cls(
+            id=id,
+            trial_id=fact.trial_id,
+            trial_run_id=int(fact.run_id.rpartition(".")[2] or 0),
+            total_batches=fact.steps_completed,
+            end_time=time(fact.reported_at),
+            group=fact.group,
+            metrics=body,
+        )
+
+
+class MetricsReports(Wire):
+    metrics: list[MetricsReport]

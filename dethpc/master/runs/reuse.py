@@ -1,0 +1,88 @@
+"""Short runs share a job: one that is done with its run waits a moment for the next run of its experiment.
+
+Whoever creates the ``next`` file of a run first decides: the master, that another run follows, or the job, that it has ended. The
+run that follows has its own directory, claim, attempts and log; its Slurm job is one that exists already.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dethpc.domain.facts import Run
+from dethpc.domain.states import Intent
+from dethpc.engine.queue_index import key
+from dethpc.engine.state import ClusterState
+from dethpc.rundir.files import create_once
+from dethpc.rundir.home import Home
+
+PATIENCE = 3.0
+"""Seconds that a job is kept for a run; a search decides what comes next as soon as a trial has ended."""
+
+
+class _Free(NamedTuple):
+    run: Run  # which is over
+    since: float
+
+
+class ReusableJobs:
+    """Jobs that may take another run. ``pools``: those whose jobs do that, and until how old, in seconds. For one thread, the
+    reconciler's."""
+
+    def __init__(self, home: Home, pools: Mapping[str, float]) -> None:
+        self._home, self._pools = home, pools
+        self._free: list[_Free] = []
+        self._spent: list[Run] = []
+        self._began: dict[str, float] = {}  # jobs that took runs, and when the first one started
+
+    def offer(self, run: Run, report: Mapping[str, Any]) -> None:
+        """``run`` is over, as ``report`` says. Its job takes another one if it is young and the run ended well at its first start.
+
+        A job that Slurm is about to end, or that was cancelled, takes none and is told so. One that has got old says so itself.
+        """
+        if run.pool not in self._pools or run.job_id is None:
+            return
+        began = self._began.pop(run.job_id, run.started_at)
+        well = run.attempt == 0 and report.get("exit_code") == 0 and run.intent is not Intent.KILL
+        if not well or report.get("stop_reason") in ("time_limit", "preempted"):
+            self._spent.append(run)
+            return
+        if began is not None:
+            if time.time() - began >= self._pools[run.pool]:
+                return
+            self._began[run.job_id] = began
+        self._free.append(_Free(run, time.monotonic()))
+
+    def take(self, run: Run, state: ClusterState, script: Path) -> str | None:
+        """Give ``run`` to a job that waits: its job id, or None when no job does. Raises OSError."""
+        for free in list(self._free):
+            if _fits(free.run, run, state):
+                self._free.remove(free)
+                if create_once(self._home.run(free.run.id).next, {"script": str(script)}):
+                    return free.run.job_id
+        return None
+
+    def release(self) -> None:
+        """Let jobs end for which nothing came. Raises OSError."""
+        while self._spent:
+            create_once(self._home.run(self._spent.pop().id).next, {"script": None})
+        now = time.monotonic()
+        for free in [free for free in self._free if now - free.since > PATIENCE]:
+            self._free.remove(free)
+            self._began.pop(str(free.run.job_id), None)
+            create_once(self._home.run(free.run.id).next, {"script": None})
+
+
+def _fits(done: Run, run: Run, state: ClusterState) -> bool:
+    """Whether ``run`` is of the same experiment and size, and takes the slots from nobody who is before it in the queue.
+
+    Fair shares even out over time, however long a job lasts.
+    """
+    if (done.experiment_id, done.pool, done.slots) != (run.experiment_id, run.pool, run.slots):
+        return False
+    kind = state.rules_of(run.pool).kind
+    waiting = {other.experiment_id for other in state.pending.get(run.pool, {}).values()}
+    mine = key(state.experiments[run.experiment_id].row, kind)
+    return kind == "fair_share" or all(key(state.experiments[id].row, kind) >= mine for id in waiting)

@@ -1,0 +1,190 @@
+"""Why trials wait: answers for whoever asks, and a line in the trial's log at each change."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from dethpc.domain.facts import Experiment, Run, Trial
+from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob, Scheduler
+from dethpc.domain.states import Intent, RunState, State
+from dethpc.engine import ClusterState
+from dethpc.engine.reasons import in_scheduler
+from dethpc.engine.state import waits_for_searcher
+from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, in_queue
+from dethpc.errors import SchedulerUnavailable
+from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.prepare import JobBuilder
+from dethpc.rundir import logline
+from dethpc.rundir.home import Home
+
+log = logging.getLogger(__name__)
+
+QUEUE_SECONDS = 30.0
+"""For how long everybody's jobs of a partition are kept: whoever asks more often costs Slurm no more."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Trials of one experiment that wait for the same thing."""
+
+    waiting: WaitReason
+    trials: list[int] = field(default_factory=list)  # ids, ascending
+
+
+@dataclass(slots=True)
+class _Open:
+    """What is known of an experiment's open trials at one moment. ``next``: why its next trial has no run yet."""
+
+    row: Experiment
+    trials: list[tuple[Trial, Run | None]]
+    next: WaitReason | None
+
+
+class WaitExplainer:
+    """``look`` gives pools and nodes as of now. ``silence``: why the scheduler does not answer; "" while it does. All methods may
+    be called from any thread but the ledger's."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        builder: JobBuilder,
+        scheduler: Scheduler,
+        home: Home,
+        look: Callable[[], tuple[list[PoolInfo], list[NodeInfo]]],
+        silence: Callable[[], str],
+    ) -> None:
+        self._ledger, self._builder, self._scheduler, self._home = ledger, builder, scheduler, home
+        self._look, self._silence = look, silence
+        self._queues: dict[str, tuple[float, list[QueuedJob] | None]] = {}
+        self._asking = threading.Lock()
+
+    # --- answers
+
+    def of_experiment(self, experiment_id: int) -> list[Group]:
+        """The experiment's trials that wait, those that wait for the same thing together; none when it has ended."""
+        found = self._ledger.look(lambda state: _open(state, experiment_id))
+        groups: dict[tuple[str, str, str], Group] = {}
+        for trial, waiting in self._explained(found):
+            key = (waiting.cause, waiting.why, waiting.sooner)
+            groups.setdefault(key, Group(waiting)).trials.append(trial.id)
+        return sorted(groups.values(), key=lambda group: -len(group.trials))
+
+    def of_trial(self, trial_id: int) -> WaitReason | None:
+        """None: it does not wait."""
+
+        def one(state: ClusterState) -> _Open | None:
+            place = state.trial_index.get(trial_id)
+            return None if place is None else _open(state, place[0], place[1])
+
+        return next((waiting for _, waiting in self._explained(self._ledger.look(one))), None)
+
+    def live(self) -> list[int]:
+        """Ids of the experiments that have not ended and may have something that waits."""
+        return self._ledger.look(lambda state: [e.row.id for e in state.active() if not e.row.unmanaged])
+
+    def _explained(self, found: _Open | None) -> Iterator[tuple[Trial, WaitReason]]:
+        if found is None:
+            return
+        asked, view, silence = self._asked(found.row), None, self._silence()
+        for trial, run in found.trials:
+            if run is None:
+                yield trial, _without_run(trial, found)
+            elif run.intent is not Intent.GO or run.state is RunState.RUNNING:
+                continue
+            elif silence:
+                why = f"the scheduler does not answer ({silence})"
+                yield trial, WaitReason("no_answer", why, "nothing is lost: the master asks again until it does")
+            elif run.state is RunState.SUBMITTING:
+                yield trial, WaitReason("submitting", "it is about to be handed to the scheduler")
+            else:
+                view = view or self.view(run.pool)
+                yield trial, in_scheduler(run.reason, asked, view, run.job_id or "")
+
+    def _asked(self, row: Experiment) -> ResourceRequest:
+        try:
+            return self._builder.asked(row.config)
+        except (SchedulerUnavailable, ValueError):
+            return ResourceRequest(row.pool, 1, row.slots_per_trial)
+
+    # --- what the cluster looks like
+
+    def view(self, pool: str) -> PoolView:
+        """The pool and everybody's jobs in it as they are now, as far as the scheduler answers."""
+        try:
+            pools, nodes = self._look()
+        except SchedulerUnavailable:
+            return PoolView()
+        info = next((p for p in pools if p.name == pool), None)
+        members = [node for node in nodes if pool in node.pools]
+        return PoolView(info, members, self.queue(info.partition) if info is not None else None)
+
+    def queue(self, partition: str) -> Sequence[QueuedJob] | None:
+        """Everybody's jobs in the partition, at most half a minute old. None: the scheduler does not answer."""
+        with self._asking:
+            at, queue = self._queues.get(partition, (-QUEUE_SECONDS, None))
+            if time.monotonic() - at < QUEUE_SECONDS:
+                return queue
+            try:
+                queue = self._scheduler.queue(partition)
+            except SchedulerUnavailable as error:
+                log.warning("the queue of partition %s is not known: %s", partition, error)
+                queue = None
+            self._queues[partition] = (time.monotonic(), queue)
+            return queue
+
+    def running_jobs(self) -> dict[str, dict[str, QueuedJob]]:
+        """Everybody's running jobs by node and id, at most half a minute old."""
+        pools, _ = self._look()
+        found: dict[str, dict[str, QueuedJob]] = {}
+        for partition in {pool.partition for pool in pools if pool.nodes}:
+            for job in self.queue(partition) or ():
+                for place in job.places:
+                    found.setdefault(place, {})[job.job_id] = job
+        return found
+
+    # --- the trial's log
+
+    def tell(self, run: Run, before: Run | None) -> None:
+        """Write why the run waits into its trial's log, when the scheduler's reason is another than before."""
+        if run.state is not RunState.PENDING or run.intent is not Intent.GO or not run.reason:
+            return
+        if before is not None and (before.state, before.reason) == (run.state, run.reason):
+            return
+        experiment = self._ledger.state.experiments.get(run.experiment_id)
+        if experiment is None:
+            return
+        try:
+            view = self._builder.view(run.pool)  # what does not cost Slurm a question: this may concern many runs
+        except SchedulerUnavailable:
+            view = PoolView()
+        waiting = in_scheduler(run.reason, self._asked(experiment.row), view, run.job_id or "")
+        line = logline.LogLine(time.time(), "INFO", None, "stdout", f"waiting: {waiting}")
+        try:
+            with open(self._home.run(run.id).waiting(run.attempt + 1), "a", encoding="utf-8") as file:
+                file.write(logline.format(line))
+        except OSError as error:
+            log.warning("run %s: why it waits could not be written: %s", run.id, error)
+
+
+def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> _Open | None:
+    experiment = state.experiments.get(experiment_id)
+    if experiment is None or experiment.row.state.terminal or experiment.row.unmanaged:
+        return None
+    indexes = sorted(experiment.open) if index is None else [i for i in [index] if i in experiment.open]
+    trials = [(experiment.trials[i], experiment.live.get(i)) for i in indexes]
+    return _Open(experiment.row, trials, in_queue(state, experiment) if experiment.waiting else None)
+
+
+def _without_run(trial: Trial, found: _Open) -> WaitReason:
+    if waits_for_searcher(trial):
+        return WaitReason("searcher", trial.reason or "it waits for its searcher, which waits for other trials")
+    if trial.state is State.ACTIVE and trial.not_before is not None:
+        left = max(0, round(trial.not_before - time.time()))
+        return WaitReason("resting", f"it rests after a failure, and is started again in {left} s ({trial.reason})")
+    if trial.state is State.PAUSED or found.next is None:
+        return WaitReason("paused", trial.reason or "it is paused", f"det experiment activate {found.row.id}")
+    return found.next

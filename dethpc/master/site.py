@@ -1,0 +1,85 @@
+"""What this master serves: the cluster's id, its site configuration, its scheduler."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import uuid
+from pathlib import Path
+
+from dethpc.config.site import SiteConfig, find_site, load_site
+from dethpc.domain.ports import Scheduler
+from dethpc.errors import ConfigError, Problem
+from dethpc.master.runs.reconcile import Pace
+from dethpc.rundir.files import create_once, read_json
+from dethpc.rundir.home import Home
+
+
+def cluster_id(home: Home) -> str:
+    """A uuid, made once per home."""
+    path = home.root / "cluster.json"
+    create_once(path, {"cluster_id": str(uuid.uuid4())})
+    found = read_json(path)
+    assert found is not None
+    return str(found["cluster_id"])
+
+
+def site_of(home: Home, file: Path | None) -> SiteConfig:
+    """The site configuration in ``file``, or the first one found. Raises ConfigError."""
+    return load_site(file or find_site(os.environ, home.root))
+
+
+def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
+    """What the site configuration says; else Slurm where there is one, and this machine where not.
+
+    ``DETHPC_SCHEDULER`` overrides both.
+    """
+    kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
+    if kind == "auto":
+        from dethpc.scheduler.slurm.commands import is_configured
+
+        kind = "slurm" if is_configured() else "local"
+    if kind == "local":
+        from dethpc.scheduler.local import LocalScheduler
+
+        slots = os.environ.get("DETHPC_LOCAL_SLOTS")
+        return LocalScheduler(home.root, int(slots) if slots else None), Pace(
+            0.3, 0.5, 5.0, min(1.0, site.limits.restart_delay)
+        )
+    if kind == "slurm":
+        limits = site.limits
+        slowest = max(limits.fastest_poll, limits.slowest_poll)
+        return _slurm(site), Pace(0.5, limits.fastest_poll, slowest, limits.restart_delay, limits.submit_at_once)
+    raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
+
+
+def _slurm(site: SiteConfig) -> Scheduler:
+    """By its commands; read through pyslurm where that is installed, which means that it was built for this Slurm."""
+    from dethpc.scheduler.slurm.commands import SlurmCommands
+    from dethpc.scheduler.slurm.pools import SlurmPool
+    from dethpc.scheduler.slurm.throttle import Throttle
+
+    pools = [
+        SlurmPool(
+            name=name,
+            partition=pool.partition or name,
+            qos=pool.qos,
+            account=pool.account,
+            constraint=pool.constraint,
+            reservation=pool.reservation,
+            slot_type=pool.slot_type,
+            gpu_type=pool.gpu_type,
+            cpus_per_slot=pool.cpus_per_slot or 1,
+            slots_per_node=pool.slots_per_node if pool.whole_nodes else None,
+            default=name == site.pool,
+            description=pool.description,
+        )
+        for name, pool in site.pools.items()
+    ]
+    rate = site.limits.submit_per_second
+    throttle = None if rate is None else Throttle(rate, site.limits.submit_burst)
+    if importlib.util.find_spec("pyslurm") is not None:
+        from dethpc.scheduler.slurm.pyslurm_reader import SlurmPyslurm
+
+        return SlurmPyslurm(pools, throttle=throttle)
+    return SlurmCommands(pools, throttle=throttle)

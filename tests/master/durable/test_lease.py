@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dethpc.errors import LeaseHeld
+from dethpc.master.durable import lease
+from dethpc.master.durable.lease import Lease, alive
+
+ROOT = Path(__file__).parents[3]
+
+
+def held_by_another_process(path: Path) -> subprocess.Popen[str]:
+    code = (
+        "import sys, time; from pathlib import Path; from dethpc.master.durable.lease import Lease\n"
+        "lease = Lease(Path(sys.argv[1]), 'c'); lease.take(); lease.publish('http://there'); print('taken', flush=True)\n"
+        "time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "taken\n"
+    return process
+
+
+def test_a_second_master_is_refused_while_the_first_lives_and_welcome_after_its_death(tmp_path: Path) -> None:
+    path = tmp_path / "master.json"
+    other = held_by_another_process(path)
+    try:
+        with pytest.raises(LeaseHeld, match="http://there"):
+            Lease(path, "c").take()
+    finally:
+        other.kill()
+        other.wait()
+    mine = Lease(path, "c")
+    mine.take()
+    assert mine.generation == 2
+
+
+def test_a_master_that_was_replaced_notices_before_it_does_anything(tmp_path: Path) -> None:
+    mine = Lease(tmp_path / "master.json", "c")
+    mine.take()
+    mine.check()
+    found = json.loads(mine._path.read_text())
+    mine._path.write_text(json.dumps({**found, "generation": found["generation"] + 1}))
+    mine._checked_at = 0.0
+    with pytest.raises(LeaseHeld, match="taken over"):
+        mine.check()
+
+
+def test_a_master_on_another_host_lives_as_long_as_its_heart_beats() -> None:
+    there = {"host": "elsewhere", "pid": 1, "heartbeat": time.time()}
+    assert alive(there)
+    assert not alive({**there, "heartbeat": time.time() - lease.FRESH - 1})
+    assert not alive({**there, "pid": 0})
+
+
+def test_a_released_lease_leaves_no_address(tmp_path: Path) -> None:
+    mine = Lease(tmp_path / "master.json", "c")
+    mine.take()
+    mine.publish("http://here")
+    mine.release()
+    assert json.loads(mine._path.read_text())["url"] == ""
+    Lease(tmp_path / "master.json", "c").take()
+
+
+def test_a_pid_that_was_given_to_another_process_is_not_taken_for_the_master(tmp_path: Path) -> None:
+    mine = Lease(tmp_path / "master.json", "c")
+    mine.take()
+    found = json.loads(mine._path.read_text())
+    assert alive(found)
+    assert not alive({**found, "pid_started": found["pid_started"] - 1})

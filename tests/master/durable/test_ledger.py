@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from dethpc.domain.facts import Row
+from dethpc.engine import events
+from dethpc.errors import NotFound, Refused, StoreError
+from dethpc.master.durable.ledger import Ledger
+from dethpc.searcher import build
+from dethpc.state import SqlStore, open_store
+
+CONFIG = {
+    "name": "test",
+    "searcher": {"name": "random", "metric": "loss", "max_trials": 3, "max_concurrent_trials": 3},
+    "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
+    "resources": {"slots_per_trial": 1, "resource_pool": "main"},
+}
+
+
+def creation() -> events.CreateExperiment:
+    uuid = "00000000-0000-4000-8000-000000000001"
+    return events.CreateExperiment("me", dict(CONFIG), "", "", seed=1, job_id=uuid, activate=True, at=1.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    with open_store(tmp_path / "db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def ledger(store: SqlStore) -> Iterator[Ledger]:
+    made = Ledger(store, build)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_what_was_decided_is_in_the_database_when_do_returns(ledger: Ledger, store: SqlStore) -> None:
+    ledger.do(creation())
+    assert len(store.load().trials) == 3
+    assert len(store.load().runs) == 3
+
+
+def test_listeners_hear_of_committed_rows_only_and_in_order(ledger: Ledger, store: SqlStore) -> None:
+    heard: list[Row] = []
+
+    def listen(rows: Sequence[Row]) -> None:
+        assert store.load().experiments, "told before it was committed"
+        heard.extend(rows)
+
+    ledger.listen(listen)
+    assert ledger.do(creation()) == heard
+
+
+def test_a_refused_wish_changes_nothing_and_hurts_nobody_else(ledger: Ledger) -> None:
+    wishes = [ledger.post(event) for event in (events.Pause(99, 1.0), creation(), events.Activate(99, 1.0))]
+    with pytest.raises(NotFound):
+        wishes[0].result()
+    assert wishes[1].result()
+    with pytest.raises(NotFound):
+        wishes[2].result()
+    with pytest.raises(Refused, match="kill it before"):
+        ledger.do(events.Delete(1, 2.0))
+
+
+def test_after_a_failed_commit_memory_is_what_the_database_holds(ledger: Ledger, store: SqlStore) -> None:
+    ledger.do(creation())
+
+    def fail() -> None:
+        raise StoreError("disk full")
+
+    store.before_commit = fail
+    with pytest.raises(StoreError, match="disk full"):
+        ledger.do(creation())
+    store.before_commit = None
+    assert list(ledger.state.experiments) == [1]
+    assert ledger.state.next_trial_id == 4
+    ledger.do(creation())
+    assert list(ledger.state.experiments) == [1, 2]
+
+
+def test_many_threads_are_served(ledger: Ledger, store: SqlStore) -> None:
+    threads = [threading.Thread(target=lambda: ledger.do(creation())) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ledger.state.experiments) == list(range(1, 21))
+    assert len(store.load().experiments) == 20

@@ -1,0 +1,246 @@
+"""Unmanaged experiments: a script outside the cluster reports over the REST API."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.domain.states import AttemptState, RunState, State
+from dethpc.engine.state import ClusterState
+from dethpc.errors import NotFound, Refused
+from dethpc.master.durable import change_log
+from dethpc.master.experiments.unmanaged import Unmanaged
+from dethpc.rundir.journal import JournalWriter
+from dethpc.searcher import build as build_searcher
+from dethpc.state import open_store, queries
+from tests.master.conftest import Published, Served, until
+
+CONFIG = "name: outside\nsearcher: {name: custom, metric: loss, smaller_is_better: false}\nworkspace: null\n"
+
+
+def begin(
+    served: Served, external: str = "trial", *, experiment: str = "experiment", resume: bool = True
+) -> dict[str, Any]:
+    put = {"config": CONFIG, "unmanaged": True}
+    found = served.session.put(f"/api/v1/experiments/by-external-id/{experiment}", put)["experiment"]
+    new = {"experimentId": found["id"], "hparams": {"lr": 0.5}, "unmanaged": True}
+    trial = served.session.put("/api/v1/trials", {"createTrialRequest": new, "externalTrialId": external})["trial"]
+    begun = served.session.post(f"/api/v1/trials/{trial['id']}/start", {"trialId": trial["id"], "resume": resume})
+    return {"experiment": found["id"], "trial": trial["id"], "task": trial["taskId"], **begun}
+
+
+def report(served: Served, begun: dict[str, Any], steps: int, value: float, group: str = "validation") -> None:
+    metrics = {"metrics": {"avgMetrics": {"loss": value}}, "stepsCompleted": steps, "trialRunId": begun["trialRunId"]}
+    path = f"/api/v1/trials/{begun['trial']}/metrics"
+    served.session.post(path, {"metrics": {**metrics, "trialId": begun["trial"]}, "group": group})
+
+
+def store(served: Served, begun: dict[str, Any], uuid: str, steps: int) -> None:
+    body = {"uuid": uuid, "taskId": begun["task"], "metadata": {"steps_completed": steps}, "resources": {"w": "3"}}
+    served.session.post("/api/v1/checkpoints", {**body, "training": {}, "state": "STATE_COMPLETED"})
+
+
+def patch(served: Served, begun: dict[str, Any], state: str = "") -> dict[str, Any]:
+    answer: dict[str, Any] = served.session.patch(f"/api/v1/trials/{begun['trial']}", {"state": f"STATE_{state}"})[
+        "trial"
+    ]
+    return answer
+
+
+def steps_of(served: Served, begun: dict[str, Any]) -> list[int]:
+    found = served.session.get(f"/api/v1/trials/{begun['trial']}/workloads")["workloads"]
+    return [one["validation"]["totalBatches"] for one in found if one.get("validation")]
+
+
+def test_a_trial_reports_and_completes(served: Served) -> None:
+    begun = begin(served)
+    assert (begun["trialRunId"], begun["stepsCompleted"], begun.get("latestCheckpoint")) == (1, 0, None)
+    assert patch(served, begun, "RUNNING")["state"] == "STATE_RUNNING"
+    report(served, begun, 1, 0.5)
+    report(served, begun, 2, 0.7)
+    report(served, begun, 1, 4.0, "my own")
+    store(served, begun, "c-1", 2)
+    served.session.post(f"/api/v1/trials/{begun['trial']}/progress", {"progress": 0.5, "is_raw": True})
+    served.session.post(f"/api/v1/trials/{begun['trial']}/runner/metadata", {"state": "thinking"})
+    served.session.post(f"/api/v1/runs/{begun['trial']}/metadata", {"metadata": {"who": "me"}})
+    served.session.post("/task-logs", [{"task_id": begun["task"], "rank": "0", "log": "hello\n"}])
+    done = patch(served, begun, "COMPLETED")
+    assert (done["state"], done["searcherMetricValue"], done["runnerState"]) == ("STATE_COMPLETED", 0.7, "thinking")
+    assert served.session.get(f"/api/v1/runs/{begun['trial']}/metadata") == {"metadata": {"who": "me"}}
+    (line,) = served.session.stream(f"/api/v1/trials/{begun['trial']}/logs")
+    assert line["message"].endswith("[rank=0] || INFO: hello\n")
+    experiment = served.session.get(f"/api/v1/experiments/{begun['experiment']}")["experiment"]
+    assert (experiment["state"], experiment["unmanaged"], experiment["name"]) == ("STATE_COMPLETED", True, "outside")
+    with pytest.raises(Refused, match="start it again"):
+        report(served, begun, 3, 0.1)
+
+
+def test_a_trial_that_starts_again_goes_on_from_its_checkpoint(served: Served) -> None:
+    first = begin(served)
+    for step in (1, 2, 3):
+        report(served, first, step, step)
+        if step == 2:
+            store(served, first, "c-2", 2)
+    patch(served, first, "ERROR")
+    second = begin(served)
+    assert (second["experiment"], second["trial"], second["trialRunId"]) == (first["experiment"], first["trial"], 2)
+    assert (second["latestCheckpoint"], second["stepsCompleted"]) == ("c-2", 2)
+    assert steps_of(served, second) == [1, 2]
+    report(served, second, 3, 30)
+    assert steps_of(served, second) == [1, 2, 3]
+    with pytest.raises(Refused, match="started again"):
+        report(served, first, 4, 1)
+    patch(served, second, "COMPLETED")
+    third = begin(served, resume=False)
+    assert (third["trialRunId"], third["stepsCompleted"], third.get("latestCheckpoint")) == (3, 0, None)
+    assert steps_of(served, third) == []
+
+
+def test_trials_of_one_external_experiment_come_one_after_the_other(served: Served) -> None:
+    begun = [begin(served, external) for external in ("a", "b", "a")]
+    assert [one["trial"] for one in begun] == [1, 2, 1] and {one["experiment"] for one in begun} == {1}
+    for one in begun[1:]:
+        patch(served, one, "COMPLETED")
+    assert begin(served, "c")["experiment"] == 1
+    assert served.session.get("/api/v1/experiments/1")["experiment"]["state"] == "STATE_RUNNING"
+
+
+def test_an_owner_cancels_and_kills_but_cannot_pause(served: Served) -> None:
+    begun = begin(served)
+    with pytest.raises(Refused, match="unmanaged"):
+        served.session.post(f"/api/v1/experiments/{begun['experiment']}/pause")
+    served.session.post(f"/api/v1/experiments/{begun['experiment']}/cancel")
+    until(lambda: patch_state(served, begun) == "STATE_CANCELED")
+    with pytest.raises(Refused):
+        patch(served, begun)
+    other = begin(served, experiment="other")
+    served.session.post(f"/api/v1/trials/{other['trial']}/kill")
+    until(lambda: patch_state(served, other) == "STATE_CANCELED")
+
+
+def patch_state(served: Served, begun: dict[str, Any]) -> str:
+    return str(served.session.get(f"/api/v1/trials/{begun['trial']}")["trial"]["state"])
+
+
+def test_an_invalid_hp_ends_the_trial_as_such(served: Served) -> None:
+    begun = begin(served)
+    served.session.post(f"/api/v1/trials/{begun['trial']}/early_exit", {"reason": "EXITED_REASON_INVALID_HP"})
+    assert patch(served, begun, "COMPLETED")["state"] == "STATE_ERROR"
+
+
+def test_a_silent_script_is_taken_for_dead(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dethpc.master.experiments.unmanaged.SILENCE", 0.2)
+    begun = begin(served)
+    served.daemon.unmanaged.start()
+    try:
+        trial = until(lambda: (t := trial_row(served, begun)).state is State.ERROR and t)
+        assert "said nothing" in trial.reason
+    finally:
+        served.daemon.unmanaged.stop()
+
+
+def trial_row(served: Served, begun: dict[str, Any]) -> Any:
+    with served.daemon.store.read() as connection:
+        return queries.trial(connection, begun["trial"])
+
+
+def test_what_only_the_journal_knows_is_applied_at_the_next_start(served: Served) -> None:
+    begun = begin(served)
+    report(served, begun, 1, 1.0)
+    served.daemon.unmanaged.stop()
+    path = served.daemon.paths.run(f"unmanaged-{begun['trial']}.1").attempt(0).journal
+    with JournalWriter(path) as journal:
+        journal.append("metrics", {"group": "validation", "steps_completed": 2, "metrics": {"loss": 2.0}})
+    again = Unmanaged(served.daemon.ledger, served.daemon.paths, served.daemon.store)
+    again.start()
+    try:
+        assert steps_of(served, begun) == [1, 2]
+    finally:
+        again.stop()
+
+
+def test_memory_is_a_fold_of_the_rows_and_the_database_can_be_made_again(served: Served, tmp_path: Path) -> None:
+    begun = begin(served)
+    report(served, begun, 1, 1.0)
+    patch(served, begun, "COMPLETED")
+    begun = begin(served)
+    report(served, begun, 2, 3.0)
+    daemon = served.daemon
+    folded = ClusterState.fold(build_searcher, daemon.store.load())
+    assert folded.runs == daemon.ledger.state.runs and folded.attempts == daemon.ledger.state.attempts
+    assert folded.experiments[1].trials == daemon.ledger.state.experiments[1].trials
+    with open_store(tmp_path / "again.db") as again:
+        assert change_log.rebuild(daemon.paths, again) == 1
+        assert [m.steps_completed for m in again.metrics([1])] == [m.steps_completed for m in daemon.store.metrics([1])]
+        with again.read() as connection:
+            assert [run.state for run in queries.runs_of_trial(connection, 1)] == [RunState.ENDED, RunState.RUNNING]
+            assert {a.state for a in queries.attempts_of_trial(connection, 1)} == {
+                AttemptState.ENDED,
+                AttemptState.RUNNING,
+            }
+
+
+def test_an_experiment_that_ended_before_the_master_started_is_found_again(served: Served) -> None:
+    begun = begin(served)
+    report(served, begun, 1, 1.0)
+    store(served, begun, "c-1", 1)
+    patch(served, begun, "COMPLETED")
+    daemon = served.daemon
+    daemon.ledger.state = ClusterState.fold(build_searcher, daemon.store.load())  # as after a start
+    assert not daemon.ledger.state.experiments
+    again = begin(served)
+    assert (again["trial"], again["latestCheckpoint"], again["trialRunId"]) == (begun["trial"], "c-1", 2)
+    with pytest.raises(NotFound):
+        served.session.post("/api/v1/trials/77/start", {})
+
+
+SCRIPT = """
+import sys
+from determined.experimental import core_v2
+def main():
+    config = core_v2.Config(name="outside", hparams={"lr": 0.1}, searcher={"name": "single", "metric": "loss"},
+                            external_experiment_id="e", external_trial_id="t", checkpoint_storage=sys.argv[1])
+    mode = core_v2.TensorboardMode.MANUAL  # the other one needs torch or tensorflow
+    with core_v2.init_context(config=config, tensorboard_mode=mode) as context:
+        begin = context.info.trial._steps_completed
+        latest = context.info.latest_checkpoint
+        if latest:
+            with context.checkpoint.restore_path(latest) as path:
+                assert (path / "w").read_text() == str(begin)
+        for step in range(begin + 1, begin + 4):
+            context.train.report_training_metrics(step, {"loss": 1 / step})
+            context.train.report_progress(step / 6)
+        context.train.report_validation_metrics(step, {"loss": 1 / step})
+        context.train.set_metadata({"at": step})
+        print("said aloud", step)
+        with context.checkpoint.store_path({"steps_completed": step}) as (path, uuid):
+            (path / "w").write_text(str(step))
+        assert context.train.get_experiment_best_validation() in (None, 1 / 3, 1 / 6)
+main()
+"""
+
+
+def test_the_published_core_v2_works_unmodified_and_resumes(published: Published, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = subprocess.run(
+            [published.venv / "bin" / "python", "-c", SCRIPT, str(tmp_path / "storage")],
+            env=published.env,
+            cwd=published.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    session = published.served.session
+    trial = session.get("/api/v1/trials/1")["trial"]
+    assert (trial["state"], trial["totalBatchesProcessed"], trial["hparams"]) == ("STATE_COMPLETED", 6, {"lr": 0.1})
+    checkpoints = session.get("/api/v1/trials/1/checkpoints")["checkpoints"]
+    assert [c["metadata"]["steps_completed"] for c in checkpoints] == [3, 6]
+    assert all((tmp_path / "storage" / c["uuid"] / "w").exists() for c in checkpoints)
+    logs = [line["message"] for line in session.stream("/api/v1/trials/1/logs")]
+    assert any(line.endswith("said aloud 6\n") for line in logs)
+    assert session.get("/api/v1/runs/1/metadata") == {"metadata": {"at": 6}}

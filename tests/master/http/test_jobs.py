@@ -1,0 +1,123 @@
+"""The job queue over the REST API, by its own client and by the published one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dethpc.config.site import PoolConfig
+from dethpc.engine.pools import Rules
+from dethpc.errors import ConfigError, DethpcError
+from tests.master.conftest import Published, Served
+
+YAML = """
+name: digits
+entrypoint: python3 train.py
+searcher: {name: random, metric: loss, max_trials: 3, max_concurrent_trials: 2}
+hyperparameters: {lr: {type: double, minval: 0.001, maxval: 0.1}}
+resources: {slots_per_trial: 2}
+"""
+
+
+def create(served: Served, text: str = YAML) -> dict[str, Any]:
+    made: dict[str, Any] = served.session.post("/api/v1/experiments", json={"config": text})["experiment"]
+    return made
+
+
+def update(served: Served, *updates: dict[str, Any]) -> None:
+    served.session.post("/api/v1/job-queues", json={"updates": list(updates)})
+
+
+def listed(served: Served, **params: Any) -> list[dict[str, Any]]:
+    return [job["full"] for job in served.session.get("/api/v1/job-queues-v2", params=params)["jobs"]]
+
+
+def order(served: Served) -> list[int]:
+    return [int(job["entityId"]) for job in listed(served)]
+
+
+def share(served: Served) -> None:
+    served.daemon.site.pools["default"] = PoolConfig(scheduler="fair_share")
+    served.daemon.ledger.state.rules = {"default": Rules("fair_share")}
+
+
+def test_a_job_in_the_queue(served: Served) -> None:
+    made = create(served)
+    (job,) = listed(served)
+    assert (job["jobId"], job["type"], job["name"]) == (made["jobId"], "TYPE_EXPERIMENT", "digits")
+    assert (job["allocatedSlots"], job["requestedSlots"]) == (0, 4), "two trials of two slots wait"
+    assert job["summary"] == {"state": "STATE_QUEUED", "jobsAhead": 0}
+    assert listed(served, resourcePool="elsewhere") == []
+    served.session.post(f"/api/v1/experiments/{made['id']}/pause")
+    assert listed(served) == []
+
+
+def test_jobs_are_moved_by_the_beginning_of_their_ids(served: Served) -> None:
+    first, second, third = (create(served) for _ in range(3))
+    update(served, {"jobId": third["jobId"][:8], "aheadOf": second["jobId"][:8]})
+    assert order(served) == [first["id"], third["id"], second["id"]]
+    update(served, {"jobId": first["jobId"], "behindOf": second["jobId"]}, {"jobId": second["jobId"], "priority": 1})
+    assert order(served) == [second["id"], third["id"], first["id"]]
+    assert [job["summary"]["jobsAhead"] for job in listed(served)] == [0, 1, 2]
+
+
+def test_a_batch_with_a_mistake_changes_nothing(served: Served) -> None:
+    first, second = create(served), create(served)
+    for wrong in (
+        {"jobId": first["jobId"], "weight": 3},
+        {"jobId": "11111111-1111", "priority": 1},
+        {"jobId": "", "priority": 1},
+        {"jobId": first["jobId"], "priority": 0},
+        {"jobId": first["jobId"], "aheadOf": "nobody"},
+        {"jobId": first["jobId"], "resourcePool": "nowhere"},
+        {"jobId": first["jobId"], "resourcePool": "default", "priority": 3},
+    ):
+        with pytest.raises((DethpcError, ConfigError)):
+            update(served, {"jobId": second["jobId"], "aheadOf": first["jobId"]}, wrong)
+    assert order(served) == [first["id"], second["id"]]
+
+
+def test_an_unknown_pool_is_answered_with_those_that_there_are(served: Served) -> None:
+    made = create(served)
+    with pytest.raises(ConfigError) as found:
+        update(served, {"jobId": made["jobId"], "resourcePool": "nowhere"})
+    assert "default" in str(found.value.problems[0])
+
+
+def test_shares_go_by_weight_and_by_nothing_else(served: Served) -> None:
+    share(served)
+    first, second = create(served), create(served, YAML.replace("slots_per_trial: 2", "slots_per_trial: 2, weight: 3"))
+    assert order(served) == [second["id"], first["id"]]
+    update(served, {"jobId": first["jobId"], "weight": 8})
+    assert order(served) == [first["id"], second["id"]]
+    for wish in ({"priority": 1}, {"aheadOf": second["jobId"]}):
+        with pytest.raises(DethpcError, match="fair_share scheduler"):
+            update(served, {"jobId": first["jobId"], **wish})
+    with pytest.raises(DethpcError, match="set a weight"):
+        served.session.patch(f"/api/v1/experiments/{first['id']}", json={"resources": {"priority": 2}})
+
+
+def test_the_published_cli_lists_and_changes_the_queue(published: Published) -> None:
+    served = published.served
+    assert isinstance(served, Served)
+    first, second = create(served), create(served)
+    published.det("job", "update", second["jobId"], "--priority", "7")
+    table = published.det("job", "list").splitlines()
+    columns = [cell.strip() for cell in table[0].split("|")]
+    assert columns == "#,ID,Type,Job Name,Priority,Submitted,Slots (acquired/needed),State,User".split(",")
+    assert second["jobId"] in table[2] and "digits (2)" in table[2] and "| 0/4 " in table[2]
+    assert first["jobId"] in table[3]
+    published.det("job", "update-batch", f"{first['jobId']}.priority=3", f"{second['jobId']}.priority=4")
+    assert order(served) == [first["id"], second["id"]]
+    published.det("job", "update", first["jobId"], "--weight", "2", code=1)
+    assert "set a priority" in published.errors
+    published.det("job", "update", first["jobId"], "--resource-pool", "nowhere", code=1)
+    share(served)
+    published.det("experiment", "set", "weight", str(first["id"]), "2.5")
+    published.det("job", "update-batch", f"{second['jobId']}.weight=2")
+    published.det("experiment", "set", "max-slots", str(first["id"]), "2")
+    weights = {job["entityId"]: job["weight"] for job in json.loads(published.det("job", "ls", "--json"))["jobs"]}
+    assert weights == {str(first["id"]): 2.5, str(second["id"]): 2}
+    assert "Weight" in published.det("job", "list", "-p", "default")

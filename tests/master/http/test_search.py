@@ -1,0 +1,200 @@
+"""How a search stands, over HTTP, while it goes on and after; and search methods that run elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from dethpc.domain.facts import Run
+from dethpc.engine import events
+from dethpc.errors import NotFound, Refused
+from dethpc.master.http.routes.search import estimated_end
+from tests.master.conftest import Served, experiment, run_of, trial, until
+
+ASHA = {
+    "name": "adaptive_asha",
+    "max_trials": 4,
+    "max_concurrent_trials": 4,
+    "bracket_rungs": [2],
+    "divisor": 4,
+    "time_metric": "batches",
+    "max_time": 16,
+}
+
+
+def create(served: Served, **searcher: Any) -> int:
+    config = {
+        "entrypoint": "python3 train.py",
+        "searcher": {"metric": "loss", **searcher},
+        "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
+    }
+    return served.daemon.create_experiment("ada", yaml.safe_dump(config), b"", True)[0].id
+
+
+def live(served: Served, experiment_id: int) -> list[Run]:
+    runs = [run for run in served.daemon.ledger.state.runs.values() if run.experiment_id == experiment_id]
+    return sorted(runs, key=lambda run: run.trial_id)
+
+
+def train(served: Served, run: Run, steps: int, loss: float, k: int = 0) -> None:
+    """The run starts, if it has not, and validates."""
+    do = served.daemon.ledger.do
+    do(events.Submitted(run.id, "1", time.time()))
+    do(events.AttemptStarted(run.id, k, ["n0"], None, 0, time.time() - 10))
+    applied = served.daemon.ledger.state.attempt(run.id, k).applied_seq  # type: ignore[union-attr]
+    data = {"group": "validation", "steps_completed": steps, "metrics": {"loss": loss, "batches": steps}}
+    do(events.Reported(run.id, k, [events.Report(applied + 1, time.time(), "metrics", data)], time.time()))
+
+
+def end(served: Served, run: Run) -> None:
+    report = {"finished": True, "exit_code": 0, "phase": "train", "message": "", "acked": True, "stop_reason": None}
+    served.daemon.ledger.do(events.AttemptEnded(run.id, 0, report, None, time.time()))
+
+
+def test_a_search_shows_its_rungs_and_why_a_trial_was_stopped(served: Served) -> None:
+    id = create(served, **ASHA)
+    url = f"/api/v1/experiments/{id}/search"
+    found = served.session.get(url)
+    assert (found["method"], found["unit"], found["progress"], found["trialsTotal"]) == (
+        "adaptive_asha",
+        "batches",
+        0,
+        4,
+    )
+    assert [rung["length"] for rung in found["brackets"][0]["rungs"]] == [4, 16]
+    assert {place["nextLength"] for place in found["trials"]} == {4} and found["estimatedEndTime"] is None
+    runs = live(served, id)
+    train(served, runs[0], 4, 0.5)
+    train(served, runs[1], 4, 0.75)
+    train(served, runs[2], 4, 0.25)
+    end(served, runs[1])
+    found = served.session.get(url)
+    lower, upper = found["brackets"][0]["rungs"]
+    assert [(t["trialId"], t["value"], t["wentOn"]) for t in lower["trials"]] == [
+        (runs[2].trial_id, 0.25, False),
+        (runs[0].trial_id, 0.5, False),
+        (runs[1].trial_id, 0.75, False),
+    ]
+    assert (lower["entered"], lower["cutOff"], upper["entered"]) == (3, 0.25, 0)
+    best, stopped = found["trials"][2], found["trials"][1]
+    assert (best["rung"], best["length"], best["value"], best["nextLength"]) == (0, 4, 0.25, 16)
+    assert stopped["state"] == "STATE_COMPLETED" and stopped["nextLength"] is None
+    assert "loss 0.75 did not reach the cut-off 0.5" in stopped["reason"]
+    assert found["progress"] == 0.25 and found["estimatedEndTime"] > "2026"
+    (first,) = served.session.get(url, params={"limit": 1})["brackets"][0]["rungs"][0]["trials"]
+    assert first["trialId"] == runs[2].trial_id
+    train(served, runs[2], 16, 0.125)
+    for run in (*runs[:1], *runs[2:]):
+        end(served, run)
+    found = served.session.get(url)
+    assert found["progress"] == 1 and found["estimatedEndTime"] is None
+    assert found["brackets"][0]["rungs"][0]["trials"][0]["wentOn"] and found["brackets"][0]["rungs"][0]["wentOn"] == 1
+    assert found["trials"][2]["rung"] == 1
+
+
+def test_a_population_shows_who_came_from_whom(served: Served) -> None:
+    id = create(
+        served,
+        name="pbt",
+        population_size=2,
+        num_rounds=2,
+        length_per_round={"batches": 3},
+        replace_function={"truncate_fraction": 0.5},
+        explore_function={"resample_probability": 0.0, "perturb_factor": 0.2},
+    )
+    for run, loss in zip(live(served, id), (0.25, 0.5), strict=True):
+        train(served, run, 3, loss)
+        end(served, run)
+    first, second, copy = served.session.get(f"/api/v1/experiments/{id}/search")["trials"]
+    assert copy["parentTrialId"] == first["trialId"] and first["parentTrialId"] is None
+    assert (first["nextLength"], second["nextLength"], copy["nextLength"]) == (6, None, 3)
+    assert "loss 0.5 is among the worst 1 of 2" in second["reason"]
+
+
+def test_a_search_that_an_earlier_master_ended_or_that_was_no_search_is_shown(served: Served) -> None:
+    served.put([experiment(7, progress=1.0), trial(1, 7), trial(2, 7), run_of(trial(1, 7))])
+    found = served.session.get("/api/v1/experiments/7/search")
+    assert (found["method"], found["trialsEnded"], found["trialsTotal"], found["brackets"]) == ("random", 2, 3, [])
+    pbt = {"name": "custom", "metric": "loss"}
+    served.put([experiment(8, unmanaged=True, config={"searcher": pbt, "hyperparameters": {}}), trial(9, 8, index=0)])
+    assert len(served.session.get("/api/v1/experiments/8/search")["trials"]) == 1
+    with pytest.raises(NotFound):
+        served.session.get("/api/v1/experiments/9/search")
+
+
+@pytest.mark.parametrize(
+    ("progress", "times", "end"),
+    [
+        (0.5, [(0, None)], 200),
+        (0.5, [(0, 50), (20, 60), (80, None)], 180),  # nothing trained between 60 and 80
+        (0.25, [(0, 90), (90, None)], 400),
+        (0.5, [(0, 50)], None),
+        (0.0, [(0, None)], None),
+        (1.0, [(0, None)], None),
+        (0.5, [], None),
+    ],
+)
+def test_the_end_is_estimated_from_the_time_in_which_anything_trained(
+    progress: float, times: list[tuple[float, float | None]], end: float | None
+) -> None:
+    assert estimated_end(progress, times, now=100) == end
+
+
+# --- a search method that runs elsewhere
+
+
+def test_events_go_out_once_each_and_an_answer_that_is_repeated_changes_nothing(served: Served) -> None:
+    id = create(served, name="custom", unit="batches")
+
+    def waiting(timeout: float = 0) -> list[dict[str, Any]]:
+        url = f"/api/v1/experiments/{id}/searcher/events"
+        found: list[dict[str, Any]] = served.session.get(url, params={"timeoutSeconds": timeout})["searcherEvents"]
+        return found
+
+    def answer(event: int, *operations: dict[str, Any]) -> None:
+        body = {"searcherOperations": list(operations), "triggeredByEvent": {"id": event}}
+        served.session.post(f"/api/v1/experiments/{id}/searcher/operations", json=body)
+
+    assert waiting() == [{"id": 1, "initialOperations": {"placeholder": 1}}]
+    first = [
+        {"createTrial": {"requestId": "a", "hyperparams": {"lr": 0.5}}},
+        {"trialOperation": {"validateAfter": {"requestId": "a", "length": 3}}},
+    ]
+    for _ in range(2):
+        answer(1, *first)
+    assert waiting() == [{"id": 2, "trialCreated": {"requestId": "a"}}]
+    answer(2)
+    got: list[Any] = []
+    asking = threading.Thread(target=lambda: got.extend(waiting(30)))
+    asking.start()
+    (run,) = live(served, id)
+    train(served, run, 3, 0.25)
+    asking.join(30)
+    completed = {"requestId": "a", "metric": 0.25, "validateAfterLength": "3"}
+    assert got == waiting() == [{"id": 3, "validationCompleted": completed}]
+    named_otherwise = served.session.get(f"/api/v1/experiments/{id}/searcher_events")
+    assert named_otherwise["searcherEvents"] == got
+    end(served, run)
+    answer(3, {"closeTrial": {"requestId": "a"}})
+    (closed,) = until(waiting)
+    answer(closed["id"], {"shutDown": {}})
+    (last,) = waiting()
+    assert last["experimentInactive"] == {"experimentState": "STATE_COMPLETED"}
+    with pytest.raises(Refused, match="its search is over"):
+        answer(closed["id"], {"shutDown": {}})
+
+
+def test_only_a_custom_search_listens(served: Served) -> None:
+    id = create(served, name="random", max_trials=1)
+    with pytest.raises(Refused, match="not custom"):
+        served.session.get(f"/api/v1/experiments/{id}/searcher/events")
+    custom = create(served, name="custom")
+    with pytest.raises(Refused, match="triggeredByEvent"):
+        served.session.post(
+            f"/api/v1/experiments/{custom}/searcher/operations",
+            json={"searcherOperations": [], "triggeredByEvent": {}},
+        )

@@ -1,0 +1,230 @@
+"""Trials over HTTP: lists, workloads, metrics, logs, and the signals of their attempts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dethpc.domain.facts import Metric
+from dethpc.domain.states import Intent, RunState, State
+from dethpc.engine import events
+from dethpc.errors import Refused
+from dethpc.master.http.routes.series import lttb
+from dethpc.rundir import logline
+from tests.master.conftest import T0, Served, experiment, run_of, trained, trial, until, uuid_of
+
+
+def test_order_states_and_pages_of_the_list(served: Served) -> None:
+    waiting = trial(4, state=State.ACTIVE, best_validation=None, best_validation_steps=None, ended_at=None)
+    served.put([experiment(1), *(row for id in (1, 2, 3) for row in trained(trial(id, restarts=id % 2))), waiting])
+    served.put([trial(5, state=State.ACTIVE, restarts=2), run_of(trial(5), state=RunState.RUNNING)])
+
+    def listed(**params: Any) -> list[int]:
+        return [item["id"] for item in served.session.get("/api/v1/experiments/1/trials", params=params)["trials"]]
+
+    assert listed() == [1, 2, 3, 4, 5]
+    assert listed(sortBy="SORT_BY_BEST_VALIDATION_METRIC") == [5, 3, 2, 1, 4]
+    assert listed(sortBy="SORT_BY_BEST_VALIDATION_METRIC", orderBy="ORDER_BY_DESC") == [1, 2, 3, 5, 4]
+    assert listed(sortBy="SORT_BY_RESTARTS", orderBy="ORDER_BY_DESC")[:3] == [5, 3, 1]
+    for key in "START_TIME END_TIME STATE LATEST_VALIDATION_METRIC BATCHES_PROCESSED DURATION CHECKPOINT_SIZE".split():
+        assert sorted(listed(sortBy=f"SORT_BY_{key}")) == [1, 2, 3, 4, 5]
+    assert listed(states="STATE_ACTIVE") == [4, 5] and listed(states="STATE_RUNNING") == [5]
+    assert listed(states="STATE_QUEUED") == [4]
+    assert listed(limit=2, offset=-2) == [4, 5]
+    by_id = {item["id"]: item for item in served.session.get("/api/v1/experiments/1/trials")["trials"]}
+    assert (by_id[4]["state"], by_id[5]["state"], by_id[1]["state"]) == (
+        "STATE_QUEUED",
+        "STATE_RUNNING",
+        "STATE_COMPLETED",
+    )
+
+
+def test_one_trial_says_what_is_best_and_latest(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(2))])
+    got = served.session.get("/api/v1/trials/2")["trial"]
+    assert got["bestValidation"]["metrics"]["avgMetrics"] == {"loss": 0.5, "accuracy": 0.5}
+    assert got["latestValidation"]["totalBatches"] == 4
+    assert got["bestCheckpoint"]["uuid"] == uuid_of(2, 2)
+    assert (got["checkpointCount"], got["totalCheckpointSize"], got["taskId"]) == (2, "2000", "1.2")
+    assert got["summaryMetrics"]["avg_metrics"]["loss"]["count"] == 4
+
+
+def test_workloads_by_steps(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+
+    def kinds(**params: Any) -> list[str]:
+        found = served.session.get("/api/v1/trials/1/workloads", params=params)["workloads"]
+        return ["".join(kind[0] for kind, body in item.items() if body) for item in found]
+
+    assert kinds() == ["t", "t", "v", "c", "t", "t", "v", "c"]
+    assert kinds(orderBy="ORDER_BY_DESC", limit=2) == ["c", "v"]
+    assert kinds(filter="FILTER_OPTION_VALIDATION") == ["v", "v"]
+    assert kinds(filter="FILTER_OPTION_CHECKPOINT") == ["c", "c"]
+    assert kinds(filter="FILTER_OPTION_CHECKPOINT_OR_VALIDATION") == ["v", "c", "v", "c"]
+    assert kinds(limit=3, offset=6) == ["v", "c"]
+
+
+def test_time_series_are_thinned_out_but_keep_their_peak(served: Served) -> None:
+    run = run_of(trial(1))
+    values = [0.0] * 1000
+    values[637] = 5.0
+    metrics = [
+        Metric(run.id, 0, i + 1, 1, 1, "training", i, T0 + i, {"loss": value, "name": "x"})
+        for i, value in enumerate(values)
+    ]
+    served.put([experiment(1), trial(1), run, *metrics])
+    params = {"trialIds": 1, "metricNames": "loss", "maxDatapoints": 20, "metricType": "METRIC_TYPE_TRAINING"}
+    answer = served.session.get("/api/v1/trials/time-series", params=params)["trials"][0]["metrics"]
+    assert [series["group"] for series in answer] == ["training"]
+    data = answer[0]["data"]
+    assert len(data) == 20 and (data[0]["batches"], data[-1]["batches"]) == (0, 999)
+    assert {"batches": 637, "values": {"loss": 5.0}}.items() <= max(data, key=lambda p: p["values"]["loss"]).items()
+    whole = served.session.get(
+        "/api/v1/trials/time-series", params={"trialIds": 1, "metricIds": "training.loss", "endBatches": 9}
+    )
+    assert len(whole["trials"][0]["metrics"][0]["data"]) == 10
+
+
+def test_lttb_keeps_the_ends() -> None:
+    assert lttb([1.0, 2.0], [0.0, 0.0], 5) == [0, 1]
+    assert lttb(list(map(float, range(9))), [0.0] * 9, 2) == [0, 8]
+    chosen = lttb(list(map(float, range(100))), [float(i % 7) for i in range(100)], 10)
+    assert len(chosen) == 10 and chosen[0] == 0 and chosen[-1] == 99 and chosen == sorted(chosen)
+
+
+def test_metric_streams_are_in_order_and_whole(served: Served) -> None:
+    run = run_of(trial(1))
+    served.put([experiment(1), trial(1), run])
+    served.put(
+        [
+            Metric(run.id, 0, i, 1, 1, "training", i, T0 + i, {"loss": i, "batch_metrics": [{"a": i}]})
+            for i in range(1, 1301)
+        ]
+    )
+    served.put([Metric(run.id, 0, 1301, 1, 1, "mine", 7, T0, {"x": 1})])
+    path = "/api/v1/trials/metrics/"
+
+    def reports(name: str, **params: Any) -> list[dict[str, Any]]:
+        stream = served.session.stream(path + name, params={"trialIds": 1, **params})
+        return [report for batch in stream for report in batch["metrics"]]
+
+    got = reports("training_metrics")
+    assert [report["totalBatches"] for report in got] == list(range(1, 1301))
+    assert got[0]["metrics"] == {"avg_metrics": {"loss": 1}, "batch_metrics": [{"a": 1}]}
+    assert len({report["id"] for report in got}) == 1300
+    assert [report["group"] for report in reports("trial_metrics", group="mine")] == ["mine"]
+    assert len(reports("trial_metrics")) == 1301 and reports("validation_metrics") == []
+
+
+# --- logs
+
+
+def write(served: Served, run_id: str, *texts: str) -> None:
+    attempt = served.daemon.paths.run(run_id).attempt(0)
+    attempt.make()
+    with open(attempt.log(0), "a") as file:
+        for text in texts:
+            file.write(logline.format(logline.LogLine(time.time(), "INFO", 0, "stdout", text)))
+
+
+def test_a_followed_log_ends_with_the_trial(served: Served) -> None:
+    busy = trial(1, state=State.ACTIVE, ended_at=None)
+    run = run_of(busy, state=RunState.RUNNING)
+    served.put([experiment(1, state=State.ACTIVE), busy, run])
+    write(served, run.id, "first")
+    got: list[str] = []
+
+    def follow() -> None:
+        got.extend(line["log"] for line in served.session.stream("/api/v1/trials/1/logs", params={"follow": True}))
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    until(lambda: got == ["first"])
+    write(served, run.id, "second")
+    until(lambda: got == ["first", "second"])
+    again = replace(run_of(busy, 2), state=RunState.RUNNING)
+    served.put([replace(run, state=RunState.ENDED), again])
+    write(served, again.id, "after a requeue")
+    until(lambda: len(got) == 3)
+    write(served, again.id, "last words")
+    served.put([replace(again, state=RunState.ENDED), replace(busy, state=State.COMPLETED)])
+    follower.join(20)
+    assert not follower.is_alive() and got == ["first", "second", "after a requeue", "last words"]
+
+
+def test_many_quiet_followers_leave_room_for_others(served: Served) -> None:
+    busy = trial(1, state=State.ACTIVE)
+    served.put([experiment(1, state=State.ACTIVE), busy, run_of(busy, state=RunState.RUNNING)])
+    write(served, "1.1.1", "hello")
+    streams = [served.session.stream("/api/v1/trials/1/logs", params={"follow": True}) for _ in range(60)]
+    assert all(next(stream)["log"] == "hello" for stream in streams)
+    assert served.session.get("/api/v1/trials/1")["trial"]["id"] == 1
+    for stream in streams:
+        stream.close()  # type: ignore[attr-defined]
+
+
+def test_log_fields(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    write(served, "1.1.1", "hello")
+    fields = list(served.session.stream("/api/v1/trials/1/logs/fields"))
+    assert fields[0]["rankIds"] == [0] and fields[0]["allocationIds"] == ["1.1.1.0"]
+
+
+# --- signals
+
+
+def started(served: Served) -> str:
+    """The first run of the first experiment, as if a node had started it."""
+    run_id: str = until(lambda: list(served.daemon.ledger.state.runs))[0]
+    served.daemon.do(events.Prepared(run_id, "", time.time()))
+    served.daemon.do(events.Submitted(run_id, "job", time.time()))
+    served.daemon.do(events.AttemptStarted(run_id, 0, ["node1"], None, 0, time.time()))
+    return run_id
+
+
+def test_a_long_poll_hears_of_a_stop_and_times_out_otherwise(served: Served) -> None:
+    YAML = "name: n\nentrypoint: python3 t.py\nsearcher: {name: single, metric: loss}\n"
+    made = served.session.post("/api/v1/experiments", json={"config": YAML})["experiment"]
+    run_id = started(served)
+    path = f"/api/v1/allocations/{run_id}.0/signals/preemption"
+    assert served.session.get(path, params={"timeoutSeconds": 0}) == {"preempt": False}
+    answers: list[Any] = []
+    polls = [
+        threading.Thread(target=lambda: answers.append(served.session.get(path, params={"timeoutSeconds": 25})))
+        for _ in range(50)
+    ]
+    for poll in polls:
+        poll.start()
+    assert served.session.get("/api/v1/me")["user"]["username"] == served.owner
+    served.session.post(f"/api/v1/experiments/{made['id']}/pause")
+    for poll in polls:
+        poll.join(20)
+    assert answers == [{"preempt": True}] * 50
+    served.session.post(path.replace("preemption", "ack_preemption"), json={"allocationId": "x"})
+
+
+def test_the_doorbell_says_how_far_and_whether_to_stop(served: Served) -> None:
+    run = run_of(trial(1), intent=Intent.STOP, intent_reason="pause")
+    served.put([experiment(1), trial(1), run])
+    answer = served.session.post(f"/api/v1/runs/{run.id}/attempts/0/events", json={"lines": []})
+    assert set(answer) == {"appliedSeq", "stop"} and answer["appliedSeq"] == 0 and answer["stop"]["reason"]
+
+
+def test_a_task_is_its_trials_attempts(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    task = served.session.get("/api/v1/tasks/1.1")["task"]
+    assert [allocation["allocationId"] for allocation in task["allocations"]] == ["1.1.1.0"]
+    with pytest.raises(Exception, match="not found"):
+        served.session.get("/api/v1/tasks/9.1")
+
+
+def test_a_damaged_journal_line_is_refused(served: Served) -> None:
+    YAML = "name: n\nentrypoint: python3 t.py\nsearcher: {name: single, metric: loss}\n"
+    served.session.post("/api/v1/experiments", json={"config": YAML})
+    run_id = started(served)
+    with pytest.raises(Refused):
+        served.session.post(f"/api/v1/runs/{run_id}/attempts/0/events", json={"lines": ["garbage"]})

@@ -1,0 +1,133 @@
+"""Nodes over HTTP: who uses them, which are left out; and where slots went."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dethpc.config.site import PoolConfig
+from dethpc.domain.facts import Attempt, NodeHealth
+from dethpc.domain.ports import QueuedJob
+from dethpc.domain.states import AttemptState, End, RunState, State
+from dethpc.errors import NotFound, Refused
+from dethpc.master.durable.change_log import rebuild
+from dethpc.master.runs.prepare import shape, time_asked
+from dethpc.rundir.home import Home
+from dethpc.state import open_store
+from tests.master.conftest import T0, Published, Served, experiment, run_of, trained, trial
+
+
+def node_of(served: Served) -> str:
+    return served.daemon.nodes()[0].name
+
+
+def test_a_node_says_who_uses_it(served: Served) -> None:
+    name = node_of(served)
+    busy = trial(3, state=State.ACTIVE, ended_at=None)
+    served.put([experiment(1), busy, run_of(busy, state=RunState.RUNNING, nodes=[name], slots=2, job_id="77")])
+    (agent,) = served.session.get("/api/v1/agents")["agents"]
+    assert agent["uses"] == [{"trialId": 3, "experimentId": 1, "allocationId": "1.3.1.0", "slots": 2}]
+    assert (agent["enabled"], agent["excluded"], agent["otherJobs"], agent["failures"]) == (True, False, 0, 0)
+
+
+def test_a_run_that_ended_since_slurm_was_asked_is_nobody_elses_job(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = node_of(served)
+    served.put([experiment(1), trial(3), run_of(trial(3), state=RunState.ENDED, nodes=[name], slots=2, job_id="77")])
+    jobs = [
+        QueuedJob("77", mine=True, running=True),
+        QueuedJob("78", mine=True, running=True),
+        QueuedJob("9", False, True),
+    ]
+    monkeypatch.setattr(served.daemon.waits, "running_jobs", lambda: {name: {job.job_id: job for job in jobs}})
+    (agent,) = served.session.get("/api/v1/agents")["agents"]
+    assert (agent["uses"], agent["otherJobs"]) == ([], 2)
+
+
+def test_disable_and_enable_are_kept_and_known_after_a_rebuild(served: Served, tmp_path: Path) -> None:
+    name = node_of(served)
+    told = served.session.post(f"/api/v1/agents/{name}/disable", json={"reason": "smells"})["agent"]
+    assert (told["enabled"], told["excluded"], told["excludedUntil"]) == (False, True, None)
+    assert told["reason"] == "smells"
+    assert not any(slot["enabled"] for slot in told["slots"].values())
+    assert served.daemon.ledger.state.nodes[name].excluded(T0 * 2)
+    with served.daemon.store.read():
+        assert served.daemon.store.load().nodes == [served.daemon.ledger.state.nodes[name]]
+    served.daemon._changes.append(served.daemon.store.load().nodes)
+    with open_store(tmp_path / "again.db") as again:
+        (Home(served.daemon.paths.root).experiments).mkdir(exist_ok=True)
+        rebuild(served.daemon.paths, again)
+        assert [node.reason for node in again.load().nodes] == ["smells"]
+    told = served.session.post(f"/api/v1/agents/{name}/enable")["agent"]
+    assert (told["enabled"], told["excluded"], told["reason"]) == (True, False, "")
+    with pytest.raises(NotFound):
+        served.session.post("/api/v1/agents/n99/disable")
+
+
+def test_single_slots_are_slurms(served: Served) -> None:
+    with pytest.raises(Refused, match="det agent disable"):
+        served.session.post(f"/api/v1/agents/{node_of(served)}/slots/000/disable")
+
+
+def test_the_published_client_enables_and_disables(published: Published, served: Served) -> None:
+    name = node_of(served)
+    published.det("agent", "disable", name)
+    assert f"Disabled agent {name}." in published.errors
+    assert "False" in published.det("agent", "list")
+    published.det("agent", "disable", "--drain", name)
+    published.det("agent", "enable", "--all")
+    assert not served.daemon.ledger.state.nodes[name].excluded(T0 * 2)
+    assert "det agent disable" in str(published.det("slot", "disable", name, "000", code=1) + published.errors)
+
+
+def test_the_one_node_that_there_is_is_never_left_out(served: Served) -> None:
+    name = node_of(served)
+    served.session.post(f"/api/v1/agents/{name}/disable")
+    builder = served.daemon._builder
+    config = {**experiment().config}
+    assert builder._left_out(-1, config, shape(1, 4, "cpu")) == []
+
+
+def test_time_asked_is_read_from_sbatchs_options() -> None:
+    assert time_asked(["--mem=4G", "--time=2:00:00"]) == 7200
+    assert time_asked(["-t 30"]) == 1800 and time_asked(["--time 1-0", "-t5"]) == 300
+    assert time_asked([]) is None and time_asked(["--time=soon"]) is None and time_asked(["--time-min=5"]) is None
+
+
+def test_goodput_of_an_experiment_its_trials_and_the_pool(served: Served) -> None:
+    rows = [replace(row, end=End.COMPLETED) if isinstance(row, Attempt) else row for row in trained(trial(1))]
+    served.put([experiment(1), *rows, experiment(2, unmanaged=True), *trained(trial(9, experiment_id=2))])
+    other = trial(2)
+    failed = Attempt(run_of(other).id, 0, 2, AttemptState.ENDED, T0 + 12, T0 + 22, end=End.NODE_FAIL)
+    served.put([other, run_of(other, slots=4, ended_at=T0 + 22), failed])
+    found = served.session.get("/api/v1/experiments/1/goodput")
+    by_trial = {each["trialId"]: each for each in found["trials"]}
+    assert by_trial[1]["useful"] == by_trial[1]["allocated"] == 88 and by_trial[1]["goodput"] == 1
+    assert (by_trial[2]["overhead"], by_trial[2]["waiting"], by_trial[2]["goodput"]) == (40, 40, 0)
+    assert found["total"]["allocated"] == 128
+    assert served.session.get("/api/v1/trials/2/goodput")["total"]["overhead"] == 40
+    assert served.session.get("/api/v1/experiments/2/goodput")["total"]["allocated"] == 0, "it ran elsewhere"
+    (pool,) = served.session.get("/api/v1/resource-pools/goodput", params={"days": 36500})["pools"]
+    assert (pool["resourcePool"], pool["allocated"]) == ("default", 128)
+    with pytest.raises(NotFound):
+        served.session.get("/api/v1/experiments/99/goodput")
+
+
+def test_what_is_held_against_a_node_is_shown(served: Served) -> None:
+    name = node_of(served)
+    served.daemon.store.commit(
+        [NodeHealth(name, [{"at": T0}], excluded_since=T0, excluded_until=T0 * 2, reason="3 failures of 2 trials")]
+    )
+    (agent,) = served.session.get("/api/v1/agents")["agents"]
+    assert (agent["failures"], agent["excluded"], agent["reason"]) == (1, True, "3 failures of 2 trials")
+    assert agent["excludedUntil"].startswith("2081")
+
+
+def test_the_configuration_that_counts_has_the_pools(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PoolConfig(partition="gpu", time_limit="60")
+    monkeypatch.setattr(served.daemon, "site", served.daemon.site.model_copy(update={"pools": {"a": pool}}))
+    found = served.session.get("/api/v1/master/config")["config"]
+    assert found["pools"] == {"a": {"partition": "gpu", "time_limit": "60"}}
