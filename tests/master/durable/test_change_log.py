@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.master.durable.test_ledger import creation
-
 from dethpc.domain.facts import Row
 from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable.change_log import ChangeLog, from_line, rebuild, to_line
@@ -11,6 +9,7 @@ from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher import build
 from dethpc.state import open_store
+from tests.master.durable.test_ledger import creation
 
 
 def history(home: Home) -> list[Row]:
