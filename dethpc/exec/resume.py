@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple, Optional
 
+from dethpc import storage
 from dethpc.errors import RunDirError
 from dethpc.rundir import journal
 from dethpc.rundir.files import read_json
@@ -28,7 +28,7 @@ class Resume(NamedTuple):
 
 
 def find(run: RunDir, k: int, spec: Spec) -> Resume:
-    """Read the journals of the attempts before ``k``. Raises: OSError."""
+    """Read the journals of the attempts before ``k``. Raises OSError, and as ``storage.build`` does."""
     earlier = [j for j in run.attempts() if j < k]
     bounds = _bounds(run, earlier)
     prior: dict[str, int] = {}
@@ -42,7 +42,8 @@ def find(run: RunDir, k: int, spec: Spec) -> Resume:
         deleted |= {event.data.get("uuid") for event in counted if event.kind == "checkpoint_deleted"}
     for event in reversed(checkpoints):
         uuid = event.data.get("uuid")
-        if isinstance(uuid, str) and uuid not in deleted and _exists(uuid, spec.checkpoint_storage):
+        section = event.data.get("storage") or spec.checkpoint_storage  # training code may have chosen another storage
+        if isinstance(uuid, str) and uuid not in deleted and _exists(uuid, section):
             return Resume(uuid, int(event.data.get("steps_completed") or 0), prior)
     return Resume(spec.latest_checkpoint, spec.steps_completed, prior)
 
@@ -61,13 +62,6 @@ def _bounds(run: RunDir, attempts: list[int]) -> dict[int, int]:
     return bounds
 
 
-def _exists(uuid: str, storage: dict[str, Any]) -> bool:
-    """Whether the checkpoint's directory is there. Storage that is no directory cannot be asked here: it counts as
-    there."""
-    if storage.get("type") == "shared_fs" and storage.get("host_path"):
-        base = os.path.join(storage["host_path"], storage.get("storage_path") or "")
-    elif storage.get("type") == "directory" and storage.get("container_path"):
-        base = storage["container_path"]
-    else:
-        return True
-    return os.path.isdir(os.path.join(base, uuid))
+def _exists(uuid: str, section: dict[str, Any]) -> bool:
+    """Whether the checkpoint is where ``section`` says. Without a section nobody can be asked: it counts as there."""
+    return not section or storage.build(section).exists(uuid)

@@ -71,8 +71,11 @@ def section(shortcut: str) -> dict[str, Any]:
 
 
 def _below(host_path: str, config: Mapping[str, Any], container_path: Optional[str]) -> str:
-    """``storage_path`` (or what older configurations call it) inside the host path, as seen from here."""
-    name = next((n for n in ("storage_path", "tensorboard_path", "checkpoint_path") if config.get(n)), "storage_path")
+    """``storage_path`` (older configurations: ``checkpoint_path``) inside the host path, as seen from here.
+
+    ``tensorboard_path`` never moves checkpoints, nor does it in Determined, whose configurations always have a ``storage_path``.
+    """
+    name = "checkpoint_path" if config.get("checkpoint_path") and not config.get("storage_path") else "storage_path"
     inner = config.get(name) or "."
     host_path = os.path.normpath(host_path)
     full = os.path.normpath(os.path.join(host_path, inner))

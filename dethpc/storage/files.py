@@ -144,6 +144,10 @@ class FileStorage:
 
     # --- restoring ------------------------------------------------------------------------------------------------------
 
+    def exists(self, uuid: str) -> bool:
+        """Whether there is such a checkpoint, published whole. A name that no checkpoint can have has none."""
+        return _UUID.match(uuid) is not None and os.path.isdir(self._path(uuid))
+
     @contextlib.contextmanager
     def restore_path(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Path]:
         """The checkpoint's directory itself, verified; do not write to it. With ``selector`` only what it wants is verified."""

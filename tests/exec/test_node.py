@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.core import _dummy_init
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.logline import read_lines
@@ -350,6 +351,23 @@ def test_a_later_attempt_goes_on_from_the_last_checkpoint_that_exists(run, tmp_p
     assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("c-2", "20")
     started = read_json(run.attempt(2).started)
     assert (started["resumed_from"], started["resumed_steps"], started["prior"]) == ("c-2", 20, {"0": 1, "1": 2})
+
+
+@pytest.mark.parametrize("section", [{"tensorboard_path": "tb"}, {"checkpoint_path": "old"}, {"storage_path": "s"}])
+@pytest.mark.parametrize("whose", ["the configuration's", "the training code's"])
+def test_a_later_attempt_looks_where_core_stored_the_checkpoint(run, tmp_path, section, whose) -> None:
+    section = {"type": "shared_fs", "host_path": str(tmp_path / "fs"), **section}
+    with _dummy_init(checkpoint_storage=section).checkpoint.store_path({"steps_completed": 5}) as (_, uuid):
+        pass
+    configured = section if whose == "the configuration's" else {"type": "directory", "container_path": str(tmp_path)}
+    run.make(["python3", "-c", SHOW], checkpoint_storage=configured, latest_checkpoint="c-0", steps_completed=1)
+    run.attempt(0).make()
+    with JournalWriter(run.attempt(0).journal) as journal:
+        told = None if whose == "the configuration's" else section
+        journal.append("checkpoint", {"uuid": uuid, "steps_completed": 5, "storage": told})
+    run.finish(run.start(k=1))
+    env = json.loads(run.text(k=1))["env"]
+    assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == (uuid, "5")
 
 
 def test_files_of_user_code_follow_the_users_umask(run) -> None:
