@@ -23,8 +23,8 @@ from typing import Any
 from dethpc.domain.facts import Run
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
-from dethpc.searcher import build
 from dethpc.searcher.base import Create, Note, Searcher, Stop
+from dethpc.searcher.methods import build
 
 LENGTHS = (4, 16, 64, 256, 1024)
 SPACE = {

@@ -10,13 +10,13 @@ from typing import Optional
 
 import click
 
-from dethpc.cli.nouns import Nouns, Settings
+from dethpc.cli.group import LazyGroup, Settings
 
 __all__ = ["main"]
 
 
 @click.group(
-    cls=Nouns,
+    cls=LazyGroup,
     lazy={
         "experiment": ("dethpc.cli.experiment:experiment", "Create, watch and steer experiments."),
         "trial": ("dethpc.cli.trial:trial", "Look at single trials, their metrics and logs."),

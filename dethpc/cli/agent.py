@@ -8,13 +8,13 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 
 _NODE = click.argument("node", metavar="NODE", required=False)
 _ALL = click.option("--all", "every", is_flag=True, help="Every node.")
 
 
-@click.group(cls=Nouns)
+@click.group(cls=LazyGroup)
 def agent() -> None:
     """Look at the compute nodes, and keep trials off some."""
 

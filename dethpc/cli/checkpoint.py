@@ -9,12 +9,12 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 
 Json = dict[str, Any]
 
 
-@click.group(cls=Nouns)
+@click.group(cls=LazyGroup)
 def checkpoint() -> None:
     """List, describe, download and delete checkpoints."""
 

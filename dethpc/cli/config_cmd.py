@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from dethpc.cli import output
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 
 
-@click.group(cls=Nouns)
+@click.group(cls=LazyGroup)
 def config() -> None:
     """Work on configuration files."""
 

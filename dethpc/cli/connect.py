@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli.nouns import Settings
+from dethpc.cli.group import Settings
 
 if TYPE_CHECKING:
     from dethpc.client import Session

@@ -122,7 +122,7 @@ def _test_here(
 ) -> None:
     from dethpc import config
     from dethpc.cli import local_test
-    from dethpc.cli.context import collect
+    from dethpc.context.collect import collect
 
     checked(text, file, overrides)
     steps = local_test.run(
@@ -154,7 +154,7 @@ def checked(text: str, file: str, overrides: Sequence[str]) -> str:
 
 def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
     """The files to send, as the wire wants them. Raises ContextError."""
-    from dethpc.cli.context import collect
+    from dethpc.context.collect import collect
 
     return collect(context_dir, list(includes)).model_definition()
 

@@ -11,7 +11,7 @@ import click
 from dethpc import errors
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 
 Json = dict[str, Any]
 
@@ -30,7 +30,7 @@ _IDS = click.argument("ids", metavar="ID...", type=_ids, nargs=-1, required=True
 
 
 @click.group(
-    cls=Nouns,
+    cls=LazyGroup,
     invoke_without_command=True,
     aliases={"lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"},
     lazy={

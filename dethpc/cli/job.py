@@ -9,13 +9,13 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 from dethpc.cli.pool import no_pool
 
 Json = dict[str, Any]
 
 
-@click.group(cls=Nouns, invoke_without_command=True, aliases={"u": "update"})
+@click.group(cls=LazyGroup, invoke_without_command=True, aliases={"u": "update"})
 @click.pass_context
 def job(ctx: click.Context) -> None:
     """See and change the order in which jobs get their slots. Without a command: list them."""

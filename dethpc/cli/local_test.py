@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, Optional
 import click
 
 import dethpc
-from dethpc.cli.context import Context
 from dethpc.config import Loaded
 from dethpc.config.hyperparameters import Categorical, Const, Log, Space, parse_space
+from dethpc.context.collect import Context
 from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.journal import Event, read
 from dethpc.rundir.layout import AttemptDir, RunDir

@@ -14,10 +14,10 @@ import click
 from dethpc import errors
 from dethpc.cli import output, start
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 
 
-@click.group(cls=Nouns)
+@click.group(cls=LazyGroup)
 def master() -> None:
     """Start, stop and inspect the master.
 

@@ -8,7 +8,7 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Failed, Nouns
+from dethpc.cli.group import Failed, LazyGroup
 
 
 def no_pool(name: str, known: Sequence[str]) -> Failed:
@@ -17,7 +17,7 @@ def no_pool(name: str, known: Sequence[str]) -> Failed:
 
 
 @click.group(
-    cls=Nouns, lazy={"goodput": ("dethpc.cli.goodput:of_pools", "Show where the slot-hours of your trials went.")}
+    cls=LazyGroup, lazy={"goodput": ("dethpc.cli.goodput:of_pools", "Show where the slot-hours of your trials went.")}
 )
 def pool() -> None:
     """Look at resource pools: named slices of the cluster."""

@@ -18,7 +18,7 @@ import click
 from dethpc import errors
 from dethpc.cli import create, output, start, wait
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Settings
+from dethpc.cli.group import Settings
 
 _SITE = "scheduler: local\n"
 _OURS = ("DET_MASTER", "DET_USER", "DET_USER_TOKEN", "DETHPC_SITE_CONFIG")

@@ -8,10 +8,10 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 
 
-@click.group(cls=Nouns)
+@click.group(cls=LazyGroup)
 def slot() -> None:
     """Look at slots (GPUs, or shares of a CPU node)."""
 

@@ -8,12 +8,12 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 
 _ID = click.argument("trial_id", metavar="ID", type=int)
 
 
-@click.group(cls=Nouns, lazy={"logs": ("dethpc.cli.logs:trial_logs", "Show the log of a trial.")})
+@click.group(cls=LazyGroup, lazy={"logs": ("dethpc.cli.logs:trial_logs", "Show the log of a trial.")})
 def trial() -> None:
     """Look at single trials, their metrics and logs."""
 

@@ -6,10 +6,10 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.nouns import Nouns
+from dethpc.cli.group import LazyGroup
 
 
-@click.group(cls=Nouns)
+@click.group(cls=LazyGroup)
 def user() -> None:
     """Who you are to the master."""
 

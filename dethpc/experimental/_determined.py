@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 from dethpc.client import address, experiments, trials
 from dethpc.client.login import login
 from dethpc.client.session import Session
-from dethpc.errors import MasterUnreachable, Unauthorized
+from dethpc.errors import ContextError, MasterUnreachable, Unauthorized
 from dethpc.experimental._order import OrderBy
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.experiment import Experiment, ExperimentSortBy, ExperimentState
@@ -73,9 +72,15 @@ class Determined:
         if template is not None:
             raise ValueError("templates are not supported yet")
         text = json.dumps(config) if isinstance(config, dict) else Path(config).read_text()
-        # An installation has it; training code on a compute node, which needs no more than Python, creates no experiments.
-        context = importlib.import_module("dethpc.cli.context")
-        found = context.collect(None if model_dir is None else Path(model_dir), [Path(path) for path in includes or ()])
+        try:
+            from dethpc.context.collect import (
+                collect,  # needs pathspec, which training code on a compute node does without
+            )
+        except ImportError as error:
+            raise ContextError(
+                f"this Python cannot pack a context directory ({error}); create experiments where dethpc is installed"
+            ) from error
+        found = collect(None if model_dir is None else Path(model_dir), [Path(path) for path in includes or ()])
         answer = experiments.create(self._session, text, found.model_definition(), project=project_id)
         for warning in answer.get("warnings") or []:
             logger.warning("experiment %s: %s", answer["experiment"]["id"], warning)

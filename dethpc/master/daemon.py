@@ -48,7 +48,7 @@ from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import Event as JournalEvent
-from dethpc.searcher import build as build_searcher
+from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
 
 log = logging.getLogger(__name__)

@@ -1,51 +1,22 @@
 """Search methods: which hyperparameters to try, and when to stop a trial. Pure; one file per method.
 
-``build`` makes the searcher that a config names. See ``base.Searcher`` for the contract.
+``base.Searcher`` is the contract, ``methods.build`` makes the searcher that a config names.
 
-As ``determined.searcher`` this also has the names of ``dethpc.client.custom_search``, for methods that run in a program of the
-user's.
+Published code knows this package as ``determined.searcher`` and finds there what a search method of the user's own is written
+with. That talks to the master and is in the client's room; all that the package itself has is these names, on first use.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
 from typing import Any
-
-from dethpc.searcher.adaptive import Adaptive
-from dethpc.searcher.adaptive_simple import AdaptiveSimple
-from dethpc.searcher.asha import AdaptiveASHA, AsyncHalving
-from dethpc.searcher.base import Searcher
-from dethpc.searcher.custom import CustomSearch
-from dethpc.searcher.grid import GridSearch
-from dethpc.searcher.pbt import PBT
-from dethpc.searcher.random import RandomSearch
-from dethpc.searcher.single import SingleSearch
-from dethpc.searcher.sync_halving import SyncHalving
-
-METHODS: dict[str, type[Searcher]] = {
-    "single": SingleSearch,
-    "random": RandomSearch,
-    "grid": GridSearch,
-    "adaptive_asha": AdaptiveASHA,
-    "async_halving": AsyncHalving,
-    "adaptive": Adaptive,
-    "adaptive_simple": AdaptiveSimple,
-    "sync_halving": SyncHalving,
-    "pbt": PBT,
-    "custom": CustomSearch,
-}
-
-
-def build(settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Searcher:
-    """The searcher for the ``searcher`` and ``hyperparameters`` sections of an effective config.
-
-    Raises KeyError for an unknown method; the config room refuses those before.
-    """
-    return METHODS[settings["name"]](settings, hyperparameters, seed)
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
-    return getattr(importlib.import_module("dethpc.client.custom_search"), name)
+    from dethpc.client import custom_search
+
+    try:
+        return getattr(custom_search, name)
+    except AttributeError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

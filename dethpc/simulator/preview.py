@@ -10,8 +10,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from dethpc.searcher import build
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait, count_of
+from dethpc.searcher.methods import build
 
 MAX_TRIALS = 100_000
 

@@ -18,8 +18,8 @@ from dethpc.engine.nice import PendingJob
 from dethpc.engine.pools import Free, Rules
 from dethpc.engine.state import BuildSearcher
 from dethpc.errors import NotSupportedYet, Refused
-from dethpc.searcher import METHODS, build
 from dethpc.searcher.base import count_of, unit_of
+from dethpc.searcher.methods import METHODS, build
 from dethpc.simulator.cluster import PATIENCE, Cluster
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.jobs import FAILED, FINISHED, Attempt, Job, Saved, stopped

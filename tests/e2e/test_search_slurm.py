@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
-from dethpc.searcher import build
+from dethpc.searcher.methods import build
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import user_of
 

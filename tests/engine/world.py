@@ -23,7 +23,7 @@ from dethpc.domain.facts import (
 )
 from dethpc.domain.ports import JobRecord, JobState, Snapshot
 from dethpc.engine import ClusterState, events, step
-from dethpc.searcher import build
+from dethpc.searcher.methods import build
 
 
 def config(name: str = "random", **searcher: Any) -> dict[str, Any]:

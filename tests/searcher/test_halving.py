@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dethpc.config.rungs import bracket_rungs, rungs_of
-from dethpc.searcher import build
 from dethpc.searcher.base import Create, Exit, Note, Searcher, Stop
 from dethpc.searcher.halving import Bracket, Rung, share_concurrency, share_trials
+from dethpc.searcher.methods import build
 from dethpc.searcher.sync_halving import plan_by_budget, plan_by_trials
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dethpc.searcher import build
 from dethpc.searcher.base import Create, Exit, Searcher
+from dethpc.searcher.methods import build
 
 SPACE: dict[str, Any] = {
     "lr": {"type": "log", "minval": -4, "maxval": -1, "base": 10, "count": 4},

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dethpc.searcher import build
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
+from dethpc.searcher.methods import build
 from dethpc.searcher.sampling import parse_space, sample
 
 SPACE: dict[str, Any] = {

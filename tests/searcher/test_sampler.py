@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dethpc.errors import Refused
-from dethpc.searcher import build
 from dethpc.searcher.base import Create, Exit, Note, Searcher
+from dethpc.searcher.methods import build
 
 SPACE: dict[str, Any] = {
     "x": {"type": "double", "minval": -5.0, "maxval": 5.0},

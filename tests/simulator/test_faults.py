@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dethpc.domain.facts import Attempt, Row, Trial
 from dethpc.domain.states import AttemptState, State
 from dethpc.engine import ClusterState, events
-from dethpc.searcher import METHODS, build
+from dethpc.searcher.methods import METHODS, build
 from dethpc.simulator import Faults, Pace, PowerLaw, Simulation, Site
 from dethpc.simulator.memory import MemoryStore
 

@@ -12,10 +12,8 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from dethpc.context import LIMIT
 from dethpc.errors import ContextError, NotFound
-
-LIMIT = 95 << 20
-"""Bytes of all files together."""
 
 
 class Member(Protocol):

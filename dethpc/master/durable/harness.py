@@ -28,6 +28,7 @@ ROOMS = (
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/ids.py",
     "dethpc/domain/states.py",
+    "dethpc/searcher/__init__.py",
     "dethpc/rundir",
     "dethpc/client",
     "dethpc/storage",

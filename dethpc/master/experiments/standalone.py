@@ -27,8 +27,8 @@ def wanted(config: dict[str, Any], owner: str, at: float) -> tuple[Run, Trial, E
 
     The trial has the first hyperparameters that the config's searcher would try.
     """
-    from dethpc.searcher import build
     from dethpc.searcher.base import Create
+    from dethpc.searcher.methods import build
 
     seed = (config.get("reproducibility") or {}).get("experiment_seed")
     seed = secrets.randbelow(2**31) if seed is None else int(seed)

@@ -7,7 +7,7 @@ from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable.change_log import ChangeLog, from_line, rebuild, to_line
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
-from dethpc.searcher import build
+from dethpc.searcher.methods import build
 from dethpc.state import open_store
 from tests.master.durable.test_ledger import creation
 

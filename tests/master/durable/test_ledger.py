@@ -10,7 +10,7 @@ from dethpc.domain.facts import Row
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused, StoreError
 from dethpc.master.durable.ledger import Ledger
-from dethpc.searcher import build
+from dethpc.searcher.methods import build
 from dethpc.state import SqlStore, open_store
 
 CONFIG = {

@@ -14,7 +14,7 @@ from dethpc.errors import NotFound, Refused
 from dethpc.master.durable import change_log
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.rundir.journal import JournalWriter
-from dethpc.searcher import build as build_searcher
+from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
 from tests.master.conftest import Published, Served, until
 

@@ -20,7 +20,7 @@ from dethpc.master.runs.reconcile import TRIES_TO_WRITE, Pace, Reconciler
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.site import find_scheduler
 from dethpc.rundir.home import Home
-from dethpc.searcher import build
+from dethpc.searcher.methods import build
 from dethpc.state import open_store
 from tests.master.conftest import CONFIG, T0
 

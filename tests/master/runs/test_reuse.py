@@ -15,7 +15,7 @@ from dethpc.master.runs import reuse
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.home import Home
-from dethpc.searcher import build
+from dethpc.searcher.methods import build
 
 DONE = Run("1.1.1", 1, 1, 1, RunState.RUNNING, 0.0, 2, "short", job_id="77", attempt=0)
 WANTED = Run("1.2.1", 1, 2, 1, RunState.SUBMITTING, 0.0, 2, "short")

@@ -18,8 +18,8 @@ from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster, 
 from dethpc.master.http.service import Master
 from dethpc.master.http.wire.base import state
 from dethpc.master.http.wire.search import Operations, Search, SearcherEvents
-from dethpc.searcher import build
 from dethpc.searcher.custom import CustomSearch
+from dethpc.searcher.methods import build
 from dethpc.state import queries
 
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])

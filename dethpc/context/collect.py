@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dethpc.cli.ignore import Ignore
+from dethpc.context import LIMIT
+from dethpc.context.ignore import Ignore
 from dethpc.errors import ContextError
-
-LIMIT = 95 << 20
-"""Bytes of all files together."""
 
 IGNORE_FILE = ".detignore"
 _NAMED = 5  # how many culprits an error names
@@ -54,7 +52,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Context:
-    """What goes along with an experiment, sorted by path; a directory stands before what is in it."""
+    """What goes along with an experiment, sorted by path; a directory comes before what is in it."""
 
     entries: tuple[Entry, ...]
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dethpc.cli.context import LIMIT, Context, collect
+from dethpc.context import LIMIT
+from dethpc.context.collect import Context, collect
 from dethpc.errors import ContextError
 from dethpc.exec.unpack import unpack
 from dethpc.master.durable.contexts import pack

@@ -38,13 +38,13 @@ class Failed(click.ClickException):
                 click.echo(line, file=file or sys.stderr)
 
 
-class Nouns(click.Group):
+class LazyGroup(click.Group):
     """A group with aliases whose ``lazy`` commands are imported when they are used.
 
     ``lazy`` maps a name to ("module:attribute", one line of help); ``aliases`` maps a short name to a full one.
     """
 
-    group_class = type  # groups inside this one are Nouns, too
+    group_class = type  # groups inside this one are LazyGroups too
 
     def __init__(
         self,
