@@ -12,7 +12,7 @@ from dethpc.domain.ids import AttemptId
 from dethpc.errors import NotFound
 from dethpc.master.http.auth import Forbidden, Principal
 from dethpc.master.http.service import Master
-from dethpc.state.queries import Order, Page
+from dethpc.state.queries import Order
 
 
 def the_master(request: Request) -> Master:
@@ -70,10 +70,6 @@ Limit = Annotated[int, Query(description="At most so many items; 0 or -1: all of
 Offset = Annotated[int, Query(description="Skip so many items; a negative number counts from the end.")]
 OrderBy = Annotated[str, Query(alias="orderBy")]
 SortBy = Annotated[str, Query(alias="sortBy")]
-
-
-def page(offset: int, limit: int) -> Page:
-    return Page(offset, {-2: 0, 0: None, -1: None}.get(limit, limit))
 
 
 def order(sort_by: str, order_by: str, unsorted: str = "id") -> Order:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Query
 from sqlalchemy import Connection
 
-from dethpc.master.http.routes.access import Limit, Offset, OrderBy, order, page
-from dethpc.master.http.wire.base import Pagination, names_of_states
+from dethpc.master.http.routes.access import Limit, Offset, OrderBy, order
+from dethpc.master.http.wire.base import Pagination, names_of_states, page
 from dethpc.master.http.wire.checkpoint import Checkpoint, Checkpoints
 from dethpc.state import queries
 from dethpc.state.queries import CheckpointFilter
@@ -41,7 +41,7 @@ class _Wanted:
             wanted.metric = queries.searcher_metric(dict(config))
             if self._unordered:
                 self._order.descending = not queries.smaller_is_better(dict(config))
-        found, total, begin = queries.checkpoints(connection, wanted, self._order, self._page)
+        found, total, begin = queries.list_checkpoints(connection, wanted, self._order, self._page)
         origins = queries.checkpoint_origins(connection, found)
         items = [Checkpoint.of(fact, origins[fact.uuid]) for fact in found]
         return Checkpoints(checkpoints=items, pagination=Pagination.of(total, begin, self._limit, len(items)))

@@ -28,12 +28,11 @@ from dethpc.master.http.routes.access import (
     TheMaster,
     may_see_experiment,
     order,
-    page,
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
 from dethpc.master.http.service import Master
 from dethpc.master.http.wire import experiment as wire
-from dethpc.master.http.wire.base import Pagination, names_of_states, time
+from dethpc.master.http.wire.base import Pagination, names_of_states, page, time
 from dethpc.master.http.wire.checkpoint import Checkpoints
 from dethpc.master.http.wire.trial import Trial, Trials
 from dethpc.state import queries
@@ -99,7 +98,7 @@ def list_experiments(
     )
     # Here, and only here, a limit of 0 means the default.
     asked = page(offset, limit or 100)
-    found, total, begin = queries.experiments(connection, wanted, order(sort_by, order_by), asked)
+    found, total, begin = queries.list_experiments(connection, wanted, order(sort_by, order_by), asked)
     items = some(connection, found)
     return wire.Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
 
@@ -119,7 +118,7 @@ def search_experiments(request: wire.SearchRequest, connection: Reading, who: Ow
     wanted = ExperimentFilter(project_id=request.project_id)
     limit = request.limit or 100
     sorting = Order(keys.get(column, column), direction == "desc")
-    found, total, begin = queries.experiments(connection, wanted, sorting, page(request.offset or 0, limit))
+    found, total, begin = queries.list_experiments(connection, wanted, sorting, page(request.offset or 0, limit))
     figures = queries.experiment_figures(connection, [fact.id for fact in found])
     ids = [figure.best_trial for figure in figures.values() if figure.best_trial is not None]
     best = queries.trials_by_id(connection, ids)
@@ -351,7 +350,7 @@ def trials(
     queries.experiment(connection, experiment_id)
     sorting = order("" if sort_by == "SORT_BY_LOG_RETENTION_DAYS" else sort_by, order_by)
     wanted = frozenset(names_of_states(states))
-    found, total, begin = queries.trials(connection, experiment_id, wanted, sorting, page(offset, limit))
+    found, total, begin = queries.list_trials(connection, experiment_id, wanted, sorting, page(offset, limit))
     figures = queries.trial_figures(connection, found)
     items = [Trial.of(fact, figures[fact.id]) for fact in found]
     return Trials(trials=items, pagination=Pagination.of(total, begin, limit, len(items)))

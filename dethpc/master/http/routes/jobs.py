@@ -21,8 +21,8 @@ from dethpc.master.http.wire import job as wire
 from dethpc.master.http.wire.base import names_of_states, paged
 from dethpc.master.http.wire.cluster import QueueStats
 from dethpc.master.http.wire.experiment import JobSummary
-from dethpc.state import queue as stored
-from dethpc.state.queue import Job
+from dethpc.state.queries import queue as stored
+from dethpc.state.queries.queue import Job
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 

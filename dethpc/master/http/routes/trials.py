@@ -23,13 +23,12 @@ from dethpc.master.http.routes.access import (
     Reading,
     TheMaster,
     may_see_experiment,
-    page,
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
 from dethpc.master.http.routes.logs import Filtered, fields, stream
 from dethpc.master.http.routes.series import drawn
 from dethpc.master.http.service import Master
-from dethpc.master.http.wire.base import Pagination
+from dethpc.master.http.wire.base import Pagination, page
 from dethpc.master.http.wire.checkpoint import Checkpoints
 from dethpc.master.http.wire.trial import (
     CheckpointWorkload,

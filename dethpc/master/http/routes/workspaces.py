@@ -27,7 +27,7 @@ NAME = "Uncategorized"
 
 def _count(connection: Connection, *states: str) -> int:
     wanted = ExperimentFilter(states=frozenset(states))
-    return queries.experiments(connection, wanted, Order(), Page(limit=0))[1]
+    return queries.list_experiments(connection, wanted, Order(), Page(limit=0))[1]
 
 
 def _workspace(connection: Connection, who: Principal) -> Workspace:

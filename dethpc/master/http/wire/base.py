@@ -11,6 +11,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 from pydantic.alias_generators import to_camel
 
+from dethpc.state.queries import Page
+
 T = TypeVar("T")
 
 
@@ -72,20 +74,16 @@ class Pagination(Wire):
         return cls(offset=offset, limit=limit, start_index=offset, end_index=offset + count, total=total)
 
 
-def window(total: int, offset: int, limit: int) -> tuple[int, int]:
-    """Where a page begins and how many it may hold. A negative offset counts from the end; a limit of 0 or -1 is no limit;
-    -2 asks for the pagination alone."""
-    begin = max(total + offset, 0) if offset < 0 else min(offset, total)
-    if limit == -2:
-        return begin, 0
-    return begin, total - begin if limit <= 0 else limit
+def page(offset: int, limit: int) -> Page:
+    """A negative offset counts from the end; a limit of 0 or -1 is no limit; -2 asks for the pagination alone."""
+    return Page(offset, {-2: 0, 0: None, -1: None}.get(limit, limit))
 
 
 def paged(items: Sequence[T], offset: int, limit: int) -> tuple[list[T], Pagination]:
     """A page of a list that is in memory."""
-    begin, count = window(len(items), offset, limit)
-    page = list(items[begin : begin + count])
-    return page, Pagination.of(len(items), begin, limit, len(page))
+    asked = page(offset, limit)
+    found = list(asked.of(items))
+    return found, Pagination.of(len(items), asked.begin(len(items)), limit, len(found))
 
 
 def names_of_states(wanted: Iterable[str]) -> set[str]:

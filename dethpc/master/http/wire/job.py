@@ -5,7 +5,7 @@ from __future__ import annotations
 from dethpc.master.http.wire.base import Float, Pagination, Wire, time
 from dethpc.master.http.wire.cluster import QueueStats
 from dethpc.master.http.wire.experiment import JobSummary
-from dethpc.state.queue import Job as QueuedJob
+from dethpc.state.queries.queue import Job as QueuedJob
 
 
 class Job(Wire):

@@ -1,0 +1,142 @@
+"""Checkpoints: lists, sizes, and the training that wrote each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, String, and_, select, type_coerce
+
+from dethpc.domain.facts import Checkpoint, Experiment, Metric, Trial
+from dethpc.state import rows
+from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, one, sort_key, total_of
+
+_experiment = rows.table(Experiment).c
+_trial = rows.table(Trial).c
+_checkpoint = rows.table(Checkpoint).c
+_metric = rows.table(Metric).c
+
+
+def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
+    """Raises: NotFound."""
+    return one(connection, Checkpoint, _checkpoint.uuid == uuid, f"checkpoint {uuid}")
+
+
+at_step_of_checkpoint = and_(
+    _metric.trial_id == _checkpoint.trial_id,
+    _metric.group == "validation",
+    _metric.steps_completed == _checkpoint.steps_completed,
+)
+CHECKPOINT_KEYS: Mapping[str, ColumnElement[Any]] = {
+    "uuid": _checkpoint.uuid,
+    "trial_id": _checkpoint.trial_id,
+    "batch_number": _checkpoint.steps_completed,
+    "end_time": _checkpoint.reported_at,
+    "state": _checkpoint.state,
+}
+
+
+@dataclass(slots=True)
+class CheckpointFilter:
+    """Exactly one of ``experiment_id`` and ``trial_id``. With ``metric`` only checkpoints with that validation metric,
+    sorted by its value."""
+
+    experiment_id: int | None = None
+    trial_id: int | None = None
+    states: frozenset[str] = frozenset()
+    metric: str | None = None
+
+
+@dataclass(slots=True)
+class CheckpointOrigin:
+    """The training that wrote a checkpoint. ``validation``: the metrics reported at the checkpoint's step."""
+
+    config: dict[str, Any]
+    hparams: dict[str, Any]
+    validation: dict[str, Any] | None
+
+
+def list_checkpoints(
+    connection: Connection, wanted: CheckpointFilter, order: Order, page: Page
+) -> tuple[list[Checkpoint], int, int]:
+    """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
+    where: list[ColumnElement[bool]] = []
+    if wanted.experiment_id is not None:
+        where.append(_checkpoint.experiment_id == wanted.experiment_id)
+    if wanted.trial_id is not None:
+        where.append(_checkpoint.trial_id == wanted.trial_id)
+    if wanted.states:
+        where.append(type_coerce(_checkpoint.state, String).in_(sorted(wanted.states)))
+    if wanted.metric is None:
+        total = total_of(connection, Checkpoint, where)
+        begin = page.begin(total)
+        key = sort_key(CHECKPOINT_KEYS, order)
+        return cut(connection, Checkpoint, where, key, _checkpoint.uuid, order, begin, page), total, begin
+    measured = (
+        select(_checkpoint.uuid, _metric.metrics)
+        .where(*where, at_step_of_checkpoint)
+        .order_by(_checkpoint.reported_at, _checkpoint.uuid, _metric.id)
+    )
+    values: dict[str, float] = {}
+    for uuid, metrics in connection.execution_options(yield_per=1000).execute(measured):
+        value = metrics.get(wanted.metric)
+        if isinstance(value, (int, float)) and value == value:
+            values[uuid] = value
+    begin = page.begin(len(values))
+    chosen = by_value(list(values), values, order, page)
+    found = {item.uuid: item for item in having(connection, Checkpoint, _checkpoint.uuid, chosen)}
+    return [found[uuid] for uuid in chosen], len(values), begin
+
+
+def checkpoints_of_trial(connection: Connection, trial_id: int) -> list[Checkpoint]:
+    return rows.read(connection, Checkpoint, _checkpoint.trial_id == trial_id)
+
+
+def checkpoint_seconds(connection: Connection, experiment_id: int, most: int = 100) -> list[float]:
+    """How long saving each of the experiment's latest checkpoints took, as far as measured."""
+    query = (
+        select(_checkpoint.seconds)
+        .where(_checkpoint.experiment_id == experiment_id)
+        .order_by(_checkpoint.reported_at.desc())
+        .limit(most)
+    )
+    return [seconds for seconds in connection.scalars(query) if seconds is not None]
+
+
+def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]) -> dict[str, CheckpointOrigin]:
+    """Where each checkpoint of a page comes from."""
+    experiments = {item.experiment_id for item in checkpoints}
+    configs: dict[int, dict[str, Any]] = {}
+    for ids in chunks(sorted(experiments)):
+        query = select(_experiment.id, _experiment.config).where(_experiment.id.in_(ids))
+        configs.update((id, config) for id, config in connection.execute(query))
+    hparams: dict[int, dict[str, Any]] = {}
+    for ids in chunks(sorted({item.trial_id for item in checkpoints})):
+        of_trials = select(_trial.id, _trial.hparams).where(_trial.id.in_(ids))
+        hparams.update((id, values) for id, values in connection.execute(of_trials))
+    validation: dict[str, dict[str, Any]] = {}
+    for uuids in chunks([item.uuid for item in checkpoints]):
+        measured = (
+            select(_checkpoint.uuid, _metric.metrics)
+            .where(_checkpoint.uuid.in_(uuids), at_step_of_checkpoint)
+            .order_by(_metric.id)
+        )
+        validation.update((uuid, metrics) for uuid, metrics in connection.execute(measured))
+    return {
+        item.uuid: CheckpointOrigin(
+            configs.get(item.experiment_id, {}), hparams.get(item.trial_id, {}), validation.get(item.uuid)
+        )
+        for item in checkpoints
+    }
+
+
+def sizes_of(connection: Connection, column: ColumnElement[Any], ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Number of checkpoints and their bytes, by the id in ``column``."""
+    sizes: dict[int, tuple[int, int]] = {}
+    for chunk in chunks(ids):
+        query = select(column, _checkpoint.resources).where(column.in_(chunk))
+        for id, resources in connection.execute(query):
+            count, size = sizes.get(id, (0, 0))
+            sizes[id] = (count + 1, size + sum(resources.values()))
+    return sizes

@@ -1,0 +1,216 @@
+"""Experiments: lists with filters, and the figures that their rows do not say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, String, func, literal, select, type_coerce
+
+from dethpc.domain.facts import Checkpoint, Experiment, Run, Trial
+from dethpc.domain.states import RunState, State
+from dethpc.state import rows
+from dethpc.state.queries.checkpoints import sizes_of
+from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
+from dethpc.state.queries.trials import best_trials
+
+_experiment = rows.table(Experiment).c
+_trial = rows.table(Trial).c
+_run = rows.table(Run).c
+_checkpoint = rows.table(Checkpoint).c
+
+_SIZES_OF = 2000  # checkpoints of an experiment whose sizes are added up for each answer
+_TRIAL_IDS = 1000  # more ids than that tell nobody anything in the answer about one experiment
+
+
+def experiment(connection: Connection, experiment_id: int) -> Experiment:
+    """Raises: NotFound."""
+    return one(connection, Experiment, _experiment.id == experiment_id, f"experiment {experiment_id}")
+
+
+def experiment_of_job(connection: Connection, job_id: str) -> Experiment | None:
+    row = connection.execute(rows.query(Experiment, _experiment.job_id == job_id)).first()
+    return None if row is None else Experiment(*row)
+
+
+def names_of_experiments(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for chunk in chunks(sorted(set(ids))):
+        query = select(_experiment.id, _experiment.name).where(_experiment.id.in_(chunk))
+        names.update((id, name) for id, name in connection.execute(query))
+    return names
+
+
+@dataclass(slots=True)
+class ExperimentFilter:
+    """None: no condition. ``states`` are names of ``State``, and QUEUED and RUNNING, the two kinds of ACTIVE.
+
+    ``name`` and ``description`` are parts of the text, in any case; an experiment must have all ``labels``.
+    """
+
+    archived: bool | None = None
+    states: frozenset[str] = frozenset()
+    labels: Sequence[str] = ()
+    name: str | None = None
+    description: str | None = None
+    owners: Sequence[str] | None = None
+    ids: Sequence[int] | None = None
+    not_ids: Sequence[int] = ()
+    at_least: int | None = None
+    at_most: int | None = None
+    project_id: int | None = None
+    parent_id: int | None = None
+
+
+_running_of_experiment = (
+    select(literal(1)).where(_run.experiment_id == _experiment.id, _run.state == RunState.RUNNING).exists()
+)
+_trials_of_experiment = (
+    select(func.count()).select_from(rows.table(Trial)).where(_trial.experiment_id == _experiment.id).scalar_subquery()
+)
+_checkpoints_of_experiment = (
+    select(func.count())
+    .select_from(rows.table(Checkpoint))
+    .where(_checkpoint.experiment_id == _experiment.id)
+    .scalar_subquery()
+)
+EXPERIMENT_KEYS: Mapping[str, ColumnElement[Any]] = {
+    "id": _experiment.id,
+    "description": _experiment.description,
+    "start_time": _experiment.created_at,
+    "end_time": _experiment.ended_at,
+    "state": _experiment.state,
+    "num_trials": _trials_of_experiment,
+    "progress": _experiment.progress,
+    "user": _experiment.owner,
+    "name": _experiment.name,
+    "forked_from": _experiment.parent_id,
+    "resource_pool": _experiment.pool,
+    "project_id": _experiment.project_id,
+    "checkpoint_count": _checkpoints_of_experiment,
+}
+"""Keys that ``experiments`` sorts by; "checkpoint_size" and "searcher_metric_val" besides, which no index knows."""
+
+
+def list_experiments(
+    connection: Connection, wanted: ExperimentFilter, order: Order, page: Page
+) -> tuple[list[Experiment], int, int]:
+    """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
+    where = _experiment_conditions(wanted)
+    total = total_of(connection, Experiment, where)
+    begin = page.begin(total)
+    if order.key not in ("checkpoint_size", "searcher_metric_val"):
+        key = sort_key(EXPERIMENT_KEYS, order)
+        return cut(connection, Experiment, where, key, _experiment.id, order, begin, page), total, begin
+    ids = list(connection.scalars(select(_experiment.id).where(*where)))
+    if order.key == "checkpoint_size":
+        sizes = sizes_of(connection, _checkpoint.experiment_id, ids)
+        values: dict[int, Any] = {id: sizes.get(id, (0, 0))[1] for id in ids}
+    else:
+        values = {id: best[1] for id, best in best_trials(connection, ids).items()}
+    chosen = by_value(ids, values, order, page)
+    found = {item.id: item for item in having(connection, Experiment, _experiment.id, chosen)}
+    return [found[id] for id in chosen if id in found], total, begin
+
+
+def _experiment_conditions(wanted: ExperimentFilter) -> list[ColumnElement[bool]]:
+    where: list[ColumnElement[bool]] = []
+    if wanted.archived is not None:
+        where.append(_experiment.archived == wanted.archived)
+    if wanted.states:
+        where.append(in_states(_experiment.state, wanted.states, _running_of_experiment))
+    elif wanted.ids is None:
+        where.append(_experiment.state != State.DELETED)
+    for label in wanted.labels:
+        text = type_coerce(_experiment.labels, String)
+        where.append(func.replace(text, json.dumps(label), "") != text)  # exact, where LIKE may ignore the case
+    if wanted.name:
+        where.append(func.lower(_experiment.name).contains(wanted.name.lower(), autoescape=True))
+    if wanted.description:
+        where.append(func.lower(_experiment.description).contains(wanted.description.lower(), autoescape=True))
+    if wanted.owners is not None:
+        where.append(_experiment.owner.in_(wanted.owners))
+    if wanted.ids is not None:
+        where.append(_experiment.id.in_(wanted.ids))
+    if wanted.not_ids:
+        where.append(_experiment.id.not_in(wanted.not_ids))
+    if wanted.at_least is not None:
+        where.append(_experiment.id >= wanted.at_least)
+    if wanted.at_most is not None:
+        where.append(_experiment.id <= wanted.at_most)
+    if wanted.project_id:
+        where.append(_experiment.project_id == wanted.project_id)
+    if wanted.parent_id is not None:
+        where.append(_experiment.parent_id == wanted.parent_id)
+    return where
+
+
+@dataclass(slots=True)
+class ExperimentFigures:
+    """What an experiment's row does not say itself."""
+
+    trials: int = 0
+    running: int = 0  # runs that the scheduler runs now
+    live: int = 0  # runs that have not ended
+    slots_running: int = 0
+    slots_live: int = 0
+    checkpoints: int = 0
+    checkpoint_bytes: int | None = None  # None: too many to add up for every answer
+    best_trial: int | None = None
+    best_metric: float | None = None
+    trial_ids: list[int] = field(default_factory=list)
+
+
+def experiment_figures(
+    connection: Connection, experiment_ids: Sequence[int], *, trial_ids: bool = False
+) -> dict[int, ExperimentFigures]:
+    """Figures of each experiment. ``trial_ids`` fills in the first thousand ids of its trials too."""
+    figures = {id: ExperimentFigures() for id in experiment_ids}
+    for ids in chunks(experiment_ids):
+        counted = (
+            select(_trial.experiment_id, func.count())
+            .where(_trial.experiment_id.in_(ids))
+            .group_by(_trial.experiment_id)
+        )
+        for id, count in connection.execute(counted):
+            figures[id].trials = count
+        live = (
+            select(_run.experiment_id, _run.state, func.count(), func.sum(_run.slots))
+            .where(_run.experiment_id.in_(ids), _run.state != RunState.ENDED)
+            .group_by(_run.experiment_id, _run.state)
+        )
+        for id, state, count, slots in connection.execute(live):
+            figures[id].live += count
+            figures[id].slots_live += int(slots)
+            if state is RunState.RUNNING:
+                figures[id].running += count
+                figures[id].slots_running += int(slots)
+        counted = (
+            select(_checkpoint.experiment_id, func.count())
+            .where(_checkpoint.experiment_id.in_(ids))
+            .group_by(_checkpoint.experiment_id)
+        )
+        for id, count in connection.execute(counted):
+            figures[id].checkpoints = count
+    few = [id for id in experiment_ids if figures[id].checkpoints <= _SIZES_OF]
+    sizes = sizes_of(connection, _checkpoint.experiment_id, few)
+    for id in few:
+        figures[id].checkpoint_bytes = sizes.get(id, (0, 0))[1]
+    for id, (trial_id, value) in best_trials(connection, experiment_ids).items():
+        figures[id].best_trial, figures[id].best_metric = trial_id, value
+    if trial_ids:
+        for id in experiment_ids:
+            query = select(_trial.id).where(_trial.experiment_id == id).order_by(_trial.id).limit(_TRIAL_IDS)
+            figures[id].trial_ids = list(connection.scalars(query))
+    return figures
+
+
+def labels(connection: Connection) -> list[str]:
+    """All labels in use, the most popular first."""
+    counts: dict[str, int] = {}
+    for names in connection.scalars(select(_experiment.labels).where(_experiment.state != State.DELETED)):
+        for name in names:
+            counts[name] = counts.get(name, 0) + 1
+    return sorted(counts, key=lambda name: (-counts[name], name))

@@ -1,0 +1,107 @@
+"""How a list is cut into pages: order, offset and limit, along the indexes of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
+
+from dethpc.domain.states import State
+from dethpc.errors import NotFound, Refused
+from dethpc.state import rows
+
+Fact = TypeVar("Fact")
+Value = TypeVar("Value")
+Key = TypeVar("Key", int, str)
+_AT_ONCE = 500  # values in one IN list
+
+
+@dataclass(slots=True)
+class Order:
+    """How a list is sorted: by a key of the list's own table of keys; equals by id."""
+
+    key: str = "id"
+    descending: bool = False
+
+
+@dataclass(slots=True)
+class Page:
+    """``limit`` None: all of it; 0: nothing, only the total counts. A negative offset counts from the end."""
+
+    offset: int = 0
+    limit: int | None = 100
+
+    def begin(self, total: int) -> int:
+        return max(total + self.offset, 0) if self.offset < 0 else min(self.offset, total)
+
+    def of(self, items: Sequence[Value]) -> Sequence[Value]:
+        """The page of a list that is in memory."""
+        begin = self.begin(len(items))
+        return items[begin:] if self.limit is None else items[begin : begin + self.limit]
+
+
+def one(connection: Connection, fact: type[Fact], where: ColumnElement[bool], what: str) -> Fact:
+    row = connection.execute(rows.query(fact, where)).first()
+    if row is None:
+        raise NotFound(f"{what} not found")
+    return fact(*row)
+
+
+def total_of(connection: Connection, fact: type[Any], where: Sequence[ColumnElement[bool]]) -> int:
+    return connection.scalar(select(func.count()).select_from(rows.table(fact)).where(*where)) or 0
+
+
+def sort_key(keys: Mapping[str, ColumnElement[Any]], order: Order) -> ColumnElement[Any]:
+    if order.key not in keys:
+        raise Refused(f"cannot sort by {order.key!r}; known are {', '.join(keys)}")
+    return keys[order.key]
+
+
+def cut(
+    connection: Connection,
+    fact: type[Fact],
+    where: Sequence[ColumnElement[bool]],
+    key: ColumnElement[Any],
+    id: ColumnElement[Any],
+    order: Order,
+    begin: int,
+    page: Page,
+) -> list[Fact]:
+    """A sorted page; rows without a value come last either way. Only ids are sorted, and only the page's rows are read."""
+    if page.limit == 0:
+        return []
+    by = key.desc() if order.descending else key.asc()
+    tie = id.desc() if order.descending else id.asc()
+    keys = [tie] if key is id else [by.nulls_last(), tie]
+    ids = list(connection.scalars(select(id).where(*where).order_by(*keys).offset(begin).limit(page.limit)))
+    found = {getattr(item, id.key or ""): item for item in having(connection, fact, id, ids)}
+    return [found[one] for one in ids]
+
+
+def by_value(ids: Sequence[Key], values: Mapping[Key, Any], order: Order, page: Page) -> Sequence[Key]:
+    """A page of ids by value, those without one last."""
+    known = sorted((id for id in ids if id in values), reverse=order.descending)
+    known.sort(key=lambda id: values[id], reverse=order.descending)
+    return page.of(known + [id for id in ids if id not in values])
+
+
+def having(connection: Connection, fact: type[Fact], column: ColumnElement[Any], values: Sequence[Any]) -> list[Fact]:
+    return [fact(*row) for chunk in chunks(values) for row in connection.execute(rows.query(fact, column.in_(chunk)))]
+
+
+def chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
+    for start in range(0, len(values), _AT_ONCE):
+        yield values[start : start + _AT_ONCE]
+
+
+def in_states(column: ColumnElement[Any], wanted: frozenset[str], running: ColumnElement[bool]) -> ColumnElement[bool]:
+    plain = [State(name) for name in wanted if name in State.__members__]
+    conditions: list[ColumnElement[bool]] = [column.in_(plain)]
+    if State.ACTIVE.value not in wanted:
+        if wanted & {"RUNNING"}:
+            conditions.append(and_(column == State.ACTIVE, running))
+        if wanted & {"QUEUED", "PULLING", "STARTING"}:
+            conditions.append(and_(column == State.ACTIVE, ~running))
+    return or_(*conditions)
