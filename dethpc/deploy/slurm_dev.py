@@ -25,78 +25,22 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from dethpc.deploy import accounting as accounting_daemons
 from dethpc.deploy import processes
+from dethpc.deploy.shape import NodeGroup, Shape
+from dethpc.deploy.slurm_conf import gres_conf, slurm_conf
 from dethpc.errors import DethpcError, NotFound, Refused
 
-PARTITIONS: Mapping[str, str] = {
-    "main": "Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=5",
-    "high": "PriorityTier=10 PreemptMode=OFF",
-}
+__all__ = ["Cluster", "NodeGroup", "Shape", "down", "load", "status", "up"]
+
 INSTALL = "apt-get install -y --no-install-recommends slurm-wlm munge"
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sinfo", "scontrol")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SOCKET_PATH_LIMIT = 60  # sun_path holds 108 bytes; Slurm and munge append names of their own
-
-
-@dataclass(frozen=True)
-class NodeGroup:
-    """Equal nodes, named by a prefix and a number. ``gpus``: how many by type, "" where the type has no name."""
-
-    prefix: str
-    count: int
-    gpus: Mapping[str, int] = field(default_factory=dict)
-    cpus: int = 8
-    memory_mb: int = 4000
-    features: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"{self.prefix}{i}" for i in range(self.count))
-
-    @property
-    def gres(self) -> str:
-        return ",".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in self.gpus.items())
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a cluster is asked to be. Times in seconds, memory in MB.
-
-    ``groups`` takes the place of the first four fields where nodes differ. ``partitions``: options by name; a partition has all
-    nodes unless its options say ``Nodes=``. ``accounts``: QOS by account, all of them the user's (with ``accounting``).
-    """
-
-    nodes: int = 4
-    gpus_per_node: int = 4
-    cpus_per_node: int = 8
-    memory_mb: int = 4000
-    groups: tuple[NodeGroup, ...] = ()
-    partitions: Mapping[str, str] = field(default_factory=lambda: dict(PARTITIONS))
-    accounts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"users": ()})
-    kill_wait: int = 3
-    requeue_delay: int = 5  # Slurm calls it the lifetime of a job credential
-    min_job_age: int = 300  # how long an ended job stays in squeue
-    slurmd_timeout: int = 30
-    message_timeout: int = 10
-    accounting: bool = False
-    extra: tuple[str, ...] = ()  # further lines of slurm.conf
-
-    @property
-    def node_groups(self) -> tuple[NodeGroup, ...]:
-        gpus = {"": self.gpus_per_node} if self.gpus_per_node else {}
-        return self.groups or (NodeGroup("n", self.nodes, gpus, self.cpus_per_node, self.memory_mb),)
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Shape:
-        groups = tuple(NodeGroup(**{**group, "features": tuple(group["features"])}) for group in found["groups"])
-        accounts = {name: tuple(qos) for name, qos in found["accounts"].items()}
-        return cls(**{**found, "extra": tuple(found["extra"]), "groups": groups, "accounts": accounts})
 
 
 @dataclass(frozen=True)
@@ -290,77 +234,10 @@ def _write(cluster: Cluster) -> None:
     key.touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(128))
     ports = _free_ports(2 + len(cluster.nodes))
-    (folder / "gres.conf").write_text("".join(_gres_conf(cluster)))
-    (folder / "slurm.conf").write_text("\n".join(_slurm_conf(cluster, ports)) + "\n")
+    (folder / "gres.conf").write_text("".join(gres_conf(shape, folder)))
+    (folder / "slurm.conf").write_text("\n".join(slurm_conf(shape, folder, _user(), ports)) + "\n")
     if shape.accounting:
         accounting_daemons.write(folder, ports[-1], _user())
-
-
-def _gres_conf(cluster: Cluster) -> Iterator[str]:
-    for group in cluster.shape.node_groups:
-        for node in group.names:
-            for kind, count in group.gpus.items():
-                for i in range(count):
-                    # Slurm asks only that the file be a character device; a link needs no root and has a number of its own.
-                    device = cluster.folder / "dev" / f"{node}-{kind}gpu{i}"
-                    device.symlink_to("/dev/null")
-                    yield f"NodeName={node} Name=gpu{f' Type={kind}' if kind else ''} File={device}\n"
-
-
-def _slurm_conf(cluster: Cluster, ports: list[int]) -> Iterator[str]:
-    folder, shape = cluster.folder, cluster.shape
-    host = socket.gethostname().split(".")[0]
-    user = _user()
-    controller, *node_ports, accounting_port = ports
-    yield from (
-        "ClusterName=dev",
-        f"SlurmctldHost={host}(127.0.0.1)",
-        f"SlurmctldPort={controller}",
-        f"SlurmUser={user}",
-        f"SlurmdUser={user}",
-        "AuthType=auth/munge",
-        "CredType=cred/munge",
-        f"AuthInfo=socket={folder}/run/munge.socket,cred_expire={shape.requeue_delay}",
-        f"StateSaveLocation={folder}/state",
-        f"SlurmdSpoolDir={folder}/spool/%n",
-        f"SlurmctldPidFile={folder}/run/slurmctld.pid",
-        f"SlurmdPidFile={folder}/run/slurmd-%n.pid",
-        f"SlurmctldLogFile={folder}/log/slurmctld.log",
-        f"SlurmdLogFile={folder}/log/slurmd-%n.log",
-        "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
-        "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_Core",
-        "MpiDefault=none",
-        "PropagateResourceLimits=NONE",
-        "SlurmdParameters=config_overrides",
-        "ReturnToService=2",
-        "SchedulerType=sched/backfill",
-        # Start and end jobs as soon as Slurm can: a person or a test is waiting.
-        "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1,default_queue_depth=1000",
-        "PreemptType=preempt/partition_prio",
-        "PreemptMode=REQUEUE",
-        f"KillWait={shape.kill_wait}",
-        f"MinJobAge={shape.min_job_age}",
-        f"SlurmdTimeout={shape.slurmd_timeout}",
-        f"MessageTimeout={shape.message_timeout}",
-    )
-    if any(group.gpus for group in shape.node_groups):
-        yield "GresTypes=gpu"
-    if shape.accounting:
-        yield from accounting_daemons.slurm_conf(folder, accounting_port)
-    yield from shape.extra
-    ports_left = iter(node_ports)
-    for group in shape.node_groups:
-        more = f" Gres={group.gres}" if group.gpus else ""
-        more += f" Feature={','.join(group.features)}" if group.features else ""
-        for node in group.names:
-            yield (
-                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={next(ports_left)} "
-                f"CPUs={group.cpus} RealMemory={group.memory_mb}{more}"
-            )
-    for name, options in shape.partitions.items():
-        yield f"PartitionName={name} {'' if 'Nodes=' in options else 'Nodes=ALL '}State=UP {options}"
 
 
 def _start(cluster: Cluster) -> None:

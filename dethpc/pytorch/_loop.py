@@ -15,24 +15,20 @@ import torch
 
 import dethpc
 from dethpc.core._info import get_cluster_info
-from dethpc.errors import DethpcError
 from dethpc.pytorch import _metrics, _state
 from dethpc.pytorch._base import _Trial
 from dethpc.pytorch._callback import PyTorchCallback
 from dethpc.pytorch._data import DataLoader, _dataset_repro_warning
 from dethpc.pytorch._due import Due, Stop
+from dethpc.pytorch._evaluation import checked, collect
 from dethpc.pytorch._metrics import Metrics
+from dethpc.pytorch._policy import CheckpointPolicy
+from dethpc.pytorch._reports import Reports
 from dethpc.pytorch._state import _TrialState
-from dethpc.pytorch._tensorboard import rank_aware, write_metrics
 from dethpc.pytorch._trial_context import _TrialContext
 from dethpc.pytorch._units import Batch, TrainUnit
 
 logger = logging.getLogger("dethpc.pytorch")
-
-ASK_AGAIN = 60.0  # seconds, after the master did not answer
-UPLOAD_EVERY = (
-    10.0  # seconds between two copies of files for TensorBoard at least; they may take a hundredth of the time
-)
 
 
 class Plan(NamedTuple):
@@ -64,7 +60,8 @@ class _ShouldExit(Exception):
 class Loop(abc.ABC):
     """Trains as a :class:`Plan` says. What a framework does its own way is abstract here.
 
-    All workers run it in step: they validate, save and stop after the same batches.
+    All workers run it in step: they validate, save and stop after the same batches. It is one class, though a long one, because
+    what it does between two batches reads and writes one state.
     """
 
     api: Type[_Trial]
@@ -88,12 +85,11 @@ class Loop(abc.ABC):
         self._on_cluster = info is not None and info.task_type == "TRIAL"
         self._trial_id = int(self._core.train._trial_id) if self._on_cluster else 0
         self.state = _TrialState(trial_id=self._trial_id)
-        self._best: Optional[float] = None
-        self._ask_again_at = float("-inf")
         self._stop = Stop(self._core, context)
-        self._no_tensorboard = False
-        self._upload_at = float("-inf")
-        self._said = ""
+        self._policy = CheckpointPolicy(
+            self._core.train, plan.checkpoint_policy, plan.searcher_metric, plan.smaller_is_better
+        )
+        self._reports = Reports(context, plan.records_metric, chief=self._chief, on_cluster=self._on_cluster)
         # Publishing goes on beside the training, unless a callback is to be called when it is done.
         told = any(_overrides(callback, "on_checkpoint_upload_end") for callback in callbacks.values())
         checkpoint = self._core.checkpoint
@@ -159,7 +155,7 @@ class Loop(abc.ABC):
             except _ShouldExit as leave:
                 if not leave.skip_exit_checkpoint and not self._checkpoint_is_current():
                     self._checkpoint()
-            self._upload_tensorboard(now=True)
+            self._reports.upload_tensorboard(now=True)
             self._core.checkpoint.wait()
             self._distributed.broadcast(None)  # nobody leaves before the last checkpoint is there
 
@@ -198,7 +194,7 @@ class Loop(abc.ABC):
     def _train_until_due(self) -> None:
         """Train until something is due, then do what is due."""
         plan, state, context = self._plan, self.state, self._context
-        self._say("training")
+        self._reports.say("training")
         for model in context.models:
             model.train()
         context.reset_reducers()
@@ -235,7 +231,7 @@ class Loop(abc.ABC):
             self._validate()
         if checkpoint.reached and not self._checkpoint_is_current():
             self._checkpoint()
-        self._upload_tensorboard()
+        self._reports.upload_tensorboard()
         if complete and state.last_val == state.batches_trained and self._checkpoint_is_current():
             return  # nothing is left to do: a stop that comes now must not make it look unfinished
         if stopping or self._stop.asked(now=True):
@@ -256,9 +252,9 @@ class Loop(abc.ABC):
         averages = _metrics.averaged(batches)
         averages.update(_metrics.arrays(self._context.reduce_metrics(for_training=True)))
         if self._chief:
-            self._tensorboard("train", averages, batches)
             steps = self.state.batches_trained
-            self._core.train.report_training_metrics(steps, self._with_time(averages), batches)
+            self._reports.write_tensorboard("train", steps, averages, batches)
+            self._core.train.report_training_metrics(steps, self._reports.with_time(self.state, averages), batches)
         if self._callbacks:
             averages, batches = self._distributed.broadcast((averages, batches))
             for callback in self._callbacks.values():
@@ -279,7 +275,7 @@ class Loop(abc.ABC):
         self._core.train.report_progress(min(1.0, done / max(1, length.value)))
 
     def _validate(self) -> None:
-        self._say("validating")
+        self._reports.say("validating")
         self._context.reset_reducers()
         for callback in self._callbacks.values():
             callback.on_validation_start()
@@ -295,9 +291,9 @@ class Loop(abc.ABC):
         save = False
         if self._chief:
             logger.info("validated in %.3g s, after %d batches", time.monotonic() - began, steps)
-            self._tensorboard("val", metrics, [])
-            save = self._wants_checkpoint(metrics)
-            self._core.train.report_validation_metrics(steps, self._with_time(metrics))
+            self._reports.write_tensorboard("val", steps, metrics, [])
+            save = self._policy.wants(metrics)
+            self._core.train.report_validation_metrics(steps, self._reports.with_time(self.state, metrics))
         if self._distributed.broadcast(save) and not self._checkpoint_is_current():
             self._checkpoint()
 
@@ -306,68 +302,27 @@ class Loop(abc.ABC):
         for model in self._context.models:
             model.eval()
         with torch.no_grad():
-            return self._evaluate_by_batch() if self._by_batch else self._evaluate_at_once()
+            if not self._by_batch:
+                return self._evaluate_at_once()
+            for callback in self._callbacks.values():
+                callback.on_validation_epoch_start()
+            batches = collect(self._evaluated(), counts=self._reports_metrics, one=self._plan.test_mode)
+            for callback in self._callbacks.values():
+                callback.on_validation_epoch_end(batches)
+            return _metrics.reduced(self._distributed, batches, self.trial.evaluation_reducer())
 
     def _evaluate_at_once(self) -> Metrics:
         metrics: Optional[Metrics] = None
         if self._chief:
-            metrics = _checked(self.trial.evaluate_full_dataset(data_loader=self._validation_loader), "full_dataset")
-            metrics = _metrics.arrays(metrics)
+            metrics = self.trial.evaluate_full_dataset(data_loader=self._validation_loader)
+            metrics = _metrics.arrays(checked(metrics, "full_dataset"))
         return cast(Metrics, self._distributed.broadcast(metrics))
-
-    def _evaluate_by_batch(self) -> Metrics:
-        for callback in self._callbacks.values():
-            callback.on_validation_epoch_start()
-        batches: List[Metrics] = []
-        for metrics in self._evaluated():
-            if self._reports_metrics:
-                _checked(metrics, "batch")
-                if batches and metrics.keys() != batches[0].keys():
-                    raise ValueError(f"evaluate_batch() returned metrics {list(metrics)} after {list(batches[0])}")
-                batches.append(_metrics.kept(metrics))
-            if self._plan.test_mode:
-                break
-        batches = _metrics.fetched(batches)
-        for callback in self._callbacks.values():
-            callback.on_validation_epoch_end(batches)
-        return _metrics.reduced(self._distributed, batches, self.trial.evaluation_reducer())
-
-    def _wants_checkpoint(self, metrics: Metrics) -> bool:
-        """By the checkpoint policy; asked before the metrics are reported, which then count among the best themselves."""
-        if self._plan.checkpoint_policy != "best":
-            return self._plan.checkpoint_policy == "all"
-        name = self._plan.searcher_metric
-        if name not in metrics:
-            raise RuntimeError(
-                f"the searcher's metric {name!r} is not among the validation metrics: {', '.join(map(repr, metrics))}"
-            )
-        try:
-            now = float(metrics[name])
-        except (TypeError, ValueError):
-            raise RuntimeError(f"the searcher's metric {name!r} is a number, not {metrics[name]!r}") from None
-        known = self._best_of_experiment()
-        before = self._best if known is None else known
-        better = before is None or (now < before if self._plan.smaller_is_better else now > before)
-        if better:
-            self._best = now
-        return better
-
-    def _best_of_experiment(self) -> Optional[float]:
-        """None when there is none, or the master does not answer; then it is left in peace for a while, as asking takes seconds."""
-        if time.monotonic() < self._ask_again_at:
-            return None
-        try:
-            return self._core.train.get_experiment_best_validation()
-        except DethpcError as error:
-            self._ask_again_at = time.monotonic() + ASK_AGAIN
-            logger.warning("the experiment's best validation is not known (%s): this trial's own is compared", error)
-            return None
 
     def _checkpoint_is_current(self) -> bool:
         return self.state.last_ckpt == self.state.batches_trained
 
     def _checkpoint(self) -> None:
-        self._say("checkpointing")
+        self._reports.say("checkpointing")
         self.state.last_ckpt = self.state.batches_trained
         metadata = {
             "steps_completed": self.state.batches_trained,
@@ -411,50 +366,6 @@ class Loop(abc.ABC):
         hparams, exp_conf = context._hparams, context._exp_conf
         is_trainer = not context._is_pre_trainer
         _state.save_origin(path, self.api.__name__, type(self.trial), hparams, exp_conf, is_trainer)
-
-    # --- words to the outside -------------------------------------------------------------------------------------------
-
-    def _say(self, status: str) -> None:
-        if self._chief and self._on_cluster and status != self._said:
-            self._core.train.set_status(status)
-            self._said = status
-
-    def _with_time(self, metrics: Metrics) -> Metrics:
-        """With how far the training is, by which a search compares trials."""
-        time_metrics: Metrics = {"batches": self.state.batches_trained, "epochs": self.state.epochs_trained}
-        if self._plan.records_metric:
-            time_metrics["records"] = self.state.batches_trained * (self._context._global_batch_size or 0)
-        return {**time_metrics, **metrics}
-
-    def _tensorboard(self, kind: str, metrics: Metrics, batches: List[Metrics]) -> None:
-        if not self._context.get_enable_tensorboard_logging() or self._no_tensorboard:
-            return
-        try:
-            writer = self._context.get_tensorboard_writer()
-        except ImportError as error:
-            self._no_tensorboard = True
-            logger.info("metrics are not written for TensorBoard: %s", error)
-            return
-        write_metrics(writer, kind, self.state.batches_trained, metrics, batches)
-
-    def _upload_tensorboard(self, now: bool = False) -> None:
-        if not self._on_cluster or not self._context.get_enable_tensorboard_logging():
-            return
-        began = time.monotonic()
-        if not now and began < self._upload_at:
-            return
-        self._context._maybe_reset_tbd_writer()
-        # Every worker's writer would name its file the same; profiles carry the rank in their names.
-        chief = self._chief
-        self._core.train.upload_tensorboard_files(lambda path: chief or "tfevents" not in path.name, rank_aware)
-        ended = time.monotonic()
-        self._upload_at = ended + max(UPLOAD_EVERY, 100 * (ended - began))
-
-
-def _checked(metrics: Any, by: str) -> Metrics:
-    if not isinstance(metrics, dict):
-        raise TypeError(f"evaluate_{by}() returns a dict, not a {type(metrics).__name__}")
-    return metrics
 
 
 def _overrides(callback: PyTorchCallback, name: str) -> bool:
