@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dethpc.core._checkpoint import CheckpointContext, DownloadMode, DummyCheckpointContext
+from dethpc.core._checkpoint import CheckpointContext, DummyCheckpointContext
 from dethpc.core._context import Context, _dummy_init, _get_storage_manager, init
 from dethpc.core._distributed import (
     DistributedContext,
@@ -18,6 +18,7 @@ from dethpc.core._distributed import (
 from dethpc.core._experimental import DummyExperimentalCoreContext, ExperimentalCoreContext
 from dethpc.core._preempt import DummyPreemptContext, PreemptContext, PreemptMode, _PreemptionWatcher
 from dethpc.core._profiler import DummyProfilerContext, ProfilerContext
+from dethpc.core._restore import DownloadMode
 from dethpc.core._searcher import (
     DummySearcherContext,
     DummySearcherOperation,

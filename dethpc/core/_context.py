@@ -28,10 +28,10 @@ from dethpc.core._searcher import (
     _lengths,
     _parse_searcher_units,
 )
-from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
+from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter, folder_of
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
 from dethpc.errors import InvalidHP
-from dethpc.storage import FileStorage, build, section
+from dethpc.storage import CheckpointStore, build, section
 
 if TYPE_CHECKING:  # what only init() needs is loaded there
     from dethpc.core._reporter import Reporter
@@ -185,7 +185,7 @@ def _on_cluster(
     storage_section = (
         _section(checkpoint_storage) or info._checkpoint_storage or trial._config.get("checkpoint_storage") or {}
     )
-    storage = build(storage_section)
+    store = build(storage_section)
     watcher = _PreemptionWatcher(
         attempt, info.allocation_id, Session(finder, info.session_token, retries=0), finder, info._stop_at
     )
@@ -200,7 +200,8 @@ def _on_cluster(
         )
     tensorboard = TensorboardFiles(
         Path(tempfile.gettempdir()) / f"tensorboard-{info.cluster_id}-{info.allocation_id}-{distributed.rank}",
-        storage.base / info.cluster_id / "tensorboard" / f"experiment/{trial.experiment_id}/trial/{trial.trial_id}",
+        store,
+        folder_of(info.cluster_id, trial.experiment_id, trial.trial_id),
     )
     automatic = tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0
     writer = TensorboardWriter(tensorboard) if automatic else None
@@ -210,7 +211,7 @@ def _on_cluster(
     preempt = PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter))
     lengths = _lengths(trial._config, trial._search)
     return Context(
-        checkpoint=CheckpointContext(distributed, storage, storage_section, session, train._report),
+        checkpoint=CheckpointContext(distributed, store, storage_section, session, train._report),
         distributed=distributed,
         preempt=preempt,
         train=train,
@@ -271,12 +272,12 @@ def _dummy_init(
 ) -> Context:
     """A context off the cluster."""
     distributed = distributed or DummyDistributedContext()
-    storage = _get_storage_manager(checkpoint_storage)
-    if storage is None:
-        storage = FileStorage(_default_storage())
-        logger.info("checkpoints go to %s", storage.base)
+    store = _get_storage_manager(checkpoint_storage)
+    if store is None:
+        store = build({"type": "shared_fs", "host_path": str(_default_storage())})
+        logger.info("checkpoints go to %s", store)
     return Context(
-        checkpoint=DummyCheckpointContext(distributed, storage),
+        checkpoint=DummyCheckpointContext(distributed, store),
         distributed=distributed,
         preempt=DummyPreemptContext(distributed, preempt_mode),
         train=DummyTrainContext(tensorboard_path),
@@ -284,7 +285,7 @@ def _dummy_init(
     )
 
 
-def _get_storage_manager(checkpoint_storage: Optional[Storage]) -> Optional[FileStorage]:
+def _get_storage_manager(checkpoint_storage: Optional[Storage]) -> Optional[CheckpointStore]:
     found = _section(checkpoint_storage)
     return build(found) if found else None
 

@@ -9,10 +9,11 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, Tuple
 
 if TYPE_CHECKING:
     from dethpc.core._events import EventFile
+    from dethpc.storage import CheckpointStore
 
 logger = logging.getLogger("dethpc.core")
 
@@ -34,11 +35,11 @@ class TensorboardMode(enum.Enum):
 
 
 class TensorboardFiles:
-    """Files below ``path`` (this worker's, on this machine) and their copies below ``target`` (in checkpoint storage)."""
+    """Files below ``path`` (this worker's, on this machine) and their copies in ``store``, in ``folder`` beside the checkpoints."""
 
-    def __init__(self, path: Path, target: Path) -> None:
+    def __init__(self, path: Path, store: CheckpointStore, folder: str) -> None:
         self._path = path
-        self._target = target
+        self._store, self._folder = store, folder
         self._copied: Dict[Path, Tuple[float, int]] = {}
 
     @property
@@ -47,24 +48,32 @@ class TensorboardFiles:
         return self._path
 
     def sync(self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path, rank: int = 0) -> None:
-        """Copy what is new or has changed. ``mangler`` gets the path relative to ``path`` and the rank, and names the copy."""
-        if not self._path.is_dir():
-            return
-        for here, _, names in os.walk(self._path):
-            for name in names:
-                source = Path(here, name)
-                if selector(source):
-                    self._copy(source, self._target / mangler(source.relative_to(self._path), rank))
-
-    def _copy(self, source: Path, target: Path) -> None:
+        """Copy what is new or has changed. ``mangler`` gets the path relative to ``path`` and the rank, and names the copy.
+        Raises OSError."""
         import shutil
 
-        found = source.stat()
-        if self._copied.get(source) == (found.st_mtime, found.st_size):
+        changed = {source: state for source, state in self._states(selector) if self._copied.get(source) != state}
+        if not changed:
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        self._copied[source] = (found.st_mtime, found.st_size)
+        with self._store.beside(self._folder) as folder:
+            for source in changed:
+                copy = folder / mangler(source.relative_to(self._path), rank)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, copy)
+        self._copied.update(changed)
+
+    def _states(self, selector: Selector) -> Iterator[Tuple[Path, Tuple[float, int]]]:
+        """Each file that ``selector`` wants, with what changes when the file does."""
+        for here, _, names in os.walk(self._path):
+            for source in (Path(here, name) for name in names):
+                if selector(source):
+                    found = source.stat()
+                    yield source, (found.st_mtime, found.st_size)
+
+
+def folder_of(cluster_id: str, experiment_id: int, trial_id: int) -> str:
+    """Where a trial's files go, beside the checkpoints. Determined has them there, too."""
+    return f"{cluster_id}/tensorboard/experiment/{experiment_id}/trial/{trial_id}"
 
 
 class TensorboardWriter:

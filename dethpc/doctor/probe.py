@@ -11,21 +11,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dethpc.storage import CheckpointStore
+
 ERRORS = {81: "DETHPC_HOME is not there", 82: "this Python is not there"}
 """Exit codes of the script that starts the probe: where nothing is shared no file can tell."""
 
 
-def probe(folder: str, storage: str | None, python: str, master: tuple[str, int] | None) -> dict[str, Any]:
+def probe(
+    folder: str, store: tuple[CheckpointStore, str] | None, python: str, master: tuple[str, int] | None
+) -> dict[str, Any]:
     """Look around. ``folder``, in DETHPC_HOME, has a file ``locked`` that the login node keeps locked.
 
-    ``storage``: a folder that the login node has made where checkpoints go.
+    ``store``: where checkpoints are, and the mark that the login node has left there.
     """
     return {
         "clock": time.time(),
         "name": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
         "python": _python(python),
         "home": _write(Path(folder)),
-        "storage": "" if storage is None else _write(Path(storage)),
+        "storage": "" if store is None else _find(*store),
         "lock": _lock(Path(folder) / "locked"),
         "master": "" if master is None else _connect(master),
         "devices": next((os.environ[name] for name in _DEVICES if name in os.environ), None),
@@ -54,6 +58,14 @@ def _write(folder: Path) -> str:
         with open(folder / "written", "w") as file:
             file.write(socket.gethostname())
             os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _find(store: CheckpointStore, mark: str) -> str:
+    try:
+        store.find_mark(mark)
     except OSError as error:
         return error.strerror or str(error)
     return ""

@@ -16,9 +16,9 @@ from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.read_login import read_login
 from dethpc.doctor.read_nodes import read_nodes
 from dethpc.doctor.read_slurm import read_slurm
-from dethpc.errors import NotFound
+from dethpc.errors import NotFound, NotSupportedYet
 from dethpc.scheduler.slurm.commands import SlurmCommands, is_configured
-from dethpc.storage import build
+from dethpc.storage import CheckpointStore, build
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class CheckNodes:
 
 def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
     """Raises NotFound for a pool that is not there."""
-    storage = _storage(site)
+    store = _store(site)
     kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
     if kind == "local" or (kind == "auto" and not is_configured()):
-        return Facts(site, read_login(home, storage, None))
+        return Facts(site, read_login(home, store, None))
     scheduler = SlurmCommands()
     slurm = read_slurm(scheduler)
-    facts = Facts(site, read_login(home, storage, _munge_socket(slurm)), slurm)
+    facts = Facts(site, read_login(home, store, _munge_socket(slurm)), slurm)
     if nodes is None or slurm.problem:
         return facts
     if unknown := [name for name in nodes.pools if name not in facts.pools]:
@@ -50,15 +50,17 @@ def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
         for name, pool in asked.items()
     }
     with _somebody_listens(home, site) as master:
-        seen = read_nodes(scheduler, asked, kinds, home, storage, master, nodes.timeout, nodes.tell)
+        seen = read_nodes(scheduler, asked, kinds, home, store, master, nodes.timeout, nodes.tell)
     return replace(facts, nodes=seen)
 
 
-def _storage(site: SiteConfig) -> Path | None:
-    """The site's folder for checkpoints; None for the one in the home, and for object stores."""
-    if site.checkpoint_storage is None or site.checkpoint_storage["type"] not in ("shared_fs", "directory"):
+def _store(site: SiteConfig) -> CheckpointStore | None:
+    """Where the site's checkpoints are; None for the folder in the home, and for what is not supported yet."""
+    if site.checkpoint_storage is None:
         return None
-    return build(site.checkpoint_storage).base
+    with contextlib.suppress(NotSupportedYet):
+        return build(site.checkpoint_storage)
+    return None
 
 
 def _munge_socket(slurm: Slurm) -> str | None:

@@ -15,15 +15,16 @@ from importlib import metadata
 from pathlib import Path
 
 from dethpc.doctor.facts import Login
+from dethpc.storage import CheckpointStore
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _PACKAGES = ("determined", "dethpc", "submitit", "pyslurm")
 
 
-def read_login(home: Path, storage: Path | None, munge_socket: str | None) -> Login:
+def read_login(home: Path, store: CheckpointStore | None, munge_socket: str | None) -> Login:
     """Facts of this machine.
 
-    ``storage``: the folder for checkpoints, if it is outside ``home``. ``munge_socket``: where Slurm authenticates; "" for munge's
+    ``store``: where checkpoints are, if that is not ``home``. ``munge_socket``: where Slurm authenticates; "" for munge's
     usual place, None when it uses something else.
     """
     place = existing(home)
@@ -37,8 +38,8 @@ def read_login(home: Path, storage: Path | None, munge_socket: str | None) -> Lo
         home_mode=_mode(home),
         token_mode=_mode(home / "token"),
         locks=_locks(place),
-        storage=str(storage or ""),
-        storage_problem="" if storage is None else _writing(existing(storage)),
+        storage="" if store is None else str(store),
+        storage_problem="" if store is None else _writing(store),
         free_bytes=space.f_bavail * space.f_frsize,
         free_files=space.f_favail if space.f_files else None,
         quota=quota(_output("quota", "-w", "-p", fails=True) or "", _mount(place)[0]),
@@ -120,12 +121,13 @@ def _locks(folder: Path) -> str:
     return ""
 
 
-def _writing(folder: Path) -> str:
+def _writing(store: CheckpointStore) -> str:
+    """Why no checkpoint can be written; empty if one can."""
     try:
-        tempfile.TemporaryFile(dir=folder).close()
+        with store.mark():
+            return ""
     except OSError as error:
-        return f"{folder}: {error.strerror}"
-    return ""
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _limit(kind: int) -> int | None:

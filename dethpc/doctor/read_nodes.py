@@ -18,10 +18,10 @@ from typing import Any
 from dethpc.config.site import PoolConfig
 from dethpc.doctor.facts import Node
 from dethpc.doctor.probe import ERRORS, probe
-from dethpc.doctor.read_login import existing
 from dethpc.doctor.read_slurm import environment
 from dethpc.errors import Refused
 from dethpc.scheduler.slurm.commands import SlurmCommands
+from dethpc.storage import CheckpointStore
 
 POLL = 0.2  # seconds between two looks for a result's file
 ASK = 5.0  # and between two questions to Slurm
@@ -33,7 +33,7 @@ class _Question:
     """What every probe is asked, but for the pool's Python."""
 
     folder: str
-    storage: str | None
+    store: tuple[CheckpointStore, str] | None
     master: tuple[str, int] | None
 
 
@@ -50,7 +50,7 @@ def read_nodes(
     pools: Mapping[str, PoolConfig],
     slot_types: Mapping[str, str],
     home: Path,
-    storage: Path | None,
+    store: CheckpointStore | None,
     master: tuple[str, int] | None,
     timeout: float,
     tell: Callable[[str], None],
@@ -62,8 +62,8 @@ def read_nodes(
     except OSError as error:
         raise Refused(f"cannot write to {home}: {error.strerror}") from error
     try:
-        with _locked(folder / "locked"), _folder_for_checkpoints(storage) as place, _scrubbed():
-            question = _Question(str(folder), place, master)
+        with _locked(folder / "locked"), _marked(store) as marked, _scrubbed():
+            question = _Question(str(folder), marked, master)
             return list(_ask(scheduler, pools, slot_types, question, timeout, tell))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -145,9 +145,7 @@ def _submit(name: str, pool: PoolConfig, slot_type: str, question: _Question) ->
         additional_parameters=more,
     )
     asked_at = time.time()
-    return _Sent(
-        name, executor.submit(probe, question.folder, question.storage, pool.python, question.master), asked_at
-    )
+    return _Sent(name, executor.submit(probe, question.folder, question.store, pool.python, question.master), asked_at)
 
 
 def _exits(folder: str) -> Iterator[str]:
@@ -206,17 +204,14 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _folder_for_checkpoints(storage: Path | None) -> Iterator[str | None]:
-    """An empty folder where checkpoints go; None when there is no such place, or nothing can be written to it from here."""
-    made: str | None = None
-    if storage is not None:
-        with contextlib.suppress(OSError):
-            made = tempfile.mkdtemp(prefix=".doctor-", dir=existing(storage))
-    try:
-        yield made
-    finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
+def _marked(store: CheckpointStore | None) -> Iterator[tuple[CheckpointStore, str] | None]:
+    """The store and a mark in it; None when there is no store, or nothing can be written to it from here."""
+    with contextlib.ExitStack() as stack:
+        marked: tuple[CheckpointStore, str] | None = None
+        if store is not None:
+            with contextlib.suppress(OSError):
+                marked = store, stack.enter_context(store.mark())
+        yield marked
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from dethpc.domain.facts import (
     Attempt,
@@ -243,34 +243,3 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-# --- checkpoint storage (implemented in ``dethpc.storage``, which runs on Python 3.9 too) ------------------------------
-
-
-class CheckpointStorage(Protocol):
-    """Where checkpoint files live. Paths inside a checkpoint are relative, with ``/``.
-
-    A checkpoint is visible to readers only once it is whole. Methods may be called from any thread; two calls never write one
-    checkpoint's same file. ``Raises: CheckpointError`` when a checkpoint is missing, incomplete or damaged.
-    """
-
-    def store_path(self, uuid: str) -> Any:
-        """Context manager: a directory to write into; published when the block ends without an exception."""
-        ...
-
-    def restore_path(self, uuid: str) -> Any:
-        """Context manager: a directory that holds the checkpoint's verified files, for reading."""
-        ...
-
-    def upload(self, src: Path, uuid: str, paths: Sequence[str] | None = None) -> dict[str, int]:
-        """Copy files of ``src`` into the checkpoint; returns path -> bytes."""
-        ...
-
-    def download(self, uuid: str, dst: Path) -> None: ...
-
-    def resources(self, uuid: str) -> dict[str, int]: ...
-
-    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> dict[str, int]:
-        """Delete matching files; returns what is left."""
-        ...

@@ -1,18 +1,21 @@
-"""Checkpoint storage: where checkpoint files live, by the ``checkpoint_storage`` section of a configuration.
+"""Checkpoint storage: where checkpoints are, by the ``checkpoint_storage`` section of a configuration.
 
-``shared_fs`` and ``directory`` are built in and need the standard library alone. The others load what they need when they are
-first built.
+``base.CheckpointStore`` is the contract. ``build`` is the one place that knows which store a section describes, and where it is.
+``shared_fs`` and ``directory`` need the standard library alone; others load what they need when they are first built.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from dethpc.errors import ConfigError, NotSupportedYet, Problem
-from dethpc.storage.files import FileStorage
+from dethpc.storage.base import CheckpointStore
+from dethpc.storage.files import FileStore
 
-__all__ = ["FileStorage", "build", "from_string", "section"]
+__all__ = ["CheckpointStore", "build", "from_string", "section"]
+
+Section = Mapping[str, Any]
 
 TYPES = ("azure", "directory", "gcs", "hdfs", "s3", "shared_fs")
 
@@ -23,36 +26,53 @@ _ABOUT_OTHERS = (
     "save_trial_latest",
     "verify",
 )  # garbage collection, ours
-_FIELDS = {
-    "shared_fs": ("host_path", "storage_path", "container_path", "propagation", "checkpoint_path", "tensorboard_path"),
-    "directory": ("container_path",),
-}
 
 
-def build(config: Mapping[str, Any], *, container_path: Optional[str] = None) -> FileStorage:
-    """The storage that a ``checkpoint_storage`` section describes; ``verify: false`` in it skips checksums on restore.
+class Kind(NamedTuple):
+    """A type of storage: the fields of its section, and its store. ``build`` gets the section and the container path."""
+
+    fields: Tuple[str, ...]
+    build: Callable[[Section, Optional[str]], CheckpointStore]
+
+
+def build(config: Section, *, container_path: Optional[str] = None) -> CheckpointStore:
+    """The store that a ``checkpoint_storage`` section describes; ``verify: false`` in it skips checksums on restore.
 
     ``container_path``: where a container sees the ``host_path`` of a ``shared_fs``; None outside of containers.
     Raises ConfigError, and NotSupportedYet for object stores.
     """
-    kind = config.get("type")
-    if kind not in TYPES:
-        raise _wrong("type", kind, ", ".join(TYPES))
-    if kind not in _FIELDS:
-        raise NotSupportedYet(f"checkpoint_storage.type: {kind} is not supported yet; use shared_fs or directory")
-    for name in config:
-        if name not in _FIELDS[kind] and name not in _ABOUT_OTHERS:
-            raise _wrong(name, repr(config[name]), ", ".join(_FIELDS[kind]))
-    root = config.get("container_path" if kind == "directory" else "host_path")
-    if not isinstance(root, str) or not os.path.isabs(root):
-        raise _wrong("container_path" if kind == "directory" else "host_path", repr(root), "an absolute path")
-    if kind == "shared_fs":
-        root = _below(root, config, container_path)
-    return FileStorage(root, verify=config.get("verify") is not False)
+    name = config.get("type")
+    if name not in TYPES:
+        raise _wrong("type", name, ", ".join(TYPES))
+    if name not in KINDS:
+        raise NotSupportedYet(f"checkpoint_storage.type: {name} is not supported yet; use {' or '.join(sorted(KINDS))}")
+    kind = KINDS[name]
+    for field in config:
+        if field not in kind.fields and field not in _ABOUT_OTHERS:
+            raise _wrong(field, repr(config[field]), ", ".join(kind.fields))
+    return kind.build(config, container_path)
 
 
-def from_string(shortcut: str) -> FileStorage:
-    """The storage that a path or URL names. Raises as ``build`` does."""
+def _shared_fs(config: Section, container_path: Optional[str]) -> CheckpointStore:
+    folder = _below(_absolute(config, "host_path"), config, container_path)
+    return FileStore(folder, verify=config.get("verify") is not False)
+
+
+def _directory(config: Section, container_path: Optional[str]) -> CheckpointStore:
+    return FileStore(_absolute(config, "container_path"), verify=config.get("verify") is not False)
+
+
+KINDS: Dict[str, Kind] = {
+    "directory": Kind(("container_path",), _directory),
+    "shared_fs": Kind(
+        ("host_path", "storage_path", "container_path", "propagation", "checkpoint_path", "tensorboard_path"),
+        _shared_fs,
+    ),
+}
+
+
+def from_string(shortcut: str) -> CheckpointStore:
+    """The store that a path or URL names. Raises as ``build`` does."""
     return build(section(shortcut))
 
 
@@ -70,7 +90,14 @@ def section(shortcut: str) -> dict[str, Any]:
     raise _wrong("", repr(shortcut), "a path, or a URL of scheme file, s3 or gs")
 
 
-def _below(host_path: str, config: Mapping[str, Any], container_path: Optional[str]) -> str:
+def _absolute(config: Section, field: str) -> str:
+    path = config.get(field)
+    if not isinstance(path, str) or not os.path.isabs(path):
+        raise _wrong(field, repr(path), "an absolute path")
+    return path
+
+
+def _below(host_path: str, config: Section, container_path: Optional[str]) -> str:
     """``storage_path`` (older configurations: ``checkpoint_path``) inside the host path, as seen from here.
 
     ``tensorboard_path`` never moves checkpoints, nor does it in Determined, whose configurations always have a ``storage_path``.

@@ -1,8 +1,8 @@
-"""Checkpoints as directories of a file system that every node sees.
+"""Checkpoints as directories of a file system that every machine sees.
 
-A checkpoint is written to a hidden sibling directory, brought to disk and renamed into place, so that a reader sees it whole or
-not at all. Its files are summed before that, or right afterwards where somebody waits for it. A writer that dies leaves a
-``.<uuid>.partial`` behind, which nobody mistakes for a checkpoint and ``clean`` removes.
+A checkpoint is written to a hidden sibling directory, brought to disk and renamed into place. Its files are summed before that, or
+right afterwards where somebody waits for it. A writer that dies leaves a ``.<uuid>.partial`` behind, which nobody mistakes for a
+checkpoint and ``clean`` removes.
 """
 
 from __future__ import annotations
@@ -12,169 +12,138 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Set, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 from dethpc.errors import CheckpointError
 from dethpc.storage import manifest
-
-Selector = Callable[[str], bool]
-"""Takes a path inside the checkpoint (directories end in "/") and says whether it is wanted."""
+from dethpc.storage.base import CheckpointStore, PathLike, Selector
 
 _AT_ONCE = 1 << 20  # bytes of files that are summed before they are published in any case
 
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*\Z")
 
 
-class FileStorage:
-    """Implements the CheckpointStorage port for ``shared_fs`` and ``directory``.
+class FileStore(CheckpointStore):
+    """The store for ``shared_fs`` and ``directory``. All machines stage in the same directory.
 
-    ``base`` is created when first written to. ``verify``: compare checksums before a checkpoint is handed out, which reads it
+    ``folder`` is created when first written to. ``verify``: compare checksums before a checkpoint is handed out, which reads it
     once (its pages are then in memory for the reader that follows).
     """
 
-    def __init__(self, base: Union[str, os.PathLike[str]], *, verify: bool = True) -> None:
-        self.base = Path(base)
-        self.verify = verify
+    def __init__(self, folder: PathLike, *, verify: bool = True) -> None:
+        self._folder = Path(folder)
+        self._verify = verify
 
-    # --- storing --------------------------------------------------------------------------------------------------------
+    def __str__(self) -> str:
+        return str(self._folder)
 
-    @contextlib.contextmanager
-    def store_path(self, uuid: str) -> Iterator[Path]:
-        """A directory to write into, published when the block ends well and removed when it does not."""
-        staged = self.stage(uuid)
-        try:
-            yield staged
-            self.publish(uuid)
-        except BaseException:
-            self.discard(uuid)
-            raise
-
-    def upload(
-        self, src: Union[str, os.PathLike[str]], uuid: str, paths: Optional[Sequence[str]] = None
-    ) -> Dict[str, int]:
-        """Publish a copy of ``src`` (only ``paths`` of it, if given) as the checkpoint; returns path -> bytes."""
-        self.stage(uuid)
-        try:
-            return self.publish(uuid, self.copy_in(src, uuid, paths))
-        except BaseException:
-            self.discard(uuid)
-            raise
+    # --- writing --------------------------------------------------------------------------------------------------------
 
     def stage(self, uuid: str) -> Path:
-        """The directory in which the checkpoint is being written; the same for every process that writes to it."""
         if os.path.lexists(self._path(uuid)):
-            raise CheckpointError(f"checkpoint {uuid} exists already in {self.base}")
+            raise self._there_already(uuid)
         staged = self._staged(uuid)
         try:
             staged.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CheckpointError(f"checkpoints cannot be written to {self.base}: {error.strerror}") from error
+            raise CheckpointError(f"checkpoints cannot be written to {self}: {error.strerror}") from error
         return staged
 
-    def copy_in(
-        self, src: Union[str, os.PathLike[str]], uuid: str, paths: Optional[Sequence[str]] = None
-    ) -> manifest.Sums:
-        """Copy files of ``src`` into the staged checkpoint, to disk. Processes may do so at once, with different files."""
-        source, staged = Path(src), self._staged(uuid)
+    def add(self, uuid: str, source: PathLike, paths: Optional[Sequence[str]] = None) -> manifest.Checksums:
+        source, staged = Path(source), self._staged(uuid)
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory")
         sums = _copy(source, staged, manifest.listing(source) if paths is None else paths)
         self.flush(uuid, list(sums))
         return sums
 
-    def flush(self, uuid: str, paths: Sequence[str]) -> None:
-        """Bring files of the staged checkpoint to disk. Processes that write it together share the work."""
+    def flush(self, uuid: str, paths: Sequence[str]) -> manifest.Checksums:
+        staged = self._staged(uuid)
         with manifest.Flushing() as flushing:
-            flushing.add(self._staged(uuid), paths)
+            flushing.add(staged, paths)
+        return {path: manifest.Checksum(os.path.getsize(staged / path), None) for path in paths}
 
     def publish(
         self,
         uuid: str,
-        sums: Optional[manifest.Sums] = None,
-        resources: Optional[Dict[str, int]] = None,
+        safe: Optional[manifest.Checksums] = None,
+        files: Optional[Dict[str, int]] = None,
         *,
-        flushed: Collection[str] = (),
-        sum_later: bool = False,
+        defer_checksums: bool = False,
     ) -> Dict[str, int]:
-        """Make the staged checkpoint visible, on disk, and return its resources.
-
-        ``sums``: of files that need not be read nor flushed; ``flushed``: others that need not be flushed. ``resources`` is for
-        several nodes that have written: a network file system may show each only its own new files for some seconds, together
-        they know all. ``sum_later``: what is large gets its checksums by ``complete``, of what ``unsummed`` says.
-        """
+        """For ``files``: a network file system may show each machine only its own new files for some seconds."""
         staged, final = self._staged(uuid), self._path(uuid)
-        resources = manifest.listing(staged) if resources is None else resources
-        known = dict(sums or {})
-        files = manifest.files_of(resources)
-        unknown = [path for path in files if path not in known]
+        if os.path.lexists(final):
+            raise self._there_already(uuid)
+        listed = manifest.listing(staged) if files is None else files
+        names = manifest.files_of(listed)
+        sums = {path: safe[path] for path in names if path in safe} if safe else {}
+        unsafe = [path for path in names if path not in sums]
+        unsummed = [path for path in names if path not in sums or sums[path].crcs is None]
+        defer = defer_checksums and sum(listed[path] for path in unsummed) > _AT_ONCE
         # Waiting for the disk is what takes long: it is asked to take everything at once, and is waited for at the end.
-        sum_later = sum_later and sum(resources[path] for path in unknown) > _AT_ONCE
-        if sum_later:
-            known.update({path: manifest.Sum(resources[path], None) for path in unknown})
-            manifest.write(staged, {path: known[path] for path in files}, sync=False)
         with manifest.Flushing() as flushing:
-            flushing.add(staged, [path for path in unknown if path not in flushed])
-            if not sum_later:
-                known.update(manifest.measure(staged, unknown))
-                manifest.write(staged, {path: known[path] for path in files}, sync=False)
-            flushing.add(staged, [manifest.NAME, *(path for path in resources if path.endswith("/")), "."])
+            flushing.add(staged, unsafe)
+            if defer:
+                sums.update({path: manifest.Checksum(listed[path], None) for path in unsummed})
+            else:
+                sums.update(manifest.measure(staged, unsummed))
+            manifest.write(staged, sums, sync=False)
+            flushing.add(staged, [manifest.NAME, *(path for path in listed if path.endswith("/")), "."])
         try:
             if os.path.lexists(final):
                 raise FileExistsError
             os.rename(staged, final)
         except OSError as error:
             if os.path.lexists(final):
-                raise CheckpointError(f"checkpoint {uuid} exists already in {self.base}") from None
+                raise self._there_already(uuid) from None
             raise CheckpointError(f"checkpoint {uuid} cannot be published: {error.strerror}") from error
-        manifest.sync_path(self.base)
-        return resources
+        manifest.sync_path(self._folder)
+        return listed
 
-    def unsummed(self, uuid: str) -> List[str]:
-        """Files of a published checkpoint that have no checksums yet."""
+    def discard(self, uuid: str) -> None:
+        _remove(self._staged(uuid))
+
+    def without_checksums(self, uuid: str) -> List[str]:
         return [path for path, s in (manifest.load(self._existing(uuid)) or {}).items() if s.crcs is None]
 
-    def complete(self, uuid: str, paths: Sequence[str], part: int = 0) -> None:
-        """Sum files of a published checkpoint, by one core. Processes that do so at once have a ``part`` each. Raises OSError."""
+    def add_checksums(self, uuid: str, paths: Sequence[str], part: int = 0) -> None:
         final = self._existing(uuid)
         manifest.write(final, manifest.measure(final, paths, threads=1), part=part)
 
-    def discard(self, uuid: str) -> None:
-        """Forget a staged checkpoint. Does nothing when there is none."""
-        _remove(self._staged(uuid))
-
-    # --- restoring ------------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------------------
 
     def exists(self, uuid: str) -> bool:
-        """Whether there is such a checkpoint, published whole. A name that no checkpoint can have has none."""
         return _UUID.match(uuid) is not None and os.path.isdir(self._path(uuid))
 
     @contextlib.contextmanager
-    def restore_path(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Path]:
-        """The checkpoint's directory itself, verified; do not write to it. With ``selector`` only what it wants is verified."""
+    def restore(
+        self, uuid: str, selector: Optional[Selector] = None, *, verify: Optional[Selector] = None
+    ) -> Iterator[Path]:
+        """The checkpoint's directory itself: do not write to it."""
         final = self._existing(uuid)
-        sums = manifest.load(final) if self.verify else None
+        sums = manifest.load(final) if self._verify else None
         if sums is not None:
-            manifest.verify(final, {path: s for path, s in sums.items() if selector is None or selector(path)})
+            chosen = [choose for choose in (selector, verify) if choose is not None]
+            manifest.verify(final, {path: s for path, s in sums.items() if all(choose(path) for choose in chosen)})
         yield final
 
-    def download(self, uuid: str, dst: Union[str, os.PathLike[str]], selector: Optional[Selector] = None) -> None:
-        """Copy the checkpoint to ``dst``, which is created; checksums are compared on the way."""
+    def download(self, uuid: str, target: PathLike, selector: Optional[Selector] = None) -> None:
         final = self._existing(uuid)
         expected = manifest.load(final) or {}
-        wanted = [path for path in self.resources(uuid) if selector is None or selector(path)]
+        wanted = [path for path in self.files(uuid) if selector is None or selector(path)]
         for path in expected:
             if path not in wanted and not (final / path).exists() and (selector is None or selector(path)):
                 raise CheckpointError(f"checkpoint {uuid}: {path} is missing")
-        Path(dst).mkdir(parents=True, exist_ok=True)
-        found = _copy(final, Path(dst), wanted)
-        if self.verify:
+        Path(target).mkdir(parents=True, exist_ok=True)
+        found = _copy(final, Path(target), wanted)
+        if self._verify:
             manifest.compare(uuid, expected, found)
 
-    def resources(self, uuid: str) -> Dict[str, int]:
+    def files(self, uuid: str) -> Dict[str, int]:
         return manifest.listing(self._existing(uuid))
 
     def metadata(self, uuid: str) -> Dict[str, Any]:
-        """What ``metadata.json`` in the checkpoint says; empty without one."""
         import json
 
         try:
@@ -188,7 +157,6 @@ class FileStorage:
     # --- deleting -------------------------------------------------------------------------------------------------------
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
-        """Delete what matches and return what is left. A checkpoint that is not there is deleted already."""
         final = self._path(uuid)
         if not final.is_dir():
             return {}
@@ -210,7 +178,6 @@ class FileStorage:
         return left
 
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
-        """What ``delete`` would leave. Deletes nothing."""
         final = self._existing(uuid)
         gone = {path.relative_to(final).as_posix() for path in _matching(final, globs)}
 
@@ -221,9 +188,8 @@ class FileStorage:
         return {path: size for path, size in manifest.listing(final).items() if stays(path)}
 
     def clean(self, older_than: float) -> int:
-        """Remove what dead writers left more than ``older_than`` seconds ago; returns how many."""
         removed = 0
-        for path in list(self.base.glob(".*.partial")) + list(self.base.glob(".*.deleted")):
+        for path in list(self._folder.glob(".*.partial")) + list(self._folder.glob(".*.deleted")):
             with contextlib.suppress(OSError):
                 newest = max(entry.stat().st_mtime for entry in [path, *path.rglob("*")])
                 if time.time() - newest > older_than:
@@ -231,12 +197,40 @@ class FileStorage:
                     removed += 1
         return removed
 
+    # --- what is no checkpoint ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def beside(self, folder: str) -> Iterator[Path]:
+        """The folder itself."""
+        target = self._folder / folder
+        target.mkdir(parents=True, exist_ok=True)
+        yield target
+
+    @contextlib.contextmanager
+    def mark(self) -> Iterator[str]:
+        import tempfile
+
+        there = next(path for path in (self._folder, *self._folder.parents) if path.exists())  # it is made when needed
+        try:
+            mark = tempfile.mkdtemp(prefix=".doctor-", dir=there)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(there)) from None
+        try:
+            yield mark
+        finally:
+            _remove(Path(mark))
+
+    def find_mark(self, mark: str) -> None:
+        with open(Path(mark, "found"), "w") as file:
+            file.write("found")
+            os.fsync(file.fileno())
+
     # --- names ----------------------------------------------------------------------------------------------------------
 
     def _path(self, uuid: str) -> Path:
         if not _UUID.match(uuid):
             raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
-        return self.base / uuid
+        return self._folder / uuid
 
     def _staged(self, uuid: str) -> Path:
         return self._path(uuid).with_name(f".{uuid}.partial")
@@ -244,9 +238,12 @@ class FileStorage:
     def _existing(self, uuid: str) -> Path:
         path = self._path(uuid)
         if not path.is_dir():
-            why = "" if self.base.is_dir() else f", for {self.base} does not exist; is checkpoint_storage right?"
-            raise CheckpointError(f"checkpoint {uuid} is not in {self.base}{why}")
+            why = "" if self._folder.is_dir() else f", for {self} does not exist; is checkpoint_storage right?"
+            raise CheckpointError(f"checkpoint {uuid} is not in {self}{why}")
         return path
+
+    def _there_already(self, uuid: str) -> CheckpointError:
+        return CheckpointError(f"checkpoint {uuid} exists already in {self}")
 
     def _vanish(self, uuid: str) -> None:
         """A reader sees the checkpoint whole until it sees none: the name goes first."""
@@ -256,10 +253,10 @@ class FileStorage:
         _remove(gone)
 
 
-def _copy(source: Path, target: Path, paths: Union[Sequence[str], Dict[str, int]]) -> manifest.Sums:
+def _copy(source: Path, target: Path, paths: Union[Sequence[str], Dict[str, int]]) -> manifest.Checksums:
     import shutil
 
-    sums: manifest.Sums = {}
+    sums: manifest.Checksums = {}
     made: Set[Path] = set()
     for path in paths:
         to = target / path

@@ -27,18 +27,18 @@ _CHUNK = 1 << 20
 _SMALL = 8 << 20  # less than this in all is not worth starting threads
 
 
-class Sum(NamedTuple):
+class Checksum(NamedTuple):
     """Size in bytes and one CRC-32 per block of ``BLOCK`` bytes; None: not summed yet."""
 
     size: int
     crcs: Optional[Tuple[int, ...]]
 
 
-Sums = Dict[str, Sum]
+Checksums = Dict[str, Checksum]
 
 
-def measure(root: Path, paths: Sequence[str], threads: int = 0) -> Sums:
-    """Sums of the files ``paths`` below ``root``, by so many threads; 0: one for each core."""
+def measure(root: Path, paths: Sequence[str], threads: int = 0) -> Checksums:
+    """Checksums of the files ``paths`` below ``root``, by so many threads; 0: one for each core."""
     sizes = {path: os.path.getsize(root / path) for path in paths}
     parts = [(path, at) for path in paths for at in range(0, sizes[path], _PART)]
 
@@ -58,10 +58,10 @@ def measure(root: Path, paths: Sequence[str], threads: int = 0) -> Sums:
             by_path[path].append(value)
         else:
             by_path[path][-1] = combine(by_path[path][-1], value, min(_PART, sizes[path] - at))
-    return {path: Sum(sizes[path], tuple(by_path[path])) for path in paths}
+    return {path: Checksum(sizes[path], tuple(by_path[path])) for path in paths}
 
 
-def copy(source: Path, target: Path) -> Sum:
+def copy(source: Path, target: Path) -> Checksum:
     """Copy a file's content and sum it on the way, so that it is read once."""
     crcs: List[int] = []
     size = 0
@@ -70,7 +70,7 @@ def copy(source: Path, target: Path) -> Sum:
         while True:
             n = src.readinto(buffer)
             if not n:
-                return Sum(size, tuple(crcs))
+                return Checksum(size, tuple(crcs))
             written = 0
             while written < n:
                 written += dst.write(buffer[written:n])
@@ -106,7 +106,7 @@ class Flushing:
                 flush.result()
 
 
-def write(root: Path, sums: Sums, *, part: Optional[int] = None, sync: bool = True) -> None:
+def write(root: Path, sums: Checksums, *, part: Optional[int] = None, sync: bool = True) -> None:
     """Replace the manifest of the checkpoint at ``root``, or a part of it, in one step; without ``sync`` it is left to the caller
     to bring it to disk."""
     name = NAME if part is None else f"{_PARTS}{part}"
@@ -119,7 +119,7 @@ def write(root: Path, sums: Sums, *, part: Optional[int] = None, sync: bool = Tr
     os.replace(staged, root / name)
 
 
-def load(root: Path) -> Optional[Sums]:
+def load(root: Path) -> Optional[Checksums]:
     """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointError when damaged."""
     sums = _read(root, NAME)
     if sums is not None and any(s.crcs is None for s in sums.values()):
@@ -131,7 +131,7 @@ def load(root: Path) -> Optional[Sums]:
     return sums
 
 
-def verify(root: Path, sums: Sums) -> None:
+def verify(root: Path, sums: Checksums) -> None:
     """Raises CheckpointError that names the first file that is missing or differs. Of a file without checksums the size says."""
     for path, expected in sums.items():
         try:
@@ -145,7 +145,7 @@ def verify(root: Path, sums: Sums) -> None:
     compare(root.name, sums, measure(root, [path for path, s in sums.items() if s.crcs is not None]))
 
 
-def compare(uuid: str, expected: Sums, found: Sums) -> None:
+def compare(uuid: str, expected: Checksums, found: Checksums) -> None:
     """Raises CheckpointError that names the first file of ``found`` that differs."""
     for path, have in found.items():
         want = expected.get(path, have)
@@ -153,11 +153,11 @@ def compare(uuid: str, expected: Sums, found: Sums) -> None:
             raise CheckpointError(f"checkpoint {uuid}: {path} is damaged: its checksum differs from when it was stored")
 
 
-def _entry(s: Sum) -> Dict[str, Any]:
+def _entry(s: Checksum) -> Dict[str, Any]:
     return {"size": s.size} if s.crcs is None else {"size": s.size, "crc32": [f"{crc:08x}" for crc in s.crcs]}
 
 
-def _read(root: Path, name: str) -> Optional[Sums]:
+def _read(root: Path, name: str) -> Optional[Checksums]:
     try:
         content: Any = json.loads((root / name).read_bytes())
         if content["version"] != 1 or content["block"] != BLOCK:
@@ -165,7 +165,9 @@ def _read(root: Path, name: str) -> Optional[Sums]:
                 f"checkpoint {root.name}: its manifest is of a version that this dethpc does not know"
             )
         return {
-            path: Sum(int(entry["size"]), tuple(int(crc, 16) for crc in entry["crc32"]) if "crc32" in entry else None)
+            path: Checksum(
+                int(entry["size"]), tuple(int(crc, 16) for crc in entry["crc32"]) if "crc32" in entry else None
+            )
             for path, entry in content["files"].items()
         }
     except FileNotFoundError:

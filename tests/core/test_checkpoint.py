@@ -16,7 +16,7 @@ import pytest
 from dethpc import core
 from dethpc.core._merge import merge_metadata, merge_resources
 from dethpc.errors import CheckpointError
-from dethpc.storage import FileStorage
+from dethpc.storage.files import FileStore
 from tests.core.conftest import Cluster, Workers, results
 
 
@@ -299,7 +299,7 @@ def test_publishing_goes_on_beside_the_training(cluster: Cluster) -> None:
         with context.checkpoint.store_path_async(metadata) as (path, second):
             fill(path, {"model": "x" * (2 << 20)})
     assert [event.data["uuid"] for event in cluster.journal("checkpoint")] == [first, second]
-    assert not FileStorage(cluster.storage).unsummed(second)
+    assert not FileStore(cluster.storage).without_checksums(second)
 
 
 def test_a_failed_publication_is_raised_once_and_leaves_nothing(cluster: Cluster) -> None:
@@ -378,8 +378,8 @@ def test_workers_publish_together_beside_the_training(cluster: Cluster, workers:
     assert [said[1] for said in found] == ["RuntimeError", "KeyError"]
     events = cluster.journal("checkpoint")
     assert [event.data["steps_completed"] for event in events] == [1, 2]
-    storage = FileStorage(cluster.storage)
-    assert [storage.unsummed(event.data["uuid"]) for event in events] == [[], []]
+    storage = FileStore(cluster.storage)
+    assert [storage.without_checksums(event.data["uuid"]) for event in events] == [[], []]
     (cluster.storage / events[1].data["uuid"] / "shard1").write_text("3" * (1 << 20))
-    with pytest.raises(CheckpointError, match="shard1 is damaged"), storage.restore_path(events[1].data["uuid"]):
+    with pytest.raises(CheckpointError, match="shard1 is damaged"), storage.restore(events[1].data["uuid"]):
         pass

@@ -13,8 +13,9 @@ from dethpc.experimental import Determined, OrderBy, client
 from dethpc.experimental.checkpoint import CheckpointSortBy, CheckpointState
 from dethpc.experimental.experiment import ExperimentSortBy, ExperimentState
 from dethpc.experimental.trial import TrialSortBy, TrialState
-from dethpc.storage import FileStorage
+from dethpc.storage.files import FileStore
 from tests.master.conftest import CONFIG, Served, experiment, trained, trial, uuid_of
+from tests.storage.contract import stored
 
 
 @pytest.fixture
@@ -26,12 +27,12 @@ def sdk(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Determined]
 
 
 @pytest.fixture
-def finished(served: Served, tmp_path: Path) -> FileStorage:
+def finished(served: Served, tmp_path: Path) -> FileStore:
     """An experiment of three trials that ended, the last one best, with the files of one checkpoint."""
-    place = FileStorage(tmp_path / "storage")
-    with place.store_path(uuid_of(3, 2)) as path:
+    place = FileStore(tmp_path / "storage")
+    with stored(place, uuid_of(3, 2)) as path:
         (path / "weights.pt").write_bytes(b"w" * 1000)
-    config = {**CONFIG, "checkpoint_storage": {"type": "shared_fs", "host_path": str(place.base)}}
+    config = {**CONFIG, "checkpoint_storage": {"type": "shared_fs", "host_path": str(place)}}
     rows = [row for id in (1, 2, 3) for row in trained(trial(id))]
     served.put([experiment(1, config=config, owner=served.owner, labels=["red"]), *rows])
     return place
@@ -77,7 +78,7 @@ def test_an_experiments_life(sdk: Determined, tmp_path: Path) -> None:
         sdk.get_experiment(99)
 
 
-def test_an_experiment_that_has_ended(sdk: Determined, finished: FileStorage) -> None:
+def test_an_experiment_that_has_ended(sdk: Determined, finished: FileStore) -> None:
     exp = sdk.get_experiment(1)
     assert exp.wait(0.01) is ExperimentState.COMPLETED
     exp.archive()
@@ -96,7 +97,7 @@ def test_a_configuration_may_be_a_file(sdk: Determined, tmp_path: Path) -> None:
         sdk.create_experiment(path)
 
 
-def test_trials_and_their_metrics(sdk: Determined, finished: FileStorage) -> None:
+def test_trials_and_their_metrics(sdk: Determined, finished: FileStore) -> None:
     exp = sdk.list_experiments(sort_by=ExperimentSortBy.ID, order_by=OrderBy.DESC, labels=["red"])[0]
     assert [t.id for t in exp.list_trials()] == [1, 2, 3]
     assert [t.id for t in exp.iter_trials(TrialSortBy.BEST_VALIDATION_METRIC, OrderBy.DESC)] == [1, 2, 3]
@@ -113,7 +114,7 @@ def test_trials_and_their_metrics(sdk: Determined, finished: FileStorage) -> Non
 
 
 def test_checkpoints_are_sorted_downloaded_and_verified(
-    sdk: Determined, finished: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sdk: Determined, finished: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exp = sdk.get_experiment(1)
     assert exp.top_checkpoint().uuid == uuid_of(3, 2)

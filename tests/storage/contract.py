@@ -1,15 +1,18 @@
-"""What every checkpoint storage must do. A test class for an adapter inherits from ``CheckpointStorageContract``."""
+"""What every checkpoint store must do. A store's test class inherits from ``CheckpointStoreContract``."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
 import threading
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Dict, Iterator, List, Optional, Sequence
 
 import pytest
 
 from dethpc.errors import CheckpointError
+from dethpc.storage import CheckpointStore
 
 FILES: Dict[str, bytes] = {
     "weights.pt": b"w" * 1000,
@@ -31,114 +34,263 @@ def content_of(root: Path) -> Dict[str, bytes]:
     return {name: content for name, content in found.items() if not name.startswith(".dethpc")}
 
 
-class CheckpointStorageContract:
+@contextlib.contextmanager
+def stored(store: CheckpointStore, uuid: str) -> Iterator[Path]:
+    """A directory to write into, published when the block ends well and discarded when it does not."""
+    staged = store.stage(uuid)
+    try:
+        yield staged
+        store.publish(uuid)
+    except BaseException:
+        store.discard(uuid)
+        raise
+
+
+def upload(store: CheckpointStore, source: Path, uuid: str, paths: Optional[Sequence[str]] = None) -> Dict[str, int]:
+    store.stage(uuid)
+    return store.publish(uuid, store.add(uuid, source, paths))
+
+
+class CheckpointStoreContract:
     @pytest.fixture
-    def storage(self, tmp_path: Path) -> Any:
+    def store(self, tmp_path: Path) -> CheckpointStore:
         raise NotImplementedError
 
-    def test_what_was_stored_is_restored(self, storage: Any) -> None:
-        with storage.store_path("a1") as path:
-            fill(path)
-        assert storage.resources("a1") == LISTED
-        with storage.restore_path("a1") as path:
-            assert content_of(Path(path)) == FILES
+    def elsewhere(self, store: CheckpointStore) -> CheckpointStore:
+        """The same store, as another machine has it."""
+        found: CheckpointStore = pickle.loads(pickle.dumps(store))
+        return found
 
-    def test_a_checkpoint_is_invisible_until_it_is_whole(self, storage: Any) -> None:
-        with storage.store_path("a1") as path:
+    def damage(self, store: CheckpointStore, uuid: str, path: str) -> None:
+        """Turn a bit of the file over, behind the store's back."""
+        raise NotImplementedError
+
+    def beside(self, store: CheckpointStore, folder: str) -> Dict[str, bytes]:
+        """The files of a folder beside the checkpoints, behind the store's back."""
+        raise NotImplementedError
+
+    # --- one writer -----------------------------------------------------------------------------------------------------
+
+    def test_what_was_stored_is_restored(self, store: CheckpointStore) -> None:
+        with stored(store, "a1") as path:
             fill(path)
+        assert store.files("a1") == LISTED
+        with store.restore("a1") as path:
+            assert content_of(path) == FILES
+
+    def test_a_checkpoint_is_invisible_until_it_is_whole(self, store: CheckpointStore) -> None:
+        with stored(store, "a1") as path:
+            fill(path)
+            store.flush("a1", ["weights.pt"])
+            assert not store.exists("a1")
             with pytest.raises(CheckpointError, match="a1"):
-                storage.resources("a1")
-        storage.resources("a1")
+                store.files("a1")
+        assert store.exists("a1") and self.elsewhere(store).exists("a1")
 
-    def test_a_failed_block_leaves_nothing(self, storage: Any) -> None:
-        with pytest.raises(KeyError), storage.store_path("a1") as path:
+    def test_what_is_discarded_leaves_nothing(self, store: CheckpointStore) -> None:
+        with pytest.raises(KeyError), stored(store, "a1") as path:
             fill(path)
+            store.flush("a1", ["weights.pt"])
             raise KeyError
-        with pytest.raises(CheckpointError):
-            storage.resources("a1")
-        with storage.store_path("a1") as path:
-            assert not list(Path(path).iterdir())
+        assert not store.exists("a1")
+        with stored(store, "a1") as path:
+            assert not list(path.iterdir())
+        assert store.files("a1") == {}
 
-    def test_a_name_is_published_once(self, storage: Any, tmp_path: Path) -> None:
-        with storage.store_path("a1") as path:
+    def test_a_published_checkpoint_is_not_discarded(self, store: CheckpointStore) -> None:
+        with stored(store, "a1") as path:
             fill(path)
-        fill(tmp_path / "src", {"other": b"1"})
-        with pytest.raises(CheckpointError, match="exists"):
-            storage.upload(tmp_path / "src", "a1")
-        with pytest.raises(CheckpointError, match="exists"), storage.store_path("a1"):
-            pass
-        assert storage.resources("a1") == LISTED
+        store.discard("a1")
+        store.leave("a1")
+        with store.restore("a1") as path:
+            assert content_of(path) == FILES
 
-    def test_upload_and_download_copy_everything(self, storage: Any, tmp_path: Path) -> None:
+    def test_a_name_is_published_once(self, store: CheckpointStore, tmp_path: Path) -> None:
+        late = self.elsewhere(store)
+        late.stage("a1")
+        with stored(store, "a1") as path:
+            fill(path)
+        with pytest.raises(CheckpointError, match="exists"):
+            store.stage("a1")
+        with pytest.raises(CheckpointError):
+            late.publish("a1")
+        assert store.files("a1") == LISTED
+
+    def test_adding_and_downloading_copy_everything(self, store: CheckpointStore, tmp_path: Path) -> None:
         fill(tmp_path / "src")
-        assert storage.upload(tmp_path / "src", "a1") == LISTED
-        storage.download("a1", tmp_path / "dst")
+        assert upload(store, tmp_path / "src", "a1") == LISTED
+        store.download("a1", tmp_path / "dst")
         assert content_of(tmp_path / "dst") == FILES
         assert content_of(tmp_path / "src") == FILES
 
-    def test_upload_takes_the_named_paths_alone(self, storage: Any, tmp_path: Path) -> None:
+    def test_the_named_paths_alone_are_added(self, store: CheckpointStore, tmp_path: Path) -> None:
         fill(tmp_path / "src")
-        assert storage.upload(tmp_path / "src", "a1", ["sub/deep/", "weights.pt"]) == {
-            "sub/": 0,
-            "sub/deep/": 0,
-            "weights.pt": 1000,
-        }
+        listed = {"sub/": 0, "sub/deep/": 0, "weights.pt": 1000}
+        assert upload(store, tmp_path / "src", "a1", ["sub/deep/", "weights.pt"]) == listed
+        assert store.files("a1") == listed
 
-    def test_download_takes_what_the_selector_wants(self, storage: Any, tmp_path: Path) -> None:
-        with storage.store_path("a1") as path:
-            fill(path)
-        storage.download("a1", tmp_path / "dst", lambda path: path == "sub/ünïcode name")
-        assert content_of(tmp_path / "dst") == {"sub/ünïcode name": b"x"}
+    def test_what_is_no_directory_is_not_added(self, store: CheckpointStore, tmp_path: Path) -> None:
+        store.stage("a1")
+        with pytest.raises(CheckpointError, match="nowhere"):
+            store.add("a1", tmp_path / "nowhere")
 
-    def test_deleting_by_glob_returns_what_is_left(self, storage: Any, tmp_path: Path) -> None:
-        with storage.store_path("a1") as path:
-            fill(path)
-        assert storage.delete("a1", ["*.pt", "sub/deep", "../*", "nothing"]) == {
-            "sub/": 0,
-            "sub/ünïcode name": 1,
-            "metadata.json": 2,
-        }
-        with storage.restore_path("a1"):
-            pass
-        assert storage.delete("a1") == {}
-        with pytest.raises(CheckpointError):
-            storage.resources("a1")
+    # --- several writers ------------------------------------------------------------------------------------------------
 
-    def test_deleting_what_is_not_there_is_no_error(self, storage: Any) -> None:
-        assert storage.delete("a1") == {}
-
-    def test_a_missing_checkpoint_is_named(self, storage: Any, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match="nope"), storage.restore_path("nope"):
-            pass
-        with pytest.raises(CheckpointError, match="nope"):
-            storage.download("nope", tmp_path / "dst")
-
-    @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", ".hidden", "a\n"])
-    def test_a_name_cannot_leave_the_storage(self, storage: Any, name: str) -> None:
-        with pytest.raises(CheckpointError):
-            storage.resources(name)
-        with pytest.raises(CheckpointError), storage.store_path(name):
+    def test_machines_write_one_checkpoint(self, store: CheckpointStore, tmp_path: Path) -> None:
+        other = self.elsewhere(store)
+        fill(store.stage("a1"), {"rank0": b"0"})
+        fill(other.stage("a1"), {"sub/rank1": b"1"})
+        fill(tmp_path / "src", {"copied": b"2"})
+        safe = {**other.flush("a1", ["sub/rank1"]), **other.add("a1", tmp_path / "src")}
+        assert set(safe) == {"sub/rank1", "copied"}
+        listed = {"rank0": 1, "sub/": 0, "sub/rank1": 1, "copied": 1}
+        assert store.publish("a1", {**safe, **store.flush("a1", ["rank0"])}, listed) == listed
+        other.leave("a1")
+        assert store.files("a1") == other.files("a1") == listed
+        for reader in (store, other):
+            with reader.restore("a1") as path:
+                assert content_of(path) == {"rank0": b"0", "sub/rank1": b"1", "copied": b"2"}
+        self.damage(store, "a1", "sub/rank1")
+        with pytest.raises(CheckpointError, match="sub/rank1 is damaged"), store.restore("a1"):
             pass
 
-    def test_threads_store_at_the_same_time(self, storage: Any) -> None:
+    def test_processes_of_a_machine_stage_in_one_directory(self, store: CheckpointStore) -> None:
+        assert store.stage("a1") == pickle.loads(pickle.dumps(store)).stage("a1")
+
+    def test_checksums_come_later_where_that_is_asked_for(self, store: CheckpointStore) -> None:
+        large = {name: name[-1].encode() * (2 << 20) for name in ("rank0", "rank1")}
+        fill(store.stage("a1"), large)
+        store.publish("a1", defer_checksums=True)
+        missing = store.without_checksums("a1")
+        store.add_checksums("a1", missing[:1], part=0)
+        self.elsewhere(store).add_checksums("a1", missing[1:], part=1)
+        assert store.without_checksums("a1") == []
+        assert store.files("a1") == {"rank0": 2 << 20, "rank1": 2 << 20}
+        self.damage(store, "a1", "rank1")
+        with pytest.raises(CheckpointError, match="rank1 is damaged"), store.restore("a1"):
+            pass
+
+    def test_threads_store_at_the_same_time(self, store: CheckpointStore) -> None:
         failures: List[BaseException] = []
 
-        def store(name: str) -> None:
+        def save(name: str) -> None:
             try:
-                with storage.store_path(name) as path:
+                with stored(store, name) as path:
                     fill(path, {"me": name.encode()})
             except BaseException as error:
                 failures.append(error)
 
-        threads = [threading.Thread(target=store, args=(f"c{n}",)) for n in range(8)]
+        threads = [threading.Thread(target=save, args=(f"c{n}",)) for n in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert not failures
         for n in range(8):
-            with storage.restore_path(f"c{n}") as path:
-                assert content_of(Path(path)) == {"me": f"c{n}".encode()}
+            with store.restore(f"c{n}") as path:
+                assert content_of(path) == {"me": f"c{n}".encode()}
+
+    # --- reading --------------------------------------------------------------------------------------------------------
+
+    def test_the_selector_says_what_is_needed(self, store: CheckpointStore, tmp_path: Path) -> None:
+        with stored(store, "a1") as path:
+            fill(path)
+        store.download("a1", tmp_path / "dst", lambda path: path == "sub/ünïcode name")
+        assert content_of(tmp_path / "dst") == {"sub/ünïcode name": b"x"}
+        with store.restore("a1", lambda path: path == "weights.pt") as path:
+            assert (path / "weights.pt").read_bytes() == FILES["weights.pt"]
+
+    def test_damage_is_found_and_the_file_named(self, store: CheckpointStore, tmp_path: Path) -> None:
+        with stored(store, "a1") as path:
+            fill(path)
+        self.damage(store, "a1", "weights.pt")
+        with pytest.raises(CheckpointError, match=r"weights\.pt is damaged"), store.restore("a1"):
+            pass
+        with pytest.raises(CheckpointError, match=r"weights\.pt is damaged"):
+            store.download("a1", tmp_path / "dst")
+        with store.restore("a1", lambda path: path == "metadata.json") as path:
+            assert (path / "metadata.json").read_bytes() == b"{}"
+
+    def test_machines_that_share_the_comparison_find_damage_together(self, store: CheckpointStore) -> None:
+        with stored(store, "a1") as path:
+            fill(path)
+        self.damage(store, "a1", "weights.pt")
+        with pytest.raises(CheckpointError, match="damaged"), contextlib.ExitStack() as stack:
+            stack.enter_context(store.restore("a1", verify=lambda path: path != "weights.pt"))
+            stack.enter_context(self.elsewhere(store).restore("a1", verify=lambda path: path == "weights.pt"))
+
+    def test_metadata_are_read_from_the_checkpoint(self, store: CheckpointStore) -> None:
+        for uuid, files in (
+            ("a1", {"metadata.json": b'{"steps_completed": 3}'}),
+            ("a2", {}),
+            ("a3", {"metadata.json": b"{"}),
+        ):
+            with stored(store, uuid) as path:
+                fill(path, files)
+        assert (store.metadata("a1"), store.metadata("a2")) == ({"steps_completed": 3}, {})
+        with pytest.raises(CheckpointError, match="damaged"):
+            store.metadata("a3")
+
+    def test_a_missing_checkpoint_is_named(self, store: CheckpointStore, tmp_path: Path) -> None:
+        assert not store.exists("nope")
+        for use in (store.files, store.metadata, store.without_checksums):
+            with pytest.raises(CheckpointError, match="nope"):
+                use("nope")
+        with pytest.raises(CheckpointError, match="nope"), store.restore("nope"):
+            pass
+        with pytest.raises(CheckpointError, match="nope"):
+            store.download("nope", tmp_path / "dst")
+
+    @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", ".hidden", "a\n"])
+    def test_a_name_cannot_leave_the_store(self, store: CheckpointStore, name: str) -> None:
+        assert not store.exists(name)
+        for use in (store.files, store.stage, store.delete, store.discard, store.publish):
+            with pytest.raises(CheckpointError):
+                use(name)
+
+    # --- deleting -------------------------------------------------------------------------------------------------------
+
+    def test_deleting_by_glob_returns_what_is_left(self, store: CheckpointStore) -> None:
+        with stored(store, "a1") as path:
+            fill(path)
+        left = {"sub/": 0, "sub/ünïcode name": 1, "metadata.json": 2}
+        globs = ["*.pt", "sub/deep", "../*", "nothing"]
+        assert store.surviving("a1", globs) == left and store.files("a1") == LISTED
+        assert store.delete("a1", globs) == store.files("a1") == left
+        with store.restore("a1") as path:
+            assert set(content_of(path)) == {"sub/ünïcode name", "metadata.json"}
+        assert store.surviving("a1", ["**/*"]) == {}
+        assert store.delete("a1") == {}
+        assert not store.exists("a1")
+
+    def test_deleting_what_is_not_there_is_no_error(self, store: CheckpointStore) -> None:
+        assert store.delete("a1") == {}
+
+    def test_what_is_being_written_is_not_cleaned_away(self, store: CheckpointStore) -> None:
+        with stored(store, "a1") as path:
+            fill(path)
+            assert store.clean(older_than=3600) == 0
+        assert store.files("a1") == LISTED
+
+    # --- what is no checkpoint ------------------------------------------------------------------------------------------
+
+    def test_files_beside_the_checkpoints_are_none_of_them(self, store: CheckpointStore) -> None:
+        with stored(store, "a1") as path:
+            fill(path)
+        for files in ({"events": b"1", "sub/x": b"1"}, {"events": b"22"}):
+            with store.beside("c1/tensorboard") as path:
+                fill(path, files)
+        assert store.files("a1") == LISTED
+        assert self.beside(store, "c1/tensorboard") == {"events": b"22", "sub/x": b"1"}
+
+    def test_a_mark_is_found_by_other_machines(self, store: CheckpointStore) -> None:
+        with store.mark() as mark:
+            self.elsewhere(store).find_mark(mark)
+        with pytest.raises(OSError):
+            self.elsewhere(store).find_mark(mark)
+
+    def test_it_says_where_it_is(self, store: CheckpointStore) -> None:
+        assert str(store) == str(self.elsewhere(store)) and "object at" not in str(store)
 
 
 def flip(path: Path, at: int) -> None:

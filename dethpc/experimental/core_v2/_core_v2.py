@@ -18,7 +18,7 @@ from dethpc.client.session import Session
 from dethpc.core._context import _default_storage, _section
 from dethpc.core._info import ClusterInfo, RendezvousInfo, TrialInfo, get_cluster_info
 from dethpc.core._profiler import ProfilerContext
-from dethpc.core._tensorboard import TensorboardFiles, TensorboardWriter
+from dethpc.core._tensorboard import TensorboardFiles, TensorboardWriter, folder_of
 from dethpc.experimental._determined import Determined
 from dethpc.experimental.core_v2._rest import RestReporter
 from dethpc.experimental.core_v2._shipper import LogShipper
@@ -213,7 +213,7 @@ def _unmanaged(
 ) -> core.Context:
     distributed = distributed or core.DummyDistributedContext()
     section = _section(checkpoint_storage or config.checkpoint_storage or str(_default_storage() / "checkpoints")) or {}
-    storage = build(section)
+    store = build(section)
     chosen: Dict[str, Any] = {
         "name": config.name or f"unmanaged-{uuid.uuid4().hex[:8]}",
         "data": config.data,
@@ -228,10 +228,8 @@ def _unmanaged(
     info = _on_chief(distributed, lambda: _trial(session, chosen, config))
     files = TensorboardFiles(
         Path(tempfile.gettempdir()) / f"tensorboard-{info.allocation_id}-{os.getpid()}-{distributed.rank}",
-        storage.base
-        / info.cluster_id
-        / "tensorboard"
-        / f"experiment/{info.trial.experiment_id}/trial/{info.trial.trial_id}",
+        store,
+        folder_of(info.cluster_id, info.trial.experiment_id, info.trial.trial_id),
     )
     reporter = writer = None
     if distributed.rank == 0:
@@ -248,7 +246,7 @@ def _unmanaged(
         writer,
     )
     context = _UnmanagedContext(
-        checkpoint=core.CheckpointContext(distributed, storage, section, session, train._report),
+        checkpoint=core.CheckpointContext(distributed, store, section, session, train._report),
         distributed=distributed,
         preempt=core.DummyPreemptContext(distributed, preempt_mode),
         train=train,

@@ -21,7 +21,7 @@ from dethpc.master.durable.ledger import Ledger
 from dethpc.rundir.home import Home
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
-from dethpc.storage.files import FileStorage
+from dethpc.storage import CheckpointStore
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Checkpoints:
                     raise CheckpointError(f"files of checkpoint {uuid} could not be deleted: {error}") from error
 
 
-def _left(place: FileStorage, checkpoint: Checkpoint, globs: Sequence[str]) -> dict[str, int]:
+def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str]) -> dict[str, int]:
     if _EVERYTHING in globs:
         return {}
     try:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import json
 import logging
 import math
 import pathlib
 import uuid
 import warnings
-from typing import Any, ContextManager, Dict, Iterator, Optional, Set, Sized, Type
+from typing import Any, ContextManager, Dict, Optional, Set, Sized, Type
 
 import torch
 from torch import nn
@@ -61,13 +60,7 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
         """A directory whose files are in checkpoint storage after the block, below a folder of this worker's. Files of the
         same name, from an earlier block, are replaced."""
         self._use_default_storage = True
-        return self._upload()
-
-    @contextlib.contextmanager
-    def _upload(self) -> Iterator[pathlib.Path]:
-        target = self._core_context.checkpoint._storage_manager.base / self._storage_path
-        target.mkdir(parents=True, exist_ok=True)
-        yield target
+        return self._core_context.checkpoint._store.beside(self._storage_path)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """As ``core_context.train.report_metrics()``; the chief alone."""
@@ -190,7 +183,7 @@ class _Process:
         if rank == 0:
             self._core.train.report_progress(1.0)
             if context._use_default_storage:
-                logger.info("the files are in %s", self._core.checkpoint._storage_manager.base / output)
+                logger.info("the files are in %s/%s", self._core.checkpoint._store, output)
         self._distributed.gather(None)
 
     def _where_it_was(self) -> tuple[int, str]:

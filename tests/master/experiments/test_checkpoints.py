@@ -10,68 +10,69 @@ import pytest
 from dethpc.client import checkpoints
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, NotSupportedYet, Refused
-from dethpc.storage import FileStorage
+from dethpc.storage.files import FileStore
 from tests.master.conftest import CONFIG, Published, Served, experiment, trained, trial, uuid_of
+from tests.storage.contract import stored
 
 FIRST, SECOND = uuid_of(1, 2), uuid_of(1, 4)
 
 
 @pytest.fixture
-def storage(served: Served, tmp_path: Path) -> FileStorage:
+def storage(served: Served, tmp_path: Path) -> FileStore:
     """A finished trial with two checkpoints in real storage."""
-    place = FileStorage(tmp_path / "storage")
+    place = FileStore(tmp_path / "storage")
     for uuid in (FIRST, SECOND):
-        with place.store_path(uuid) as path:
+        with stored(place, uuid) as path:
             (path / "weights.pt").write_bytes(b"w" * 1000)
             (path / "code").mkdir()
             (path / "code" / "net.py").write_text("x = 1\n")
-    config = {**CONFIG, "checkpoint_storage": {"type": "shared_fs", "host_path": str(place.base)}}
+    config = {**CONFIG, "checkpoint_storage": {"type": "shared_fs", "host_path": str(place)}}
     served.put([experiment(1, config=config, owner=served.owner), *trained(trial(1))])
     return place
 
 
-def test_metadata_are_replaced(served: Served, storage: FileStorage) -> None:
+def test_metadata_are_replaced(served: Served, storage: FileStore) -> None:
     checkpoints.set_metadata(served.session, FIRST, {"good": True})
     assert checkpoints.get(served.session, FIRST)["metadata"] == {"steps_completed": 2, "good": True}
 
 
-def test_a_deleted_checkpoint_has_no_files_and_stays_on_record(served: Served, storage: FileStorage) -> None:
+def test_a_deleted_checkpoint_has_no_files_and_stays_on_record(served: Served, storage: FileStore) -> None:
     checkpoints.delete(served.session, [FIRST])
     found = checkpoints.get(served.session, FIRST)
     assert (found["state"], found["resources"]) == ("STATE_DELETED", {})
-    assert not (storage.base / FIRST).exists() and (storage.base / SECOND / "weights.pt").exists()
+    assert not (Path(str(storage)) / FIRST).exists() and (Path(str(storage)) / SECOND / "weights.pt").exists()
     checkpoints.delete(served.session, [FIRST])  # again does no harm
 
 
-def test_files_are_removed_by_globs(served: Served, storage: FileStorage) -> None:
+def test_files_are_removed_by_globs(served: Served, storage: FileStore) -> None:
     checkpoints.remove_files(served.session, [FIRST], ["code"])
     found = checkpoints.get(served.session, FIRST)
     assert (found["state"], found["resources"]) == ("STATE_PARTIALLY_DELETED", {"weights.pt": "1000"})
-    with storage.restore_path(FIRST) as path:
+    with storage.restore(FIRST) as path:
         assert [p.name for p in path.iterdir() if not p.name.startswith(".")] == ["weights.pt"]
     checkpoints.remove_files(served.session, [FIRST], ["*.pt"])
     assert checkpoints.get(served.session, FIRST)["state"] == "STATE_DELETED"
-    assert not (storage.base / FIRST).exists()
+    assert not (Path(str(storage)) / FIRST).exists()
 
 
-def test_without_globs_the_record_follows_the_files(served: Served, storage: FileStorage) -> None:
-    (storage.base / SECOND / "weights.pt").unlink()
+def test_without_globs_the_record_follows_the_files(served: Served, storage: FileStore) -> None:
+    (Path(str(storage)) / SECOND / "weights.pt").unlink()
     checkpoints.remove_files(served.session, [SECOND], [])
     found = checkpoints.get(served.session, SECOND)
     assert (found["state"], sorted(found["resources"])) == ("STATE_PARTIALLY_DELETED", ["code/", "code/net.py"])
 
 
-def test_what_a_trial_would_start_from_is_kept(served: Served, storage: FileStorage) -> None:
+def test_what_a_trial_would_start_from_is_kept(served: Served, storage: FileStore) -> None:
     live = replace(trial(7, 2), index=0, state=State.PAUSED, source_checkpoint=SECOND, ended_at=None)
     served.daemon.ledger.state.apply(experiment(2, state=State.PAUSED))
     served.daemon.ledger.state.apply(live)
     with pytest.raises(Refused, match="trial 7 would start from it"):
         checkpoints.delete(served.session, [FIRST, SECOND])
     assert checkpoints.get(served.session, FIRST)["state"] == "STATE_COMPLETED"  # all or none
-    assert (storage.base / FIRST).exists() and (storage.base / SECOND).exists()
+    assert (Path(str(storage)) / FIRST).exists() and (Path(str(storage)) / SECOND).exists()
 
 
-def test_unknown_checkpoints_and_object_stores_are_refused(served: Served, storage: FileStorage) -> None:
+def test_unknown_checkpoints_and_object_stores_are_refused(served: Served, storage: FileStore) -> None:
     with pytest.raises(NotFound):
         checkpoints.delete(served.session, [FIRST, "no-such"])
     config = {**CONFIG, "checkpoint_storage": {"type": "azure", "container": "x"}}
@@ -81,10 +82,10 @@ def test_unknown_checkpoints_and_object_stores_are_refused(served: Served, stora
     assert checkpoints.get(served.session, FIRST)["state"] == "STATE_COMPLETED"
 
 
-def test_the_published_client_deletes_and_annotates(published: Published, storage: FileStorage) -> None:
+def test_the_published_client_deletes_and_annotates(published: Published, storage: FileStore) -> None:
     published.det("checkpoint", "delete", "--yes", FIRST)
     published.det("checkpoint", "rm", "--yes", "--glob", "code", SECOND)
-    assert not (storage.base / FIRST).exists() and not (storage.base / SECOND / "code" / "net.py").exists()
+    assert not (Path(str(storage)) / FIRST).exists() and not (Path(str(storage)) / SECOND / "code" / "net.py").exists()
     found = published.python(
         f"c = client.Determined._from_session(sess).get_checkpoint({SECOND!r})\n"
         "c.add_metadata({'a': 1, 'b': 2}); c.remove_metadata(['a']); c.reload()\n"

@@ -1,0 +1,173 @@
+"""The contract of every checkpoint store."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Union
+
+from dethpc.storage.manifest import Checksums
+
+Selector = Callable[[str], bool]
+"""Takes a path inside the checkpoint (directories end in "/") and says whether it is wanted."""
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+class CheckpointStore(ABC):
+    """Where checkpoints are: a folder that all machines share, or any other place that they reach.
+
+    A checkpoint is a tree of files under a name, its ``uuid``. Paths inside it are relative, with ``/``; a directory ends in "/"
+    and has 0 bytes. Nobody outside the store knows where and how it keeps them: what callers get is a directory of their own
+    machine, to write into (``stage``) or to read from (``restore``).
+
+    **Atomic.** Readers see a checkpoint whole from the end of ``publish`` on, and never before. It then survives a crash of every
+    machine that wrote it. A writer that dies leaves no checkpoint.
+
+    **Written by many.** Processes of several machines may write one checkpoint. Each stages it, and ``stage`` gives all processes
+    of a machine the same directory; those of different machines may get different ones (a store that is no folder stages on each
+    machine's own disk), so no two machines write the same path. Each brings its files to safety (``add``, ``flush``), which is
+    where such a store uploads them. Then one process publishes, with the checksums and the listing that all have gathered, for it
+    may not see the others' files. At the end one process of each other machine calls ``leave``.
+
+    **Threads and processes.** Every method may be called from any thread, and one checkpoint may be written in one thread while
+    another is written or read in others. No two calls write the same file of a checkpoint. A store may be pickled: its copy on
+    another machine speaks to the same checkpoints.
+
+    **Raises.** CheckpointError: a name that no checkpoint can have; a checkpoint that is missing, incomplete or damaged; one
+    that is there already. OSError: the store cannot be reached, read or written.
+
+    ``str(store)`` says where it is, in words for people: a path or a URL.
+    """
+
+    # --- writing --------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def stage(self, uuid: str) -> Path:
+        """The directory of this machine in which the checkpoint is being written; made by the first call.
+
+        Raises CheckpointError when the checkpoint is published already, or the directory cannot be made.
+        """
+
+    @abstractmethod
+    def add(self, uuid: str, source: PathLike, paths: Optional[Sequence[str]] = None) -> Checksums:
+        """Copy files of the directory ``source`` (all, or ``paths``) into the staged checkpoint, and bring them to safety.
+
+        Returns their checksums, for ``publish``. Raises CheckpointError when ``source`` is no directory.
+        """
+
+    @abstractmethod
+    def flush(self, uuid: str, paths: Sequence[str]) -> Checksums:
+        """Bring files that were written into the staged directory to safety. They do not change any more.
+
+        Returns an entry for each of them, for ``publish``; ``Checksum.crcs`` is None where the store has not read the file.
+        """
+
+    @abstractmethod
+    def publish(
+        self,
+        uuid: str,
+        safe: Optional[Checksums] = None,
+        files: Optional[Dict[str, int]] = None,
+        *,
+        defer_checksums: bool = False,
+    ) -> Dict[str, int]:
+        """Make the staged checkpoint visible and return its files, path -> bytes. One process calls it, of all that staged it.
+
+        ``safe``: what ``add`` and ``flush`` returned, everywhere; this call brings all else that is staged on this machine to
+        safety. ``files``: all of the checkpoint's files when several machines wrote them; None: what this machine sees. With
+        ``defer_checksums`` large files may be published without checksums, for ``add_checksums`` to bring.
+
+        Raises CheckpointError when there is such a checkpoint already.
+        """
+
+    @abstractmethod
+    def discard(self, uuid: str) -> None:
+        """Forget a staged checkpoint, here and in the store. Does nothing to a published one, or when nothing is staged."""
+
+    def leave(self, uuid: str) -> None:
+        """Remove what ``stage`` made on this machine alone, which has written its part or failed to.
+
+        May be called after the machine's last ``add`` or ``flush``, while another publishes. Nothing to do where all machines
+        stage in one place.
+        """
+
+    @abstractmethod
+    def without_checksums(self, uuid: str) -> List[str]:
+        """Files of a published checkpoint that have no checksums yet."""
+
+    @abstractmethod
+    def add_checksums(self, uuid: str, paths: Sequence[str], part: int = 0) -> None:
+        """Read files of a published checkpoint and add their checksums. It takes one core, and may take minutes.
+
+        Processes that share the work at once each have a ``part`` of their own.
+        """
+
+    # --- reading --------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def exists(self, uuid: str) -> bool:
+        """Whether there is such a checkpoint. A name that no checkpoint can have has none."""
+
+    @abstractmethod
+    def restore(
+        self, uuid: str, selector: Optional[Selector] = None, *, verify: Optional[Selector] = None
+    ) -> ContextManager[Path]:
+        """A directory of this machine that holds the checkpoint until the block ends, for reading.
+
+        With ``selector`` only what it wants is sure to be there. Checksums have been compared when the block begins. ``verify``:
+        of which files this machine has to compare them, when other machines compare the rest; a store whose machines do not all
+        read the same bytes ignores it. Raises CheckpointError that names a missing or damaged file.
+        """
+
+    @abstractmethod
+    def download(self, uuid: str, target: PathLike, selector: Optional[Selector] = None) -> None:
+        """Copy the checkpoint, or what ``selector`` wants of it, to the directory ``target``, which is created.
+
+        Raises CheckpointError that names a missing or damaged file; ``target`` is then incomplete.
+        """
+
+    @abstractmethod
+    def files(self, uuid: str) -> Dict[str, int]:
+        """What is in the checkpoint: path -> bytes."""
+
+    @abstractmethod
+    def metadata(self, uuid: str) -> Dict[str, Any]:
+        """What the checkpoint's ``metadata.json`` says; empty without one."""
+
+    # --- deleting -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
+        """Delete the files that match and return what is left. A checkpoint that is not there is deleted already.
+
+        A directory that matches goes with all that is in it. ``**/*`` takes everything, whatever else is in ``globs``.
+        """
+
+    @abstractmethod
+    def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
+        """What ``delete`` would leave. Deletes nothing."""
+
+    @abstractmethod
+    def clean(self, older_than: float) -> int:
+        """Remove what dead writers left more than ``older_than`` seconds ago; returns how many."""
+
+    # --- what is no checkpoint ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def beside(self, folder: str) -> ContextManager[Path]:
+        """A directory of this machine whose files are in the store after the block, in ``folder`` beside the checkpoints.
+
+        For TensorBoard and for what jobs put out: each file replaces an earlier one of its name, the others stay. The directory may
+        be empty at first even when ``folder`` has files. Nothing here is atomic.
+        """
+
+    @abstractmethod
+    def mark(self) -> ContextManager[str]:
+        """Leave something where checkpoints go, for other machines to find until the block ends; nothing stays. Raises OSError that
+        says why nothing can be written there."""
+
+    @abstractmethod
+    def find_mark(self, mark: str) -> None:
+        """Find what another machine left, and write there as well. Raises OSError when this machine cannot."""
