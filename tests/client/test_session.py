@@ -1,4 +1,4 @@
-"""The HTTP session against a real server on loopback."""
+"""The session: over a transport that answers from a list, and over HTTP to a real server on loopback."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from dethpc.client.address import MasterFinder, auth_json, canonical, home, master_url, token
 from dethpc.client.session import Session
+from dethpc.client.transport import NoAnswer
 from dethpc.errors import (
     ConfigError,
     MasterError,
@@ -85,14 +86,95 @@ def serve() -> Iterator[Callable[..., Master]]:
         master.stop()
 
 
-def test_a_call_carries_token_parameters_and_body_and_returns_the_answer(serve: Callable[..., Master]) -> None:
-    master = serve({"/api/v1/things": lambda h, b: say(h, 200, {"got": json.loads(b) if b else None})})
-    session = Session(master.url, "secret")
-    assert session.post("/api/v1/things", {"a": [1, "ü"]}) == {"got": {"a": [1, "ü"]}}
-    assert session.get("/api/v1/things", {"x": True, "list": ["a b", 2], "none": None}) == {"got": None}
-    assert master.asked[0][2]["Authorization"] == "Bearer secret"
-    assert master.asked[1][1] == "/api/v1/things?x=true&list=a%20b&list=2"
-    session.close()
+class Answers:
+    """A transport that gives these answers in turn: a status and a body, or a failure."""
+
+    url = "http://master:8080"
+
+    def __init__(self, *answers: Any) -> None:
+        self.left = list(answers)
+        self.asked: List[Tuple[str, str, Dict[str, str], Any]] = []
+
+    def send(self, method: str, target: str, headers: Any, body: Any, timeout: float) -> Reply:
+        self.asked.append((method, target, dict(headers), body))
+        answer = self.left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Reply(*answer)
+
+    def close(self) -> None:
+        pass
+
+
+class Reply:
+    def __init__(self, status: int, *pieces: Any) -> None:
+        self.status, self.pieces = status, pieces
+        self.closed = False
+
+    def read(self) -> bytes:
+        return b"".join(self.chunks(None))
+
+    def chunks(self, timeout: Any) -> Iterator[bytes]:
+        for piece in self.pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece if isinstance(piece, bytes) else json.dumps(piece).encode()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def refused() -> NoAnswer:
+    return NoAnswer(ConnectionRefusedError("refused"), sent=False)
+
+
+def lost() -> NoAnswer:
+    return NoAnswer(ConnectionResetError("reset"), sent=True)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> List[float]:
+    """No pauses between two tries; how long they would have been."""
+    pauses: List[float] = []
+    monkeypatch.setattr("dethpc.client.session.time.sleep", pauses.append)
+    return pauses
+
+
+def test_a_call_carries_token_parameters_and_body_and_returns_the_answer() -> None:
+    master = Answers((200, {"got": 1}), (200, {"got": 2}), (200, b""))
+    session = Session(master, "secret")
+    assert session.post("/api/v1/things", {"a": [1, "ü"]}) == {"got": 1}
+    assert session.get("/api/v1/things", {"x": True, "list": ["a b", 2], "none": None}) == {"got": 2}
+    assert session.delete("/api/v1/things") is None
+    posted, got, _ = master.asked
+    assert posted[2] == {
+        "Accept": "application/json",
+        "Authorization": "Bearer secret",
+        "Content-Type": "application/json",
+    }
+    assert json.loads(posted[3]) == {"a": [1, "ü"]}
+    assert got[:2] == ("GET", "/api/v1/things?x=true&list=a%20b&list=2") and got[3] is None
+
+
+@pytest.mark.parametrize("failure", [lost(), (503, b"no upstream"), (200, lost())])
+def test_what_the_master_may_have_acted_on_is_sent_again_only_if_that_does_no_harm(
+    failure: Any, at_once: List[float]
+) -> None:
+    master = Answers(failure, (200, {}), failure)
+    assert Session(master).get("/x") == {}
+    with pytest.raises(MasterUnreachable):
+        Session(master).post("/x", {})
+    assert [asked[0] for asked in master.asked] == ["GET", "GET", "POST"]
+    master = Answers(failure, (200, {}))
+    assert Session(master).post("/x", {}, idempotent=True) == {}
+
+
+def test_what_never_reached_the_master_is_sent_again_with_growing_pauses(at_once: List[float]) -> None:
+    master = Answers(refused(), refused(), (200, {"ok": True}))
+    assert Session(master).post("/x", {}) == {"ok": True}
+    assert at_once[0] < at_once[1] and len(at_once) == 2
+    with pytest.raises(MasterUnreachable, match="http://master:8080 does not answer: refused"):
+        Session(Answers(refused(), refused()), retries=1).post("/x", {})
 
 
 def test_a_thread_keeps_one_connection(serve: Callable[..., Master]) -> None:
@@ -116,19 +198,14 @@ def test_a_thread_keeps_one_connection(serve: Callable[..., Master]) -> None:
         (500, b"<html>boom</html>", MasterError),
     ],
 )
-def test_an_error_answer_is_an_exception_with_the_masters_words(
-    serve: Callable[..., Master], status: int, body: Any, error: type
-) -> None:
-    master = serve({"/x": lambda h, b: say(h, status, body)})
-    session = Session(master.url, retries=0)
+def test_an_error_answer_is_an_exception_with_the_masters_words(status: int, body: Any, error: type) -> None:
     with pytest.raises(error) as caught:
-        session.post("/x", {})
+        Session(Answers((status, body))).post("/x", {})
     words = body["error"]["error"] if isinstance(body, dict) else "boom"
     assert words in str(caught.value)
-    session.close()
 
 
-def test_problems_of_a_config_arrive_one_by_one(serve: Callable[..., Master]) -> None:
+def test_problems_of_a_config_arrive_one_by_one() -> None:
     problem = {
         "file": "a.yaml",
         "line": 3,
@@ -138,12 +215,9 @@ def test_problems_of_a_config_arrive_one_by_one(serve: Callable[..., Master]) ->
         "hint": "?",
     }
     body = {"error": {"code": 3, "reason": "x", "error": "config", "problems": [problem, problem]}}
-    master = serve({"/x": lambda h, b: say(h, 400, body)})
-    session = Session(master.url)
     with pytest.raises(ConfigError) as caught:
-        session.post("/x", {})
+        Session(Answers((400, body))).post("/x", {})
     assert [p.to_json() for p in caught.value.problems] == [problem, problem]
-    session.close()
 
 
 def test_nobody_listening_is_unreachable_and_says_where() -> None:
@@ -182,18 +256,27 @@ def test_a_post_on_a_connection_that_the_server_dropped_meanwhile_goes_through(s
     session = Session(master.url)
     for _ in range(5):
         session.post("/x", {})
-        select.select([session._local.connection.sock], [], [], 10)  # until the server has hung up
+        select.select([session._transport._kept.connection.sock], [], [], 10)  # until the server has hung up
     assert len(master.asked) == 5
     session.close()
 
 
-def test_a_stream_yields_results_and_raises_errors(serve: Callable[..., Master]) -> None:
-    lines = b'{"result":{"n":1}}\n\n{"result":{"n":2}}\n{"error":{"code":5,"message":"gone"}}\n'
-    master = serve({"/s": lambda h, b: say(h, 200, lines)})
-    stream = Session(master.url).stream("/s")
+def test_a_stream_yields_results_across_pieces_and_raises_errors(at_once: List[float]) -> None:
+    pieces = [b'{"result":{"n":1}}\n\n{"res', b'ult":{"n":2}}\n', b'{"error":{"code":5,"message":"gone"}}']
+    stream = Session(Answers(lost(), (200, *pieces))).stream("/s")
     assert [next(stream), next(stream)] == [{"n": 1}, {"n": 2}]
     with pytest.raises(NotFound, match="gone"):
         next(stream)
+
+
+def test_a_stream_that_is_left_is_given_up() -> None:
+    answer = Reply(200, b'{"result":1}\n{"result":2}\n', b'{"result":3}\n')
+    master = Answers()
+    master.send = lambda *_: answer  # type: ignore[method-assign, assignment]
+    stream = Session(master).stream("/s")
+    assert next(stream) == 1
+    stream.close()  # type: ignore[attr-defined]
+    assert answer.closed
 
 
 def test_a_node_follows_a_master_that_moved(serve: Callable[..., Master], tmp_path: Any) -> None:
@@ -234,6 +317,22 @@ def test_addresses_are_spelled_as_determined_spells_them() -> None:
     assert canonical("http://[::1]:9/p/") == "http://[::1]:9/p"
     with pytest.raises(ValueError, match="not a master's address"):
         canonical("http://")
+
+
+def test_a_stream_that_is_still_read_leaves_the_next_request_a_connection_of_its_own(
+    serve: Callable[..., Master],
+) -> None:
+    master = serve({"/s": lambda h, b: say(h, 200, b'{"n":1}\n{"n":2}\n'), "/x": lambda h, b: say(h, 200, {})})
+    session = Session(master.url)
+    session.get("/x")
+    stream = session.stream("/s")
+    assert next(stream) == {"n": 1}
+    assert session.get("/x") == {}
+    assert list(stream) == [{"n": 2}]
+    assert len(master.connections) == 2
+    session.get("/x")
+    assert len(master.connections) == 2
+    session.close()
 
 
 def test_a_stream_that_breaks_off_is_an_error_and_not_an_end() -> None:

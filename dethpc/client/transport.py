@@ -1,0 +1,262 @@
+"""How a request reaches the master: ``Transport`` is the seam, ``HttpTransport`` the network, ``in_process`` a call.
+
+``http.client`` alone, and loaded on first use: importing this costs nothing, a first request a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Protocol, Union
+
+from dethpc.client.address import MasterFinder, OwnerToken, canonical
+from dethpc.client.proof import PATH, proof, same
+from dethpc.errors import MasterUnreachable, Unauthorized
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
+
+_AT_ONCE = 1 << 16  # bytes of a body that are read at once
+_AWAY = (502, 503, 504)  # what a proxy answers while no master is behind it
+
+
+class NoAnswer(Exception):
+    """There is no answer, or only a part of one. ``sent``: the whole request went out, so that the master may have acted on it."""
+
+    def __init__(self, cause: BaseException, *, sent: bool) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.sent = sent
+
+
+class Response(Protocol):
+    """An answer whose body is still to come. Read it to its end by one of ``read`` and ``chunks``, or close it."""
+
+    status: int
+
+    def read(self) -> bytes:
+        """The whole body. Raises NoAnswer."""
+
+    def chunks(self, timeout: Optional[float]) -> Iterator[bytes]:
+        """The body as it arrives. ``timeout``: seconds to wait for the next bytes, None for any length. Raises NoAnswer."""
+
+    def close(self) -> None:
+        """Give up what was not read."""
+
+
+class Transport(Protocol):
+    """Carries requests to one master. Any thread may use it."""
+
+    @property
+    def url(self) -> str:
+        """The master's address, for messages. Raises MasterUnreachable when none is known."""
+
+    def send(
+        self, method: str, target: str, headers: Mapping[str, str], body: Optional[bytes], timeout: float
+    ) -> Response:
+        """One request, once. ``target`` is the path with its query, quoted; ``timeout`` in seconds covers connecting and each wait
+        for bytes up to the answer's head, and in ``read``.
+
+        Raises NoAnswer, MasterUnreachable when no address is known, and Unauthorized when the server is not who it should be.
+        """
+
+    def close(self) -> None:
+        """Let go of what this thread keeps for the next request. The transport stays usable."""
+
+
+class HttpTransport:
+    """HTTP/1.1. Each thread keeps one connection open between its requests.
+
+    ``owner``: the owner's token; with it, a connection is used only after its server has proved to be the owner's master.
+    ``cert``: a file of certificates to trust, or "noverify"; default: ``DET_MASTER_CERT_FILE``, else the system's. With a
+    MasterFinder the address is read again after each failure.
+    """
+
+    def __init__(
+        self, master: Union[str, MasterFinder], owner: Optional[OwnerToken] = None, *, cert: Optional[str] = None
+    ) -> None:
+        self._finder = master if isinstance(master, MasterFinder) else None
+        self._fixed = canonical(master) if isinstance(master, str) else None
+        self._owner = owner
+        self._cert = cert
+        self._kept = threading.local()  # .connection to .url, between two requests of a thread
+
+    @property
+    def url(self) -> str:
+        url = self._finder.url if self._finder else self._fixed
+        if not url:
+            raise MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
+        return url
+
+    def send(
+        self, method: str, target: str, headers: Mapping[str, str], body: Optional[bytes], timeout: float
+    ) -> HttpResponse:
+        url, sent = self.url, False
+        try:
+            connection = self._take(url) or self._connect(url, timeout)
+            try:
+                connection.sock.settimeout(timeout)
+                connection.request(method, _prefix(url) + target, body, dict(headers))
+                sent = True
+                sock = connection.sock  # http.client lets go of it when the server says that it will close
+                answer = connection.getresponse()
+            except BaseException:
+                connection.close()
+                raise
+        except (OSError, _http_exception()) as error:
+            self._look_again()
+            raise NoAnswer(error, sent=sent) from None
+        if answer.status in _AWAY:
+            self._look_again()
+        return HttpResponse(self, url, connection, sock, answer)
+
+    def keep(self, url: str, connection: HTTPConnection) -> None:
+        """The connection is free for this thread's next request."""
+        self.close()
+        self._kept.connection, self._kept.url = connection, url
+
+    def close(self) -> None:
+        connection: Optional[HTTPConnection] = getattr(self._kept, "connection", None)
+        self._kept.connection = None
+        if connection is not None:
+            connection.close()
+
+    def _take(self, url: str) -> Optional[HTTPConnection]:
+        """This thread's connection, unless the master's address has changed or the other side has hung up meanwhile."""
+        connection: Optional[HTTPConnection] = getattr(self._kept, "connection", None)
+        if connection is None:
+            return None
+        if self._kept.url != url or _hung_up(connection):
+            self.close()
+            return None
+        self._kept.connection = None
+        return connection
+
+    def _look_again(self) -> None:
+        if self._finder:
+            self._finder.refresh()
+
+    def _connect(self, url: str, timeout: float) -> HTTPConnection:
+        import socket
+        from http.client import HTTPConnection, HTTPSConnection
+        from urllib.parse import urlsplit
+
+        parts = urlsplit(url)
+        host, port = str(parts.hostname), parts.port
+        if parts.scheme == "https":
+            connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout, context=_tls(self._cert))
+        else:
+            connection = HTTPConnection(host, port, timeout=timeout)
+        try:
+            connection.connect()
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+            connection.auto_open = 0  # a connection that is lost is not replaced by one that has proved nothing
+            if self._owner is not None:
+                self._demand_proof(url, connection, self._owner)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _demand_proof(self, url: str, connection: HTTPConnection, token: OwnerToken) -> None:
+        """Raises Unauthorized when the server is not the owner's master."""
+        nonce = os.urandom(32).hex()
+        wanted = proof(token, nonce, connection.sock.getpeername()[:2])
+        target = f"{_prefix(url)}{PATH}?nonce={nonce}"
+        connection.request("GET", target, headers={"Accept": "application/json"})
+        answer = connection.getresponse()
+        content = answer.read(1 << 16)
+        try:
+            given = json.loads(content)["proof"] if answer.status == 200 else None
+        except (ValueError, KeyError, TypeError):
+            given = None
+        if answer.will_close or not answer.isclosed() or not same(wanted, given):
+            raise Unauthorized(
+                f"the server at {url} does not prove to be your master, so it gets no token; if it is one of an earlier "
+                "release, end it (det master down) and try again",
+                answer.status,
+            )
+
+
+class HttpResponse:
+    """An answer of HttpTransport: once its body is read, the connection goes back to be used again."""
+
+    def __init__(
+        self, transport: HttpTransport, url: str, connection: HTTPConnection, sock: Any, answer: HTTPResponse
+    ) -> None:
+        self.status = answer.status
+        self._transport, self._url, self._connection, self._sock, self._answer = (
+            transport,
+            url,
+            connection,
+            sock,
+            answer,
+        )
+
+    def read(self) -> bytes:
+        try:
+            content = self._answer.read()
+        except BaseException as error:
+            raise self._broken(error) from None
+        self._ended()
+        return content
+
+    def chunks(self, timeout: Optional[float]) -> Iterator[bytes]:
+        try:
+            self._sock.settimeout(timeout)
+            # Unlike the answer's own iterator, read1 does not take a connection that broke for the end.
+            while more := self._answer.read1(_AT_ONCE):
+                yield more
+        except BaseException as error:
+            raise self._broken(error) from None
+        self._ended()
+
+    def close(self) -> None:
+        self._answer.close()
+        self._connection.close()
+
+    def _ended(self) -> None:
+        if self._answer.will_close or not self._answer.isclosed():
+            self.close()
+        else:
+            self._transport.keep(self._url, self._connection)
+
+    def _broken(self, error: BaseException) -> BaseException:
+        self.close()
+        return NoAnswer(error, sent=True) if isinstance(error, (OSError, _http_exception())) else error
+
+
+def _prefix(url: str) -> str:
+    """The path that the master's address ends in, behind a proxy for example."""
+    from urllib.parse import urlsplit
+
+    return urlsplit(url).path
+
+
+def _hung_up(connection: HTTPConnection) -> bool:
+    """Bytes (or the end) waiting on an idle connection mean that the server closed it: a POST must not be risked on it."""
+    import select
+
+    if connection.sock is None:
+        return True
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _http_exception() -> type[Exception]:
+    from http.client import HTTPException
+
+    return HTTPException
+
+
+def _tls(cert: Optional[str]) -> Any:
+    import ssl
+
+    cert = cert or os.environ.get("DET_MASTER_CERT_FILE")
+    if cert and cert.lower() == "noverify":
+        return ssl._create_unverified_context()
+    return ssl.create_default_context(cafile=cert or None)
