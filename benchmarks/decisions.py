@@ -18,8 +18,8 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Run
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
@@ -33,8 +33,8 @@ SPACE = {
 }
 
 
-def settings(trials: int) -> dict[str, Any]:
-    return {
+def config(trials: int) -> ExperimentConfig:
+    searcher = {
         "name": "adaptive_asha",
         "metric": "loss",
         "smaller_is_better": True,
@@ -43,6 +43,9 @@ def settings(trials: int) -> dict[str, Any]:
         "time_metric": "batches",
         "max_time": LENGTHS[-1],
     }
+    resources = {"slots_per_trial": 1, "resource_pool": "main"}
+    stored = {"entrypoint": "train", "searcher": searcher, "hyperparameters": SPACE, "resources": resources}
+    return ExperimentConfig.from_json(stored)
 
 
 def reports(trials: int) -> Iterator[tuple[int, int, float]]:
@@ -57,7 +60,8 @@ def reports(trials: int) -> Iterator[tuple[int, int, float]]:
 
 def searched(trials: int) -> tuple[float, Searcher]:
     """Decisions per second of the searcher alone, and it."""
-    search = build(settings(trials), SPACE, 1)
+    configured = config(trials)
+    search = build(configured.searcher, configured.space, 1)
     for action in search.start():
         assert isinstance(action, Create)
         search.created(action.index, action.hparams, action.search)
@@ -80,13 +84,8 @@ def searched(trials: int) -> tuple[float, Searcher]:
 def stepped(trials: int) -> tuple[float, ClusterState]:
     """Reports per second through the engine, and its state."""
     state = ClusterState(build)
-    config = {
-        "searcher": settings(trials),
-        "hyperparameters": SPACE,
-        "resources": {"slots_per_trial": 1, "resource_pool": "main", "max_slots": 0},
-    }
     job = "00000000-0000-4000-8000-000000000001"
-    step(state, events.CreateExperiment("me", config, "", "", 7, job, True, 0.0))
+    step(state, events.CreateExperiment("me", config(trials), "", "", 7, job, False, 0.0))
     runs = []
     for trial in list(state.experiments[1].trials):
         # Straight to a run that is at work: the way there is not what is measured.

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.events import QueueChange
@@ -31,6 +32,7 @@ def filled(kind: Any, experiments: int) -> ClusterState:
     for n in range(experiments):
         config = {
             "name": "queued",
+            "entrypoint": "train",
             "searcher": {**searcher, "max_concurrent_trials": each},
             "hyperparameters": {"lr": 0.1},
             "resources": {
@@ -40,7 +42,12 @@ def filled(kind: Any, experiments: int) -> ClusterState:
                 "weight": n % 5 + 1,
             },
         }
-        step(state, events.CreateExperiment("me", config, "", "", n, str(uuid.UUID(int=n)), True, float(n)))
+        step(
+            state,
+            events.CreateExperiment(
+                "me", ExperimentConfig.from_json(config), "", "", n, str(uuid.UUID(int=n)), True, float(n)
+            ),
+        )
     return state
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Trial
 from dethpc.simulator import Pace, PowerLaw, Simulation, Site
 
@@ -192,6 +193,7 @@ class Workload:
 
 def ours(problem: Problem, seed: int, **searcher: Any) -> list[Done]:
     config = {
+        "entrypoint": "train",
         "searcher": {
             "metric": "loss",
             "smaller_is_better": True,
@@ -208,7 +210,7 @@ def ours(problem: Problem, seed: int, **searcher: Any) -> list[Done]:
     }
     pace = Pace(startup=0, spread=SPREAD, length=LENGTH, validation_period=None)
     simulation = Simulation(Site(1, WORKERS), pace, Workload(problem, seed), seed=seed)
-    number = simulation.create(config)
+    number = simulation.create(ExperimentConfig.from_json(config))
     simulation.run(until=BUDGET)
     full: list[Trial] = [t for t in simulation.result(number).trials if t.ended_at and t.steps_completed >= LENGTH]
     return sorted(Done(t.ended_at or 0.0, problem.loss(t.hparams, LENGTH)) for t in full)
@@ -423,12 +425,13 @@ def toy(seed: int, *, population: bool) -> float:
     else:
         searcher = {**common, "name": "random", "max_trials": 4, "max_concurrent_trials": 4}
     config = {
+        "entrypoint": "train",
         "searcher": searcher,
         "hyperparameters": {"h": {"type": "categorical", "vals": ["first", "second"]}},
         "resources": {"slots_per_trial": 1},
     }
     simulation = Simulation(Site(1, 4), Pace(startup=0, length=200), Toy(), seed=seed)
-    number = simulation.create(config)
+    number = simulation.create(ExperimentConfig.from_json(config))
     simulation.run()
     best = simulation.result(number).best
     return best[-1].value

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.simulator import Pace, Site, simulate
 
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -17,13 +18,15 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-def config(searcher: dict[str, Any], trials: int) -> dict[str, Any]:
+def config(searcher: dict[str, Any], trials: int) -> ExperimentConfig:
     common = {"metric": "loss", "smaller_is_better": True, "time_metric": "batches", "max_trials": trials}
-    return {
+    stored = {
+        "entrypoint": "train",
         "searcher": {**common, "max_concurrent_trials": 64, **searcher},
         "hyperparameters": {"lr": {"type": "log", "minval": -4, "maxval": -1, "base": 10}},
         "resources": {"slots_per_trial": 1},
     }
+    return ExperimentConfig.from_json(stored)
 
 
 def main() -> None:

@@ -79,12 +79,12 @@ def simulate(
     loaded = configs.load(read_config(config), file=config.name, overrides=list(overrides))
     for warning in loaded.warnings:
         output.say(f"det: warning: {warning}")
-    effective = loaded.effective()
+    configured = loaded.config
     if seed is None:
-        seed = int(effective["reproducibility"]["experiment_seed"] or 0)
+        seed = configured.reproducibility.experiment_seed or 0
     workload = None
     if curves is not None:
-        workload = Replay.read(curves, effective["searcher"]["metric"], curves.name)
+        workload = Replay.read(curves, configured.searcher.metric, curves.name)
     site = _site(slots, nodes, slots_per_node, load)
     pace = Pace(
         startup=startup,
@@ -99,7 +99,7 @@ def simulate(
         preemption=preemption * _HOUR if preemption else None,
     )
     began = time.perf_counter()
-    result = run(effective, site, pace, workload=workload, seed=seed, faults=faults)
+    result = run(configured, site, pace, workload=workload, seed=seed, faults=faults)
     took = time.perf_counter() - began
     if as_json:
         output.print_json({**result.to_json(), "simulatedIn": took, "assumed": _assumed(site, pace, result, seed)})
@@ -136,7 +136,7 @@ def _assumed(site: Site, pace: Pace, result: Result, seed: int) -> Json:
 def _show(result: Result, site: Site, pace: Pace, seed: int, took: float, curves: Any) -> None:
     from dethpc.domain.states import State
 
-    metric = result.experiment.config["searcher"]["metric"]
+    metric = result.config.searcher.metric
     best = result.best[-1] if result.best else None
     crowd = f", {site.load:.0%} held by others" if site.load else ""
     errored, requeued = result.count(State.ERROR), result.attempts - result.jobs

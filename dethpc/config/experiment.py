@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Optional, Union
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 
 from dethpc.config.checkpoint_storage import CheckpointStorage
 from dethpc.config.environment import BindMount, Environment
-from dethpc.config.hyperparameters import plain, read_space
+from dethpc.config.hyperparameters import Space, parse_space, plain, read_space
 from dethpc.config.mistake import dotted
 from dethpc.config.resources import PBS, Resources, Slurm
 from dethpc.config.searcher import Searcher
-from dethpc.config.section import Length, Section, Whole, wrong
+from dethpc.config.section import STORED, Length, Section, Whole, wrong
 from dethpc.config.services import Integrations, LogPolicy, RetentionPolicy, Security
 from dethpc.config.training import DataLayer, Optimizations, Profiling, Reproducibility
+from dethpc.errors import ConfigError, Problem
 
 
 def _entrypoint(value: Any) -> Any:
@@ -82,3 +85,31 @@ class ExperimentConfig(Section):
     internal: Annotated[None, BeforeValidator(_nothing)] = None
     security: Optional[Security] = None
     tensorboard_storage: Optional[dict[str, Any]] = None
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> ExperimentConfig:
+        """The configuration that ``to_json`` gave, perhaps in an earlier release: fields that are gone are left out.
+
+        Raises ConfigError when it was never valid.
+        """
+        try:
+            return cls.model_validate(stored, context=STORED)
+        except ValidationError as error:
+            problems = [Problem(".".join(map(str, e["loc"])), "a stored value", e["msg"]) for e in error.errors()]
+            raise ConfigError(problems) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """With all defaults filled in, as JSON has it and in the shape that Determined stores.
+
+        ``reproducibility.experiment_seed`` is null and ``name`` is empty where the user gave none: the master chooses.
+        """
+        return self.model_dump(mode="json")
+
+    def in_pool(self, name: str) -> ExperimentConfig:
+        """The same in another resource pool."""
+        return self.model_copy(update={"resources": self.resources.model_copy(update={"resource_pool": name})})
+
+    @cached_property
+    def space(self) -> Space:
+        """The hyperparameters, as searchers draw them."""
+        return parse_space(self.hyperparameters)

@@ -43,7 +43,7 @@ class Loaded:
 
         ``reproducibility.experiment_seed`` is null and ``name`` is empty where the user gave none: the master chooses.
         """
-        return self.config.model_dump(mode="json")
+        return self.config.to_json()
 
 
 def load(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dethpc.config.rungs import bracket_rungs, useful_rungs
 from dethpc.config.searcher import (
     PBT,
     Adaptive,
@@ -24,7 +23,7 @@ def search_warnings(searcher: Searcher) -> Iterator[str]:
     elif isinstance(searcher, AsyncHalving):
         yield from _lengths("num_rungs", searcher.num_rungs, searcher.divisor, searcher.full_length())
     elif isinstance(searcher, AdaptiveSimple):
-        brackets = len(bracket_rungs(searcher.mode, searcher.max_rungs))
+        brackets = len(searcher.rungs())
         yield from _empty_brackets(brackets, searcher.max_trials)
         yield from _lengths("max_rungs", searcher.max_rungs, searcher.divisor, count(searcher.max_length))
     elif isinstance(searcher, (Adaptive, SyncHalving)):
@@ -47,7 +46,7 @@ def _asha(searcher: AdaptiveASHA) -> Iterator[str]:
         yield from _empty_brackets(len(searcher.bracket_rungs), trials)
         yield from _lengths("bracket_rungs", max(searcher.bracket_rungs), searcher.divisor, length)
         return
-    useful = useful_rungs(searcher.max_rungs, searcher.divisor, length, trials)
+    useful = searcher.useful_rungs()
     if "max_rungs" in searcher.model_fields_set and useful < searcher.max_rungs:
         yield (
             f"searcher.max_rungs: {trials} trials and a length of {length} are enough for {useful} of the "
@@ -76,11 +75,10 @@ def _lengths(field: str, rungs: int, divisor: float, length: int) -> Iterator[st
 
 def _budget(searcher: Adaptive | SyncHalving) -> Iterator[str]:
     if isinstance(searcher, SyncHalving):
-        field, brackets = "num_rungs", [searcher.num_rungs]
-    elif searcher.bracket_rungs:
-        field, brackets = "bracket_rungs", searcher.bracket_rungs
+        field = "num_rungs"
     else:
-        field, brackets = "max_rungs", bracket_rungs(searcher.mode, searcher.max_rungs)
+        field = "bracket_rungs" if searcher.bracket_rungs else "max_rungs"
+    brackets = searcher.rungs()
     share, length = count(searcher.budget) // len(brackets), count(searcher.max_length)
     yield from _lengths(field, max(brackets), searcher.divisor, length)
     if share < length:

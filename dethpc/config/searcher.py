@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, ClassVar, Literal, Optional, Union
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -25,26 +26,49 @@ Sampler = Annotated[Union[str, dict[str, Any]], BeforeValidator(_sampler)]
 """Where hyperparameters come from: a sampler of Optuna by its name, or a mapping of its name and options."""
 
 
-def count(length: Any) -> int:
+AnyLength = Union[int, dict[str, int], None]
+
+
+def count(length: Union[int, dict[str, int]]) -> int:
     """The number in a length: ``100`` or ``{"batches": 100}``."""
-    return int(next(iter(length.values())) if isinstance(length, dict) else length)
+    return next(iter(length.values())) if isinstance(length, dict) else length
 
 
-class _Common(Section):
+class Method(Section):
+    """What every search method has."""
+
     omitted: ClassVar[frozenset[str]] = frozenset({"max_length", "stop_once", "sampler"})
 
+    name: str
     metric: str = Field(min_length=1)
     smaller_is_better: bool = True
 
+    def full_length(self) -> Optional[int]:
+        """How long a trial trains at most, in ``unit_of_length``. None: only the training code knows."""
+        return None
 
-class _WarmStart(_Common):
+    def time_name(self) -> Optional[str]:
+        """What training is measured by: ``time_metric``, else the unit of the lengths. None: the lengths are bare numbers."""
+        lengths = [length for length in self._lengths() if length is not None]
+        units = [unit for length in lengths if isinstance(length, dict) for unit in length]
+        return units[0] if units else None if lengths else "batches"
+
+    def unit_of_length(self) -> str:
+        """``time_name``; bare numbers count batches."""
+        return self.time_name() or "batches"
+
+    def _lengths(self) -> tuple[AnyLength, ...]:
+        return ()
+
+
+class WarmStart(Method):
     """A method whose trials may start from the weights of an earlier trial."""
 
     source_trial_id: Optional[Whole] = None
     source_checkpoint_uuid: Optional[str] = None
 
     @model_validator(mode="after")
-    def _one_source(self) -> _WarmStart:
+    def _one_source(self) -> WarmStart:
         if self.source_trial_id is not None and self.source_checkpoint_uuid is not None:
             raise wrong(
                 "either source_trial_id or source_checkpoint_uuid", field="source_checkpoint_uuid", found="both sources"
@@ -52,32 +76,41 @@ class _WarmStart(_Common):
         return self
 
 
-class Single(_WarmStart):
+class _FullLength(WarmStart):
+    """A method that trains every trial to its end, and may say which."""
+
+    max_length: Optional[PositiveLength] = None
+
+    def full_length(self) -> Optional[int]:
+        return None if self.max_length is None else count(self.max_length)
+
+    def _lengths(self) -> tuple[AnyLength, ...]:
+        return (self.max_length,)
+
+
+class Single(_FullLength):
     """One trial."""
 
     name: Literal["single"]
-    max_length: Optional[PositiveLength] = None
 
 
-class Random(_WarmStart):
+class Random(_FullLength):
     """``max_trials`` independent draws."""
 
     name: Literal["random"]
     sampler: Optional[Sampler] = None
     max_trials: AtLeastOne
     max_concurrent_trials: Concurrency = 16
-    max_length: Optional[PositiveLength] = None
 
 
-class Grid(_WarmStart):
+class Grid(_FullLength):
     """Every point of a grid."""
 
     name: Literal["grid"]
     max_concurrent_trials: Concurrency = 16
-    max_length: Optional[PositiveLength] = None
 
 
-class _Halving(_WarmStart):
+class Halving(WarmStart):
     """Trials are compared at growing amounts of training, measured by ``time_metric`` up to ``max_time`` (or ``max_length``)."""
 
     time_metric: Optional[str] = None
@@ -90,7 +123,7 @@ class _Halving(_WarmStart):
     sampler: Optional[Sampler] = None
 
     @model_validator(mode="after")
-    def _some_length(self) -> _Halving:
+    def _some_length(self) -> Halving:
         if self.max_length is None and (self.time_metric is None or self.max_time is None):
             missing = "time_metric" if self.time_metric is None else "max_time"
             raise wrong("time_metric together with max_time (or max_length)", field=missing, found="nothing")
@@ -103,7 +136,19 @@ class _Halving(_WarmStart):
         return self
 
     def full_length(self) -> int:
-        return count(self.max_time if self.max_length is None else self.max_length)
+        length = self.max_time if self.max_length is None else self.max_length
+        assert length is not None  # one of the two is required
+        return count(length)
+
+    def time_name(self) -> Optional[str]:
+        return self.time_metric or super().time_name()
+
+    def _lengths(self) -> tuple[AnyLength, ...]:
+        return (self.max_length,)
+
+    def rungs(self) -> list[int]:
+        """How many rungs each bracket has, most first."""
+        raise NotImplementedError
 
     def _room_for(self, rungs: int, field: str) -> None:
         """Raises when so many rungs cannot differ in length."""
@@ -113,7 +158,7 @@ class _Halving(_WarmStart):
             raise wrong(allowed, field=field, found=f"{rungs} rungs")
 
 
-class AsyncHalving(_Halving):
+class AsyncHalving(Halving):
     name: Literal["async_halving"]
     num_rungs: AtLeastOne
 
@@ -122,8 +167,11 @@ class AsyncHalving(_Halving):
         self._room_for(self.num_rungs, "num_rungs")
         return self
 
+    def rungs(self) -> list[int]:
+        return [self.num_rungs]
 
-class AdaptiveASHA(_Halving):
+
+class AdaptiveASHA(Halving):
     name: Literal["adaptive_asha"]
     mode: Mode = "standard"
     max_rungs: AtLeastOne = 5
@@ -134,8 +182,19 @@ class AdaptiveASHA(_Halving):
         self._room_for(max(self.bracket_rungs, default=1), "bracket_rungs")
         return self
 
+    def rungs(self) -> list[int]:
+        return sorted(self.bracket_rungs, reverse=True) or bracket_rungs(self.mode, self.useful_rungs())
 
-class PBT(_Common):
+    def useful_rungs(self) -> int:
+        """At most ``max_rungs``; no more than the length can be divided into, nor than the trials can fill."""
+        by_length, by_trials = (
+            int(math.log(number) / math.log(self.divisor) + 1e-9) + 1
+            for number in (self.full_length(), self.max_trials)
+        )
+        return min(self.max_rungs, by_length, by_trials)
+
+
+class PBT(Method):
     """Population-based training."""
 
     class Replace(Section):
@@ -152,40 +211,85 @@ class PBT(_Common):
     replace_function: Replace
     explore_function: Explore
 
+    def full_length(self) -> int:
+        return self.num_rounds * count(self.length_per_round)
 
-class Custom(_Common):
+    def _lengths(self) -> tuple[AnyLength, ...]:
+        return (self.length_per_round,)
+
+
+class Custom(Method):
     name: Literal["custom"]
     unit: Optional[Literal["batches", "records", "epochs"]] = None
 
+    def time_name(self) -> str:
+        return self.unit or "batches"
 
-class _Promotion(_WarmStart):
+
+class Promotion(WarmStart):
     """Trials wait at growing lengths, and the best go on from their checkpoints."""
 
     max_length: PositiveLength
     divisor: Divisor = 4.0
 
+    def full_length(self) -> int:
+        return count(self.max_length)
 
-class AdaptiveSimple(_Promotion):
+    def rungs(self) -> list[int]:
+        """How many rungs each bracket has, most first."""
+        raise NotImplementedError
+
+    def _lengths(self) -> tuple[AnyLength, ...]:
+        return (self.max_length,)
+
+
+class AdaptiveSimple(Promotion):
     name: Literal["adaptive_simple"]
     max_trials: Annotated[Whole, Field(ge=1, le=2000)]
     mode: Mode = "standard"
     max_rungs: AtLeastOne = 5
 
+    def rungs(self) -> list[int]:
+        return bracket_rungs(self.mode, self.max_rungs)
 
-class Adaptive(_Promotion):
-    name: Literal["adaptive"]
+
+class _Budget(Promotion):
+    """``budget`` is what all trials train together, roughly."""
+
     budget: PositiveLength
+    train_stragglers: bool = True
+
+    def _lengths(self) -> tuple[AnyLength, ...]:
+        return (self.max_length, self.budget)
+
+
+class Adaptive(_Budget):
+    name: Literal["adaptive"]
     mode: Mode = "standard"
     max_rungs: AtLeastOne = 5
     bracket_rungs: list[AtLeastOne] = []
-    train_stragglers: bool = True
+
+    def rungs(self) -> list[int]:
+        return sorted(self.bracket_rungs, reverse=True) or bracket_rungs(self.mode, self.max_rungs)
 
 
-class SyncHalving(_Promotion):
+class SyncHalving(_Budget):
     name: Literal["sync_halving"]
     num_rungs: AtLeastOne
-    budget: PositiveLength
-    train_stragglers: bool = True
+
+    def rungs(self) -> list[int]:
+        return [self.num_rungs]
+
+
+def bracket_rungs(mode: Mode, max_rungs: int) -> list[int]:
+    """How many rungs each bracket of an adaptive search has, most first.
+
+    The more brackets with few rungs, the more trials are trained long before anyone judges them.
+    """
+    if mode == "aggressive":
+        return [max_rungs]
+    fewest = 1 if mode == "conservative" else (max_rungs - 1) // 2 + 1
+    return list(range(max_rungs, fewest - 1, -1))
 
 
 Searcher = Annotated[

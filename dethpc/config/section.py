@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Union
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_serializer, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from dethpc.config.mistake import show
+
+STORED = {"stored": True}
+"""The validation context of what a database kept: fields that this release does not know are left out, not refused."""
 
 
 class Section(BaseModel):
@@ -21,10 +24,11 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_default(cls, data: Any) -> Any:
+    def _null_is_default(cls, data: Any, info: ValidationInfo) -> Any:
         if not isinstance(data, dict):
             return data
-        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+        stored, fields = info.context is STORED, cls.model_fields
+        return {key: value for key, value in data.items() if (not stored if key not in fields else value is not None)}
 
     @model_serializer(mode="wrap")
     def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

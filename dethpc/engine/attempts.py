@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dethpc.config.dialects.units import trained
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, Trial
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.searcher import Method
+from dethpc.domain.facts import Attempt, Checkpoint, Metric, Run, Trial
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
 from dethpc.engine import checkpoints, events, goodput, nodes
@@ -192,20 +194,20 @@ def _metrics(
         )
     )
     trial = replace(trial, steps_completed=max(trial.steps_completed, steps))
-    searcher = experiment.row.config["searcher"]
-    if group != "validation" or searcher["metric"] not in metrics:
+    searcher = experiment.config.searcher
+    if group != "validation" or searcher.metric not in metrics:
         return trial
-    value = number(metrics[searcher["metric"]])
-    length = trained(experiment.row.config, trial.hparams, metrics, steps)
+    value = number(metrics[searcher.metric])
+    length = trained(experiment.config, trial.hparams, metrics, steps)
     if not math.isnan(length):
         decision.then.append(events.Validated(trial.id, length, value, report.at))
     return _with_value(trial, searcher, value, steps)
 
 
-def _with_value(trial: Trial, searcher: Mapping[str, Any], value: float, steps: int) -> Trial:
+def _with_value(trial: Trial, searcher: Method, value: float, steps: int) -> Trial:
     if not math.isfinite(value):
         return trial
-    best, smaller = trial.best_validation, searcher.get("smaller_is_better", True)
+    best, smaller = trial.best_validation, searcher.smaller_is_better
     if best is None or (value < best if smaller else value > best):
         return replace(trial, latest_validation=value, best_validation=value, best_validation_steps=steps)
     return replace(trial, latest_validation=value)
@@ -218,7 +220,7 @@ def _searcher_op(
     length, value = number(report.data.get("length")), number(report.data.get("metric"))
     if not math.isnan(length):
         decision.then.append(events.Validated(trial.id, length, value, report.at))
-    return _with_value(trial, experiment.row.config["searcher"], value, trial.steps_completed)
+    return _with_value(trial, experiment.config.searcher, value, trial.steps_completed)
 
 
 def reported_values(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -416,7 +418,7 @@ def _after_run(
         _close(trial, State.ERROR, reason, at, decision)
     elif end.counts_as_restart:
         restarts = trial.restarts + 1
-        limit = int(experiment.row.config.get("max_restarts", 5))
+        limit = experiment.config.max_restarts
         if restarts > limit:
             _close(replace(trial, restarts=limit), State.ERROR, f"{reason} (after {limit} restarts)", at, decision)
         else:
@@ -453,12 +455,10 @@ def _goes_on(trial: Trial) -> bool:
 
 def _warned(trial: Trial, experiment: ExperimentState) -> Trial:
     """Said of a trial that finished and cannot be compared with the others."""
-    searcher = experiment.row.config["searcher"]
-    if trial.best_validation is not None or trial.reason or searcher["name"] == "single" or experiment.row.unmanaged:
+    searcher = experiment.config.searcher
+    if trial.best_validation is not None or trial.reason or searcher.name == "single" or experiment.row.unmanaged:
         return trial
-    return replace(
-        trial, reason=f"finished without ever reporting a usable {searcher['metric']}, the searcher's metric"
-    )
+    return replace(trial, reason=f"finished without ever reporting a usable {searcher.metric}, the searcher's metric")
 
 
 def _close(trial: Trial, how: State, reason: str, at: float, decision: Decision) -> None:
@@ -496,9 +496,8 @@ def next_deadline(state: ClusterState) -> float | None:
 def _deadline(state: ClusterState, run: Run) -> float | None:
     if run.intent is not Intent.STOP or run.stopping_since is None:
         return None
-    return run.stopping_since + preemption_timeout(state.experiments[run.experiment_id].row)
+    return run.stopping_since + preemption_timeout(state.experiments[run.experiment_id].config)
 
 
-def preemption_timeout(experiment: Experiment) -> float:
-    config: Mapping[str, Any] = experiment.config
-    return float(config.get("preemption_timeout") or PREEMPTION_TIMEOUT)
+def preemption_timeout(config: ExperimentConfig) -> float:
+    return float(config.preemption_timeout or PREEMPTION_TIMEOUT)

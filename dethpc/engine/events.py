@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
 from dethpc.domain.ports import JobRecord
 from dethpc.engine.nice import PendingJob
@@ -17,7 +18,7 @@ from dethpc.searcher.base import Exit
 @dataclass(slots=True)
 class CreateExperiment:
     owner: str
-    config: dict[str, Any]
+    config: ExperimentConfig
     original_config: str
     context_sha256: str
     seed: int
@@ -117,7 +118,7 @@ class ImportRun:
     run_id: str
     job_id: str
     owner: str
-    config: dict[str, Any]
+    config: ExperimentConfig
     original_config: str
     context_sha256: str
     queue_id: str

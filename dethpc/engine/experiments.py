@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from dethpc.config.searcher import WarmStart
 from dethpc.domain.facts import Experiment, Run, SearchNote, Trial
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
@@ -18,15 +19,17 @@ from dethpc.errors import NotFound, Refused
 from dethpc.searcher.base import Action, Continue, Create, Note, Stop, Wait
 from dethpc.searcher.custom import CustomSearch
 
+DEFAULT_PRIORITY = 42
+
 CHANGEABLE = ("name", "description", "notes", "labels", "archived", "max_slots", "weight", "priority", "project_id")
 
 
 def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
-    config, resources = event.config, event.config.get("resources", {})
+    config, resources = event.config, event.config.resources
     row = Experiment(
         id=event.id or state.next_experiment_id,
         owner=event.owner,
-        config=config,
+        config=config.to_json(),
         original_config=event.original_config,
         state=State.ACTIVE if event.activate else State.PAUSED,
         created_at=event.at,
@@ -34,21 +37,21 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
         seed=event.seed,
         job_id=event.job_id,
         context_sha256=event.context_sha256,
-        name=str(config.get("name") or ""),
-        description=str(config.get("description") or ""),
-        labels=list(config.get("labels") or []),
+        name=config.name,
+        description=config.description or "",
+        labels=list(config.labels),
         project_id=event.project_id,
-        pool=str(resources.get("resource_pool") or ""),
-        priority=int(resources.get("priority") or 42),
-        weight=float(resources.get("weight") or 1),
-        max_slots=resources.get("max_slots"),
-        slots_per_trial=int(resources.get("slots_per_trial", 1)),
+        pool=resources.resource_pool,
+        priority=resources.priority or DEFAULT_PRIORITY,
+        weight=resources.weight,
+        max_slots=resources.max_slots,
+        slots_per_trial=resources.slots_per_trial,
         parent_id=event.parent_id,
         unmanaged=event.unmanaged,
         queue_position=event.at,
     )
-    searcher = state.build_searcher(config["searcher"], config["hyperparameters"], row.seed)
-    fresh = ExperimentState(row, searcher)
+    searcher = state.build_searcher(config.searcher, config.space, row.seed)
+    fresh = ExperimentState(row, config, searcher)
     decision = Decision([row])
     if not event.unmanaged:
         _act(state, fresh, searcher.start(), event.at, decision)
@@ -83,10 +86,10 @@ def import_run(state: ClusterState, event: events.ImportRun) -> Decision:
     experiment = made.rows[0]
     assert isinstance(experiment, Experiment)
     made.rows[0] = replace(experiment, notes=event.run_id)
-    searcher = state.build_searcher(event.config["searcher"], event.config["hyperparameters"], event.seed)
+    searcher = state.build_searcher(event.config.searcher, event.config.space, event.seed)
     trial = new_trial(
         state,
-        ExperimentState(experiment, searcher),
+        ExperimentState(experiment, event.config, searcher),
         Create(0, event.hparams, event.search),
         state.next_trial_id,
         event.at,
@@ -144,7 +147,8 @@ def _continued(trial: Trial, action: Continue) -> Trial:
 def new_trial(state: ClusterState, experiment: ExperimentState, action: Create, trial_id: int, at: float) -> Trial:
     row = experiment.row
     if action.source is None:
-        source = row.config["searcher"].get("source_checkpoint_uuid")
+        searcher = experiment.config.searcher
+        source = searcher.source_checkpoint_uuid if isinstance(searcher, WarmStart) else None
     else:
         parent = experiment.trials[action.source]
         source = parent.latest_checkpoint or parent.source_checkpoint
@@ -420,7 +424,7 @@ def operate(state: ClusterState, event: events.Operate) -> Decision:
     experiment = _find(state, event.experiment_id)
     row, searcher = experiment.row, experiment.searcher
     if not isinstance(searcher, CustomSearch):
-        raise Refused(f"experiment {row.id} has searcher {row.config['searcher']['name']}, not custom")
+        raise Refused(f"experiment {row.id} has searcher {experiment.config.searcher.name}, not custom")
     if row.state.terminal or row.state.stopping:
         raise Refused(f"experiment {row.id} is {row.state.value}; its search is over")
     try:

@@ -99,9 +99,8 @@ def _move_to(
     state: ClusterState, row: Experiment, pool: str, changed: dict[int, Experiment], decision: Decision
 ) -> None:
     """Its trials start in another pool from now on. Runs that wait are withdrawn and submitted there; running ones go on."""
-    resources = {**row.config.get("resources", {}), "resource_pool": pool}
-    changed[row.id] = replace(row, pool=pool, config={**row.config, "resources": resources})
     experiment = state.experiments[row.id]
+    changed[row.id] = replace(row, pool=pool, config=experiment.config.in_pool(pool).to_json())
     for index, run in experiment.live.items():
         if run.state is not RunState.RUNNING and run.pool != pool:
             kill_run(experiment, index, f"moved to pool {pool}", decision)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.hyperparameters import Space
+from dethpc.config.searcher import Method
 from dethpc.domain.facts import (
     Attempt,
     Checkpoint,
@@ -38,7 +40,7 @@ class BadNodePolicy:
     exclude: float = 86400.0
 
 
-BuildSearcher = Callable[[Mapping[str, Any], Mapping[str, Any], int], Searcher]
+BuildSearcher = Callable[[Method, Space, int], Searcher]
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class ExperimentState:
     """One experiment with everything that decisions about it need."""
 
     row: Experiment
+    config: ExperimentConfig  # the row's, parsed once
     searcher: Searcher
     trials: list[Trial] = field(default_factory=list)  # by index
     open: set[int] = field(default_factory=set)  # indexes of trials that have not ended
@@ -186,11 +189,14 @@ class ClusterState:
             if known is not None:
                 self._forget(known)
         elif known is not None:
+            if row.config is not known.row.config:
+                known.config = ExperimentConfig.from_json(row.config)
             known.row = row
             self._index_place(known)
         else:
-            searcher = self.build_searcher(row.config["searcher"], row.config["hyperparameters"], row.seed)
-            self.experiments[row.id] = ExperimentState(row, searcher)
+            config = ExperimentConfig.from_json(row.config)
+            searcher = self.build_searcher(config.searcher, config.space, row.seed)
+            self.experiments[row.id] = ExperimentState(row, config, searcher)
         self.next_experiment_id = max(self.next_experiment_id, row.id + 1)
 
     def _apply_trial(self, row: Trial) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 
 import dethpc
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
 from dethpc.config.site import SiteConfig
 from dethpc.doctor.facts import sqlite_warning
@@ -197,7 +198,7 @@ class Daemon:
         rows = self.ledger.do(
             events.CreateExperiment(
                 owner=owner,
-                config=config,
+                config=ExperimentConfig.from_json(config),
                 original_config=config_yaml,
                 context_sha256=sha256,
                 seed=int(reproducibility["experiment_seed"]),
@@ -214,7 +215,7 @@ class Daemon:
 
     def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
-        config = load_config(config_of(config_yaml), file="config", defaults=self._defaults()).effective()
+        config = load_config(config_of(config_yaml), file="config", defaults=self._defaults()).config
         return self.unmanaged.experiment(owner, config_yaml, config, external_id)
 
     def _load(
@@ -235,7 +236,7 @@ class Daemon:
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
         """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
         config, notes = self._load(config_yaml, context_targz)
-        run, trial, experiment = standalone.wanted(config, owner, time.time())
+        run, trial, experiment = standalone.wanted(ExperimentConfig.from_json(config), owner, time.time())
         experiment.context_sha256 = self.paths.keep_context(context_targz)
         job = self._builder.write(run, trial, experiment, secrets.token_urlsafe(32), self_requeue=True)
         return job.script.read_text(), job.run_dir, notes

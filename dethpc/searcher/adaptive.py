@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dethpc.config.rungs import bracket_rungs
-from dethpc.searcher.base import count_of
-from dethpc.searcher.sync_halving import PromotionSearch, Step, plan_by_budget
+from dethpc.config import searcher as config
+from dethpc.config.hyperparameters import Space
+from dethpc.searcher.sync_halving import PromotionSearch, plan_by_budget
 
 
 class Adaptive(PromotionSearch):
@@ -13,12 +13,8 @@ class Adaptive(PromotionSearch):
     Hyperband (Li et al., JMLR 18, 2018) with a choice of brackets.
     """
 
-    def _plans(self) -> list[list[Step]]:
-        settings = self.settings
-        named = settings.get("bracket_rungs")
-        rungs = [max(1, int(r)) for r in named or ()] or bracket_rungs(
-            str(settings.get("mode") or "standard"), int(settings.get("max_rungs") or 5)
-        )
-        divisor, max_length = float(settings.get("divisor") or 4), count_of(settings["max_length"])
-        budget = count_of(settings["budget"]) // len(rungs)
-        return [plan_by_budget(r, divisor, max_length, budget) for r in sorted(rungs, reverse=True)]
+    def __init__(self, section: config.Adaptive, space: Space, seed: int) -> None:
+        rungs = section.rungs()
+        budget = config.count(section.budget) // len(rungs)
+        plans = [plan_by_budget(r, section.divisor, section.full_length(), budget) for r in rungs]
+        super().__init__(section, space, seed, plans)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dethpc.config.rungs import bracket_rungs
-from dethpc.searcher.base import count_of
-from dethpc.searcher.sync_halving import PromotionSearch, Step, plan_by_trials
+from dethpc.config import searcher as config
+from dethpc.config.hyperparameters import Space
+from dethpc.searcher.sync_halving import PromotionSearch, plan_by_trials
 
 
 class AdaptiveSimple(PromotionSearch):
@@ -13,12 +13,12 @@ class AdaptiveSimple(PromotionSearch):
     Hyperband (Li et al., JMLR 18, 2018) with a choice of brackets. With fewer trials than brackets the last ones get none.
     """
 
-    def _plans(self) -> list[list[Step]]:
-        settings = self.settings
-        rungs = bracket_rungs(str(settings.get("mode") or "standard"), int(settings.get("max_rungs") or 5))
-        divisor, max_length = float(settings.get("divisor") or 4), count_of(settings["max_length"])
-        even, left = divmod(int(settings["max_trials"]), len(rungs))
-        shares = [even + (i < left) for i in range(len(rungs))]
-        return [
-            plan_by_trials(r, divisor, max_length, share) for r, share in zip(rungs, shares, strict=True) if share > 0
+    def __init__(self, section: config.AdaptiveSimple, space: Space, seed: int) -> None:
+        rungs = section.rungs()
+        even, left = divmod(section.max_trials, len(rungs))
+        plans = [
+            plan_by_trials(r, section.divisor, section.full_length(), even + (i < left))
+            for i, r in enumerate(rungs)
+            if even + (i < left) > 0
         ]
+        super().__init__(section, space, seed, plans)

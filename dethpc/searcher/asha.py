@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Any
 
-from dethpc.config.rungs import rungs_of
+from dethpc.config import searcher as config
+from dethpc.config.hyperparameters import Space
 from dethpc.searcher.base import (
     MAX_INVALID_PER_TRIAL,
     Action,
@@ -17,10 +18,8 @@ from dethpc.searcher.base import (
     Note,
     Searcher,
     Stop,
-    count_of,
     recalled,
     recorded,
-    unit_of,
 )
 from dethpc.searcher.draws import draws
 from dethpc.searcher.halving import Bracket, Rung, share_concurrency, share_trials
@@ -36,31 +35,23 @@ class AdaptiveASHA(Searcher):
     replaced; one that ends without ever having reported the metric ranks worst in the first rung.
     """
 
-    def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
-        super().__init__(settings, hyperparameters, seed)
-        self._draws = draws(settings, hyperparameters, seed)
-        self._unit = unit_of(settings)
-        divisor = float(settings.get("divisor") or 4)
-        full_length = count_of(settings.get("max_time") or settings.get("max_length") or 1)
-        rungs = self._rungs(divisor, full_length)
-        self._trials = share_trials(int(settings["max_trials"]), divisor, rungs)
-        self._concurrent = self._concurrency(divisor, rungs)
-        self.brackets = [Bracket(r, divisor, full_length) for r in rungs[: len(self._trials)]]
+    def __init__(self, section: config.Halving, space: Space, seed: int) -> None:
+        super().__init__(section, space, seed)
+        self._draws = draws(section.sampler, space, seed)
+        self._unit = section.unit_of_length()
+        rungs = section.rungs()
+        self._trials = share_trials(section.max_trials, section.divisor, rungs)
+        self._concurrent = self._concurrency(section, rungs)
+        full_length = section.full_length()
+        self.brackets = [Bracket(r, section.divisor, full_length) for r in rungs[: len(self._trials)]]
         self._search = [{"bracket": i, "lengths": b.lengths} for i, b in enumerate(self.brackets)]
         self._bracket_of = array("B")  # by trial index
         self._reached = array("B")  # by trial index: how many rungs it has entered
         self._made = [0] * len(self.brackets)
         self._invalid = [0] * len(self.brackets)
 
-    def _rungs(self, divisor: float, full_length: int) -> list[int]:
-        settings = self.settings
-        if settings.get("bracket_rungs"):
-            return sorted((max(1, int(r)) for r in settings["bracket_rungs"]), reverse=True)
-        mode, max_rungs = str(settings.get("mode") or "standard"), int(settings.get("max_rungs") or 5)
-        return rungs_of(mode, max_rungs, divisor, full_length, int(settings["max_trials"]))
-
-    def _concurrency(self, divisor: float, rungs: list[int]) -> list[int]:
-        return share_concurrency(int(self.settings.get("max_concurrent_trials", 16)), divisor, self._trials)
+    def _concurrency(self, section: config.Halving, rungs: list[int]) -> list[int]:
+        return share_concurrency(section.max_concurrent_trials, section.divisor, self._trials)
 
     # --- decide
 
@@ -170,10 +161,7 @@ class AdaptiveASHA(Searcher):
 class AsyncHalving(AdaptiveASHA):
     """One bracket with ``num_rungs`` rungs (Li et al., MLSys 2020)."""
 
-    def _rungs(self, divisor: float, full_length: int) -> list[int]:
-        return [max(1, int(self.settings.get("num_rungs") or 5))]
-
-    def _concurrency(self, divisor: float, rungs: list[int]) -> list[int]:
+    def _concurrency(self, section: config.Halving, rungs: list[int]) -> list[int]:
         # 0: as many as it takes for one trial to be expected at the top.
-        most = int(self.settings.get("max_concurrent_trials", 16)) or int(divisor ** (rungs[0] - 1))
+        most = section.max_concurrent_trials or int(section.divisor ** (rungs[0] - 1))
         return [min(max(most, 1), self._trials[0])]

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Union
 
+from dethpc.config.hyperparameters import Space
+from dethpc.config.searcher import Method
+
 MAX_INVALID_PER_TRIAL = 10
 """How often an invalid draw is replaced, per trial asked for: a space in which nothing is valid must not be sampled for ever."""
 
@@ -91,12 +94,12 @@ class Searcher(ABC):
     results arrive. Not thread-safe; the engine calls from one thread.
     """
 
-    def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
-        self.settings = settings
-        self.hyperparameters = hyperparameters
+    def __init__(self, section: Method, space: Space, seed: int) -> None:
+        self.method = section.name
+        self.metric = section.metric
+        self.smaller_is_better = section.smaller_is_better
         self.seed = seed
-        self.metric = str(settings.get("metric") or "metric")
-        self.smaller_is_better = bool(settings.get("smaller_is_better", True))
+        self._space = space
         self.created_count = 0
         self.closed_count = 0
         self.invalid_count = 0
@@ -145,7 +148,7 @@ class Searcher(ABC):
         than ``most``.
         """
         return {
-            "method": self.settings["name"],
+            "method": self.method,
             "metric": self.metric,
             "smaller_is_better": self.smaller_is_better,
             "trials": {
@@ -205,18 +208,3 @@ def recorded(rank_value: float) -> float | None:
 
 def recalled(value: float | None) -> float:
     return math.inf if value is None else float(value)
-
-
-def count_of(length: Any) -> int:
-    """The number in ``max_length`` and its like: ``100`` or ``{"batches": 100}``."""
-    return int(next(iter(length.values())) if isinstance(length, Mapping) else length)
-
-
-def unit_of(settings: Mapping[str, Any]) -> str:
-    """What a searcher's lengths are measured in: ``time_metric``, else the unit of its lengths, else batches."""
-    if settings.get("time_metric"):
-        return str(settings["time_metric"])
-    for name in ("max_length", "length_per_round", "budget"):
-        if isinstance(settings.get(name), Mapping):
-            return str(next(iter(settings[name])))
-    return str(settings.get("unit") or "batches")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dethpc.config import searcher as config
+from dethpc.config.hyperparameters import Space
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
 
 OPERATIONS = ("createTrial", "trialOperation", "closeTrial", "setSearcherProgress", "shutDown")
@@ -20,8 +22,8 @@ class CustomSearch(Searcher):
     A trial trains while it has a length to validate after, and waits otherwise.
     """
 
-    def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
-        super().__init__(settings, hyperparameters, seed)
+    def __init__(self, section: config.Custom, space: Space, seed: int) -> None:
+        super().__init__(section, space, seed)
         self._request_ids: list[str] = []  # by trial index
         self._index: dict[str, int] = {}
         self._length: dict[int, float] = {}  # what each open trial was last told to train

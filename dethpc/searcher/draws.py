@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from dethpc.searcher.sampling import parse_space, sample
+from dethpc.config.hyperparameters import Space
+from dethpc.config.searcher import Sampler
+from dethpc.searcher.sampling import sample
 
 
 class Draws(Protocol):
@@ -25,8 +27,8 @@ class Draws(Protocol):
 class SeededDraws:
     """Each trial's hyperparameters depend on the seed and its index alone."""
 
-    def __init__(self, hyperparameters: Mapping[str, Any], seed: int) -> None:
-        self._space = parse_space(hyperparameters)
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
         self._seed = seed
 
     def draw(self, index: int) -> dict[str, Any]:
@@ -39,10 +41,13 @@ class SeededDraws:
         pass
 
 
-def draws(settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Draws:
-    """What the searcher section asks for. Raises Refused when its sampler is not installed or not known."""
-    if not settings.get("sampler"):
-        return SeededDraws(hyperparameters, seed)
+def draws(sampler: Sampler | None, space: Space, seed: int) -> Draws:
+    """The draws that a searcher section's ``sampler`` names; None: by the seed alone.
+
+    Raises Refused when the sampler is not installed or not known.
+    """
+    if sampler is None:
+        return SeededDraws(space, seed)
     from dethpc.searcher.optuna_draws import OptunaDraws
 
-    return OptunaDraws(settings["sampler"], hyperparameters, seed)
+    return OptunaDraws(sampler, space, seed)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from dethpc.config import searcher as config
+from dethpc.config.hyperparameters import Space
 from dethpc.searcher.base import Action, Create, Exit, Searcher
-from dethpc.searcher.sampling import grid, parse_space
+from dethpc.searcher.sampling import grid
 
 
 class GridSearch(Searcher):
@@ -15,10 +14,10 @@ class GridSearch(Searcher):
     Invalid points are left out; there is nothing to put in their place.
     """
 
-    def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
-        super().__init__(settings, hyperparameters, seed)
-        self._points = grid(parse_space(hyperparameters))
-        self._max_concurrent = int(settings.get("max_concurrent_trials", 16)) or len(self._points)
+    def __init__(self, section: config.Grid, space: Space, seed: int) -> None:
+        super().__init__(section, space, seed)
+        self._points = grid(space)
+        self._max_concurrent = section.max_concurrent_trials or len(self._points)
 
     def start(self) -> list[Action]:
         return [self._create(i) for i in range(min(len(self._points), self._max_concurrent))]

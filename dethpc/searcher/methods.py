@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from dethpc.config.hyperparameters import Space
+from dethpc.config.searcher import Method
 from dethpc.searcher.adaptive import Adaptive
 from dethpc.searcher.adaptive_simple import AdaptiveSimple
 from dethpc.searcher.asha import AdaptiveASHA, AsyncHalving
@@ -30,9 +29,6 @@ METHODS: dict[str, type[Searcher]] = {
 }
 
 
-def build(settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Searcher:
-    """The searcher for the ``searcher`` and ``hyperparameters`` sections of an effective config.
-
-    Raises KeyError for an unknown method; the config room refuses those before.
-    """
-    return METHODS[settings["name"]](settings, hyperparameters, seed)
+def build(section: Method, space: Space, seed: int) -> Searcher:
+    """The searcher that the ``searcher`` section of a configuration names, over the space of its hyperparameters."""
+    return METHODS[section.name](section, space, seed)

@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, parse_space
+from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space
+from dethpc.config.searcher import Sampler
 from dethpc.errors import Refused
 
 
@@ -23,12 +24,12 @@ class OptunaDraws:
     keep more than the trials (``cmaes``) begin that part anew when the master starts again.
     """
 
-    def __init__(self, sampler: Any, hyperparameters: Mapping[str, Any], seed: int) -> None:
-        options = dict(sampler) if isinstance(sampler, Mapping) else {"name": sampler}
+    def __init__(self, sampler: Sampler, space: Space, seed: int) -> None:
+        options = dict(sampler) if isinstance(sampler, dict) else {"name": sampler}
         self._name = str(options.pop("name"))
         self._options = options
         self._seed = seed
-        self._space = parse_space(hyperparameters)
+        self._space = space
         self._leaves = dict(_leaves(self._space, ()))
         self._hparams: list[Mapping[str, Any]] = []  # by trial index
         self._ended: dict[int, tuple[float | None, int, bool]] = {}

@@ -7,7 +7,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from dethpc.config.hyperparameters import Double, Int, Log
+from dethpc.config import searcher as config
+from dethpc.config.hyperparameters import Double, Int, Log, Space
 from dethpc.searcher.base import (
     MAX_INVALID_PER_TRIAL,
     Action,
@@ -18,12 +19,10 @@ from dethpc.searcher.base import (
     Searcher,
     Stop,
     Wait,
-    count_of,
     recalled,
     recorded,
-    unit_of,
 )
-from dethpc.searcher.sampling import draw, parse_space, sample
+from dethpc.searcher.sampling import draw, sample
 
 
 class PBT(Searcher):
@@ -37,17 +36,15 @@ class PBT(Searcher):
     once: in the first round by another draw, later by another copy of the same parent.
     """
 
-    def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
-        super().__init__(settings, hyperparameters, seed)
-        self._space = parse_space(hyperparameters)
-        self._unit = unit_of(settings)
-        self._size = int(settings["population_size"])
-        self._rounds = int(settings["num_rounds"])
-        self._length = count_of(settings["length_per_round"])
-        self._truncate = int(float(settings["replace_function"]["truncate_fraction"]) * self._size)
-        explore = settings["explore_function"]
-        self._resample = float(explore["resample_probability"])
-        self._factor = float(explore["perturb_factor"])
+    def __init__(self, section: config.PBT, space: Space, seed: int) -> None:
+        super().__init__(section, space, seed)
+        self._unit = section.unit_of_length()
+        self._size = section.population_size
+        self._rounds = section.num_rounds
+        self._length = config.count(section.length_per_round)
+        self._truncate = int(section.replace_function.truncate_fraction * self._size)
+        self._resample = section.explore_function.resample_probability
+        self._factor = section.explore_function.perturb_factor
         # By trial index.
         self._hparams: list[Mapping[str, Any]] = []
         self._parent: list[int | None] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dethpc.config import searcher as config
+from dethpc.config.hyperparameters import Space
 from dethpc.searcher.base import MAX_INVALID_PER_TRIAL, Action, Create, Exit, Searcher
 from dethpc.searcher.draws import draws
 
@@ -15,11 +17,11 @@ class RandomSearch(Searcher):
     Bergstra and Bengio, "Random Search for Hyper-Parameter Optimization", JMLR 13, 2012.
     """
 
-    def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
-        super().__init__(settings, hyperparameters, seed)
-        self._draws = draws(settings, hyperparameters, seed)
-        self._max_trials = int(settings["max_trials"])
-        self._max_concurrent = int(settings.get("max_concurrent_trials", 16)) or self._max_trials
+    def __init__(self, section: config.Random, space: Space, seed: int) -> None:
+        super().__init__(section, space, seed)
+        self._draws = draws(section.sampler, space, seed)
+        self._max_trials = section.max_trials
+        self._max_concurrent = section.max_concurrent_trials or self._max_trials
 
     def start(self) -> list[Action]:
         return [self._create(i) for i in range(min(self._max_trials, self._max_concurrent))]

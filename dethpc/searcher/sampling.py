@@ -7,9 +7,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space, parse_space
-
-__all__ = ["draw", "grid", "parse_space", "sample"]
+from dethpc.config.hyperparameters import Categorical, Const, Double, Int, Log, Space
 
 
 def sample(space: Space, seed: int, index: int) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dethpc.config import searcher as config
+from dethpc.config.hyperparameters import Space
 from dethpc.searcher.base import (
     MAX_INVALID_PER_TRIAL,
     Action,
@@ -18,12 +20,10 @@ from dethpc.searcher.base import (
     Searcher,
     Stop,
     Wait,
-    count_of,
     recalled,
     recorded,
-    unit_of,
 )
-from dethpc.searcher.sampling import parse_space, sample
+from dethpc.searcher.sampling import sample
 
 
 @dataclass(slots=True)
@@ -64,26 +64,22 @@ class PromotionSearch(Searcher):
     will report, and stopped as soon as it cannot be.
     """
 
-    def __init__(self, settings: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> None:
-        super().__init__(settings, hyperparameters, seed)
-        self._space = parse_space(hyperparameters)
-        self._unit = unit_of(settings)
+    def __init__(self, section: config.Promotion, space: Space, seed: int, plans: list[list[Step]]) -> None:
+        """``plans``: the rungs of every bracket, the bracket with most rungs first."""
+        super().__init__(section, space, seed)
+        self._unit = section.unit_of_length()
         self.brackets = [
             [
                 Rung(step.length, step.places, after.places if after else 0)
                 for step, after in zip(plan, [*plan[1:], None])
             ]
-            for plan in self._plans()
+            for plan in plans
         ]
         self._bracket_of: list[int] = []  # by trial index
         self._rung_of: list[int] = []  # by trial index: the rung that it trains for or stands at
         self._entered: list[int] = []  # by trial index: how many rungs it has entered
         self._made = [0] * len(self.brackets)
         self._invalid = [0] * len(self.brackets)
-
-    def _plans(self) -> list[list[Step]]:
-        """The rungs of every bracket, the bracket with most rungs first."""
-        raise NotImplementedError
 
     # --- decide
 
@@ -264,16 +260,9 @@ class _Arrival:
 class SyncHalving(PromotionSearch):
     """One bracket of ``num_rungs`` rungs that trains ``budget`` in all (Jamieson and Talwalkar, AISTATS 2016)."""
 
-    def _plans(self) -> list[list[Step]]:
-        settings = self.settings
-        return [
-            plan_by_budget(
-                int(settings["num_rungs"]),
-                float(settings.get("divisor") or 4),
-                count_of(settings["max_length"]),
-                count_of(settings["budget"]),
-            )
-        ]
+    def __init__(self, section: config.SyncHalving, space: Space, seed: int) -> None:
+        plan = plan_by_budget(section.num_rungs, section.divisor, section.full_length(), config.count(section.budget))
+        super().__init__(section, space, seed, [plan])
 
 
 def plan_by_budget(rungs: int, divisor: float, max_length: int, budget: int) -> list[Step]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Attempt, Experiment, Row
 from dethpc.domain.states import State
 from dethpc.engine.pools import Rules
@@ -62,22 +63,25 @@ def busy_day(trials: int = 2000, nodes: int = 24, seed: int = 0, manners: Manner
         count = max(1, round(trials * share))
         ids.append(
             simulation.create(
-                {
-                    "searcher": {
-                        "name": "random",
-                        "metric": "loss",
-                        "smaller_is_better": True,
-                        "max_trials": count,
-                        "max_concurrent_trials": count,
-                    },
-                    "hyperparameters": SPACE,
-                    "resources": {
-                        "slots_per_trial": slots,
-                        "resource_pool": pool,
-                        "priority": priority,
-                        "weight": weight,
-                    },
-                }
+                ExperimentConfig.from_json(
+                    {
+                        "entrypoint": "train",
+                        "searcher": {
+                            "name": "random",
+                            "metric": "loss",
+                            "smaller_is_better": True,
+                            "max_trials": count,
+                            "max_concurrent_trials": count,
+                        },
+                        "hyperparameters": SPACE,
+                        "resources": {
+                            "slots_per_trial": slots,
+                            "resource_pool": pool,
+                            "priority": priority,
+                            "weight": weight,
+                        },
+                    }
+                )
             )
         )
     simulation.run()

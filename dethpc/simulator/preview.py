@@ -5,26 +5,26 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
-from typing import Any
 
-from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait, count_of
+from dethpc.config.hyperparameters import Space
+from dethpc.config.searcher import Method
+from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
 from dethpc.searcher.methods import build
 
 MAX_TRIALS = 100_000
 
 
-def preview(searcher_section: Mapping[str, Any], hyperparameters: Mapping[str, Any], seed: int) -> Counter[float]:
+def preview(section: Method, space: Space, seed: int) -> Counter[float]:
     """How many trials train for each length, in the search's unit; infinity: to their own end.
 
     Every trial has a quality of its own, drawn at random, and shows it at each length at which the search compares. All trials
     that the searcher allows at once run at once, equally fast. Stops after ``MAX_TRIALS``.
     """
-    length = searcher_section.get("max_time") or searcher_section.get("max_length")
-    full = math.inf if length is None else float(count_of(length))
-    return _Rehearsal(build(searcher_section, hyperparameters, seed), full, seed).run()
+    full = section.full_length()
+    return _Rehearsal(build(section, space, seed), math.inf if full is None else float(full), seed).run()
 
 
 class _Rehearsal:

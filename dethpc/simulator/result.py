@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Trial
 from dethpc.domain.states import State
 
@@ -24,6 +25,7 @@ class Result:
     """What one experiment took. Times are seconds of virtual time after the start."""
 
     experiment: Experiment
+    config: ExperimentConfig
     trials: list[Trial]
     jobs: int  # submissions to the scheduler
     attempts: int

@@ -130,8 +130,8 @@ class Shell:
             if isinstance(row, Run) and (row.state is RunState.SUBMITTING or row.intent is not Intent.GO):
                 self._todo.append(row.id)
                 if row.stopping_since is not None:
-                    experiment = self.state.experiments[row.experiment_id].row
-                    self._world.tick_at(row.stopping_since + preemption_timeout(experiment))
+                    config = self.state.experiments[row.experiment_id].config
+                    self._world.tick_at(row.stopping_since + preemption_timeout(config))
         return rows
 
     def _look(self, run_id: str) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.searcher import Custom
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState, Store
 from dethpc.engine import events
@@ -18,8 +20,7 @@ from dethpc.engine.nice import PendingJob
 from dethpc.engine.pools import Free, Rules
 from dethpc.engine.state import BuildSearcher
 from dethpc.errors import NotSupportedYet, Refused
-from dethpc.searcher.base import count_of, unit_of
-from dethpc.searcher.methods import METHODS, build
+from dethpc.searcher.methods import build
 from dethpc.simulator.cluster import PATIENCE, Cluster
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.jobs import FAILED, FINISHED, Attempt, Job, Saved, stopped
@@ -135,12 +136,12 @@ class Simulation:
 
     # --- for those who watch
 
-    def create(self, config: Mapping[str, Any], *, seed: int | None = None) -> int:
-        """Create an experiment from an effective config and return its id. Raises Refused when its trials can never start."""
-        self.cluster.shape(int(config.get("resources", {}).get("slots_per_trial", 1)))
+    def create(self, config: ExperimentConfig, *, seed: int | None = None) -> int:
+        """Create an experiment and return its id. Raises Refused when its trials can never start."""
+        self.cluster.shape(config.resources.slots_per_trial)
         wish = events.CreateExperiment(
             owner="simulation",
-            config=dict(config),
+            config=config,
             original_config="",
             context_sha256="",
             seed=self._seed if seed is None else seed,
@@ -149,7 +150,7 @@ class Simulation:
             at=self.now,
         )
         number = self.shell.state.next_experiment_id
-        length = self._pace.length or length_of(config) or DEFAULT_LENGTH
+        length = self._pace.length or config.searcher.full_length() or DEFAULT_LENGTH
         period = self._pace.validation_period or max(1, length // 10)
         self._searches[number] = _Search(number, self.now, length, period)
         while number not in self.shell.state.experiments:  # a master that died over it may have committed it
@@ -186,6 +187,7 @@ class Simulation:
         row, start = found.row, search.started_at
         return Result(
             experiment=row,
+            config=found.config,
             trials=list(found.trials),
             jobs=search.jobs,
             attempts=search.attempts,
@@ -223,7 +225,7 @@ class Simulation:
 
     def submit(self, run: Run, trial: Trial) -> None:
         search = self._searches[run.experiment_id]
-        settings = self.shell.state.experiments[run.experiment_id].row.config["searcher"]
+        searcher = self.shell.state.experiments[run.experiment_id].config.searcher
         targets = [math.ceil(length) for length in trial.search.get("lengths", ())]
         self.jobs[run.id] = Job(
             run=run,
@@ -231,8 +233,8 @@ class Simulation:
             length=max(search.length, *targets) if self._pace.length is None and targets else search.length,
             targets=targets,
             checkpoint=self._saved.get(trial.latest_checkpoint or trial.source_checkpoint or ""),
-            metric=settings["metric"],
-            unit=unit_of(settings),
+            metric=searcher.metric,
+            unit=searcher.unit_of_length(),
         )
         search.jobs += 1
         self.traffic.asked(self.now)
@@ -426,8 +428,8 @@ class Simulation:
         self._note_best(self._searches[job.run.experiment_id], job, value)
 
     def _note_best(self, search: _Search, job: Job, value: float) -> None:
-        settings = self.shell.state.experiments[search.experiment_id].row.config["searcher"]
-        smaller, best = settings.get("smaller_is_better", True), search.best
+        searcher = self.shell.state.experiments[search.experiment_id].config.searcher
+        smaller, best = searcher.smaller_is_better, search.best
         if not best or (value < best[-1].value if smaller else value > best[-1].value):
             if not math.isnan(value):
                 best.append(Best(self.now - search.started_at, value, job.trial.index, job.steps))
@@ -545,17 +547,8 @@ class Simulation:
         self._at(self.now + self._rng.expovariate(rate), arrive)
 
 
-def length_of(config: Mapping[str, Any]) -> int | None:
-    """Steps of a whole trial, as far as the config says: the training code alone may know."""
-    settings = config["searcher"]
-    if "num_rounds" in settings:
-        return int(settings["num_rounds"]) * count_of(settings["length_per_round"])
-    length = settings.get("max_time") or settings.get("max_length")
-    return count_of(length) if length else None
-
-
 def simulate(
-    config: Mapping[str, Any],
+    config: ExperimentConfig,
     site: Site | None = None,
     pace: Pace | None = None,
     *,
@@ -563,16 +556,15 @@ def simulate(
     seed: int = 0,
     faults: Faults | None = None,
 ) -> Result:
-    """Run one experiment to its end. ``config`` is an effective one; without a ``workload`` trials learn as ``PowerLaw``.
+    """Run one experiment to its end. Without a ``workload`` trials learn as ``PowerLaw``.
 
     Raises Refused when the cluster is too small for a trial, NotSupportedYet for a search method that is not here.
     """
-    method = config["searcher"]["name"]
-    if method not in METHODS or method == "custom":
-        raise NotSupportedYet(f"a search by {method} cannot be simulated: its decisions are taken elsewhere")
+    searcher = config.searcher
+    if isinstance(searcher, Custom):
+        raise NotSupportedYet(f"a search by {searcher.name} cannot be simulated: its decisions are taken elsewhere")
     if workload is None:
-        smaller = bool(config["searcher"].get("smaller_is_better", True))
-        workload = PowerLaw(config["hyperparameters"], seed, smaller_is_better=smaller)
+        workload = PowerLaw(config.hyperparameters, seed, smaller_is_better=searcher.smaller_is_better)
     simulation = Simulation(site or Site(), pace or Pace(), workload, seed=seed, faults=faults)
     number = simulation.create(config)
     simulation.run()

@@ -24,6 +24,7 @@ PBT = {
     "replace_function": {"truncate_fraction": 0.2},
     "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.1},
 }
+ASHA = {"name": "adaptive_asha", "max_trials": 4}
 
 
 def loaded(searcher: dict[str, Any], **more: Any) -> Loaded:
@@ -220,39 +221,42 @@ def test_what_a_conversion_lacks_is_named(more: dict[str, Any], missing: str) ->
 
 
 def test_units_convert_by_records() -> None:
-    config, hparams = {"records_per_epoch": 1000}, {"global_batch_size": {"type": "const", "val": 50}}
-    assert convert(2, "epochs", "batches", config, hparams) == 40
-    assert convert(40, "batches", "records", config, hparams) == 2000
-    assert convert(500, "records", "epochs", config, hparams) == 0.5
-    assert convert(7, "epochs", "epochs", {}, {}) == 7
+    per_epoch, hparams = 1000, {"global_batch_size": {"type": "const", "val": 50}}
+    assert convert(2, "epochs", "batches", per_epoch, hparams) == 40
+    assert convert(40, "batches", "records", per_epoch, hparams) == 2000
+    assert convert(500, "records", "epochs", per_epoch, hparams) == 0.5
+    assert convert(7, "epochs", "epochs", None, {}) == 7
     with pytest.raises(Unknown, match="records_per_epoch"):
-        convert(1, "epochs", "records", {}, {})
+        convert(1, "epochs", "records", None, {})
 
 
 @pytest.mark.parametrize(
     ("searcher", "metrics", "length"),
     [
-        ({"time_metric": "epochs", "max_time": 9}, {"epochs": 2.5}, 2.5),
-        ({"time_metric": "epochs", "max_time": 9}, {"epochs": "NaN"}, math.nan),
-        ({"time_metric": "epochs", "max_time": 9}, {}, 3.0),
-        ({"time_metric": "batches", "max_time": 9}, {}, 60.0),
-        ({"time_metric": "minutes", "max_time": 9}, {}, math.nan),
-        ({"max_length": {"epochs": 9}}, {}, 3.0),
-        ({"max_length": 9}, {}, math.nan),
-        ({"max_length": 9}, {"batches": 3}, math.nan),
-        ({"length_per_round": {"batches": 5}}, {}, 60.0),
-        ({}, {}, 60.0),
+        ({**ASHA, "time_metric": "epochs", "max_time": 9}, {"epochs": 2.5}, 2.5),
+        ({**ASHA, "time_metric": "epochs", "max_time": 9}, {"epochs": "NaN"}, math.nan),
+        ({**ASHA, "time_metric": "epochs", "max_time": 9}, {}, 3.0),
+        ({**ASHA, "time_metric": "batches", "max_time": 9}, {}, 60.0),
+        ({**ASHA, "time_metric": "minutes", "max_time": 9}, {}, math.nan),
+        ({**ASHA, "max_length": {"epochs": 9}}, {}, 3.0),
+        ({**ASHA, "max_length": 9}, {}, math.nan),
+        ({**ASHA, "max_length": 9}, {"batches": 3}, math.nan),
+        ({**PBT, "length_per_round": {"batches": 5}}, {}, 60.0),
+        ({"name": "single"}, {}, 60.0),
     ],
 )
 def test_how_long_a_trial_has_trained(searcher: dict[str, Any], metrics: dict[str, Any], length: float) -> None:
-    config = {"searcher": searcher, "records_per_epoch": 1000}
+    data = {"entrypoint": "x", "searcher": {"metric": "loss", **searcher}, "records_per_epoch": 1000}
+    config = ExperimentConfig.model_validate(data)
     found = trained(config, {"global_batch_size": 50}, {"loss": 1.0, **metrics}, 60)
     assert found == length or (math.isnan(found) and math.isnan(length))
 
 
 @given(st.integers(1, 1000), st.integers(1, 10**6), st.integers(1, 4096))
 def test_a_length_in_epochs_is_reached_with_its_last_whole_batch(epochs: int, per_epoch: int, batch: int) -> None:
-    config = {"searcher": {"time_metric": "epochs", "max_time": epochs}, "records_per_epoch": per_epoch}
+    searcher = {**ASHA, "metric": "loss", "time_metric": "epochs", "max_time": epochs}
+    data = {"entrypoint": "x", "searcher": searcher, "records_per_epoch": per_epoch}
+    config = ExperimentConfig.model_validate(data)
     steps = epochs * per_epoch // batch
     assert steps == 0 or trained(config, {"global_batch_size": batch}, {}, steps) >= epochs
     if steps > 1:

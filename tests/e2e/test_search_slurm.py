@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.deploy.slurm_dev import Cluster
 from dethpc.searcher.methods import build
 from tests.e2e.conftest import User
@@ -114,7 +115,8 @@ def test_sixty_trials_of_adaptive_asha_are_judged_and_stopped(user: User) -> Non
     experiment = user.create(searcher=searcher, hyperparameters=SPACE, reproducibility=SEED)
     to_its_end(user, experiment, kills=4)
     trials = user.trials(experiment)
-    drawn = build({**searcher, "smaller_is_better": True}, user.experiment(experiment)["config"]["hyperparameters"], 7)
+    config = ExperimentConfig.from_json(user.experiment(experiment)["config"])
+    drawn = build(config.searcher, config.space, 7)
     assert len(trials) == 60 and {trial["state"] for trial in trials} == {"STATE_COMPLETED"}
     # The same trials as undisturbed, in whatever order they were stopped: trial n has the n-th draw.
     first = {action.index: action.hparams for action in drawn.start()}  # type: ignore[union-attr]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import (
     Attempt,
     Checkpoint,
@@ -30,6 +31,7 @@ def config(name: str = "random", **searcher: Any) -> dict[str, Any]:
     defaults: dict[str, Any] = {"name": name, "metric": "loss", "smaller_is_better": True, "max_trials": 4}
     return {
         "name": "test",
+        "entrypoint": "train",
         "searcher": {**defaults, "max_concurrent_trials": 2, **searcher},
         "hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10}},
         "resources": {"slots_per_trial": 1, "resource_pool": "main"},
@@ -65,7 +67,7 @@ class World:
         rows = self.do(
             events.CreateExperiment(
                 owner="me",
-                config=cfg,
+                config=ExperimentConfig.from_json(cfg),
                 original_config="",
                 context_sha256="",
                 seed=7,

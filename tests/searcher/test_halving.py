@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.config.rungs import bracket_rungs, rungs_of
+from dethpc.config.searcher import bracket_rungs
 from dethpc.searcher.base import Create, Exit, Note, Searcher, Stop
 from dethpc.searcher.halving import Bracket, Rung, share_concurrency, share_trials
-from dethpc.searcher.methods import build
 from dethpc.searcher.sync_halving import plan_by_budget, plan_by_trials
+from tests.searcher.sections import searcher, section
 
 
 def search(name: str = "async_halving", **settings: Any) -> Searcher:
     defaults = {"name": name, "metric": "loss", "time_metric": "batches", "max_time": 9, "divisor": 3, "num_rungs": 3}
     space = {"x": {"type": "double", "minval": 0, "maxval": 1}}
-    made = build({**defaults, "max_trials": 10, "max_concurrent_trials": 3, **settings}, space, 1)
+    made = searcher({**defaults, "max_trials": 10, "max_concurrent_trials": 3, **settings}, space, 1)
     take(made, made.start())
     return made
 
@@ -60,6 +60,11 @@ def test_each_rung_is_a_divisor_longer_than_the_one_before(
 )
 def test_the_mode_chooses_the_brackets(mode: str, rungs: list[int]) -> None:
     assert bracket_rungs(mode, 5) == rungs
+
+
+def rungs_of(mode: str, max_rungs: int, divisor: float, length: int, trials: int) -> list[int]:
+    times = {"time_metric": "batches", "max_time": length, "max_trials": trials}
+    return section(name="adaptive_asha", mode=mode, max_rungs=max_rungs, divisor=divisor, **times).rungs()  # type: ignore[union-attr]
 
 
 def test_no_more_rungs_than_length_and_trials_can_fill() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.searcher.base import Create, Exit, Searcher
-from dethpc.searcher.methods import build
+from tests.searcher.sections import searcher as made
 
 SPACE: dict[str, Any] = {
     "lr": {"type": "log", "minval": -4, "maxval": -1, "base": 10, "count": 4},
@@ -22,7 +22,7 @@ SPACE: dict[str, Any] = {
 
 
 def searcher(name: str, space: dict[str, Any] | None = None, seed: int = 1, **more: Any) -> Searcher:
-    return build({"name": name, "metric": "loss", "max_trials": 20, **more}, SPACE if space is None else space, seed)
+    return made({"name": name, "metric": "loss", "max_trials": 20, **more}, SPACE if space is None else space, seed)
 
 
 def run_to_the_end(search: Searcher, rng: random.Random, invalid: float = 0.0) -> list[dict[str, Any]]:

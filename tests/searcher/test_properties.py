@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dethpc.config.hyperparameters import parse_space
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
-from dethpc.searcher.methods import build
-from dethpc.searcher.sampling import parse_space, sample
+from dethpc.searcher.sampling import sample
+from tests.searcher.sections import searcher
 
 SPACE: dict[str, Any] = {
     "lr": {"type": "log", "minval": -4, "maxval": -1, "base": 10, "count": 3},
@@ -78,7 +79,7 @@ class World:
         self.act(self.search.start())
 
     def fresh(self) -> Searcher:
-        return build({"metric": "loss", **self.config}, SPACE, self.seed)
+        return searcher({"metric": "loss", **self.config}, SPACE, self.seed)
 
     def fold(self) -> None:
         """Crash: nothing is left but the records."""

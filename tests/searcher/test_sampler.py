@@ -10,7 +10,7 @@ import pytest
 
 from dethpc.errors import Refused
 from dethpc.searcher.base import Create, Exit, Note, Searcher
-from dethpc.searcher.methods import build
+from tests.searcher.sections import searcher as made
 
 SPACE: dict[str, Any] = {
     "x": {"type": "double", "minval": -5.0, "maxval": 5.0},
@@ -22,7 +22,7 @@ SPACE: dict[str, Any] = {
 
 def searcher(**settings: Any) -> Searcher:
     defaults = {"name": "random", "metric": "loss", "max_trials": 40, "max_concurrent_trials": 4, "sampler": "tpe"}
-    return build({**defaults, **settings}, SPACE, 3)
+    return made({**defaults, **settings}, SPACE, 3)
 
 
 def loss(hparams: dict[str, Any]) -> float:

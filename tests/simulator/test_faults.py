@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Attempt, Row, Trial
 from dethpc.domain.states import AttemptState, State
 from dethpc.engine import ClusterState, events
@@ -60,8 +61,9 @@ SEARCHES: dict[str, dict[str, Any]] = {
 KNOWN = [name for name in SEARCHES if name in METHODS]
 
 
-def config(search: str, slots: int = 1, max_restarts: int = 1000) -> dict[str, Any]:
-    return {
+def config(search: str, slots: int = 1, max_restarts: int = 1000) -> ExperimentConfig:
+    data = {
+        "entrypoint": "train",
         "name": search,
         "searcher": {"metric": "loss", "smaller_is_better": True, **SEARCHES[search]},
         "hyperparameters": SPACE,
@@ -69,6 +71,7 @@ def config(search: str, slots: int = 1, max_restarts: int = 1000) -> dict[str, A
         "max_restarts": max_restarts,
         "preemption_timeout": 60,
     }
+    return ExperimentConfig.from_json(data)
 
 
 PACE = Pace(startup=20, step=1, stop=5, spread=0.3, length=64, validation_period=2, checkpoint_each=2)

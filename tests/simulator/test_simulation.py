@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.states import State
 from dethpc.errors import ConfigError, Refused
 from dethpc.simulator import Faults, Pace, PowerLaw, Replay, Result, Site, simulate
@@ -15,8 +16,9 @@ from dethpc.simulator.cluster import PATIENCE, Cluster
 SPACE = {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10}}
 
 
-def config(slots: int = 1, **searcher: Any) -> dict[str, Any]:
-    return {
+def config(slots: int = 1, **searcher: Any) -> ExperimentConfig:
+    data = {
+        "entrypoint": "train",
         "searcher": {
             "name": "random",
             "metric": "loss",
@@ -28,6 +30,7 @@ def config(slots: int = 1, **searcher: Any) -> dict[str, Any]:
         "hyperparameters": SPACE,
         "resources": {"slots_per_trial": slots},
     }
+    return ExperimentConfig.from_json(data)
 
 
 PACE = Pace(startup=10, step=2, length=20)  # a trial takes 50 s

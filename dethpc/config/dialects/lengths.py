@@ -61,7 +61,9 @@ def _in_one_unit(data: Mapping[str, Any], unit: str, budget: Any, edits: list[Ed
         return []
     hparams = data.get("hyperparameters")
     try:
-        count = convert(known[1], known[0], unit, data, hparams if isinstance(hparams, Mapping) else {})
+        count = convert(
+            known[1], known[0], unit, data.get("records_per_epoch"), hparams if isinstance(hparams, Mapping) else {}
+        )
     except Unknown as missing:
         words = f"a length in {unit}, as max_length has, or {missing.field} (found {missing.found}) to convert it"
         return [Mistake(path, show(known[0]), words)]

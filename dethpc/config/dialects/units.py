@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.section import UNITS
 
 
@@ -37,12 +38,12 @@ def whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def records(unit: str, config: Mapping[str, Any], hparams: Mapping[str, Any]) -> int:
+def records(unit: str, records_per_epoch: Any, hparams: Mapping[str, Any]) -> int:
     """How many records one of ``unit`` is, with the plain values in ``hparams``. Raises Unknown."""
     if unit == "records":
         return 1
     if unit == "epochs":
-        number = whole(config.get("records_per_epoch"))
+        number = whole(records_per_epoch)
         if not number or number < 1:
             raise Unknown("records_per_epoch")
         return number
@@ -57,33 +58,22 @@ def records(unit: str, config: Mapping[str, Any], hparams: Mapping[str, Any]) ->
     return number
 
 
-def convert(count: float, unit: str, to: str, config: Mapping[str, Any], hparams: Mapping[str, Any]) -> float:
+def convert(count: float, unit: str, to: str, records_per_epoch: Any, hparams: Mapping[str, Any]) -> float:
     """``count`` of ``unit`` in the unit ``to``, exactly; the caller rounds. Raises Unknown naming what is missing."""
     if unit == to:
         return count
-    return count * records(unit, config, hparams) / records(to, config, hparams)
-
-
-def time_name(searcher: Mapping[str, Any]) -> str | None:
-    """What a searcher section measures training by: its ``time_metric``, else the unit of its lengths, None for bare numbers."""
-    if searcher.get("time_metric") is not None:
-        return str(searcher["time_metric"])
-    lengths = [
-        searcher[name] for name in ("max_length", "length_per_round", "budget") if searcher.get(name) is not None
-    ]
-    units = [str(next(iter(length))) for length in lengths if isinstance(length, Mapping)]
-    return units[0] if units else None if lengths else str(searcher.get("unit") or "batches")
+    return count * records(unit, records_per_epoch, hparams) / records(to, records_per_epoch, hparams)
 
 
 def trained(
-    config: Mapping[str, Any], hparams: Mapping[str, Any], metrics: Mapping[str, Any], steps_completed: int
+    config: ExperimentConfig, hparams: Mapping[str, Any], metrics: Mapping[str, Any], steps_completed: int
 ) -> float:
     """How long a trial has trained, in the unit that its searcher compares by, when it reports ``metrics``.
 
     That is the metric of this name. Where a report lacks it and the name is a unit, the steps (batches) tell. NaN: the report
     does not say. A bare length may be of any unit: only an operation that was completed tells then.
     """
-    name = time_name(config["searcher"])
+    name = config.searcher.time_name()
     if name is not None and name in metrics:
         try:
             return float(metrics[name])
@@ -91,9 +81,12 @@ def trained(
             return math.nan
     if name not in UNITS:
         return math.nan
+    per_epoch = config.records_per_epoch
     try:
         per_step = (
-            Fraction(records("batches", config, hparams), records(name, config, hparams)) if name != "batches" else 1
+            1
+            if name == "batches"
+            else Fraction(records("batches", per_epoch, hparams), records(name, per_epoch, hparams))
         )
     except Unknown:
         return math.nan

@@ -7,10 +7,10 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.states import RunState, State
 from dethpc.engine import events
@@ -22,7 +22,7 @@ from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
 
 
-def wanted(config: dict[str, Any], owner: str, at: float) -> tuple[Run, Trial, Experiment]:
+def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial, Experiment]:
     """A run that belongs to no experiment yet, with a trial and an experiment that stand in no database.
 
     The trial has the first hyperparameters that the config's searcher would try.
@@ -30,16 +30,18 @@ def wanted(config: dict[str, Any], owner: str, at: float) -> tuple[Run, Trial, E
     from dethpc.searcher.base import Create
     from dethpc.searcher.methods import build
 
-    seed = (config.get("reproducibility") or {}).get("experiment_seed")
-    seed = secrets.randbelow(2**31) if seed is None else int(seed)
-    actions = build(config["searcher"], config["hyperparameters"], seed).start()
+    seed = config.reproducibility.experiment_seed
+    if seed is None:
+        seed = secrets.randbelow(2**31)
+    actions = build(config.searcher, config.space, seed).start()
     first = next((action for action in actions if isinstance(action, Create)), None)
     if first is None:
-        raise Refused(f"searcher.name: {config['searcher']['name']} makes no trial without a master")
-    slots = int(config["resources"]["slots_per_trial"])
+        raise Refused(f"searcher.name: {config.searcher.name} makes no trial without a master")
+    slots = config.resources.slots_per_trial
     run = Run(f"hand-{uuid.uuid4().hex[:12]}.1", 0, 0, 1, RunState.SUBMITTING, at, slots, "")
     trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at, search=first.search)
-    experiment = Experiment(0, owner, config, yaml.safe_dump(config), State.ACTIVE, at, seed, job_id="")
+    effective = config.to_json()
+    experiment = Experiment(0, owner, effective, yaml.safe_dump(effective), State.ACTIVE, at, seed, job_id="")
     return run, trial, experiment
 
 
@@ -62,7 +64,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[eve
         run_id=spec.run,
         job_id=job_id,
         owner=spec.owner,
-        config=spec.config,
+        config=ExperimentConfig.from_json(spec.config),
         original_config=yaml.safe_dump(spec.config),
         context_sha256=spec.context_sha256,
         queue_id=str(uuid.uuid4()),

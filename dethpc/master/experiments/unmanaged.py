@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
@@ -90,7 +91,7 @@ class Unmanaged:
 
     # --- what scripts ask for
 
-    def experiment(self, owner: str, given: str, config: dict[str, Any], external_id: str | None) -> Experiment:
+    def experiment(self, owner: str, given: str, config: ExperimentConfig, external_id: str | None) -> Experiment:
         """A new experiment, or the one that has this ``external_id``."""
         job_id = str(
             uuid.uuid4() if external_id is None else uuid.uuid5(uuid.NAMESPACE_OID, f"experiment {external_id}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Row
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused, StoreError
@@ -15,6 +16,7 @@ from dethpc.state import SqlStore, open_store
 
 CONFIG = {
     "name": "test",
+    "entrypoint": "train",
     "searcher": {"name": "random", "metric": "loss", "max_trials": 3, "max_concurrent_trials": 3},
     "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
     "resources": {"slots_per_trial": 1, "resource_pool": "main"},
@@ -23,7 +25,9 @@ CONFIG = {
 
 def creation() -> events.CreateExperiment:
     uuid = "00000000-0000-4000-8000-000000000001"
-    return events.CreateExperiment("me", dict(CONFIG), "", "", seed=1, job_id=uuid, activate=True, at=1.0)
+    return events.CreateExperiment(
+        "me", ExperimentConfig.from_json(CONFIG), "", "", seed=1, job_id=uuid, activate=True, at=1.0
+    )
 
 
 @pytest.fixture

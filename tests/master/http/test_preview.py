@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.errors import ConfigError
 from dethpc.simulator.preview import preview
 from tests.master.conftest import Published, Served
@@ -15,15 +17,20 @@ from tests.master.conftest import Published, Served
 LR = {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 10.0}}
 
 
+def counted(section: dict[str, Any], space: dict[str, Any], seed: int) -> Counter[float]:
+    config = ExperimentConfig.from_json({"entrypoint": "x", "searcher": section, "hyperparameters": space})
+    return preview(config.searcher, config.space, seed)
+
+
 def section(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "metric": "loss", "smaller_is_better": True, **more}
 
 
 def test_trials_that_nobody_compares_train_in_full() -> None:
-    assert preview(section("single"), LR, 1) == {float("inf"): 1}
-    assert preview(section("random", max_trials=5, max_length={"epochs": 3}), LR, 1) == {3: 5}
+    assert counted(section("single"), LR, 1) == {float("inf"): 1}
+    assert counted(section("random", max_trials=5, max_length={"epochs": 3}), LR, 1) == {3: 5}
     grid = {"lr": {**LR["lr"], "count": 4}, "b": {"type": "categorical", "vals": [1, 2]}}
-    assert preview(section("grid", max_length=7), grid, 1) == {7: 8}
+    assert counted(section("grid", max_length=7), grid, 1) == {7: 8}
 
 
 @settings(max_examples=50, deadline=None)
@@ -44,10 +51,10 @@ def test_every_trial_of_a_comparing_search_is_counted_once(trials: int, concurre
         divisor=4,
         mode=mode,
     )
-    found = preview(asha, LR, seed)
+    found = counted(asha, LR, seed)
     assert sum(found.values()) == trials
     assert found[256] >= 1 and set(found) <= {1, 4, 16, 64, 256}
-    assert preview(asha, LR, seed) == found
+    assert counted(asha, LR, seed) == found
 
 
 def test_a_population_is_counted_by_what_each_member_trains() -> None:
@@ -59,7 +66,7 @@ def test_a_population_is_counted_by_what_each_member_trains() -> None:
         replace_function={"truncate_fraction": 0.2},
         explore_function={"resample_probability": 0.2, "perturb_factor": 0.1},
     )
-    found = preview(pbt, LR, 1)
+    found = counted(pbt, LR, 1)
     assert sum(found.values()) == 10 + 2 * 2
     assert sum(length * count for length, count in found.items()) == 10 * 3 * 100
 

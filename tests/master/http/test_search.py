@@ -120,7 +120,12 @@ def test_a_search_that_an_earlier_master_ended_or_that_was_no_search_is_shown(se
     found = served.session.get("/api/v1/experiments/7/search")
     assert (found["method"], found["trialsEnded"], found["trialsTotal"], found["brackets"]) == ("random", 2, 3, [])
     pbt = {"name": "custom", "metric": "loss"}
-    served.put([experiment(8, unmanaged=True, config={"searcher": pbt, "hyperparameters": {}}), trial(9, 8, index=0)])
+    served.put(
+        [
+            experiment(8, unmanaged=True, config={"entrypoint": "x", "searcher": pbt, "hyperparameters": {}}),
+            trial(9, 8, index=0),
+        ]
+    )
     assert len(served.session.get("/api/v1/experiments/8/search")["trials"]) == 1
     with pytest.raises(NotFound):
         served.session.get("/api/v1/experiments/9/search")

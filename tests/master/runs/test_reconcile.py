@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRequest
@@ -41,7 +42,9 @@ def ledger(home: Home) -> Iterator[Ledger]:
     with open_store(home.database_url) as store:
         ledger = Ledger(store, build)
         ledger.start()
-        ledger.do(events.CreateExperiment("ada", CONFIG, "", "", 7, str(UUID(int=1)), True, T0))
+        ledger.do(
+            events.CreateExperiment("ada", ExperimentConfig.from_json(CONFIG), "", "", 7, str(UUID(int=1)), True, T0)
+        )
         yield ledger
         ledger.stop()
 

@@ -21,7 +21,7 @@ DONE = Run("1.1.1", 1, 1, 1, RunState.RUNNING, 0.0, 2, "short", job_id="77", att
 WANTED = Run("1.2.1", 1, 2, 1, RunState.SUBMITTING, 0.0, 2, "short")
 SCRIPT = Path("/runs/1.2.1/job.sbatch")
 GOOD = {"exit_code": 0}
-CONFIG = {"searcher": {"name": "single", "metric": "loss"}, "hyperparameters": {}}
+CONFIG = {"entrypoint": "train", "searcher": {"name": "single", "metric": "loss"}, "hyperparameters": {}}
 
 
 @pytest.fixture

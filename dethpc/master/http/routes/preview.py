@@ -10,7 +10,6 @@ from dethpc.config import load
 from dethpc.config.source import dump
 from dethpc.master.http.routes.access import Owner
 from dethpc.master.http.wire import preview as wire
-from dethpc.searcher.base import unit_of
 from dethpc.simulator.preview import preview
 
 router = APIRouter(prefix="/api/v1", tags=["experiments"])
@@ -19,10 +18,9 @@ router = APIRouter(prefix="/api/v1", tags=["experiments"])
 @router.post("/preview-hp-search")
 def preview_search(request: wire.PreviewRequest, who: Owner) -> wire.Preview:
     """How many trials of the given experiment configuration train for which length, the shortest first."""
-    config = load(dump(request.config or {})).effective()
-    searcher = config["searcher"]
-    seed = request.seed or config["reproducibility"]["experiment_seed"] or 0
-    name = unit_of(searcher)
+    config = load(dump(request.config or {})).config
+    seed = request.seed or config.reproducibility.experiment_seed or 0
+    name = config.searcher.unit_of_length()
     trials = [
         wire.TrialSummary(
             count=count,
@@ -30,6 +28,6 @@ def preview_search(request: wire.PreviewRequest, who: Owner) -> wire.Preview:
             if math.isinf(length)
             else wire.SearchUnit(name=name, value=math.ceil(length)),
         )
-        for length, count in sorted(preview(searcher, config["hyperparameters"], seed).items())
+        for length, count in sorted(preview(config.searcher, config.space, seed).items())
     ]
-    return wire.Preview(summary=wire.SearchSummary(config=searcher, trials=trials))
+    return wire.Preview(summary=wire.SearchSummary(config=config.to_json()["searcher"], trials=trials))

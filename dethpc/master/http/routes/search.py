@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.searcher import Custom
 from dethpc.domain.facts import Experiment
 from dethpc.domain.states import State
 from dethpc.engine import ClusterState, events
@@ -71,10 +73,10 @@ class _Inbox:
     def __init__(self, master: Master, experiment_id: int) -> None:
         self._master, self._id = master, experiment_id
         self._read = 0
-        config = self._experiment().config
-        if config["searcher"]["name"] != "custom":
-            raise Refused(f"experiment {experiment_id} has searcher {config['searcher']['name']}, not custom")
-        self._searcher = CustomSearch(config["searcher"], config["hyperparameters"], 0)
+        config = ExperimentConfig.from_json(self._experiment().config)
+        if not isinstance(config.searcher, Custom):
+            raise Refused(f"experiment {experiment_id} has searcher {config.searcher.name}, not custom")
+        self._searcher = CustomSearch(config.searcher, config.space, 0)
 
     def _experiment(self) -> Experiment:
         with self._master.store.read() as connection:
