@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.events import QueueChange
@@ -30,7 +29,7 @@ def filled(kind: Any, experiments: int) -> ClusterState:
     each = TRIALS // experiments
     searcher = {"name": "random", "metric": "loss", "smaller_is_better": True, "max_trials": each}
     for n in range(experiments):
-        config = {
+        stored = {
             "name": "queued",
             "entrypoint": "train",
             "searcher": {**searcher, "max_concurrent_trials": each},
@@ -44,9 +43,7 @@ def filled(kind: Any, experiments: int) -> ClusterState:
         }
         step(
             state,
-            events.CreateExperiment(
-                "me", ExperimentConfig.from_json(config), "", "", n, str(uuid.UUID(int=n)), True, float(n)
-            ),
+            events.CreateExperiment("me", config, "", "", n, str(uuid.UUID(int=n)), True, float(n)),
         )
     return state
 

@@ -119,10 +119,10 @@ def test_a_search_that_an_earlier_master_ended_or_that_was_no_search_is_shown(se
     served.put([experiment(7, progress=1.0), trial(1, 7), trial(2, 7), run_of(trial(1, 7))])
     found = served.session.get("/api/v1/experiments/7/search")
     assert (found["method"], found["trialsEnded"], found["trialsTotal"], found["brackets"]) == ("random", 2, 3, [])
-    pbt = {"name": "custom", "metric": "loss"}
+    config = {"entrypoint": "x", "searcher": {"name": "custom", "metric": "loss"}, "hyperparameters": {}}
     served.put(
         [
-            experiment(8, unmanaged=True, config={"entrypoint": "x", "searcher": pbt, "hyperparameters": {}}),
+            experiment(8, unmanaged=True, config=config),
             trial(9, 8, index=0),
         ]
     )
