@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Run
+from dethpc.domain.reports import Report
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.searcher.base import Create, Note, Searcher, Stop
@@ -101,7 +102,7 @@ def stepped(trials: int) -> tuple[float, ClusterState]:
             continue
         sequence[index] += 1
         data = {"group": "validation", "steps_completed": length, "metrics": {"loss": metric}}
-        event = events.Reported(runs[index], 0, [events.Report(sequence[index], 0.0, "metrics", data)], 0.0)
+        event = events.Reported(runs[index], 0, [Report(sequence[index], 0.0, "metrics", data)], 0.0)
         began = time.process_time()
         step(state, event)
         spent += time.process_time() - began

@@ -26,8 +26,9 @@ import dethpc
 from dethpc.config import Loaded
 from dethpc.config.hyperparameters import Categorical, Const, Log, Space, parse_space
 from dethpc.context.collect import Context
+from dethpc.domain.reports import Report, ReportKind
 from dethpc.rundir.files import create_once, read_json, write_json
-from dethpc.rundir.journal import Event, read
+from dethpc.rundir.journal import read
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.logline import read_lines
 from dethpc.rundir.spec import Spec
@@ -57,14 +58,14 @@ def run(loaded: Loaded, context: Context) -> list[Step]:
 class _Attempt:
     started: dict[str, Any]
     end: dict[str, Any]
-    events: list[Event]
+    events: list[Report]
     tail: str
 
     @property
     def well(self) -> bool:
         return bool(self.end.get("finished") or self.end.get("acked"))
 
-    def of(self, kind: str, group: Optional[str] = None) -> list[Event]:
+    def of(self, kind: str, group: Optional[str] = None) -> list[Report]:
         return [event for event in self.events if event.kind == kind and group in (None, event.data.get("group"))]
 
 
@@ -150,7 +151,7 @@ class _Circle:
                 return
             if not attempt.stop.exists():
                 events = _events(attempt)
-                if reported_at is None and any(event.kind == "metrics" for event in events):
+                if reported_at is None and any(event.kind == ReportKind.METRICS for event in events):
                     reported_at = time.monotonic()
                 if reported_at is not None and time.monotonic() - reported_at > PATIENCE:
                     create_once(attempt.stop, {"reason": "test", "at": time.time(), "deadline": None})
@@ -171,7 +172,7 @@ class _Circle:
         }
 
 
-def _events(attempt: AttemptDir) -> list[Event]:
+def _events(attempt: AttemptDir) -> list[Report]:
     return read(attempt.journal)[0] if attempt.journal.exists() else []
 
 
@@ -218,9 +219,9 @@ def _told(first: _Attempt, second: Optional[_Attempt]) -> Iterator[Step]:
     yield Step("start", phase == "train", "" if phase == "train" else why)
     if phase != "train":
         return
-    training = first.of("metrics", "training")
+    training = first.of(ReportKind.METRICS, "training")
     yield _reported("train", training, first, why)
-    validations = [event for one in (first, second) if one for event in one.of("metrics", "validation")]
+    validations = [event for one in (first, second) if one for event in one.of(ReportKind.METRICS, "validation")]
     yield _reported("validate", validations, first, why)
     saved = first.of("checkpoint")
     files = len(saved[-1].data.get("resources") or {}) if saved else 0
@@ -236,9 +237,9 @@ def _told(first: _Attempt, second: Optional[_Attempt]) -> Iterator[Step]:
     yield Step("restore", good, "" if good else str(second.end.get("message") or second.tail))
 
 
-def _reported(name: str, events: list[Event], attempt: _Attempt, why: str) -> Step:
+def _reported(name: str, events: list[Report], attempt: _Attempt, why: str) -> Step:
     if events:
-        metrics = ", ".join(sorted(events[-1].data["metrics"]))
+        metrics = ", ".join(sorted(events[-1].data[ReportKind.METRICS]))
         return Step(name, True, f"reported {metrics}")
     # Code of the Core API may leave out either; an error has its own line.
     return Step(name, None if attempt.well else False, "nothing was reported" if attempt.well else why)

@@ -14,6 +14,7 @@ from dethpc.core._restore import DownloadMode, Restore
 from dethpc.core._save_alone import SaveAlone
 from dethpc.core._save_together import SaveTogether
 from dethpc.core._saving import Finishing
+from dethpc.domain.reports import ReportKind
 from dethpc.errors import MasterError, NotFound, Refused
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
@@ -38,7 +39,7 @@ class CheckpointContext:
         storage: CheckpointStore,
         section: Optional[Dict[str, Any]],
         session: Optional[Session],
-        report: Callable[[str, Dict[str, Any]], Any],
+        report: Callable[[ReportKind, Dict[str, Any]], Any],
     ) -> None:
         self._dist = dist
         self._store = storage
@@ -171,7 +172,7 @@ class CheckpointContext:
         self._only_chief("delete()")
         self.wait()
         left = self._store.delete(storage_id)
-        self._report("checkpoint_deleted", {"uuid": storage_id, "resources": left})
+        self._report(ReportKind.CHECKPOINT_DELETED, {"uuid": storage_id, "resources": left})
         logger.info("deleted checkpoint %s", storage_id)
 
     def _only_chief(self, call: str) -> None:

@@ -248,6 +248,7 @@ def _leave(reporter: Optional[Reporter], preempt: PreemptContext) -> bool:
 
 def _completed_before(attempt: AttemptDir) -> float:
     """The greatest length that the trial completed before this attempt. What it had to train again since, it has trained."""
+    from dethpc.domain.reports import ReportKind
     from dethpc.rundir.journal import read
     from dethpc.rundir.layout import RunDir
 
@@ -258,7 +259,7 @@ def _completed_before(attempt: AttemptDir) -> float:
         earlier = RunDir(run.path.with_name(f"{trial}.{n}"))
         for k in earlier.attempts():
             if n < int(number) or k < attempt.k:
-                ops = (event for event in read(earlier.attempt(k).journal)[0] if event.kind == "searcher_op")
+                ops = (event for event in read(earlier.attempt(k).journal)[0] if event.kind == ReportKind.SEARCHER_OP)
                 completed = max([completed, *(float(op.data["length"]) for op in ops)])
     return completed
 

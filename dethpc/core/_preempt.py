@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from dethpc.core._distributed import DistributedContext
+from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError, RunDirError
 from dethpc.rundir.files import read_json, write_json
 
@@ -187,7 +188,7 @@ class DummyPreemptContext(PreemptContext):
 def acknowledge(attempt: AttemptDir, reporter: Optional[Reporter]) -> None:
     """In the journal for the master and in a file for the node's task process, which may have neither."""
     if reporter is not None:
-        reporter.report("ack", {}, durable=True)
+        reporter.report(ReportKind.ACK, {}, durable=True)
     elif attempt.ack.exists():
         return
     try:

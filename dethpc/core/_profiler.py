@@ -15,7 +15,7 @@ from dethpc.rundir.files import read_json, write_json
 
 logger = logging.getLogger("dethpc.core")
 
-Report = Callable[[str, Dict[str, Any]], None]
+Send = Callable[[str, Dict[str, Any]], None]
 """Takes a group and its metrics: node -> name -> number, or node -> label -> name -> number."""
 
 
@@ -29,7 +29,7 @@ class ProfilerContext:
     def __init__(
         self,
         agent_id: str,
-        report: Optional[Report],
+        report: Optional[Send],
         distributed: DistributedContext,
         folder: Optional[Path] = None,
         from_start: bool = False,

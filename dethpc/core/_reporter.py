@@ -14,8 +14,9 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Protocol
 
+from dethpc.domain.reports import Report, ReportKind
 from dethpc.errors import DethpcError, Refused
-from dethpc.rundir.journal import SYNC_SECONDS, Event, JournalWriter, NotWritten
+from dethpc.rundir.journal import SYNC_SECONDS, JournalWriter, NotWritten
 
 if TYPE_CHECKING:
     from dethpc.client.session import Session
@@ -39,7 +40,7 @@ class _Line(NamedTuple):
 class Reports(Protocol):
     """Where the chief's reports go."""
 
-    def report(self, kind: str, data: Dict[str, Any], *, durable: bool = False) -> Any: ...
+    def report(self, kind: ReportKind, data: Dict[str, Any], *, durable: bool = False) -> Any: ...
 
 
 class Reporter:
@@ -78,16 +79,16 @@ class Reporter:
         self._thread.start()
         self._flusher.start()
 
-    def report(self, kind: str, data: Dict[str, Any], *, durable: bool = False) -> Event:
+    def report(self, kind: ReportKind, data: Dict[str, Any], *, durable: bool = False) -> Report:
         """Raises TypeError or ValueError when ``data`` is not JSON; the disk's and the master's troubles are not raised."""
         with self._lock:
             if self._closing:
                 raise RuntimeError("the core context is closed: report inside `with core.init() as context:`")
             try:
-                (event, line), written = self._journal.append_line(kind, data, durable=durable), True
+                (report, line), written = self._journal.append_line(kind, data, durable=durable), True
                 self._disk_refuses = False
             except NotWritten as refused:
-                event, line, written = refused.event, refused.line, False
+                report, line, written = refused.report, refused.line, False
                 if not self._disk_refuses:
                     self._disk_refuses = True
                     logger.warning(
@@ -95,10 +96,10 @@ class Reporter:
                     )
             if len(self._waiting) >= _BACKLOG:
                 self._waiting = deque(line for line in self._waiting if not line.written)
-            self._waiting.append(_Line(event.seq, line, written))
-            self._seq = event.seq
+            self._waiting.append(_Line(report.seq, line, written))
+            self._seq = report.seq
             self._lock.notify_all()
-        return event
+        return report
 
     def settle(self, seconds: float) -> None:
         """Wait until the master has applied every report so far and ``on_stop`` has been called if they lead to that; not longer

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from dethpc.core._background import Background
 from dethpc.core._encode import jsonable
+from dethpc.domain.reports import ReportKind
 from dethpc.errors import CheckpointError
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import Selector
@@ -29,7 +30,7 @@ class Finishing:
         background: Background,
         rank: int,
         section: Optional[Dict[str, Any]],
-        report: Callable[[str, Dict[str, Any]], Any],
+        report: Callable[[ReportKind, Dict[str, Any]], Any],
     ) -> None:
         self._store, self._background, self._rank = store, background, rank
         self._section, self._report = section, report
@@ -45,7 +46,7 @@ class Finishing:
     def report(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], started: float) -> None:
         """``started``: by the monotonic clock, when saving began. From what it took the next run knows when to stop."""
         self._report(
-            "checkpoint",
+            ReportKind.CHECKPOINT,
             {
                 "uuid": storage_id,
                 "steps_completed": int(metadata["steps_completed"]),

@@ -15,10 +15,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Unio
 
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import jsonable
+from dethpc.domain.reports import ReportKind
 
 logger = logging.getLogger("dethpc.core")
 
-Report = Callable[[str, Dict[str, Any]], Any]
+Send = Callable[[ReportKind, Dict[str, Any]], Any]
 
 
 class Unit(enum.Enum):
@@ -37,7 +38,7 @@ class SearcherMode(enum.Enum):
 class SearcherOperation:
     """Train until ``length`` in all (not further by ``length``), then report the searcher's metric."""
 
-    def __init__(self, report: Report, length: int, is_chief: bool) -> None:
+    def __init__(self, report: Send, length: int, is_chief: bool) -> None:
         self._report = report
         self._length = length
         self._is_chief = is_chief
@@ -53,7 +54,7 @@ class SearcherOperation:
         self._only_chief("report_progress")
         if self._completed and length != self._length:
             raise RuntimeError("op.report_progress() after op.report_completed()")
-        self._report("progress", {"progress": min(1.0, max(0.0, float(length) / self._length))})
+        self._report(ReportKind.PROGRESS, {"progress": min(1.0, max(0.0, float(length) / self._length))})
 
     def report_completed(self, searcher_metric: Any) -> None:
         """The training has reached ``length``, with this value of the searcher's metric. Once, and the chief alone."""
@@ -61,7 +62,7 @@ class SearcherOperation:
         if self._completed:
             raise RuntimeError("op.report_completed() may be called once")
         metric = jsonable(searcher_metric, "searcher_metric")
-        self._report("searcher_op", {"length": self._length, "metric": metric})
+        self._report(ReportKind.SEARCHER_OP, {"length": self._length, "metric": metric})
         self._completed = True
 
     def _only_chief(self, call: str) -> None:
@@ -75,7 +76,7 @@ class SearcherContext:
     def __init__(
         self,
         dist: DistributedContext,
-        report: Report,
+        report: Send,
         max_length: Union[int, Sequence[int]],
         units: Optional[Unit] = None,
         completed: Callable[[], float] = lambda: 0,

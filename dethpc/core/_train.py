@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import encode_metrics, jsonable
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
+from dethpc.domain.reports import ReportKind
 from dethpc.errors import MasterError, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -90,14 +91,14 @@ class TrainContext:
         if not 0 <= value <= 1:
             raise ValueError(f"progress is a number from 0 to 1, not {progress}")
         logger.debug("report_progress(%s)", value)
-        self._report("progress", {"progress": value})
+        self._report(ReportKind.PROGRESS, {"progress": value})
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Report why the trial ends early. Raising ``InvalidHP`` inside the core context does it for you."""
         data = {"reason": EarlyExitReason(reason).value}
         logger.info("report_early_exit(%s)", reason)
         if self._reporter is not None:
-            self._reporter.report("early_exit", data, durable=True)
+            self._reporter.report(ReportKind.EARLY_EXIT, data, durable=True)
             return
         # A worker finds the hyperparameters invalid on its own; it has no journal, and the chief may not live to tell.
         try:
@@ -107,12 +108,12 @@ class TrainContext:
 
     def set_status(self, status: str) -> None:
         """Report, in a few words, what the trial is doing."""
-        self._report("status", {"status": str(status)})
+        self._report(ReportKind.STATUS, {"status": str(status)})
 
     def set_metadata(self, metadata: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """Replace the run's metadata, a dict of your own for later analysis. Returns it as it was stored."""
         plain: Dict[str, Any] = jsonable(metadata, "metadata")
-        self._report("run_metadata", {"metadata": plain})
+        self._report(ReportKind.RUN_METADATA, {"metadata": plain})
         return plain
 
     def get_metadata(self) -> Optional[Dict[str, Any]]:
@@ -156,18 +157,18 @@ class TrainContext:
         batch_metrics: Optional[List[Dict[str, Any]]] = None,
     ) -> None:
         event = _metrics_event(group, steps_completed, metrics, batch_metrics)
-        self._report("metrics", event)
+        self._report(ReportKind.METRICS, event)
         self._steps = event["steps_completed"]
         if self._writer is not None:
             self._writer.report(group, event["steps_completed"], event["metrics"])
 
     def _report_system_metrics(self, group: str, metrics: Dict[str, Any]) -> None:
-        self._report("metrics", _metrics_event(group, self._steps, metrics, None))
+        self._report(ReportKind.METRICS, _metrics_event(group, self._steps, metrics, None))
 
     def _report_alert(self, title: str, description: str, level: str) -> None:
         alert = {"title": title, "description": description, "level": level}
         if self._reporter is not None:
-            self._reporter.report("alert", alert)
+            self._reporter.report(ReportKind.ALERT, alert)
             return
         body = {"data": alert, "experimentId": self._exp_id, "trialId": self._trial_id}
         try:
@@ -175,7 +176,7 @@ class TrainContext:
         except (MasterError, NotFound, Refused) as error:
             logger.warning("the alert of rank %d could not be sent: %s", self._distributed.rank, error)
 
-    def _report(self, kind: str, data: Dict[str, Any]) -> None:
+    def _report(self, kind: ReportKind, data: Dict[str, Any]) -> None:
         if self._reporter is None:
             raise RuntimeError(f"only the chief (rank 0) may report; this is rank {self._distributed.rank}")
         self._reporter.report(kind, data)
@@ -192,7 +193,7 @@ class DummyTrainContext(TrainContext):
     def _report_alert(self, title: str, description: str, level: str) -> None:
         pass
 
-    def _report(self, kind: str, data: Dict[str, Any]) -> None:
+    def _report(self, kind: ReportKind, data: Dict[str, Any]) -> None:
         logger.debug("%s: %s", kind, data)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:

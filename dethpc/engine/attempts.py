@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dethpc.config.dialects.units import trained
@@ -11,6 +11,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.searcher import Method
 from dethpc.domain.facts import Attempt, Checkpoint, Metric, Run, Trial
 from dethpc.domain.ports import JobState
+from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
 from dethpc.engine import checkpoints, events, goodput, nodes
 from dethpc.engine.decision import Decision
@@ -163,7 +164,7 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
         take = _REPORTS.get(report.kind)
         if take is not None:
             trial = take(experiment, trial, attempt, report, decision)
-        elif report.kind == "checkpoint_deleted":
+        elif report.kind == ReportKind.CHECKPOINT_DELETED:
             trial = _checkpoint_deleted(state, trial, report, decision)
     offset = attempt.applied_offset if event.offset is None else event.offset
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
@@ -175,9 +176,7 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     return decision
 
 
-def _metrics(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
-) -> Trial:
+def _metrics(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:
     group, steps = str(report.data["group"]), int(report.data["steps_completed"])
     metrics = reported_values(report.data)
     decision.rows.append(
@@ -214,7 +213,7 @@ def _with_value(trial: Trial, searcher: Method, value: float, steps: int) -> Tri
 
 
 def _searcher_op(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
 ) -> Trial:
     """Code that trains by operations says itself how long it has trained, and how well."""
     length, value = number(report.data.get("length")), number(report.data.get("metric"))
@@ -238,7 +237,7 @@ def number(value: Any) -> float:
 
 
 def _checkpoint(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
 ) -> Trial:
     data = report.data
     decision.rows.append(
@@ -261,32 +260,28 @@ def _checkpoint(
     return replace(trial, latest_checkpoint=str(data["uuid"]))
 
 
-def _progress(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
-) -> Trial:
+def _progress(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:
     value = number(report.data.get("progress"))
     return trial if math.isnan(value) else replace(trial, progress=min(1.0, max(0.0, value)))
 
 
 def _early_exit(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
 ) -> Trial:
     return replace(trial, early_exit=str(report.data.get("reason", "")))
 
 
-def _status(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
-) -> Trial:
+def _status(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:
     return replace(trial, status=str(report.data.get("status", "")))
 
 
 def _run_metadata(
-    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: events.Report, decision: Decision
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
 ) -> Trial:
     return replace(trial, metadata=dict(report.data.get("metadata") or {}))
 
 
-def _checkpoint_deleted(state: ClusterState, trial: Trial, report: events.Report, decision: Decision) -> Trial:
+def _checkpoint_deleted(state: ClusterState, trial: Trial, report: Report, decision: Decision) -> Trial:
     known = dict(state.checkpoints.get(trial.id, {}))
     known.update((row.uuid, row) for row in decision.rows if isinstance(row, Checkpoint))
     left = dict(report.data.get("resources") or {})
@@ -298,14 +293,14 @@ def _checkpoint_deleted(state: ClusterState, trial: Trial, report: events.Report
     return trial
 
 
-_REPORTS = {
-    "metrics": _metrics,
-    "searcher_op": _searcher_op,
-    "checkpoint": _checkpoint,
-    "progress": _progress,
-    "early_exit": _early_exit,
-    "status": _status,
-    "run_metadata": _run_metadata,
+_REPORTS: dict[str, Callable[[ExperimentState, Trial, Attempt, Report, Decision], Trial]] = {
+    ReportKind.METRICS: _metrics,
+    ReportKind.SEARCHER_OP: _searcher_op,
+    ReportKind.CHECKPOINT: _checkpoint,
+    ReportKind.PROGRESS: _progress,
+    ReportKind.EARLY_EXIT: _early_exit,
+    ReportKind.STATUS: _status,
+    ReportKind.RUN_METADATA: _run_metadata,
 }
 
 

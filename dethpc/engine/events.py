@@ -9,6 +9,7 @@ from typing import Any, Union
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
 from dethpc.domain.ports import JobRecord
+from dethpc.domain.reports import Report
 from dethpc.engine.nice import PendingJob
 from dethpc.searcher.base import Exit
 
@@ -281,18 +282,8 @@ class AttemptStarted:
 
 
 @dataclass(slots=True)
-class Report:
-    """One journal event."""
-
-    seq: int
-    at: float
-    kind: str
-    data: dict[str, Any]
-
-
-@dataclass(slots=True)
 class Reported:
-    """Journal events of one attempt, in order. ``offset`` is the journal's read position after them, when they were read there."""
+    """Reports of one attempt, in order. ``offset`` is the journal's read position after them, when they were read there."""
 
     run_id: str
     k: int

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dethpc.domain.facts import Attempt, Run
+from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import AttemptState, End
-from dethpc.engine import events
 
 _CLEAN = frozenset({End.COMPLETED, End.STOPPED, End.WAITING, End.INVALID_HP})
 
@@ -40,18 +40,21 @@ class Goodput:
         self.waiting += other.waiting
 
 
-def marks(attempt: Attempt, reports: Sequence[events.Report], seq: int) -> dict[str, Any]:
+def marks(attempt: Attempt, reports: Sequence[Report], seq: int) -> dict[str, Any]:
     """What the attempt's row keeps of ``reports``, those of them that are taken in now: up to number ``seq``."""
     first_at, first_steps = attempt.first_at, attempt.first_steps
     last_at, last_steps, saved_at, saving = attempt.last_at, attempt.last_steps, attempt.saved_at, attempt.saving
     for report in reports:
-        if not attempt.applied_seq < report.seq <= seq or report.kind not in ("metrics", "checkpoint"):
+        if not attempt.applied_seq < report.seq <= seq or report.kind not in (
+            ReportKind.METRICS,
+            ReportKind.CHECKPOINT,
+        ):
             continue
         steps = int(report.data.get("steps_completed") or 0)
         if first_at is None:
             first_at, first_steps = report.at, steps
         last_at, last_steps = report.at, max(last_steps or 0, steps)
-        if report.kind == "checkpoint":
+        if report.kind == ReportKind.CHECKPOINT:
             saved_at = report.at
             saving = (saving or 0.0) + _measured(report.data.get("seconds"))
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional
 
 from dethpc import storage
+from dethpc.domain.reports import Report, ReportKind
 from dethpc.errors import RunDirError
 from dethpc.rundir import journal
 from dethpc.rundir.files import read_json
@@ -13,7 +14,7 @@ from dethpc.rundir.spec import Spec
 
 
 class Resume(NamedTuple):
-    """``prior`` maps each earlier attempt to the number of its last event that counts: what it writes later is void."""
+    """``prior`` maps each earlier attempt to the number of its last report that counts: what it writes later is void."""
 
     checkpoint: Optional[str]
     steps: int
@@ -32,19 +33,19 @@ def find(run: RunDir, k: int, spec: Spec) -> Resume:
     earlier = [j for j in run.attempts() if j < k]
     bounds = _bounds(run, earlier)
     prior: dict[str, int] = {}
-    checkpoints: list[journal.Event] = []
+    checkpoints: list[Report] = []
     deleted = set()
     for j in earlier:
-        events, _ = journal.read(run.attempt(j).journal)
-        counted = [event for event in events if event.seq <= bounds.get(j, event.seq)]
+        reports, _ = journal.read(run.attempt(j).journal)
+        counted = [report for report in reports if report.seq <= bounds.get(j, report.seq)]
         prior[str(j)] = counted[-1].seq if counted else 0
-        checkpoints += [event for event in counted if event.kind == "checkpoint"]
-        deleted |= {event.data.get("uuid") for event in counted if event.kind == "checkpoint_deleted"}
-    for event in reversed(checkpoints):
-        uuid = event.data.get("uuid")
-        section = event.data.get("storage") or spec.checkpoint_storage  # training code may have chosen another storage
+        checkpoints += [report for report in counted if report.kind == ReportKind.CHECKPOINT]
+        deleted |= {report.data.get("uuid") for report in counted if report.kind == ReportKind.CHECKPOINT_DELETED}
+    for report in reversed(checkpoints):
+        uuid = report.data.get("uuid")
+        section = report.data.get("storage") or spec.checkpoint_storage  # training code may have chosen another storage
         if isinstance(uuid, str) and uuid not in deleted and _exists(uuid, section):
-            return Resume(uuid, int(event.data.get("steps_completed") or 0), prior)
+            return Resume(uuid, int(report.data.get("steps_completed") or 0), prior)
     return Resume(spec.latest_checkpoint, spec.steps_completed, prior)
 
 

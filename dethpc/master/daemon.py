@@ -48,7 +48,7 @@ from dethpc.master.runs.reconcile import Pace, Reconciler
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import Event as JournalEvent
+from dethpc.rundir.journal import from_line
 from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
 
@@ -289,11 +289,10 @@ class Daemon:
             return 0, self._stop_reason(attempt)
         applied = known.applied_seq
         if lines:
-            parsed = [JournalEvent.parse(line) for line in lines]
-            reports = [events.Report(event.seq, event.at, event.kind, event.data) for event in parsed]
+            reports = [from_line(line) for line in lines]
             rows = self.ledger.do(events.Reported(attempt.run, attempt.k, reports, time.time()))
             applied = max([applied, *(row.applied_seq for row in rows if isinstance(row, Attempt))])
-            if applied < parsed[-1].seq:
+            if applied < reports[-1].seq:
                 self._reconciler.wake()  # a gap: the journal has what is missing
         return applied, self._stop_reason(attempt)
 

@@ -1,6 +1,6 @@
 """The journal of an attempt: what happened, in order, readable by another host while it is being written.
 
-One event is one line, ``<seq> <len> <crc> <json>\\n``: ``seq`` counts from 1 without gaps, ``len`` is the size of the
+One report is one line, ``<seq> <len> <crc> <json>\\n``: ``seq`` counts from 1 without gaps, ``len`` is the size of the
 JSON in bytes, ``crc`` is the CRC-32 of the JSON begun at ``seq``, in eight hexadecimal digits. The JSON is ``{"at":
 epoch seconds, "kind": ..., ...}``. A reader stops at the first line that is not all of this: it is torn, or still
 being written.
@@ -13,55 +13,48 @@ import os
 import threading
 import time
 import zlib
-from typing import Any, NamedTuple, Union
+from typing import Any, Union
+
+from dethpc.domain.reports import Report, ReportKind
 
 Path = Union[str, "os.PathLike[str]"]
 
-DURABLE_KINDS = frozenset({"checkpoint", "checkpoint_deleted", "ack", "early_exit", "searcher_op"})
 SYNC_SECONDS = 1.0
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
-class Event(NamedTuple):
-    """One thing that happened. ``data`` holds the event's own fields, without ``at`` and ``kind``."""
+def to_line(report: Report) -> str:
+    """The journal line of ``report``, without its newline. Raises: TypeError, ValueError when not JSON."""
+    if "at" in report.data or "kind" in report.data:
+        raise ValueError("a report's own fields may not be named 'at' or 'kind'")
+    text = _ENCODER.encode({"at": report.at, "kind": report.kind, **report.data})
+    return f"{report.seq} {len(text)} {zlib.crc32(text.encode(), report.seq):08x} {text}"
 
-    seq: int
-    at: float
-    kind: str
-    data: dict[str, Any]
 
-    def line(self) -> str:
-        """The journal line of this event, without its newline. Raises: TypeError, ValueError when not JSON."""
-        if "at" in self.data or "kind" in self.data:
-            raise ValueError("an event's own fields may not be named 'at' or 'kind'")
-        text = _ENCODER.encode({"at": self.at, "kind": self.kind, **self.data})
-        return f"{self.seq} {len(text)} {zlib.crc32(text.encode(), self.seq):08x} {text}"
-
-    @classmethod
-    def parse(cls, line: Union[str, bytes]) -> Event:
-        """The event that ``line`` (with or without its newline) states. Raises: ValueError when damaged."""
-        raw = line.encode() if isinstance(line, str) else line
-        if raw.endswith(b"\n"):
-            raw = raw[:-1]
-        try:
-            seq_text, length, crc, text = raw.split(b" ", 3)
-            seq = int(seq_text)
-            if seq < 1 or len(text) != int(length) or b"%08x" % zlib.crc32(text, seq) != crc:
-                raise ValueError
-            data = json.loads(text)
-            return cls(seq, float(data.pop("at")), str(data.pop("kind")), data)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            raise ValueError(f"damaged journal line: {raw[:80]!r}") from None
+def from_line(line: Union[str, bytes]) -> Report:
+    """The report that ``line`` (with or without its newline) states. Raises: ValueError when damaged."""
+    raw = line.encode() if isinstance(line, str) else line
+    if raw.endswith(b"\n"):
+        raw = raw[:-1]
+    try:
+        seq_text, length, crc, text = raw.split(b" ", 3)
+        seq = int(seq_text)
+        if seq < 1 or len(text) != int(length) or b"%08x" % zlib.crc32(text, seq) != crc:
+            raise ValueError
+        data = json.loads(text)
+        return Report(seq, float(data.pop("at")), str(data.pop("kind")), data)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        raise ValueError(f"damaged journal line: {raw[:80]!r}") from None
 
 
 class NotWritten(OSError):
-    """The disk did not take an event. ``event`` (and its ``line``) is valid all the same: it has its number, may go to
-    the master by HTTP, and is written with the next event that the disk takes."""
+    """The disk did not take a report. ``report`` (and its ``line``) is valid all the same: it has its number, may go to
+    the master by HTTP, and is written with the next report that the disk takes."""
 
-    def __init__(self, event: Event, line: str, cause: OSError) -> None:
+    def __init__(self, report: Report, line: str, cause: OSError) -> None:
         super().__init__(cause.errno, cause.strerror, cause.filename)
-        self.event, self.line = event, line
+        self.report, self.line = report, line
 
 
 class JournalWriter:
@@ -69,7 +62,7 @@ class JournalWriter:
 
     Opening goes on after the last good line and cuts off what is torn behind it. Lines reach the disk (fsync) at once
     for a validation, a completed operation, a checkpoint, an ack, an early exit and at ``close``, and otherwise once a
-    second: with the next event, or ``lazy``, by whoever calls ``flush``, so that appending waits for no disk.
+    second: with the next report, or ``lazy``, by whoever calls ``flush``, so that appending waits for no disk.
 
     Raises: OSError when the file cannot be opened.
     """
@@ -77,18 +70,18 @@ class JournalWriter:
     def __init__(self, path: Path, *, lazy: bool = False) -> None:
         self._lazy = lazy
         self._lock = threading.Lock()
-        events, offset = read(path)
-        self._seq = events[-1].seq if events else 0
+        reports, offset = read(path)
+        self._seq = reports[-1].seq if reports else 0
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         self._offset = offset
-        self._unwritten: list[tuple[Event, str]] = []
+        self._unwritten: list[str] = []
         self._synced_at = time.monotonic()
         self._dirty = False
         os.ftruncate(self._fd, offset)
 
     @property
     def seq(self) -> int:
-        """Number of the last event, written or not."""
+        """Number of the last report, written or not."""
         return self._seq
 
     @property
@@ -96,34 +89,33 @@ class JournalWriter:
         """Bytes of whole lines that the operating system has."""
         return self._offset
 
-    def append(self, kind: str, data: dict[str, Any], *, durable: bool = False) -> Event:
-        """Append an event, and return it when the operating system has it (the disk, if ``durable``).
+    def append(self, kind: ReportKind, data: dict[str, Any], *, durable: bool = False) -> Report:
+        """Append a report, and return it when the operating system has it (the disk, if ``durable``).
 
-        Raises: NotWritten (an OSError that carries the event) on a full or failing disk; TypeError or ValueError when
+        Raises: NotWritten (an OSError that carries the report) on a full or failing disk; TypeError or ValueError when
         ``data`` is not JSON, and then no number is used up.
         """
         return self.append_line(kind, data, durable=durable)[0]
 
-    def append_line(self, kind: str, data: dict[str, Any], *, durable: bool = False) -> tuple[Event, str]:
-        """As ``append``; the event and its line, which is made once."""
+    def append_line(self, kind: ReportKind, data: dict[str, Any], *, durable: bool = False) -> tuple[Report, str]:
+        """As ``append``; the report and its line, which is made once."""
         with self._lock:
-            event = Event(self._seq + 1, time.time(), kind, data)
-            line = event.line()  # refuse before the number is taken
-            self._seq = event.seq
-            self._unwritten.append((event, line))
-            validation = kind == "metrics" and data.get("group") == "validation"
+            report = Report(self._seq + 1, time.time(), kind, data)
+            line = to_line(report)  # refuse before the number is taken
+            self._seq = report.seq
+            self._unwritten.append(line)
             try:
                 self._write_pending()
-                if durable or validation or kind in DURABLE_KINDS:
+                if durable or report.durable:
                     self._sync()
                 elif not self._lazy and time.monotonic() - self._synced_at >= SYNC_SECONDS:
                     self._sync()
             except OSError as error:
-                raise NotWritten(event, line, error) from error
-            return event, line
+                raise NotWritten(report, line, error) from error
+            return report, line
 
     def flush(self) -> None:
-        """Bring what was written to disk, while others may append. Raises: OSError; then the next event tries it, too."""
+        """Bring what was written to disk, while others may append. Raises: OSError; then the next report tries it, too."""
         with self._lock:
             if not self._dirty or self._fd < 0:
                 return
@@ -163,7 +155,7 @@ class JournalWriter:
 
     def _write_pending(self) -> None:
         while self._unwritten:
-            line = self._unwritten[0][1].encode() + b"\n"
+            line = self._unwritten[0].encode() + b"\n"
             written = 0
             try:
                 while written < len(line):
@@ -182,17 +174,17 @@ class JournalWriter:
         self._synced_at = time.monotonic()
 
 
-def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Event], int]:
-    """Events from byte ``offset`` on whose ``seq`` is above ``after_seq``, and the offset after the last good line.
+def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Report], int]:
+    """Reports from byte ``offset`` on whose ``seq`` is above ``after_seq``, and the offset after the last good line.
 
     Give back the offset to go on from there. The file is opened anew each time, since a network file system shows
-    another host's writes only then. No file is no event. Raises: OSError.
+    another host's writes only then. No file is no report. Raises: OSError.
     """
-    events: list[Event] = []
+    reports: list[Report] = []
     try:
         file = open(path, "rb")
     except FileNotFoundError:
-        return events, offset
+        return reports, offset
     with file:
         file.seek(offset)
         expected = 1 if offset == 0 else None
@@ -200,13 +192,13 @@ def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Event], 
             if not line.endswith(b"\n"):
                 break
             try:
-                event = Event.parse(line)
+                report = from_line(line)
             except ValueError:
                 break
-            if expected is not None and event.seq != expected:
+            if expected is not None and report.seq != expected:
                 break
-            expected = event.seq + 1
+            expected = report.seq + 1
             offset += len(line)
-            if event.seq > after_seq:
-                events.append(event)
-    return events, offset
+            if report.seq > after_seq:
+                reports.append(report)
+    return reports, offset

@@ -8,7 +8,7 @@ from typing import Any
 
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobRecord, JobState
-from dethpc.engine.events import Report
+from dethpc.domain.reports import Report, ReportKind
 
 FINISHED: Mapping[str, Any] = {"finished": True, "exit_code": 0}
 FAILED: Mapping[str, Any] = {"finished": False, "exit_code": 1, "phase": "train", "message": "simulated error"}
@@ -42,7 +42,7 @@ class Attempt:
     record: JobRecord | None = None
     requeued: bool = False
 
-    def write(self, at: float, kind: str, data: dict[str, Any]) -> None:
+    def write(self, at: float, kind: ReportKind, data: dict[str, Any]) -> None:
         self.journal.append(Report(len(self.journal) + 1, at, kind, data))
 
 

@@ -15,6 +15,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.searcher import Custom
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState, Store
+from dethpc.domain.reports import ReportKind
 from dethpc.engine import events
 from dethpc.engine.nice import PendingJob
 from dethpc.engine.pools import Free, Rules
@@ -424,7 +425,7 @@ class Simulation:
         if self._faults.nan and random.Random(f"nan:{self._seed}:{index}:{steps}").random() < self._faults.nan:
             value = math.nan
         data = {"group": "validation", "steps_completed": steps, "metrics": {job.metric: value, job.unit: steps}}
-        job.attempts[-1].write(self.now, "metrics", data)
+        job.attempts[-1].write(self.now, ReportKind.METRICS, data)
         self._note_best(self._searches[job.run.experiment_id], job, value)
 
     def _note_best(self, search: _Search, job: Job, value: float) -> None:
@@ -438,7 +439,7 @@ class Simulation:
         attempt = job.attempts[-1]
         name = f"{job.run.id}.{attempt.k}.{len(attempt.journal) + 1}"
         job.checkpoint = self._saved[name] = Saved(name, job.trial.id, job.steps, job.weights)
-        attempt.write(self.now, "checkpoint", {"uuid": name, "steps_completed": job.steps})
+        attempt.write(self.now, ReportKind.CHECKPOINT, {"uuid": name, "steps_completed": job.steps})
 
     def _leave(self, job: Job, trained: int) -> None:
         """The training was asked to stop and does."""

@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
 
-from dethpc.rundir.journal import Event, read
+from dethpc.domain.reports import Report
+from dethpc.rundir.journal import from_line, read
 from dethpc.rundir.layout import AttemptDir, RunDir
 
 TOKEN = f"the-runs-token-{os.getpid()}"  # other files' tests run beside this one
@@ -26,7 +27,7 @@ class FakeMaster:
     """A real HTTP server with the few routes that a node calls. ``answers`` overrides a path; ``events`` are as applied."""
 
     def __init__(self) -> None:
-        self.events: List[Event] = []
+        self.events: List[Report] = []
         self.answers: Dict[str, Callable[[Dict[str, Any]], Any]] = {}
         self.asked: List[str] = []
         self.stop: Optional[Dict[str, Any]] = None
@@ -65,7 +66,7 @@ class FakeMaster:
             return self.answers[path](body)
         if path.endswith("/events"):
             for line in body["lines"]:
-                event = Event.parse(line)
+                event = from_line(line)
                 if event.seq == len(self.events) + 1:
                     self.events.append(event)
             return 200, {"appliedSeq": len(self.events), "stop": self.stop}
@@ -134,7 +135,7 @@ class Cluster:
         (self.root / "master.json").write_text(json.dumps({"url": self.master.url}))
         return self.master
 
-    def journal(self, kind: Optional[str] = None) -> List[Event]:
+    def journal(self, kind: Optional[str] = None) -> List[Report]:
         return [event for event in read(self.attempt.journal)[0] if kind in (None, event.kind)]
 
 

@@ -21,8 +21,8 @@ from typing import Any, Callable, List
 import pytest
 
 from dethpc import core
+from dethpc.domain.reports import Report
 from dethpc.errors import InvalidHP, MasterUnreachable, NotSupportedYet
-from dethpc.rundir.journal import Event
 from tests.core.conftest import TOKEN, Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def brief(events: List[Event]) -> List[Any]:
+def brief(events: List[Report]) -> List[Any]:
     return [(event.seq, event.kind, event.data) for event in events]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dethpc.domain.facts import Attempt, Metric, Run, Trial
 from dethpc.domain.ports import JobState
+from dethpc.domain.reports import Report
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.attempts import next_deadline
@@ -219,7 +220,7 @@ def test_events_of_an_attempt_that_is_over_are_void() -> None:
     world.end(run, None, JobState.NODE_FAIL, requeued=True)
     world.do(events.AttemptStarted(run.id, 1, ["n1"], None, 0, world.now()))
     data = {"group": "training", "steps_completed": 9, "metrics": {"loss": 0.0}}
-    world.do(events.Reported(run.id, 0, [events.Report(1, world.now(), "metrics", data)], world.now()))
+    world.do(events.Reported(run.id, 0, [Report(1, world.now(), "metrics", data)], world.now()))
     assert world.rows(Metric) == []
 
 
@@ -246,7 +247,7 @@ def test_reports_are_applied_once_and_never_past_a_gap() -> None:
     (run,) = world.live()
     world.start(run)
     reports = [
-        events.Report(seq, 0.0, "metrics", {"group": "training", "steps_completed": seq, "metrics": {"x": seq}})
+        Report(seq, 0.0, "metrics", {"group": "training", "steps_completed": seq, "metrics": {"x": seq}})
         for seq in (1, 2, 4)
     ]
     for _ in range(2):

@@ -23,6 +23,7 @@ from dethpc.domain.facts import (
     Trial,
 )
 from dethpc.domain.ports import JobRecord, JobState, Snapshot
+from dethpc.domain.reports import Report
 from dethpc.engine import ClusterState, events, step
 from dethpc.searcher.methods import build
 
@@ -96,7 +97,7 @@ class World:
         current = self.state.runs[run.id]
         attempt = self.state.attempt(run.id, current.attempt)
         assert attempt is not None
-        report = events.Report(attempt.applied_seq + 1, self.now(), kind, data)
+        report = Report(attempt.applied_seq + 1, self.now(), kind, data)
         self.do(events.Reported(run.id, current.attempt, [report], self.now()))
 
     def end(self, run: Run, report: dict[str, Any] | None, record: JobState | None = None, **more: Any) -> None:

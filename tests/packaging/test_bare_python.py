@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.domain.reports import Report
 from dethpc.rundir.files import create_once
-from dethpc.rundir.journal import Event, read
+from dethpc.rundir.journal import read
 from tests.exec.fixtures import Run, run, wait_until
 from tests.packaging.conftest import interpreter
 
@@ -49,7 +50,7 @@ print("python", sys.version_info[:2], flush=True)
 LAUNCH = "python3 -m determined.launch.tensorflow -- python3 train.py"
 
 
-def events(run: Run, kind: str, k: int) -> list[Event]:
+def events(run: Run, kind: str, k: int) -> list[Report]:
     return [event for event in read(run.attempt(k).journal)[0] if event.kind == kind]
 
 

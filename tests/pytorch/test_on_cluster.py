@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from determined import pytorch
-from dethpc.rundir.journal import Event, read
+from dethpc.domain.reports import Report
+from dethpc.rundir.journal import read
 from tests.core.conftest import Cluster
 from tests.pytorch.small import HPARAMS, SmallTrial, same, weights
 
@@ -44,7 +45,7 @@ def make(run: Any, entrypoint: Any, files: Dict[str, str], **changes: Any) -> Pa
     return storage
 
 
-def journal(run: Any, kind: str, k: int = 0) -> List[Event]:
+def journal(run: Any, kind: str, k: int = 0) -> List[Report]:
     return [event for event in read(run.attempt(k).journal)[0] if event.kind == kind]
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dethpc.rundir.journal import Event, JournalWriter, NotWritten, read
+from dethpc.domain.reports import Report
+from dethpc.rundir.journal import JournalWriter, NotWritten, from_line, read, to_line
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -26,21 +27,21 @@ def write(path: Path, count: int) -> None:
 
 @given(seq=st.integers(1, 2**70), at=st.floats(0, 1e11), kind=st.text(min_size=1), data=payloads)
 def test_a_line_states_its_event(seq: int, at: float, kind: str, data: dict) -> None:
-    event = Event(seq, at, kind, data)
-    assert "\n" not in event.line()
-    assert Event.parse(event.line()) == event == Event.parse(event.line() + "\n")
+    event = Report(seq, at, kind, data)
+    assert "\n" not in to_line(event)
+    assert from_line(to_line(event)) == event == from_line(to_line(event) + "\n")
 
 
 @given(data=payloads, position=st.integers(0), flip=st.integers(1, 255))
 def test_one_changed_byte_is_seen(data: dict, position: int, flip: int) -> None:
-    line = bytearray(Event(7, 1.5, "metrics", data).line().encode())
+    line = bytearray(to_line(Report(7, 1.5, "metrics", data)).encode())
     line[position % len(line)] ^= flip
     try:
-        changed = Event.parse(bytes(line))
+        changed = from_line(bytes(line))
     except ValueError:
         return
     # A flipped bit may turn "7" into "07"-like spellings of the same number, never into another event.
-    assert changed == Event(7, 1.5, "metrics", data)
+    assert changed == Report(7, 1.5, "metrics", data)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_one_changed_byte_is_seen(data: dict, position: int, flip: int) -> None:
 )
 def test_other_text_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="damaged"):
-        Event.parse(line)
+        from_line(line)
 
 
 def test_own_fields_may_not_hide_the_frame(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_an_offset_inside_a_line_yields_no_event(tmp_path_factory: pytest.TempPa
 
 def test_a_missing_number_ends_reading(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    path.write_text(Event(1, 0.0, "ack", {}).line() + "\n" + Event(3, 0.0, "ack", {}).line() + "\n")
+    path.write_text(to_line(Report(1, 0.0, "ack", {})) + "\n" + to_line(Report(3, 0.0, "ack", {})) + "\n")
     assert [event.seq for event in read(path)[0]] == [1]
 
 
@@ -183,7 +184,7 @@ def test_a_full_disk_says_so_and_loses_no_event(tmp_path: Path) -> None:
             journal.append("metrics", {"metrics": {"loss": 0.5}})
         with pytest.raises(OSError):
             journal.append("checkpoint", {"uuid": "c"})
-        assert refused.value.event.seq == 2
+        assert refused.value.report.seq == 2
         assert [event.seq for event in read(path)[0]] == [first.seq]
         assert path.read_bytes().endswith(b"\n")  # nothing half-written is left
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
@@ -194,7 +195,7 @@ def test_a_full_disk_says_so_and_loses_no_event(tmp_path: Path) -> None:
         journal.close()
     events, _ = read(path)
     assert [event.seq for event in events] == [1, 2, 3, 4]
-    assert events[1] == refused.value.event
+    assert events[1] == refused.value.report
     assert [event.kind for event in events] == ["metrics", "metrics", "checkpoint", "ack"]
 
 

@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, Optional, Tuple
 
 from dethpc.client.session import Session
+from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError, MasterUnreachable, Unauthorized
 
 logger = logging.getLogger("dethpc.core")
@@ -16,8 +17,6 @@ logger = logging.getLogger("dethpc.core")
 _HEARTBEAT = 60.0  # seconds; the master waits for several of them
 _PATIENCE = 60.0  # seconds that closing waits for a master that does not answer
 _MOST_WAITING = 10_000  # reports; a script that is faster than the master for so long has to wait
-
-Report = Tuple[str, Dict[str, Any]]
 
 
 class RestReporter:
@@ -30,7 +29,7 @@ class RestReporter:
     def __init__(self, session: Session, trial_id: int, run_number: int, task_id: str) -> None:
         self._session, self._trial_id = session, trial_id
         self._run_number, self._task_id = run_number, task_id
-        self._reports: queue.Queue[Optional[Report]] = queue.Queue(_MOST_WAITING)
+        self._reports: queue.Queue[Optional[Tuple[ReportKind, Dict[str, Any]]]] = queue.Queue(_MOST_WAITING)
         self._failure: Optional[DethpcError] = None
         self._give_up_at = float("inf")
         self._thread = threading.Thread(target=self._send, name="dethpc-reports", daemon=True)
@@ -39,7 +38,7 @@ class RestReporter:
         self._set_state("RUNNING")
         self._thread.start()
 
-    def report(self, kind: str, data: Dict[str, Any], *, durable: bool = False) -> None:
+    def report(self, kind: ReportKind, data: Dict[str, Any], *, durable: bool = False) -> None:
         """Raises what the master answered to an earlier report, if it refused it."""
         if self._failure is not None:
             raise self._failure
@@ -81,28 +80,28 @@ class RestReporter:
                 logger.error("the master refuses the reports of trial %d: %s", self._trial_id, error)
                 self._failure = error
 
-    def _request(self, kind: str, data: Dict[str, Any]) -> Tuple[str, str, Dict[str, Any]]:
+    def _request(self, kind: ReportKind, data: Dict[str, Any]) -> Tuple[str, str, Dict[str, Any]]:
         trial = f"/api/v1/trials/{self._trial_id}"
-        if kind == "metrics":
+        if kind is ReportKind.METRICS:
             values = {"avgMetrics": data["metrics"], "batchMetrics": data.get("batch_metrics")}
             metrics = {"metrics": values, "stepsCompleted": data["steps_completed"], "trialId": self._trial_id}
             body = {"group": data["group"], "metrics": {**metrics, "trialRunId": self._run_number}}
             return "POST", f"{trial}/metrics", body
-        if kind == "checkpoint":
+        if kind is ReportKind.CHECKPOINT:
             resources = {path: str(size) for path, size in data["resources"].items()}
             body = {"uuid": data["uuid"], "taskId": self._task_id, "metadata": data["metadata"], "resources": resources}
             return "POST", "/api/v1/checkpoints", body
-        if kind == "checkpoint_deleted":
+        if kind is ReportKind.CHECKPOINT_DELETED:
             left = {path: str(size) for path, size in data["resources"].items()}
             body = {"checkpoints": [{"uuid": data["uuid"], "resources": {"resources": left}}]}
             return "PATCH", "/api/v1/checkpoints", body
-        if kind == "status":
+        if kind is ReportKind.STATUS:
             return "POST", f"{trial}/runner/metadata", {"state": data["status"]}
-        if kind == "run_metadata":
+        if kind is ReportKind.RUN_METADATA:
             return "POST", f"/api/v1/runs/{self._trial_id}/metadata", {"metadata": data["metadata"]}
-        if kind == "alert":
+        if kind is ReportKind.ALERT:
             return "POST", "/api/v1/webhooks/custom", {"data": data, "trialId": self._trial_id}
-        return "POST", f"{trial}/{kind}", data  # progress, early_exit
+        return "POST", f"{trial}/{kind.value}", data  # progress, early_exit
 
     def _set_state(self, state: str) -> None:
         try:

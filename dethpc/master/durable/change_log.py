@@ -28,6 +28,7 @@ from dethpc.domain.facts import (
     Trial,
 )
 from dethpc.domain.ports import Snapshot, Store
+from dethpc.domain.reports import ReportKind
 from dethpc.engine.attempts import reported_values
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read as read_journal
@@ -147,17 +148,17 @@ def _read_changes(path: Path) -> Iterator[Row]:
 
 def _journal_metrics(home: Home, experiment_id: int, attempt: Attempt) -> Iterator[Metric]:
     journal = home.run(attempt.run_id).attempt(attempt.k).journal
-    events, _ = read_journal(journal)
-    for event in events:
-        if event.kind == "metrics" and event.seq <= attempt.applied_seq:
+    reports, _ = read_journal(journal)
+    for report in reports:
+        if report.kind == ReportKind.METRICS and report.seq <= attempt.applied_seq:
             yield Metric(
                 run_id=attempt.run_id,
                 k=attempt.k,
-                seq=event.seq,
+                seq=report.seq,
                 experiment_id=experiment_id,
                 trial_id=attempt.trial_id,
-                group=str(event.data["group"]),
-                steps_completed=int(event.data["steps_completed"]),
-                reported_at=event.at,
-                metrics=reported_values(event.data),
+                group=str(report.data["group"]),
+                steps_completed=int(report.data["steps_completed"]),
+                reported_at=report.at,
+                metrics=reported_values(report.data),
             )

@@ -90,8 +90,7 @@ def _attempts(run_dir: RunDir, run_id: str) -> Iterator[events.Event]:
             resumed_steps=int(started.get("resumed_steps") or 0),
             at=at,
         )
-        journal, offset = read_journal(attempt.journal)
-        reports = [events.Report(event.seq, event.at, event.kind, event.data) for event in journal]
+        reports, offset = read_journal(attempt.journal)
         yield events.Reported(run_id, k, reports, at, offset)
         report = read_json(attempt.end)
         ended = float((report or {}).get("at") or at)

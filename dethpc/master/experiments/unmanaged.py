@@ -19,6 +19,7 @@ import yaml
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Run, Trial
+from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.unmanaged import is_unmanaged, unmanaged_run
@@ -142,17 +143,16 @@ class Unmanaged:
         self._heard[run.id] = time.monotonic()
         return run
 
-    def report(self, trial_id: int, kind: str, data: dict[str, Any], run_number: int | None = None) -> None:
+    def report(self, trial_id: int, kind: ReportKind, data: dict[str, Any], run_number: int | None = None) -> None:
         """One report. ``run_number``, where the script gives it, shuts out one that another has replaced."""
         run = self._run(trial_id, run_number)
         with self._lock:
             journal = self._journal(run.id)
             try:
-                event = journal.append(kind, data)
+                report = journal.append(kind, data)
             except NotWritten as refused:
                 log.warning("the journal of run %s cannot be written: %s", run.id, refused)
-                event = refused.event
-            report = events.Report(event.seq, event.at, event.kind, event.data)
+                report = refused.report
             applied = self._ledger.post(events.Reported(run.id, 0, [report], time.time(), journal.offset))
         self._heard[run.id] = time.monotonic()
         applied.result()
@@ -236,8 +236,7 @@ class Unmanaged:
         if attempt is None:
             return
         path = self._home.run(run.id).attempt(0).journal
-        found, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
-        reports = [events.Report(event.seq, event.at, event.kind, event.data) for event in found]
+        reports, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
         if reports:
             self._ledger.do(events.Reported(run.id, 0, reports, time.time(), offset))
         if run.intent is not Intent.GO:

@@ -432,11 +432,7 @@ class Reconciler:
         if attempt is None or _size(path) <= attempt.applied_offset:
             return
         found, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
-        reports = [
-            events.Report(event.seq, event.at, event.kind, event.data)
-            for event in found
-            if until is None or event.seq <= until
-        ]
+        reports = [report for report in found if until is None or report.seq <= until]
         whole = len(reports) == len(found)
         self._do(events.Reported(run.id, run.attempt, reports, time.time(), offset if whole else None))
 

@@ -20,11 +20,10 @@ def history(home: Home) -> list[Row]:
     attempt = home.run(run.id).attempt(0)
     attempt.make()
     with JournalWriter(attempt.journal) as journal:
-        written = [
+        reports = [
             journal.append("metrics", {"group": "training", "steps_completed": n, "metrics": {"loss": 1 / n}})
             for n in (1, 2, 3)
         ]
-    reports = [events.Report(event.seq, event.at, event.kind, event.data) for event in written]
     for event in (
         events.Submitted(run.id, "7", 2.0),
         events.AttemptStarted(run.id, 0, ["n0"], None, 0, 3.0),

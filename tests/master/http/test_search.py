@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from dethpc.domain.facts import Run
+from dethpc.domain.reports import Report
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.search import estimated_end
@@ -47,7 +48,7 @@ def train(served: Served, run: Run, steps: int, loss: float, k: int = 0) -> None
     do(events.AttemptStarted(run.id, k, ["n0"], None, 0, time.time() - 10))
     applied = served.daemon.ledger.state.attempt(run.id, k).applied_seq  # type: ignore[union-attr]
     data = {"group": "validation", "steps_completed": steps, "metrics": {"loss": loss, "batches": steps}}
-    do(events.Reported(run.id, k, [events.Report(applied + 1, time.time(), "metrics", data)], time.time()))
+    do(events.Reported(run.id, k, [Report(applied + 1, time.time(), "metrics", data)], time.time()))
 
 
 def end(served: Served, run: Run) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from dethpc.domain.reports import ReportKind
 from dethpc.errors import Refused
 from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster, may_see_experiment
 from dethpc.master.http.wire import checkpoint as wire
@@ -35,7 +36,7 @@ def report_checkpoint(request: wire.ReportedCheckpoint, master: TheMaster, who: 
         "metadata": request.metadata,
         "resources": {path: int(size) for path, size in (request.resources or {}).items()},
     }
-    master.unmanaged.report(int(trial), "checkpoint", data)
+    master.unmanaged.report(int(trial), ReportKind.CHECKPOINT, data)
     return {}
 
 

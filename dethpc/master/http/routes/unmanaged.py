@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 from sqlalchemy import Connection
 
+from dethpc.domain.reports import ReportKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments.unmanaged import states
@@ -119,7 +120,7 @@ def _metrics(master: Master, trial_id: int, group: str, report: wire.TrialMetric
     data: dict[str, Any] = {"group": group, "steps_completed": steps, "metrics": report.metrics.avg_metrics or {}}
     if report.metrics.batch_metrics:
         data["batch_metrics"] = report.metrics.batch_metrics
-    master.unmanaged.report(trial_id, "metrics", data, report.trial_run_id or None)
+    master.unmanaged.report(trial_id, ReportKind.METRICS, data, report.trial_run_id or None)
     return {}
 
 
@@ -128,14 +129,14 @@ def report_progress(
     trial_id: int, request: Annotated[wire.Progress | float, Body()], master: TheMaster, who: Owner
 ) -> dict[str, Any]:
     value = request if isinstance(request, float) else request.progress
-    master.unmanaged.report(trial_id, "progress", {"progress": value})
+    master.unmanaged.report(trial_id, ReportKind.PROGRESS, {"progress": value})
     return {}
 
 
 @router.post("/trials/{trial_id}/early_exit")
 def report_early_exit(trial_id: int, request: wire.EarlyExit, master: TheMaster, who: Anyone) -> dict[str, Any]:
     if _is_unmanaged(master, who, trial_id):
-        master.unmanaged.report(trial_id, "early_exit", {"reason": request.reason})
+        master.unmanaged.report(trial_id, ReportKind.EARLY_EXIT, {"reason": request.reason})
     else:
         master.do(events.EarlyExit(trial_id, request.reason, clock.time()))
     return {}
@@ -144,7 +145,7 @@ def report_early_exit(trial_id: int, request: wire.EarlyExit, master: TheMaster,
 @router.post("/trials/{trial_id}/runner/metadata")
 def report_status(trial_id: int, request: wire.Status, master: TheMaster, who: Anyone) -> dict[str, Any]:
     if _is_unmanaged(master, who, trial_id):
-        master.unmanaged.report(trial_id, "status", {"status": request.state})
+        master.unmanaged.report(trial_id, ReportKind.STATUS, {"status": request.state})
     else:
         master.do(events.DescribeTrial(trial_id, {"status": request.state}, clock.time()))
     return {}
@@ -163,7 +164,7 @@ def set_metadata(run_id: int, request: wire.Metadata, master: TheMaster, who: An
     if not isinstance(request.metadata, dict):
         raise Refused("metadata is an object of names and values")
     if _is_unmanaged(master, who, run_id) and who.is_owner and master.unmanaged.running(run_id):
-        master.unmanaged.report(run_id, "run_metadata", {"metadata": request.metadata})
+        master.unmanaged.report(run_id, ReportKind.RUN_METADATA, {"metadata": request.metadata})
     else:
         master.do(events.DescribeTrial(run_id, {"metadata": request.metadata}, clock.time()))
     return request
