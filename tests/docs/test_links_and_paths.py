@@ -41,5 +41,5 @@ def test_the_requests_of_the_api_page_exist() -> None:
     page = (DOCS / "api.md").read_text()
     said = re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^`?]*)", page)
     assert said and set(said) <= known
-    (public,) = re.findall(r"Every request but those to (.*?) carries a token", page)
+    (public,) = re.findall(r"Every request but those to (.*?) carries a token", page, re.DOTALL)
     assert set(re.findall(r"`([^`]+)`", public)) <= PUBLIC
