@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
@@ -20,6 +18,7 @@ from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.environment import scrub
 from dethpc.scheduler.slurm.hostlist import expand
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
+from dethpc.scheduler.slurm.runner import Completed, Runner, SubprocessRunner
 from dethpc.scheduler.slurm.throttle import Throttle
 
 # The job may have been taken although nobody said so.
@@ -79,7 +78,8 @@ class SlurmCommands:
 
     ``pools``: the site's resource pools; none: each partition is one. ``environment``: what the commands run in (the process's own
     by default), scrubbed of the variables of an enclosing job. ``timeout``: seconds for one command; Slurm itself gives up after
-    its MessageTimeout (10 s by default), sometimes several times over.
+    its MessageTimeout (10 s by default), sometimes several times over. ``runner``: how they are run, as children of this process by
+    default.
     """
 
     kind = "slurm"
@@ -91,11 +91,13 @@ class SlurmCommands:
         environment: Mapping[str, str] | None = None,
         throttle: Throttle | None = None,
         timeout: float = 60,
+        runner: Runner | None = None,
     ) -> None:
         self._pools = list(pools)
         self._environment = scrub(os.environ if environment is None else environment)
         self._throttle = throttle
         self._timeout = timeout
+        self._runner = runner or SubprocessRunner(self._environment.get("PATH"))
         self._config: dict[str, str] | None = None
 
     # --- jobs --------------------------------------------------------------------------------------------------------
@@ -108,9 +110,9 @@ class SlurmCommands:
             environment["SLURM_CONF"] = self._environment["SLURM_CONF"]
         argv = ["sbatch", "--parsable", str(job.script)]
         try:
-            done = _run(argv, environment, self._timeout, self._search_path(), cwd=job.run_dir)
-        except subprocess.TimeoutExpired:
-            raise SubmitUncertain(f"sbatch gave no answer in {self._timeout:g} s") from None
+            done = self._runner.run(argv, env=environment, cwd=job.run_dir, timeout=self._timeout)
+        except TimeoutError as error:
+            raise SubmitUncertain(str(error)) from None
         message = _message(done.stderr)
         job_id = done.stdout.strip().partition(";")[0]
         if done.returncode == 0 and re.fullmatch(r"\d+", job_id):
@@ -188,7 +190,7 @@ class SlurmCommands:
     @property
     def has_accounting(self) -> bool:
         kept = self.config.get("AccountingStorageType", "").endswith("slurmdbd")
-        return kept and shutil.which("sacct", path=self._search_path()) is not None
+        return kept and shutil.which("sacct", path=self._environment.get("PATH")) is not None
 
     @property
     def settle(self) -> float:
@@ -231,15 +233,12 @@ class SlurmCommands:
         if done.returncode != 0 and problems:
             raise SchedulerUnavailable(f"{argv[0]}: {_message(os.linesep.join(problems))}")
 
-    def _command(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
+    def _command(self, argv: list[str]) -> Completed:
         environment = {**self._environment, "SLURM_TIME_FORMAT": "%s"}
         try:
-            return _run(argv, environment, self._timeout, self._search_path())
-        except subprocess.TimeoutExpired:
-            raise SchedulerUnavailable(f"{argv[0]} gave no answer in {self._timeout:g} s") from None
-
-    def _search_path(self) -> str | None:
-        return self._environment.get("PATH")
+            return self._runner.run(argv, env=environment, cwd=None, timeout=self._timeout)
+        except TimeoutError as error:
+            raise SchedulerUnavailable(str(error)) from None
 
 
 def is_configured() -> bool:
@@ -250,24 +249,6 @@ def is_configured() -> bool:
         return bool(SlurmCommands().config)
     except SchedulerUnavailable as error:
         return "configuration source" not in str(error)
-
-
-def _run(
-    argv: list[str], environment: dict[str, str], timeout: float, search_path: str | None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    program = shutil.which(argv[0], path=search_path)
-    if program is None:
-        raise SchedulerUnavailable(f"{argv[0]} is not on PATH: is this a machine of the cluster?")
-    return subprocess.run(
-        [program, *argv[1:]],
-        env=environment,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="surrogateescape",
-        timeout=timeout,
-    )
 
 
 def _rows(output: str, fixed: int, *, closed: bool = True) -> Iterator[list[str]]:

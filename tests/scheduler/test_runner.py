@@ -1,0 +1,104 @@
+"""Running Slurm's commands, and what SlurmCommands makes of answers that a real Slurm gives seldom or slowly."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from pathlib import Path
+
+import pytest
+
+from dethpc.domain.ports import JobRequest, JobState
+from dethpc.errors import Refused, SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.scheduler.slurm.commands import SlurmCommands
+from dethpc.scheduler.slurm.runner import Completed, SubprocessRunner
+from tests.scheduler.replay import Answer, Replay
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+PYTHON = Path(sys.executable)
+
+
+def run(code: str, *, timeout: float = 60, **options: object) -> Completed:
+    runner = SubprocessRunner(str(PYTHON.parent))
+    return runner.run([PYTHON.name, "-c", code], env={"A": "1"}, cwd=None, timeout=timeout, **options)  # type: ignore[arg-type]
+
+
+def squeue_row(job_id: int) -> str:
+    cells = [job_id, "RUNNING", "None", "node1", "0:0", 0, "N/A", 1_763_000_000, 1_763_000_001, "N/A", 10, 0, "name"]
+    return "|".join(map(str, cells)) + "|"
+
+
+def request(folder: Path) -> JobRequest:
+    return JobRequest("1.1.1", "x", folder / "job.sh", folder, 1, env={"MINE": "1"})
+
+
+def test_a_command_has_the_environment_it_was_given_and_all_its_output_comes_back() -> None:
+    done = run("import os, sys; print(sorted(os.environ)); print('oh', file=sys.stderr); sys.exit(3)")
+    assert done.returncode == 3 and "'A'" in done.stdout and "HOME" not in done.stdout and done.stderr == "oh\n"
+
+
+def test_a_command_that_does_not_end_or_does_not_exist_is_told_apart() -> None:
+    with pytest.raises(TimeoutError, match="gave no answer in 0.2 s"):
+        run("import time; time.sleep(60)", timeout=0.2)
+    with pytest.raises(SchedulerUnavailable, match="squeue is not on PATH"):
+        SubprocessRunner("/nowhere").run(["squeue"], env={}, cwd=None, timeout=1)
+
+
+def test_a_command_runs_as_no_other_user() -> None:
+    assert run("", user=ME).returncode == 0
+    with pytest.raises(Refused, match=f"was not run as somebody: this master is {ME}'s"):
+        run("raise SystemExit('it ran')", user="somebody")
+
+
+def test_a_cycle_is_one_squeue_however_many_jobs_there_are() -> None:
+    slurm = Replay(squeue=Completed(0, "\n".join(squeue_row(n) for n in range(1, 10_001)) + "\n"))
+    found = SlurmCommands(runner=slurm).jobs()
+    assert len(found) == 10_000 and found["7"].state is JobState.RUNNING
+    assert slurm.counts == {"squeue": 1}
+
+
+def test_many_jobs_are_ended_in_few_commands_and_the_configuration_is_asked_for_once() -> None:
+    slurm = Replay(scontrol=Completed(0, "MessageTimeout = 30 sec\n"))
+    scheduler = SlurmCommands(runner=slurm)
+    scheduler.cancel([str(n) for n in range(3000)])
+    assert slurm.counts["scancel"] == 2
+    assert sum(len(command.argv) - 1 for command in slurm.commands) == 3000
+    assert (scheduler.settle, scheduler.settle, scheduler.has_accounting) == (60, 60, False)
+    assert slurm.counts["scontrol"] == 1
+
+
+def test_a_job_is_submitted_from_its_directory_with_its_environment(tmp_path: Path) -> None:
+    slurm = Replay(sbatch=Completed(0, "41;cluster\n"))
+    scheduler = SlurmCommands(environment={"PATH": "/bin", "SLURM_CONF": "/etc/s", "SLURM_JOB_ID": "1"}, runner=slurm)
+    assert scheduler.submit(request(tmp_path)) == "41"
+    (command,) = slurm.commands
+    assert command.argv == ("sbatch", "--parsable", str(tmp_path / "job.sh")) and command.cwd == tmp_path
+    assert command.env == {"MINE": "1", "SLURM_CONF": "/etc/s"} and command.user is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (TimeoutError("sbatch gave no answer in 60 s"), SubmitUncertain),
+        (Completed(-9), SubmitUncertain),
+        (Completed(0, "nonsense"), SubmitUncertain),
+        (
+            Completed(1, "", "sbatch: error: Batch job submission failed: Socket timed out on send/recv"),
+            SubmitUncertain,
+        ),
+        (Completed(1, "", "sbatch: error: Unable to contact slurm controller"), SchedulerUnavailable),
+        (Completed(1, "", "sbatch: error: invalid partition specified: nowhere"), SubmitRejected),
+    ],
+)
+def test_how_a_submission_failed_decides_whether_it_is_tried_again(
+    tmp_path: Path, answer: Answer, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        SlurmCommands(runner=Replay(sbatch=answer)).submit(request(tmp_path))
+
+
+def test_a_question_without_an_answer_is_asked_again_later() -> None:
+    silent = SlurmCommands(runner=Replay(squeue=TimeoutError("squeue gave no answer in 60 s")))
+    with pytest.raises(SchedulerUnavailable, match="squeue gave no answer in 60 s"):
+        silent.jobs()
