@@ -54,7 +54,7 @@ def raw(path: Path, work: list[list[list[Metric]]]) -> float:
         rows = [
             (
                 m.run_id,
-                m.k,
+                m.attempt,
                 m.seq,
                 m.experiment_id,
                 m.trial_id,

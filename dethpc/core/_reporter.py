@@ -59,7 +59,7 @@ class Reporter:
     ) -> None:
         self._journal = JournalWriter(journal, lazy=True)
         self._session = session
-        self._path = f"/api/v1/runs/{attempt.run}/attempts/{attempt.k}/events"
+        self._path = f"/api/v1/runs/{attempt.run}/attempts/{attempt.number}/events"
         self._on_stop = on_stop
         self._refresh = refresh
         self._lock = threading.Condition()

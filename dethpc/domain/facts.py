@@ -23,7 +23,7 @@ class Experiment:
     state: State
     created_at: float
     seed: int
-    job_id: str  # uuid of its entry in the job queue
+    queue_id: str  # uuid of its entry in the job queue
     context_sha256: str = ""
     name: str = ""
     description: str = ""
@@ -88,7 +88,7 @@ class Run:
     id: str
     experiment_id: int
     trial_id: int
-    n: int  # 1-based within the trial
+    number: int  # 1-based within the trial
     state: RunState
     created_at: float
     slots: int
@@ -96,7 +96,7 @@ class Run:
     intent: Intent = Intent.GO
     intent_reason: str = ""
     token_sha256: str = ""
-    job_id: str | None = None
+    scheduler_job_id: str | None = None
     attempt: int = -1  # latest attempt that started, -1: none
     nodes: list[str] = field(default_factory=list)
     submitted_at: float | None = None
@@ -114,7 +114,7 @@ class Attempt:
     """One start of a run, and how much of its journal has been applied."""
 
     run_id: str
-    k: int
+    number: int  # 0-based within the run
     trial_id: int
     state: AttemptState
     started_at: float
@@ -158,7 +158,7 @@ class Checkpoint:
     experiment_id: int
     trial_id: int
     run_id: str
-    k: int
+    attempt: int
     seq: int
     state: CheckpointState
     steps_completed: int
@@ -171,10 +171,10 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Metric:
-    """One report of a group of metrics. Identified by (run_id, k, seq), the journal event it came from; never altered."""
+    """One report of a group of metrics. Identified by (run_id, attempt, seq), the journal event it came from; never altered."""
 
     run_id: str
-    k: int
+    attempt: int
     seq: int
     experiment_id: int
     trial_id: int

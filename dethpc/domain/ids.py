@@ -11,23 +11,23 @@ class AttemptId(NamedTuple):
     """One start of a run. ``str()`` of it is Determined's allocation id."""
 
     run: RunId
-    k: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.run}.{self.k}"
+        return f"{self.run}.{self.number}"
 
     @classmethod
     def parse(cls, text: str) -> AttemptId:
         """Raises ValueError when ``text`` is not an attempt id."""
-        run, dot, k = text.rpartition(".")
-        if not dot or not run or not k.isdigit():
+        run, dot, number = text.rpartition(".")
+        if not dot or not run or not number.isdigit():
             raise ValueError(f"not an attempt id: {text!r}")
-        return cls(run, int(k))
+        return cls(run, int(number))
 
 
-def run_id(experiment: int, trial: int, n: int) -> RunId:
-    """``n`` counts the runs of the trial from 1."""
-    return f"{experiment}.{trial}.{n}"
+def run_id(experiment: int, trial: int, number: int) -> RunId:
+    """``number`` counts the runs of the trial from 1."""
+    return f"{experiment}.{trial}.{number}"
 
 
 def task_id(experiment: int, trial: int) -> str:

@@ -46,7 +46,7 @@ def submitted(state: ClusterState, event: events.Submitted) -> Decision:
     if run is None:
         return Decision()
     now = RunState.PENDING if run.state is RunState.SUBMITTING else run.state
-    return Decision([replace(run, state=now, job_id=event.job_id, submitted_at=event.at)])
+    return Decision([replace(run, state=now, scheduler_job_id=event.job_id, submitted_at=event.at)])
 
 
 def submit_failed(state: ClusterState, event: events.SubmitFailed) -> Decision:
@@ -67,9 +67,9 @@ def job_seen(state: ClusterState, event: events.JobSeen) -> Decision:
     if run is None or run.state is RunState.ENDED:
         return Decision()
     if record.state is JobState.PENDING and run.state is not RunState.RUNNING:
-        changed = replace(run, state=RunState.PENDING, job_id=record.job_id, reason=record.reason)
+        changed = replace(run, state=RunState.PENDING, scheduler_job_id=record.job_id, reason=record.reason)
     elif record.state is JobState.RUNNING and run.state is not RunState.RUNNING:
-        changed = replace(run, job_id=record.job_id, reason="", nodes=list(record.nodes) or run.nodes)
+        changed = replace(run, scheduler_job_id=record.job_id, reason="", nodes=list(record.nodes) or run.nodes)
     else:
         return Decision()
     return Decision() if changed == run else Decision([changed])
@@ -77,7 +77,7 @@ def job_seen(state: ClusterState, event: events.JobSeen) -> Decision:
 
 def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
     run = state.runs.get(event.run_id)
-    if run is None or event.k <= run.attempt:
+    if run is None or event.attempt <= run.attempt:
         return Decision()
     trial = state.trial(run.trial_id)
     assert trial is not None
@@ -87,7 +87,7 @@ def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
     decision.rows += [
         Attempt(
             run_id=run.id,
-            k=event.k,
+            number=event.attempt,
             trial_id=trial.id,
             state=AttemptState.RUNNING,
             started_at=event.at,
@@ -98,7 +98,7 @@ def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
         replace(
             run,
             state=RunState.RUNNING,
-            attempt=event.k,
+            attempt=event.attempt,
             nodes=event.nodes,
             started_at=run.started_at or event.at,
             reason="",
@@ -125,7 +125,7 @@ def _void_after_resume(state: ClusterState, trial: Trial, event: events.AttemptS
     after_checkpoint = checkpoint is None
     for attempt in earlier:
         keep, kept_at = attempt.void_after, attempt.kept_at
-        if checkpoint is not None and (attempt.run_id, attempt.k) == (checkpoint.run_id, checkpoint.k):
+        if checkpoint is not None and (attempt.run_id, attempt.number) == (checkpoint.run_id, checkpoint.attempt):
             keep = checkpoint.seq if keep is None else min(keep, checkpoint.seq)
             kept_at = checkpoint.reported_at if kept_at is None else min(kept_at, checkpoint.reported_at)
             after_checkpoint = True
@@ -145,10 +145,10 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     A job that is queued again goes on from what its last attempt left, which may be more than the master had read: until the next
     attempt starts, events of that one still count.
     """
-    run, attempt = state.runs.get(event.run_id), state.attempt(event.run_id, event.k)
+    run, attempt = state.runs.get(event.run_id), state.attempt(event.run_id, event.attempt)
     if run is None or attempt is None:
         return Decision()
-    queued_again = run.state is RunState.PENDING and run.attempt == event.k
+    queued_again = run.state is RunState.PENDING and run.attempt == event.attempt
     if attempt.state is AttemptState.ENDED and not queued_again:
         return Decision()
     trial = state.trial(run.trial_id)
@@ -182,7 +182,7 @@ def _metrics(experiment: ExperimentState, trial: Trial, attempt: Attempt, report
     decision.rows.append(
         Metric(
             run_id=attempt.run_id,
-            k=attempt.k,
+            attempt=attempt.number,
             seq=report.seq,
             experiment_id=trial.experiment_id,
             trial_id=trial.id,
@@ -246,7 +246,7 @@ def _checkpoint(
             experiment_id=trial.experiment_id,
             trial_id=trial.id,
             run_id=attempt.run_id,
-            k=attempt.k,
+            attempt=attempt.number,
             seq=report.seq,
             state=CheckpointState.COMPLETED,
             steps_completed=int(data.get("steps_completed") or 0),
@@ -335,7 +335,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
         log_tail=event.log_tail,
         asked=event.asked,
     )
-    attempt = state.attempt(event.run_id, event.k)
+    attempt = state.attempt(event.run_id, event.attempt)
     if attempt is not None and attempt.state is AttemptState.RUNNING:
         decision.rows.append(
             replace(attempt, state=AttemptState.ENDED, ended_at=event.at, end=verdict.end, reason=verdict.reason)
@@ -373,7 +373,7 @@ def _weighed(state: ClusterState, trial: Trial, run: Run, attempt: Attempt | Non
     further = attempt is not None and any(
         checkpoint.steps_completed > attempt.resumed_steps and checkpoint.state is CheckpointState.COMPLETED
         for checkpoint in state.checkpoints.get(trial.id, {}).values()
-        if (checkpoint.run_id, checkpoint.k) == (attempt.run_id, attempt.k)
+        if (checkpoint.run_id, checkpoint.attempt) == (attempt.run_id, attempt.number)
     )
     weight = STALLED_BY_TIME if verdict.end is End.TIMEOUT else 1
     stalled = trial.stalled + (weight if run.intent is Intent.GO and _free(verdict) else 0)

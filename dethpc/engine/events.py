@@ -23,7 +23,7 @@ class CreateExperiment:
     original_config: str
     context_sha256: str
     seed: int
-    job_id: str
+    queue_id: str
     activate: bool
     at: float
     parent_id: int | None = None
@@ -274,7 +274,7 @@ class AttemptStarted:
     """An attempt wrote ``started.json``."""
 
     run_id: str
-    k: int
+    attempt: int
     nodes: list[str]
     resumed_from: str | None
     resumed_steps: int
@@ -286,7 +286,7 @@ class Reported:
     """Reports of one attempt, in order. ``offset`` is the journal's read position after them, when they were read there."""
 
     run_id: str
-    k: int
+    attempt: int
     reports: Sequence[Report]
     at: float
     offset: int | None = None
@@ -297,12 +297,12 @@ class AttemptEnded:
     """An attempt is over, as far as anyone can tell; its journal has been read to the end.
 
     ``report`` is the content of ``end.json``; ``record`` what the scheduler says; ``asked`` the reason in ``stop.json``, if the
-    attempt had been asked to stop. ``requeued`` means that the scheduler will start the same job again. ``k`` is -1 when no
+    attempt had been asked to stop. ``requeued`` means that the scheduler will start the same job again. ``attempt`` is -1 when no
     attempt ever started. ``rest``: seconds that the trial rests after its first failure; after each further one twice as long.
     """
 
     run_id: str
-    k: int
+    attempt: int
     report: Mapping[str, Any] | None
     record: JobRecord | None
     at: float

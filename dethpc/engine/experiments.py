@@ -35,7 +35,7 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
         created_at=event.at,
         started_at=event.at,
         seed=event.seed,
-        job_id=event.job_id,
+        queue_id=event.queue_id,
         context_sha256=event.context_sha256,
         name=config.name,
         description=config.description or "",
@@ -77,7 +77,7 @@ def import_run(state: ClusterState, event: events.ImportRun) -> Decision:
             original_config=event.original_config,
             context_sha256=event.context_sha256,
             seed=event.seed,
-            job_id=event.queue_id,
+            queue_id=event.queue_id,
             activate=True,
             at=event.at,
             unmanaged=True,
@@ -99,12 +99,12 @@ def import_run(state: ClusterState, event: events.ImportRun) -> Decision:
         id=event.run_id,
         experiment_id=experiment.id,
         trial_id=trial.id,
-        n=1,
+        number=1,
         state=RunState.PENDING,
         created_at=event.at,
         slots=experiment.slots_per_trial,
         pool=experiment.pool,
-        job_id=event.job_id,
+        scheduler_job_id=event.job_id,
     )
     made.rows += [trial, run]
     return made
@@ -162,7 +162,7 @@ def new_trial(state: ClusterState, experiment: ExperimentState, action: Create, 
         seed=int.from_bytes(digest[:4], "big") & 0x7FFFFFFF,
         state=State.PAUSED if row.state is State.PAUSED else State.ACTIVE,
         created_at=at,
-        request_id=action.search.get("request_id") or str(uuid.uuid5(uuid.UUID(row.job_id), str(action.index))),
+        request_id=action.search.get("request_id") or str(uuid.uuid5(uuid.UUID(row.queue_id), str(action.index))),
         source_checkpoint=source,
     )
 

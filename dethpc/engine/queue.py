@@ -193,7 +193,7 @@ def _run(
         id=run_id(row.id, trial.id, n),
         experiment_id=row.id,
         trial_id=trial.id,
-        n=n,
+        number=n,
         state=RunState.SUBMITTING,
         created_at=at,
         slots=row.slots_per_trial,

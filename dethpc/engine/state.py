@@ -105,7 +105,7 @@ class ClusterState:
         if run is None:
             return None
         for attempt in reversed(self.attempts.get(run.trial_id, ())):
-            if attempt.run_id == run_id and attempt.k == k:
+            if attempt.run_id == run_id and attempt.number == k:
                 return attempt
         return None
 
@@ -144,10 +144,10 @@ class ClusterState:
         for trial in trials:
             if trial.state.terminal:
                 state.apply(trial)
-        for run in sorted(snapshot.runs, key=lambda r: (r.trial_id, r.n)):
+        for run in sorted(snapshot.runs, key=lambda r: (r.trial_id, r.number)):
             state.apply(run)
-        run_number = {run.id: run.n for run in snapshot.runs}
-        for attempt in sorted(snapshot.attempts, key=lambda a: (a.trial_id, run_number.get(a.run_id, 0), a.k)):
+        run_number = {run.id: run.number for run in snapshot.runs}
+        for attempt in sorted(snapshot.attempts, key=lambda a: (a.trial_id, run_number.get(a.run_id, 0), a.number)):
             state.apply(attempt)
         for checkpoint in snapshot.checkpoints:
             state.apply(checkpoint)
@@ -274,7 +274,7 @@ class ClusterState:
             return
         attempts = self.attempts.setdefault(row.trial_id, [])
         for i in range(len(attempts) - 1, -1, -1):
-            if attempts[i].run_id == row.run_id and attempts[i].k == row.k:
+            if attempts[i].run_id == row.run_id and attempts[i].number == row.number:
                 attempts[i] = row
                 return
         attempts.append(row)

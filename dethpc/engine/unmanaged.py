@@ -59,7 +59,7 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
         id=unmanaged_run(trial.id, n),
         experiment_id=trial.experiment_id,
         trial_id=trial.id,
-        n=n,
+        number=n,
         state=RunState.PENDING,
         created_at=event.at,
         slots=0,
@@ -68,7 +68,7 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
     reopened = replace(trial, state=State.ACTIVE, ended_at=None, reason="", early_exit="", runs=n)
     started = events.AttemptStarted(
         run_id=run.id,
-        k=0,
+        attempt=0,
         nodes=[],
         resumed_from=None if latest is None else latest.uuid,
         resumed_steps=0 if latest is None else latest.steps_completed,

@@ -188,7 +188,7 @@ class Daemon:
             raise Refused("templates are not supported yet")
         config, notes = self._load(config_yaml, context_targz, complete=not validate_only)
         if validate_only:
-            return Experiment(0, owner, config, config_yaml, State.PAUSED, time.time(), seed=0, job_id=""), notes
+            return Experiment(0, owner, config, config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""), notes
         reproducibility = config.setdefault("reproducibility", {}) or {}
         if reproducibility.get("experiment_seed") is None:
             reproducibility["experiment_seed"] = secrets.randbelow(2**31)
@@ -202,7 +202,7 @@ class Daemon:
                 original_config=config_yaml,
                 context_sha256=sha256,
                 seed=int(reproducibility["experiment_seed"]),
-                job_id=str(uuid.uuid4()),
+                queue_id=str(uuid.uuid4()),
                 activate=activate,
                 at=time.time(),
                 parent_id=parent_id,
@@ -290,7 +290,7 @@ class Daemon:
         applied = known.applied_seq
         if lines:
             reports = [from_line(line) for line in lines]
-            rows = self.ledger.do(events.Reported(attempt.run, attempt.k, reports, time.time()))
+            rows = self.ledger.do(events.Reported(attempt.run, attempt.number, reports, time.time()))
             applied = max([applied, *(row.applied_seq for row in rows if isinstance(row, Attempt))])
             if applied < reports[-1].seq:
                 self._reconciler.wake()  # a gap: the journal has what is missing

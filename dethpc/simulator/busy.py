@@ -111,7 +111,7 @@ class _Watch:
     def _committed(self, rows: Sequence[Row]) -> None:
         state = self._simulation.shell.state
         for row in rows:
-            if isinstance(row, Attempt) and row.k == 0 and row.ended_at is None and row.applied_seq == 0:
+            if isinstance(row, Attempt) and row.number == 0 and row.ended_at is None and row.applied_seq == 0:
                 run = state.runs.get(row.run_id)
                 if run is not None:
                     waited = row.started_at - run.created_at

@@ -60,7 +60,7 @@ class MemoryStore:
         wanted = set(trial_ids)
         found = []
         for metric in self._tables.get(Metric, {}).values():
-            void_after = attempts[metric.run_id, metric.k].void_after
+            void_after = attempts[metric.run_id, metric.attempt].void_after
             if metric.trial_id not in wanted or metric.steps_completed <= after_steps:
                 continue
             if (group is None or metric.group == group) and (void_after is None or metric.seq <= void_after):
@@ -74,9 +74,9 @@ class MemoryStore:
 
 def _key(row: Row) -> Any:
     if isinstance(row, Attempt):
-        return (row.run_id, row.k)
+        return (row.run_id, row.number)
     if isinstance(row, Metric):
-        return (row.run_id, row.k, row.seq)
+        return (row.run_id, row.attempt, row.seq)
     if isinstance(row, SearchNote):
         return (row.experiment_id, row.seq)
     if isinstance(row, (NodeHealth, PoolState)):

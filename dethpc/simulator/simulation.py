@@ -146,7 +146,7 @@ class Simulation:
             original_config="",
             context_sha256="",
             seed=self._seed if seed is None else seed,
-            job_id=str(uuid.UUID(int=self._seed % 2**64 * 2**32 + len(self._searches))),
+            queue_id=str(uuid.UUID(int=self._seed % 2**64 * 2**32 + len(self._searches))),
             activate=True,
             at=self.now,
         )

@@ -102,7 +102,7 @@ def _add_metrics(connection: Connection, metrics: Sequence[Metric]) -> None:
     if not metrics:
         return
     void = _void_after(connection, {metric.run_id for metric in metrics})
-    counting = [m for m in metrics if m.seq <= void.get((m.run_id, m.k), m.seq)]
+    counting = [m for m in metrics if m.seq <= void.get((m.run_id, m.attempt), m.seq)]
     added = _add(connection, Metric, counting)
     trials = {metric.trial_id for metric in counting}
     if added == len(counting):
@@ -127,7 +127,11 @@ def _void(connection: Connection, attempts: Iterable[Attempt]) -> None:
     trials = set()
     for attempt in attempts:
         if attempt.void_after is not None:
-            beyond = (columns.run_id == attempt.run_id, columns.k == attempt.k, columns.seq > attempt.void_after)
+            beyond = (
+                columns.run_id == attempt.run_id,
+                columns.attempt == attempt.number,
+                columns.seq > attempt.void_after,
+            )
             if connection.execute(delete(table(Metric)).where(*beyond)).rowcount:
                 trials.add(attempt.trial_id)
     _summarise_anew(connection, trials)
@@ -135,11 +139,13 @@ def _void(connection: Connection, attempts: Iterable[Attempt]) -> None:
 
 def _void_after(connection: Connection, run_ids: Iterable[str]) -> dict[tuple[str, int], int]:
     columns = table(Attempt).c
-    asked = select(columns.run_id, columns.k, columns.void_after).where(
+    asked = select(columns.run_id, columns.number, columns.void_after).where(
         columns.run_id.in_(bindparam("ids", expanding=True)), columns.void_after.is_not(None)
     )
     return {
-        (run_id, k): after for ids in _chunks(run_ids) for run_id, k, after in connection.execute(asked, {"ids": ids})
+        (run_id, number): after
+        for ids in _chunks(run_ids)
+        for run_id, number, after in connection.execute(asked, {"ids": ids})
     }
 
 

@@ -66,7 +66,7 @@ class Experiment(Table, table=True):
     state: states.State = _choice(states.State)
     created_at: float = _number()
     seed: int = _whole()
-    job_id: str = _text(index=True)
+    queue_id: str = _text(index=True)
     context_sha256: str = _text()
     name: str = _text()
     description: str = _text()
@@ -130,12 +130,12 @@ class Trial(Table, table=True):
 
 class Run(Table, table=True):
     __tablename__ = "runs"
-    __table_args__ = (Index(None, "trial_id", "n"), Index(None, "experiment_id", "state"), Index(None, "state"))
+    __table_args__ = (Index(None, "trial_id", "number"), Index(None, "experiment_id", "state"), Index(None, "state"))
 
     id: str = _text(primary_key=True)
     experiment_id: int = _whole()
     trial_id: int = _whole()
-    n: int = _whole()
+    number: int = _whole()
     state: states.RunState = _choice(states.RunState)
     created_at: float = _number()
     slots: int = _whole()
@@ -143,7 +143,7 @@ class Run(Table, table=True):
     intent: states.Intent = _choice(states.Intent)
     intent_reason: str = _text()
     token_sha256: str = _text()
-    job_id: str | None = _text(index=True)
+    scheduler_job_id: str | None = _text(index=True)
     attempt: int = _whole()
     nodes: list[str] = _json()
     submitted_at: float | None = _number()
@@ -160,7 +160,7 @@ class Attempt(Table, table=True):
     __tablename__ = "attempts"
 
     run_id: str = _text(primary_key=True)
-    k: int = _whole(primary_key=True)
+    number: int = _whole(primary_key=True)
     trial_id: int = _whole(index=True)
     state: states.AttemptState = _choice(states.AttemptState)
     started_at: float = _number()
@@ -204,7 +204,7 @@ class Checkpoint(Table, table=True):
     experiment_id: int = _whole()
     trial_id: int = _whole()
     run_id: str = _text()
-    k: int = _whole()
+    attempt: int = _whole()
     seq: int = _whole()
     state: states.CheckpointState = _choice(states.CheckpointState)
     steps_completed: int = _whole()
@@ -220,14 +220,14 @@ class Metric(Table, table=True):
 
     __tablename__ = "metrics"
     __table_args__ = (
-        UniqueConstraint("run_id", "k", "seq"),
+        UniqueConstraint("run_id", "attempt", "seq"),
         Index(None, "trial_id", "group", "steps_completed"),
         {"sqlite_autoincrement": False},
     )
 
     id: int = Field(sa_type=Whole, primary_key=True)
     run_id: str = _text()
-    k: int = _whole()
+    attempt: int = _whole()
     seq: int = _whole()
     experiment_id: int = _whole()
     trial_id: int = _whole()

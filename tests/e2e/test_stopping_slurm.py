@@ -88,7 +88,8 @@ def ends(user: User, experiment: int) -> list[tuple[int, int, str | None]]:
     """(run, attempt, how it ended) of the experiment's attempts, in order."""
     with sqlite3.connect(f"file:{user.home}/dethpc.db?mode=ro", uri=True) as db:
         return db.execute(
-            "SELECT runs.n, k, attempts.end FROM attempts JOIN runs ON runs.id = run_id WHERE experiment_id = ? ORDER BY 1, 2",
+            "SELECT runs.number, attempts.number, attempts.end FROM attempts "
+            "JOIN runs ON runs.id = run_id WHERE experiment_id = ? ORDER BY 1, 2",
             (experiment,),
         ).fetchall()
 

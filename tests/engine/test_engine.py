@@ -235,7 +235,7 @@ def test_what_a_lost_node_wrote_before_its_job_began_anew_counts_up_to_the_check
     world.report(run, "checkpoint", uuid="c2", steps_completed=2, metadata={}, resources={})
     world.report(run, "metrics", group="training", steps_completed=3, metrics={"loss": 0.3})
     world.do(events.AttemptStarted(run.id, 1, ["n1"], "c2", 2, world.now()))
-    first = next(attempt for attempt in world.rows(Attempt) if attempt.k == 0)
+    first = next(attempt for attempt in world.rows(Attempt) if attempt.number == 0)
     assert first.void_after == 3, "the third report was made again"
     assert world.trial(run).steps_completed == 2 and world.trial(run).latest_checkpoint == "c2"
     assert [metric.steps_completed for metric in world.rows(Metric)] == [1, 2, 3]

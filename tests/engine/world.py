@@ -72,7 +72,7 @@ class World:
                 original_config="",
                 context_sha256="",
                 seed=7,
-                job_id="00000000-0000-4000-8000-000000000001",
+                queue_id="00000000-0000-4000-8000-000000000001",
                 activate=activate,
                 at=self.now(),
             )
@@ -102,7 +102,7 @@ class World:
 
     def end(self, run: Run, report: dict[str, Any] | None, record: JobState | None = None, **more: Any) -> None:
         current = self.state.runs[run.id]
-        told = None if record is None else JobRecord(current.job_id or "", "", record)
+        told = None if record is None else JobRecord(current.scheduler_job_id or "", "", record)
         self.do(events.AttemptEnded(run.id, current.attempt, report, told, self.now(), **more))
 
     def live(self) -> list[Run]:
@@ -165,9 +165,9 @@ def key(row: Row) -> Any:
     if isinstance(row, Run):
         return row.id
     if isinstance(row, Attempt):
-        return (row.run_id, row.k)
+        return (row.run_id, row.number)
     if isinstance(row, Metric):
-        return (row.run_id, row.k, row.seq)
+        return (row.run_id, row.attempt, row.seq)
     if isinstance(row, Checkpoint):
         return row.uuid
     if isinstance(row, SearchNote):

@@ -54,7 +54,7 @@ class StoreContract:
                 seed=2**63 - 1,
             ),
             trial(hparams={"a": {"b": []}}, best_validation=-math.inf, started_at=1e-300, latest_checkpoint="c-1"),
-            run(intent=Intent.STOP, nodes=["a", "b"], exit_code=-9, job_id="77"),
+            run(intent=Intent.STOP, nodes=["a", "b"], exit_code=-9, scheduler_job_id="77"),
             attempt(applied_offset=2**40, void_after=0),
             checkpoint(metadata={"x": 1}, resources={"a/b": 2**50}, storage={"type": "shared_fs"}),
             note(),

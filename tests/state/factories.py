@@ -11,7 +11,7 @@ from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
 def experiment(id: int = 1, state: State = State.ACTIVE, **fields: Any) -> Experiment:
     fields = {"config": {"name": "x"}, "seed": 7, **fields}
     return Experiment(
-        id=id, owner="ada", original_config="a: 1", state=state, created_at=1.5, job_id=f"job-{id}", **fields
+        id=id, owner="ada", original_config="a: 1", state=state, created_at=1.5, queue_id=f"job-{id}", **fields
     )
 
 
@@ -22,7 +22,9 @@ def trial(id: int = 1, experiment_id: int = 1, **fields: Any) -> Trial:
 
 def run(id: str = "1.1.1", experiment_id: int = 1, trial_id: int = 1, **fields: Any) -> Run:
     fields.setdefault("state", RunState.RUNNING)
-    return Run(id=id, experiment_id=experiment_id, trial_id=trial_id, n=1, created_at=3.5, slots=1, pool="a", **fields)
+    return Run(
+        id=id, experiment_id=experiment_id, trial_id=trial_id, number=1, created_at=3.5, slots=1, pool="a", **fields
+    )
 
 
 def attempt(run_id: str = "1.1.1", k: int = 0, trial_id: int = 1, **fields: Any) -> Attempt:
@@ -31,7 +33,9 @@ def attempt(run_id: str = "1.1.1", k: int = 0, trial_id: int = 1, **fields: Any)
 
 def metric(seq: int, run_id: str = "1.1.1", k: int = 0, trial_id: int = 1, **fields: Any) -> Metric:
     fields = {"group": "training", "steps_completed": seq * 10, "metrics": {"loss": 1 / seq}, **fields}
-    return Metric(run_id=run_id, k=k, seq=seq, experiment_id=1, trial_id=trial_id, reported_at=5.5 + seq, **fields)
+    return Metric(
+        run_id=run_id, attempt=k, seq=seq, experiment_id=1, trial_id=trial_id, reported_at=5.5 + seq, **fields
+    )
 
 
 def checkpoint(uuid: str = "c-1", experiment_id: int = 1, trial_id: int = 1, **fields: Any) -> Checkpoint:

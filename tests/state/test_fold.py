@@ -44,7 +44,7 @@ KEYS: dict[type[Any], tuple[str, ...]] = {
     Experiment: ("id",),
     Trial: ("id",),
     Run: ("id",),
-    Attempt: ("run_id", "k"),
+    Attempt: ("run_id", "number"),
     Checkpoint: ("uuid",),
     SearchNote: ("experiment_id", "seq"),
     PoolState: ("name",),
@@ -55,7 +55,8 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "uuid": st.sampled_from(["a", "b", "c"]),
     "experiment_id": SMALL,
     "trial_id": SMALL,
-    "k": st.integers(0, 1),
+    "number": st.integers(0, 1),
+    "attempt": st.integers(0, 1),
     "seq": st.integers(1, 8),
     "void_after": st.none() | st.integers(0, 8),
     "group": st.sampled_from(["training", "validation"]),
@@ -107,13 +108,17 @@ class Model:
         for row in rows:
             if isinstance(row, Attempt) and row.void_after is not None:
                 self.metrics = [
-                    m for m in self.metrics if (m.run_id, m.k) != (row.run_id, row.k) or m.seq <= row.void_after
+                    m
+                    for m in self.metrics
+                    if (m.run_id, m.attempt) != (row.run_id, row.number) or m.seq <= row.void_after
                 ]
         for row in rows:
             if isinstance(row, Metric):
-                attempt = self.rows[Attempt].get((row.run_id, row.k))
+                attempt = self.rows[Attempt].get((row.run_id, row.attempt))
                 void = attempt is not None and attempt.void_after is not None and row.seq > attempt.void_after
-                if not void and all((m.run_id, m.k, m.seq) != (row.run_id, row.k, row.seq) for m in self.metrics):
+                if not void and all(
+                    (m.run_id, m.attempt, m.seq) != (row.run_id, row.attempt, row.seq) for m in self.metrics
+                ):
                     self.metrics.append(row)
 
     def live(self, fact: type[Any]) -> list[Any]:

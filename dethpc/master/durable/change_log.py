@@ -130,7 +130,7 @@ def rebuild(home: Home, store: Store) -> int:
     for experiment_id in ids:
         rows = list(_read_changes(home.changes(experiment_id)))
         store.commit(rows)
-        attempts = {(row.run_id, row.k): row for row in rows if isinstance(row, Attempt)}
+        attempts = {(row.run_id, row.number): row for row in rows if isinstance(row, Attempt)}
         for attempt in attempts.values():
             store.commit([*_journal_metrics(home, experiment_id, attempt), attempt])
     return len(ids)
@@ -147,13 +147,13 @@ def _read_changes(path: Path) -> Iterator[Row]:
 
 
 def _journal_metrics(home: Home, experiment_id: int, attempt: Attempt) -> Iterator[Metric]:
-    journal = home.run(attempt.run_id).attempt(attempt.k).journal
+    journal = home.run(attempt.run_id).attempt(attempt.number).journal
     reports, _ = read_journal(journal)
     for report in reports:
         if report.kind == ReportKind.METRICS and report.seq <= attempt.applied_seq:
             yield Metric(
                 run_id=attempt.run_id,
-                k=attempt.k,
+                attempt=attempt.number,
                 seq=report.seq,
                 experiment_id=experiment_id,
                 trial_id=attempt.trial_id,

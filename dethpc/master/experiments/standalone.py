@@ -41,7 +41,7 @@ def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial,
     run = Run(f"hand-{uuid.uuid4().hex[:12]}.1", 0, 0, 1, RunState.SUBMITTING, at, slots, "")
     trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at, search=first.search)
     effective = config.to_json()
-    experiment = Experiment(0, owner, effective, yaml.safe_dump(effective), State.ACTIVE, at, seed, job_id="")
+    experiment = Experiment(0, owner, effective, yaml.safe_dump(effective), State.ACTIVE, at, seed, queue_id="")
     return run, trial, experiment
 
 
@@ -84,7 +84,7 @@ def _attempts(run_dir: RunDir, run_id: str) -> Iterator[events.Event]:
         at = float(started.get("at") or 0)
         yield events.AttemptStarted(
             run_id=run_id,
-            k=k,
+            attempt=k,
             nodes=[str(node) for node in started.get("nodes") or []],
             resumed_from=started.get("resumed_from"),
             resumed_steps=int(started.get("resumed_steps") or 0),

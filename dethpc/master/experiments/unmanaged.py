@@ -94,13 +94,13 @@ class Unmanaged:
 
     def experiment(self, owner: str, given: str, config: ExperimentConfig, external_id: str | None) -> Experiment:
         """A new experiment, or the one that has this ``external_id``."""
-        job_id = str(
+        queue_id = str(
             uuid.uuid4() if external_id is None else uuid.uuid5(uuid.NAMESPACE_OID, f"experiment {external_id}")
         )
         with self._lock:
             if external_id is not None:
                 with self._store.read() as connection:
-                    known = queries.experiment_of_job(connection, job_id)
+                    known = queries.experiment_of_job(connection, queue_id)
                 if known is not None:
                     return known
             row = self._ledger.do(
@@ -110,7 +110,7 @@ class Unmanaged:
                     original_config=given,
                     context_sha256=self._home.keep_context(pack([])),
                     seed=secrets.randbelow(2**31),
-                    job_id=job_id,
+                    queue_id=queue_id,
                     activate=True,
                     at=time.time(),
                     unmanaged=True,
@@ -123,7 +123,7 @@ class Unmanaged:
         """A new trial, or the one of the experiment that has this ``external_id``."""
         self._remember(experiment_id)
         experiment = self._ledger.state.experiments[experiment_id]
-        key = uuid.UUID(experiment.row.job_id)
+        key = uuid.UUID(experiment.row.queue_id)
         request_id = str(uuid.uuid4() if external_id is None else uuid.uuid5(key, f"trial {external_id}"))
         self._ledger.do(events.AddTrial(experiment_id, hparams, request_id, time.time()))
         return next(trial for trial in reversed(experiment.trials) if trial.request_id == request_id)
@@ -136,8 +136,8 @@ class Unmanaged:
             with self._store.read() as connection:
                 attempts = queries.attempts_of_trial(connection, trial_id)
                 checkpoints = queries.checkpoints_of_trial(connection, trial_id)
-                order = {run.id: run.n for run in queries.runs_of_trial(connection, trial_id)}
-            attempts.sort(key=lambda attempt: (order[attempt.run_id], attempt.k))
+                order = {run.id: run.number for run in queries.runs_of_trial(connection, trial_id)}
+            attempts.sort(key=lambda attempt: (order[attempt.run_id], attempt.number))
         rows = self._ledger.do(events.BeginTrial(trial_id, resume, time.time(), attempts, checkpoints))
         run = next(row for row in reversed(rows) if isinstance(row, Run))
         self._heard[run.id] = time.monotonic()
@@ -216,8 +216,8 @@ class Unmanaged:
         if run is None:
             why = f" ({trial.reason})" if trial.reason else ""
             raise Refused(f"trial {trial_id} is {trial.state.value}{why}: start it again to report more")
-        if number is not None and number != run.n:
-            raise Refused(f"trial {trial_id} was started again (run {run.n}): run {number} is over")
+        if number is not None and number != run.number:
+            raise Refused(f"trial {trial_id} was started again (run {run.number}): run {number} is over")
         return run
 
     def _journal(self, run_id: str) -> JournalWriter:

@@ -89,7 +89,12 @@ class Source:
     alone: bool
 
     def line(self, offset: int, read: logline.LogLine) -> Line:
-        id = (self.n & 0xFFF) << 51 | (self.attempt.k & 0xFF) << 43 | (self.rank & 0x7FF) << 32 | offset & 0xFFFFFFFF
+        id = (
+            (self.n & 0xFFF) << 51
+            | (self.attempt.number & 0xFF) << 43
+            | (self.rank & 0x7FF) << 32
+            | offset & 0xFFFFFFFF
+        )
         return Line(*read, id, self.attempt, self.node, self.alone)
 
     def lines(self, offset: int = 0) -> Iterator[Line]:

@@ -246,7 +246,7 @@ class JobBuilder:
             experiment_id=experiment.id,
             trial_id=trial.id,
             task_id=task_id(experiment.id, trial.id),
-            run_number=run.n,
+            run_number=run.number,
             trial_seed=trial.seed,
             hparams=trial.hparams,
             config=experiment.config,

@@ -353,13 +353,15 @@ class Reconciler:
     def _cancel(self, runs: list[Run]) -> None:
         now = time.monotonic()
         due = [
-            run for run in runs if run.job_id is not None and now - self._killed.get(run.id, -KILL_AGAIN) >= KILL_AGAIN
+            run
+            for run in runs
+            if run.scheduler_job_id is not None and now - self._killed.get(run.id, -KILL_AGAIN) >= KILL_AGAIN
         ]
         if not due or now < self._not_before:
             return
         try:
             self._lease.check()
-            self._scheduler.cancel([run.job_id for run in due if run.job_id is not None])
+            self._scheduler.cancel([run.scheduler_job_id for run in due if run.scheduler_job_id is not None])
         except SchedulerUnavailable as error:
             return self._back_off(error)
         for run in due:
@@ -413,12 +415,12 @@ class Reconciler:
             self._do(self._ended(run, run_dir, None, requeued=True))
             run = self._live.get(run.id, run)
         self._started[run.pool] = self._started.get(run.pool, 0) + 1
-        if started.get("job_id") and str(started["job_id"]) != run.job_id:
+        if started.get("job_id") and str(started["job_id"]) != run.scheduler_job_id:
             self._do(events.Submitted(run.id, str(started["job_id"]), time.time()))
         self._do(
             events.AttemptStarted(
                 run_id=run.id,
-                k=k,
+                attempt=k,
                 nodes=[str(node) for node in started.get("nodes") or []],
                 resumed_from=started.get("resumed_from"),
                 resumed_steps=int(started.get("resumed_steps") or 0),
@@ -440,13 +442,13 @@ class Reconciler:
         """The job is over: take in all that it left, then say so."""
         run_dir = self._home.run(run.id)
         held_by = claimed_by(run_dir)
-        if held_by not in (None, run.job_id) and (record is not None or run.attempt < 0):
+        if held_by not in (None, run.scheduler_job_id) and (record is not None or run.attempt < 0):
             assert held_by is not None
             return self._do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
         if run.attempt >= 0 and run.state is RunState.RUNNING:
             self._read_journal(run, run_dir)
-        if record is None and run.job_id is not None:
-            self._left.add(run.job_id)
+        if record is None and run.scheduler_job_id is not None:
+            self._left.add(run.scheduler_job_id)
         # The scheduler may have queued the job again just then, or somebody may do so later: it shall not train once more.
         with contextlib.suppress(OSError):
             if not run_dir.closed.exists():
@@ -494,8 +496,9 @@ class Reconciler:
     def _poll(self) -> None:
         try:
             listed = self._scheduler.jobs()
-            known = [run for run in self._live.values() if run.job_id is not None]
-            missing = [run.job_id for run in known if run.job_id is not None and run.job_id not in listed]
+            known = [run for run in self._live.values() if run.scheduler_job_id is not None]
+            ids = [run.scheduler_job_id for run in known if run.scheduler_job_id is not None]
+            missing = [job_id for job_id in ids if job_id not in listed]
             gone = self._scheduler.records(missing) if missing else {}
             nodes = self._scheduler.nodes() if self._something_waits() else []
         except SchedulerUnavailable as error:
@@ -508,10 +511,10 @@ class Reconciler:
         for run in known:
             self._look(run)
             current = self._live.get(run.id)
-            if current is None or current.job_id is None:
+            if current is None or current.scheduler_job_id is None:
                 continue
             try:
-                self._compare(current, listed.get(current.job_id) or gone.get(current.job_id))
+                self._compare(current, listed.get(current.scheduler_job_id) or gone.get(current.scheduler_job_id))
             except SchedulerUnavailable as error:
                 return self._back_off(error)
             except (OSError, RunDirError) as error:
@@ -532,7 +535,7 @@ class Reconciler:
         """Let the engine see what waits and what is free, and bring our jobs in the scheduler's queue into its order."""
         waiting: dict[str, PendingJob] = {}
         for run in self._live.values():
-            record = listed.get(run.job_id or "")
+            record = listed.get(run.scheduler_job_id or "")
             if record is not None and record.state is JobState.PENDING and record.priority and record.nice is not None:
                 waiting[run.id] = PendingJob(record.priority, record.nice)
         if not waiting and not nodes:
@@ -545,7 +548,7 @@ class Reconciler:
         started, self._started = self._started, {}
         self._do(events.QueueSeen(by_pool, started, waiting, time.time()))
         live = [(self._live[id], seen.nice) for id, seen in waiting.items() if id in self._live]
-        changed = {str(run.job_id): run.nice for run, now in live if run.nice != now}
+        changed = {str(run.scheduler_job_id): run.nice for run, now in live if run.nice != now}
         if not changed:
             return
         try:
@@ -559,7 +562,7 @@ class Reconciler:
         """Slurm holds a requeued job back for two minutes. Once for each requeue: who sets another time by hand is obeyed."""
         held: dict[tuple[str, int], str] = {}
         for run in self._live.values():
-            record = listed.get(run.job_id or "")
+            record = listed.get(run.scheduler_job_id or "")
             if record is not None and record.restarts and run.intent is Intent.GO:
                 if record.state is JobState.PENDING and record.reason == "BeginTime":
                     held[run.id, record.restarts] = record.job_id
@@ -573,7 +576,7 @@ class Reconciler:
     def _clear_away(self, listed: Mapping[str, JobRecord]) -> None:
         """Jobs of runs that have ended: the scheduler may have queued one again at the very moment."""
         self._left &= {job_id for job_id, record in listed.items() if record.state.live}
-        wanted = {run.job_id for run in self._live.values()}  # of short runs several have one job
+        wanted = {run.scheduler_job_id for run in self._live.values()}  # of short runs several have one job
         queued = [j for j in self._left if listed[j].state is JobState.PENDING and j not in wanted]
         if queued:
             self._lease.check()

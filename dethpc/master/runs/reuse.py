@@ -42,9 +42,9 @@ class ReusableJobs:
 
         A job that Slurm is about to end, or that was cancelled, takes none and is told so. One that has got old says so itself.
         """
-        if run.pool not in self._pools or run.job_id is None:
+        if run.pool not in self._pools or run.scheduler_job_id is None:
             return
-        began = self._began.pop(run.job_id, run.started_at)
+        began = self._began.pop(run.scheduler_job_id, run.started_at)
         well = run.attempt == 0 and report.get("exit_code") == 0 and run.intent is not Intent.KILL
         if not well or report.get("stop_reason") in ("time_limit", "preempted"):
             self._spent.append(run)
@@ -52,7 +52,7 @@ class ReusableJobs:
         if began is not None:
             if time.time() - began >= self._pools[run.pool]:
                 return
-            self._began[run.job_id] = began
+            self._began[run.scheduler_job_id] = began
         self._free.append(_Free(run, time.monotonic()))
 
     def take(self, run: Run, state: ClusterState, script: Path) -> str | None:
@@ -61,7 +61,7 @@ class ReusableJobs:
             if _fits(free.run, run, state):
                 self._free.remove(free)
                 if create_once(self._home.run(free.run.id).next, {"script": str(script)}):
-                    return free.run.job_id
+                    return free.run.scheduler_job_id
         return None
 
     def release(self) -> None:
@@ -71,7 +71,7 @@ class ReusableJobs:
         now = time.monotonic()
         for free in [free for free in self._free if now - free.since > PATIENCE]:
             self._free.remove(free)
-            self._began.pop(str(free.run.job_id), None)
+            self._began.pop(str(free.run.scheduler_job_id), None)
             create_once(self._home.run(free.run.id).next, {"script": None})
 
 

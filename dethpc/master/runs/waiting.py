@@ -102,7 +102,7 @@ class WaitExplainer:
                 yield trial, WaitReason("submitting", "it is about to be handed to the scheduler")
             else:
                 view = view or self.view(run.pool)
-                yield trial, in_scheduler(run.reason, asked, view, run.job_id or "")
+                yield trial, in_scheduler(run.reason, asked, view, run.scheduler_job_id or "")
 
     def _asked(self, row: Experiment) -> ResourceRequest:
         try:
@@ -161,7 +161,7 @@ class WaitExplainer:
             view = self._builder.view(run.pool)  # what does not cost Slurm a question: this may concern many runs
         except SchedulerUnavailable:
             view = PoolView()
-        waiting = in_scheduler(run.reason, self._asked(experiment.row), view, run.job_id or "")
+        waiting = in_scheduler(run.reason, self._asked(experiment.row), view, run.scheduler_job_id or "")
         line = logline.LogLine(time.time(), "INFO", None, "stdout", f"waiting: {waiting}")
         try:
             with open(self._home.run(run.id).waiting(run.attempt + 1), "a", encoding="utf-8") as file:

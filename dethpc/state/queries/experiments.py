@@ -30,8 +30,8 @@ def experiment(connection: Connection, experiment_id: int) -> Experiment:
     return one(connection, Experiment, _experiment.id == experiment_id, f"experiment {experiment_id}")
 
 
-def experiment_of_job(connection: Connection, job_id: str) -> Experiment | None:
-    row = connection.execute(rows.query(Experiment, _experiment.job_id == job_id)).first()
+def experiment_of_job(connection: Connection, queue_id: str) -> Experiment | None:
+    row = connection.execute(rows.query(Experiment, _experiment.queue_id == queue_id)).first()
     return None if row is None else Experiment(*row)
 
 

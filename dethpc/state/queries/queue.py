@@ -20,7 +20,7 @@ class Job:
     """An experiment in the queue."""
 
     id: int
-    job_id: str
+    queue_id: str
     name: str
     owner: str
     pool: str
@@ -35,7 +35,7 @@ class Job:
     slots_running: int = 0
 
 
-_COLUMNS = ("id", "job_id", "name", "owner", "pool", "created_at", "priority", "weight", "queue_position", "progress")
+_COLUMNS = ("id", "queue_id", "name", "owner", "pool", "created_at", "priority", "weight", "queue_position", "progress")
 
 
 def jobs(connection: Connection, pool: str | None = None) -> list[Job]:

@@ -23,7 +23,7 @@ def run(connection: Connection, run_id: str) -> Run:
 
 def runs_of_trial(connection: Connection, trial_id: int) -> list[Run]:
     """In the order in which they were submitted."""
-    query = rows.query(Run, _run.trial_id == trial_id).order_by(_run.n)
+    query = rows.query(Run, _run.trial_id == trial_id).order_by(_run.number)
     return [Run(*row) for row in connection.execute(query)]
 
 
@@ -42,9 +42,9 @@ def runs_with_attempts(
         where.append(or_(_run.ended_at.is_(None), _run.ended_at > since))
     attempts: dict[str, list[Attempt]] = {}
     of_runs = rows.query(Attempt, _attempt.run_id.in_(select(_run.id).where(*where)))
-    for row in connection.execute(of_runs.order_by(_attempt.run_id, _attempt.k)):
+    for row in connection.execute(of_runs.order_by(_attempt.run_id, _attempt.number)):
         attempts.setdefault(row[0], []).append(Attempt(*row))
-    for row in connection.execute(rows.query(Run, *where).order_by(_run.trial_id, _run.n)):
+    for row in connection.execute(rows.query(Run, *where).order_by(_run.trial_id, _run.number)):
         run = Run(*row)
         yield run, attempts.get(run.id, [])
 
@@ -56,7 +56,7 @@ def live_runs(connection: Connection) -> list[Run]:
 
 def jobs_of_runs(connection: Connection, job_ids: Collection[str]) -> set[str]:
     """Which of the scheduler's jobs are, or were, those of runs."""
-    return {str(job) for (job,) in connection.execute(select(_run.job_id).where(_run.job_id.in_(job_ids)))}
+    return {str(job) for (job,) in connection.execute(select(_run.scheduler_job_id).where(_run.scheduler_job_id.in_(job_ids)))}
 
 
 def training_times(connection: Connection, experiment_id: int) -> list[tuple[float, float | None]]:
@@ -74,7 +74,7 @@ def attempts_of_trial(connection: Connection, trial_id: int) -> list[Attempt]:
 
 def attempt(connection: Connection, run_id: str, k: int) -> Attempt:
     """Raises: NotFound."""
-    where = and_(_attempt.run_id == run_id, _attempt.k == k)
+    where = and_(_attempt.run_id == run_id, _attempt.number == k)
     return one(connection, Attempt, where, f"allocation {run_id}.{k}")
 
 

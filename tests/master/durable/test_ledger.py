@@ -26,7 +26,7 @@ CONFIG = {
 def creation() -> events.CreateExperiment:
     uuid = "00000000-0000-4000-8000-000000000001"
     return events.CreateExperiment(
-        "me", ExperimentConfig.from_json(CONFIG), "", "", seed=1, job_id=uuid, activate=True, at=1.0
+        "me", ExperimentConfig.from_json(CONFIG), "", "", seed=1, queue_id=uuid, activate=True, at=1.0
     )
 
 

@@ -26,7 +26,9 @@ def node_of(served: Served) -> str:
 def test_a_node_says_who_uses_it(served: Served) -> None:
     name = node_of(served)
     busy = trial(3, state=State.ACTIVE, ended_at=None)
-    served.put([experiment(1), busy, run_of(busy, state=RunState.RUNNING, nodes=[name], slots=2, job_id="77")])
+    served.put(
+        [experiment(1), busy, run_of(busy, state=RunState.RUNNING, nodes=[name], slots=2, scheduler_job_id="77")]
+    )
     (agent,) = served.session.get("/api/v1/agents")["agents"]
     assert agent["uses"] == [{"trialId": 3, "experimentId": 1, "allocationId": "1.3.1.0", "slots": 2}]
     assert (agent["enabled"], agent["excluded"], agent["otherJobs"], agent["failures"]) == (True, False, 0, 0)
@@ -36,7 +38,9 @@ def test_a_run_that_ended_since_slurm_was_asked_is_nobody_elses_job(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = node_of(served)
-    served.put([experiment(1), trial(3), run_of(trial(3), state=RunState.ENDED, nodes=[name], slots=2, job_id="77")])
+    served.put(
+        [experiment(1), trial(3), run_of(trial(3), state=RunState.ENDED, nodes=[name], slots=2, scheduler_job_id="77")]
+    )
     jobs = [
         QueuedJob("77", mine=True, running=True),
         QueuedJob("78", mine=True, running=True),

@@ -17,7 +17,7 @@ from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
 
-DONE = Run("1.1.1", 1, 1, 1, RunState.RUNNING, 0.0, 2, "short", job_id="77", attempt=0)
+DONE = Run("1.1.1", 1, 1, 1, RunState.RUNNING, 0.0, 2, "short", scheduler_job_id="77", attempt=0)
 WANTED = Run("1.2.1", 1, 2, 1, RunState.SUBMITTING, 0.0, 2, "short")
 SCRIPT = Path("/runs/1.2.1/job.sbatch")
 GOOD = {"exit_code": 0}
@@ -34,7 +34,7 @@ def home(tmp_path: Path) -> Home:
 def state(*runs: Run, **priorities: int) -> ClusterState:
     found = ClusterState(build)
     for id, priority in ((1, 42), (2, priorities.get("other", 42))):
-        found.apply(Experiment(id, "ada", CONFIG, "", State.ACTIVE, 0.0, 1, job_id=str(id), priority=priority))
+        found.apply(Experiment(id, "ada", CONFIG, "", State.ACTIVE, 0.0, 1, queue_id=str(id), priority=priority))
     found.runs.update({run.id: run for run in runs})
     found.pending["short"] = dict(found.runs)
     return found
@@ -80,7 +80,7 @@ def test_a_job_is_as_old_as_its_first_run(home: Home) -> None:
     reusable.offer(replace(DONE, started_at=time.time() - 600), GOOD)
     assert reusable.take(WANTED, state(WANTED), SCRIPT) == "77"
     reusable._pools = {"short": 300.0}  # now the job is old, though its second run is young
-    reusable.offer(replace(WANTED, job_id="77", attempt=0, started_at=time.time()), GOOD)
+    reusable.offer(replace(WANTED, scheduler_job_id="77", attempt=0, started_at=time.time()), GOOD)
     assert reusable.take(replace(WANTED, id="1.3.1", trial_id=3), state(WANTED), SCRIPT) is None
 
 

@@ -144,7 +144,7 @@ def queue_stats(
 @router.post("/job-queues")
 def update(request: wire.QueueUpdate, master: TheMaster, connection: Reading, who: Owner) -> dict[str, Any]:
     """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
-    by_job = {job.job_id: job.id for job in stored.jobs(connection)}
+    by_job = {job.queue_id: job.id for job in stored.jobs(connection)}
 
     def found(job_id: str | None) -> int | None:
         return None if not job_id else _find(by_job, job_id)

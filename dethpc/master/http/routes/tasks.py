@@ -51,7 +51,9 @@ def get_task(task_id: str, connection: Reading, who: Anyone) -> wire.TaskAnswer:
     fact = _trial(connection, who, task_id)
     runs = {run.id: run for run in queries.runs_of_trial(connection, fact.id)}
     attempts = queries.attempts_of_trial(connection, fact.id)
-    attempts.sort(key=lambda attempt: (runs[attempt.run_id].n, attempt.k), reverse=True)  # clients look at the first
+    attempts.sort(
+        key=lambda attempt: (runs[attempt.run_id].number, attempt.number), reverse=True
+    )  # clients look at the first
     task = wire.Task(
         task_id=task_id,
         allocations=[wire.Allocation.of(attempt, runs[attempt.run_id]) for attempt in attempts],

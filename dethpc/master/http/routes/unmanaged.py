@@ -78,7 +78,9 @@ def start_trial(trial_id: int, request: wire.BeginRequest, master: TheMaster, wh
     run = master.unmanaged.begin(trial_id, resume=bool(request.resume))
     with master.store.read() as connection:
         attempt = queries.attempt(connection, run.id, 0)
-    return wire.Begun(trial_run_id=run.n, latest_checkpoint=attempt.resumed_from, steps_completed=attempt.resumed_steps)
+    return wire.Begun(
+        trial_run_id=run.number, latest_checkpoint=attempt.resumed_from, steps_completed=attempt.resumed_steps
+    )
 
 
 @router.patch("/trials/{trial_id}")

@@ -43,7 +43,7 @@ class Checkpoint(Wire):
         return cls(
             uuid=fact.uuid,
             task_id=task_id(fact.experiment_id, fact.trial_id),
-            allocation_id=str(AttemptId(fact.run_id, fact.k)),
+            allocation_id=str(AttemptId(fact.run_id, fact.attempt)),
             report_time=time(fact.reported_at),
             resources={path: str(size) for path, size in fact.resources.items()},
             metadata={"steps_completed": fact.steps_completed, **fact.metadata},

@@ -72,7 +72,7 @@ class Experiment(Wire):
             config=fact.config,
             original_config=fact.original_config,
             hyperparameters=fact.config.get("hyperparameters") or {},
-            job_id=fact.job_id,
+            job_id=fact.queue_id,
             username=fact.owner,
             display_name=fact.owner,
             resource_pool=fact.pool,

@@ -29,7 +29,7 @@ class Job(Wire):
     @classmethod
     def of(cls, job: QueuedJob, summary: JobSummary) -> Job:
         return cls(
-            job_id=job.job_id,
+            job_id=job.queue_id,
             entity_id=str(job.id),
             name=job.name,
             username=job.owner,

@@ -28,7 +28,7 @@ class Allocation(Wire):
     def of(cls, attempt: facts.Attempt, run: facts.Run) -> Allocation:
         ended = attempt.state is AttemptState.ENDED
         return cls(
-            allocation_id=str(AttemptId(attempt.run_id, attempt.k)),
+            allocation_id=str(AttemptId(attempt.run_id, attempt.number)),
             task_id=task_id(run.experiment_id, run.trial_id),
             state="STATE_TERMINATED" if ended else "STATE_RUNNING",
             slots=run.slots,
@@ -99,7 +99,7 @@ class AllocationSummary(Wire):
                 )
                 for node in nodes
             ],
-            job_id=run.job_id,
+            job_id=run.scheduler_job_id,
             reason=run.reason,
         )
 

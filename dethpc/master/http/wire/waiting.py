@@ -59,7 +59,7 @@ class ExperimentWaits(Wire):
         ]
         return cls(
             experiment_id=experiment.id,
-            job_id=experiment.job_id,
+            job_id=experiment.queue_id,
             text=told[0].text if told else "",
             count=sum(group.count for group in told),
             groups=told,

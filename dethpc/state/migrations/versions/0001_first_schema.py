@@ -21,7 +21,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("seed", whole, nullable=False),
-        sa.Column("job_id", sa.Text(), nullable=False),
+        sa.Column("queue_id", sa.Text(), nullable=False),
         sa.Column("context_sha256", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("description", sa.Text(), nullable=False),
@@ -43,7 +43,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_experiments"),
     )
     op.create_index("ix_experiments_created_at", "experiments", ["created_at"])
-    op.create_index("ix_experiments_job_id", "experiments", ["job_id"])
+    op.create_index("ix_experiments_queue_id", "experiments", ["queue_id"])
     op.create_index("ix_experiments_owner_id", "experiments", ["owner", "id"])
     op.create_index("ix_experiments_parent_id", "experiments", ["parent_id"])
     op.create_index("ix_experiments_state_id", "experiments", ["state", "id"])
@@ -85,7 +85,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("experiment_id", whole, nullable=False),
         sa.Column("trial_id", whole, nullable=False),
-        sa.Column("n", whole, nullable=False),
+        sa.Column("number", whole, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("slots", whole, nullable=False),
@@ -93,7 +93,7 @@ def upgrade() -> None:
         sa.Column("intent", sa.Text(), nullable=False),
         sa.Column("intent_reason", sa.Text(), nullable=False),
         sa.Column("token_sha256", sa.Text(), nullable=False),
-        sa.Column("job_id", sa.Text(), nullable=True),
+        sa.Column("scheduler_job_id", sa.Text(), nullable=True),
         sa.Column("attempt", whole, nullable=False),
         sa.Column("nodes", sa.Text(), nullable=False),
         sa.Column("submitted_at", sa.Double(), nullable=True),
@@ -106,13 +106,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_runs"),
     )
     op.create_index("ix_runs_experiment_id_state", "runs", ["experiment_id", "state"])
-    op.create_index("ix_runs_job_id", "runs", ["job_id"])
+    op.create_index("ix_runs_scheduler_job_id", "runs", ["scheduler_job_id"])
     op.create_index("ix_runs_state", "runs", ["state"])
-    op.create_index("ix_runs_trial_id_n", "runs", ["trial_id", "n"])
+    op.create_index("ix_runs_trial_id_number", "runs", ["trial_id", "number"])
     op.create_table(
         "attempts",
         sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("k", whole, nullable=False, autoincrement=False),
+        sa.Column("number", whole, nullable=False, autoincrement=False),
         sa.Column("trial_id", whole, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=False),
@@ -125,7 +125,7 @@ def upgrade() -> None:
         sa.Column("nodes", sa.Text(), nullable=False),
         sa.Column("end", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("run_id", "k", name="pk_attempts"),
+        sa.PrimaryKeyConstraint("run_id", "number", name="pk_attempts"),
     )
     op.create_index("ix_attempts_trial_id", "attempts", ["trial_id"])
     op.create_table(
@@ -134,7 +134,7 @@ def upgrade() -> None:
         sa.Column("experiment_id", whole, nullable=False),
         sa.Column("trial_id", whole, nullable=False),
         sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("k", whole, nullable=False),
+        sa.Column("attempt", whole, nullable=False),
         sa.Column("seq", whole, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("steps_completed", whole, nullable=False),
@@ -153,7 +153,7 @@ def upgrade() -> None:
         "metrics",
         sa.Column("id", whole, nullable=False),
         sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("k", whole, nullable=False),
+        sa.Column("attempt", whole, nullable=False),
         sa.Column("seq", whole, nullable=False),
         sa.Column("experiment_id", whole, nullable=False),
         sa.Column("trial_id", whole, nullable=False),
@@ -162,7 +162,7 @@ def upgrade() -> None:
         sa.Column("reported_at", sa.Double(), nullable=False),
         sa.Column("metrics", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_metrics"),
-        sa.UniqueConstraint("run_id", "k", "seq", name="uq_metrics_run_id_k_seq"),
+        sa.UniqueConstraint("run_id", "attempt", "seq", name="uq_metrics_run_id_attempt_seq"),
     )
     op.create_index("ix_metrics_trial_id_group_steps_completed", "metrics", ["trial_id", "group", "steps_completed"])
     op.create_table(
