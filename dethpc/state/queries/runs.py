@@ -56,7 +56,10 @@ def live_runs(connection: Connection) -> list[Run]:
 
 def jobs_of_runs(connection: Connection, job_ids: Collection[str]) -> set[str]:
     """Which of the scheduler's jobs are, or were, those of runs."""
-    return {str(job) for (job,) in connection.execute(select(_run.scheduler_job_id).where(_run.scheduler_job_id.in_(job_ids)))}
+    return {
+        str(job)
+        for (job,) in connection.execute(select(_run.scheduler_job_id).where(_run.scheduler_job_id.in_(job_ids)))
+    }
 
 
 def training_times(connection: Connection, experiment_id: int) -> list[tuple[float, float | None]]:
