@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from dethpc.config import ExperimentConfig
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.events import QueueChange
@@ -43,7 +44,9 @@ def filled(kind: Any, experiments: int) -> ClusterState:
         }
         step(
             state,
-            events.CreateExperiment("me", config, "", "", n, str(uuid.UUID(int=n)), True, float(n)),
+            events.CreateExperiment(
+                "me", ExperimentConfig.from_json(stored), "", "", n, str(uuid.UUID(int=n)), True, float(n)
+            ),
         )
     return state
 
