@@ -208,5 +208,29 @@ class PoolState:
     turn: float = 0.0  # seconds that a run lasts, roughly; 0: not known
 
 
-Row = Union[Experiment, Trial, Run, Attempt, Checkpoint, Metric, SearchNote, PoolState, NodeHealth]
-"""What a Change writes. ``apply`` puts the row in the place of the one with the same key; Metric and SearchNote are only added."""
+Row = Union[PoolState, NodeHealth, Experiment, Trial, SearchNote, Run, Attempt, Checkpoint, Metric]
+"""What a Change writes. ``apply`` puts the row in the place of the one with the same key, save those of ``ADDED_ONLY``."""
+
+KEYS: dict[type, tuple[str, ...]] = {
+    PoolState: ("name",),
+    NodeHealth: ("name",),
+    Experiment: ("id",),
+    Trial: ("id",),
+    SearchNote: ("experiment_id", "seq"),
+    Run: ("id",),
+    Attempt: ("run_id", "number"),
+    Checkpoint: ("uuid",),
+    Metric: ("run_id", "attempt", "seq"),
+}
+"""The fields that tell the rows of one kind apart, in the order in which a fold takes the kinds in: what others refer to first."""
+
+ADDED_ONLY: frozenset[type] = frozenset({Metric, SearchNote})
+"""Rows that are never altered: a second one with the same key is left out."""
+
+IN_MEMORY: tuple[type[Any], ...] = tuple(fact for fact in KEYS if fact is not Metric)
+"""What the engine folds; metrics stay in the database."""
+
+
+def key(row: Any) -> tuple[Any, ...]:
+    """What tells ``row`` apart from the others of its kind."""
+    return tuple(getattr(row, name) for name in KEYS[type(row)])

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from dethpc.domain.facts import (
-    Attempt,
-    Checkpoint,
-    Experiment,
-    Metric,
-    NodeHealth,
-    PoolState,
-    Row,
-    Run,
-    SearchNote,
-    Trial,
-)
+from dethpc.domain.facts import Row
 
-
-class Clock(Protocol):
-    """Wall-clock time in seconds since the epoch (UTC)."""
-
-    def __call__(self) -> float: ...
+Fact = TypeVar("Fact")
 
 
 # --- scheduler -------------------------------------------------------------------------------------------------------
@@ -199,18 +184,15 @@ class Scheduler(Protocol):
 
 @dataclass(slots=True)
 class Snapshot:
-    """What the engine folds at start: every row that a live experiment needs. Metrics stay in the database."""
+    """What the engine folds at start: by kind, every row that a live experiment needs, and all that belong to no experiment."""
 
-    experiments: list[Experiment]
-    trials: list[Trial]
-    runs: list[Run]
-    attempts: list[Attempt]
-    checkpoints: list[Checkpoint]
-    notes: list[SearchNote]
+    rows: Mapping[type, list[Any]]
     next_experiment_id: int
     next_trial_id: int
-    pools: list[PoolState] = field(default_factory=list)
-    nodes: list[NodeHealth] = field(default_factory=list)
+
+    def of(self, fact: type[Fact]) -> list[Fact]:
+        """The rows of one kind."""
+        return self.rows.get(fact, [])
 
 
 class Store(Protocol):
@@ -230,16 +212,5 @@ class Store(Protocol):
         ...
 
     def load(self) -> Snapshot: ...
-
-    def metrics(
-        self,
-        trial_ids: Sequence[int],
-        group: str | None = None,
-        *,
-        after_steps: int = -1,
-        limit: int | None = None,
-    ) -> Iterable[Metric]:
-        """Metrics that count, by trial and then in order of report. ``group`` None: every group."""
-        ...
 
     def close(self) -> None: ...

@@ -8,10 +8,12 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Space
 from dethpc.config.searcher import Method
+from dethpc.domain import facts
 from dethpc.domain.facts import (
     Attempt,
     Checkpoint,
@@ -127,32 +129,22 @@ class ClusterState:
     ) -> ClusterState:
         """The state that the rows of ``snapshot`` give."""
         state = cls(build_searcher, rules or {}, bad_nodes=bad_nodes or BadNodePolicy())
-        for pool in snapshot.pools:
-            state.apply(pool)
-        notes: dict[int, list[SearchNote]] = {}
-        for note in snapshot.notes:
-            notes.setdefault(note.experiment_id, []).append(note)
-        for experiment in sorted(snapshot.experiments, key=lambda e: e.id):
-            state.apply(experiment)
-        trials = sorted(snapshot.trials, key=lambda t: (t.experiment_id, t.index))
-        for trial in trials:
-            # A searcher hears of a trial's end after its notes, as it did when they were made.
-            state.apply(replace(trial, state=State.STOPPING_COMPLETED) if trial.state.terminal else trial)
-        for experiment_notes in notes.values():
-            for note in sorted(experiment_notes, key=lambda n: n.seq):
-                state.apply(note)
-        for trial in trials:
-            if trial.state.terminal:
-                state.apply(trial)
-        for run in sorted(snapshot.runs, key=lambda r: (r.trial_id, r.number)):
-            state.apply(run)
-        run_number = {run.id: run.number for run in snapshot.runs}
-        for attempt in sorted(snapshot.attempts, key=lambda a: (a.trial_id, run_number.get(a.run_id, 0), a.number)):
-            state.apply(attempt)
-        for checkpoint in snapshot.checkpoints:
-            state.apply(checkpoint)
-        for node in snapshot.nodes:
-            state.apply(node)
+        number = {run.id: run.number for run in snapshot.of(Run)}
+
+        def order(row: Any) -> Any:
+            return (row.trial_id, number.get(row.run_id, 0), row.number) if isinstance(row, Attempt) else facts.key(row)
+
+        ended: list[Trial] = []
+        for fact in facts.IN_MEMORY:
+            for row in sorted(snapshot.of(fact), key=order):
+                if isinstance(row, Trial) and row.state.terminal:
+                    # A searcher hears of a trial's end after its notes, as it did when they were made.
+                    ended.append(row)
+                    row = replace(row, state=State.STOPPING_COMPLETED)
+                state.apply(row)
+            if fact is SearchNote:
+                for trial in ended:
+                    state.apply(trial)
         state.next_experiment_id = max(state.next_experiment_id, snapshot.next_experiment_id)
         state.next_trial_id = max(state.next_trial_id, snapshot.next_trial_id)
         return state

@@ -18,31 +18,18 @@ from dethpc.state.summaries import Summary
 
 Fact = TypeVar("Fact")
 
-FACTS: tuple[type[Any], ...] = (
-    facts.Experiment,
-    facts.Trial,
-    facts.Run,
-    facts.Attempt,
-    facts.Checkpoint,
-    facts.Metric,
-    facts.SearchNote,
-    facts.PoolState,
-    facts.NodeHealth,
-    Summary,
-)
+FACTS: tuple[type[Any], ...] = (*facts.KEYS, Summary)
 
-_ADDED_ONLY = (Metric, SearchNote)
 _AT_ONCE = 500
 """Values in one IN list: older SQLite takes 999 parameters."""
 
 
-_TABLES: dict[type[Any], Table] = {fact: getattr(tables, fact.__name__).__table__ for fact in FACTS}
-_NAMES: dict[type[Any], tuple[str, ...]] = {fact: tuple(field.name for field in fields(fact)) for fact in FACTS}
+_NAMES: dict[type[Any], tuple[str, ...]] = {fact: tuple(field.name for field in fields(fact)) for fact in tables.KEYS}
 
 
 def table(fact: type[Any]) -> Table:
     """The table of a fact."""
-    return _TABLES[fact]
+    return tables.TABLES[fact]
 
 
 def names(fact: type[Any]) -> tuple[str, ...]:
@@ -73,7 +60,7 @@ def write(connection: Connection, rows: Iterable[Row]) -> None:
     for fact, group in by_fact.items():
         if fact not in FACTS:
             raise StoreError(f"{fact.__name__} is not a fact that the store keeps")
-        if fact not in _ADDED_ONLY:
+        if fact not in facts.ADDED_ONLY:
             upsert(connection, fact, group)
     _add(connection, SearchNote, by_fact.get(SearchNote, ()))
     _void(connection, by_fact.get(Attempt, ()))

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dethpc.domain.facts import (
-    Attempt,
-    Checkpoint,
-    Experiment,
-    Metric,
-    NodeHealth,
-    PoolState,
-    Row,
-    Run,
-    SearchNote,
-    Trial,
-)
+from dethpc.domain import facts
+from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError
 from dethpc.state import engines, migrate, rows
-from dethpc.state.summaries import Summary
 from dethpc.state.writer import Writer
 
 Result = TypeVar("Result")
 
-_TRIALS_AT_ONCE = 500
 _TERMINAL = [state for state in State if state.terminal]
 _LIVE_RUN = [state for state in RunState if state is not RunState.ENDED]
 
@@ -101,68 +89,11 @@ class SqlStore:
         with self.read() as connection:
             ids = list(connection.scalars(wanted))
 
-            def of_live(fact: type[Result]) -> list[Result]:
-                columns = rows.table(fact).c
-                if "experiment_id" in columns:
-                    return rows.read(connection, fact, columns.experiment_id.in_(ids))
-                return rows.read(
-                    connection, fact, columns.trial_id.in_(select(trial.c.id).where(trial.c.experiment_id.in_(ids)))
-                )
-
             return Snapshot(
-                experiments=rows.read(connection, Experiment, experiment.c.id.in_(ids)),
-                trials=of_live(Trial),
-                runs=of_live(Run),
-                attempts=of_live(Attempt),
-                checkpoints=of_live(Checkpoint),
-                notes=of_live(SearchNote),
+                {fact: rows.read(connection, fact, *_of_experiments(fact, ids)) for fact in facts.IN_MEMORY},
                 next_experiment_id=(connection.scalar(select(func.max(experiment.c.id))) or 0) + 1,
                 next_trial_id=(connection.scalar(select(func.max(trial.c.id))) or 0) + 1,
-                pools=rows.read(connection, PoolState),
-                nodes=rows.read(connection, NodeHealth),
             )
-
-    def metrics(
-        self,
-        trial_ids: Sequence[int],
-        group: str | None = None,
-        *,
-        after_steps: int = -1,
-        limit: int | None = None,
-    ) -> Iterator[Metric]:
-        """See ``ports.Store.metrics``. Trials come in ascending order. The iterator holds a connection until it ends."""
-        columns = rows.table(Metric).c
-        left = limit
-        ids = sorted(set(trial_ids))
-        with self.read() as connection:
-            for start in range(0, len(ids), _TRIALS_AT_ONCE):
-                found = rows.query(
-                    Metric,
-                    columns.trial_id.in_(ids[start : start + _TRIALS_AT_ONCE]),
-                    columns.steps_completed > after_steps,
-                    *([] if group is None else [columns.group == group]),
-                )
-                ordered = found.order_by(columns.trial_id, columns.id).limit(left)
-                for row in connection.execution_options(yield_per=1000).execute(ordered):
-                    if left is not None:
-                        left -= 1
-                    yield Metric(*row)
-                if left == 0:
-                    return
-
-    def summaries(self, trial_ids: Iterable[int]) -> list[Summary]:
-        """Metric summaries, by trial, group and name."""
-        ids = sorted(set(trial_ids))
-        with self.read() as connection:
-            return [
-                summary
-                for start in range(0, len(ids), _TRIALS_AT_ONCE)
-                for summary in rows.read(
-                    connection,
-                    Summary,
-                    rows.table(Summary).c.trial_id.in_(ids[start : start + _TRIALS_AT_ONCE]),
-                )
-            ]
 
     def close(self) -> None:
         """Finish waiting commits and close. May be called again."""
@@ -178,6 +109,19 @@ class SqlStore:
     def _dispose(self) -> None:
         self._read_engine.dispose()
         self._write_engine.dispose()  # last: SQLite folds its log into the file when the last connection goes
+
+
+def _of_experiments(fact: type[Any], ids: Sequence[int]) -> list[ColumnElement[bool]]:
+    """Of which rows of a kind belong to these experiments; of a kind that belongs to no experiment all do."""
+    columns = rows.table(fact).c
+    if fact is Experiment:
+        return [columns.id.in_(ids)]
+    if "experiment_id" in columns:
+        return [columns.experiment_id.in_(ids)]
+    if "trial_id" in columns:
+        trial = rows.table(Trial).c
+        return [columns.trial_id.in_(select(trial.id).where(trial.experiment_id.in_(ids)))]
+    return []
 
 
 @contextmanager

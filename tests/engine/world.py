@@ -10,13 +10,9 @@ from typing import Any
 import pytest
 
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain import facts
 from dethpc.domain.facts import (
-    Attempt,
-    Checkpoint,
     Experiment,
-    Metric,
-    NodeHealth,
-    PoolState,
     Row,
     Run,
     SearchNote,
@@ -53,7 +49,7 @@ class World:
         for row in rows:
             if isinstance(row, (Trial, SearchNote)):
                 json.dumps(row.search if isinstance(row, Trial) else row.data, allow_nan=False)
-            self.tables.setdefault(type(row), {})[key(row)] = copy.deepcopy(row)
+            self.tables.setdefault(type(row), {})[facts.key(row)] = copy.deepcopy(row)
         return rows
 
     def now(self) -> float:
@@ -110,16 +106,7 @@ class World:
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
-            experiments=self.rows(Experiment),
-            trials=self.rows(Trial),
-            runs=self.rows(Run),
-            attempts=self.rows(Attempt),
-            checkpoints=self.rows(Checkpoint),
-            notes=self.rows(SearchNote),
-            nodes=self.rows(NodeHealth),
-            next_experiment_id=self.state.next_experiment_id,
-            next_trial_id=self.state.next_trial_id,
-            pools=self.rows(PoolState),
+            {fact: self.rows(fact) for fact in facts.IN_MEMORY}, self.state.next_experiment_id, self.state.next_trial_id
         )
 
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
@@ -159,22 +146,6 @@ class World:
             about = [{**each.searcher.describe(), "progress": 0} for each in (other, experiment)]
             assert about[0] == about[1]
             assert other.searcher.progress == pytest.approx(experiment.searcher.progress)
-
-
-def key(row: Row) -> Any:
-    if isinstance(row, Run):
-        return row.id
-    if isinstance(row, Attempt):
-        return (row.run_id, row.number)
-    if isinstance(row, Metric):
-        return (row.run_id, row.attempt, row.seq)
-    if isinstance(row, Checkpoint):
-        return row.uuid
-    if isinstance(row, SearchNote):
-        return (row.experiment_id, row.seq)
-    if isinstance(row, (NodeHealth, PoolState)):
-        return row.name
-    return row.id
 
 
 FINISHED = {"finished": True, "exit_code": 0}

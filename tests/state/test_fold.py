@@ -24,10 +24,11 @@ from hypothesis.stateful import (
 )
 
 from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, PoolState, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Experiment, Metric, NodeHealth, PoolState, Run, SearchNote, Trial
 from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store, summaries
+from tests.state import reading
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -40,16 +41,6 @@ JSON = st.recursive(
 )
 RUN_ID = st.builds("{}.{}.{}".format, SMALL, SMALL, SMALL)
 
-KEYS: dict[type[Any], tuple[str, ...]] = {
-    Experiment: ("id",),
-    Trial: ("id",),
-    Run: ("id",),
-    Attempt: ("run_id", "number"),
-    Checkpoint: ("uuid",),
-    SearchNote: ("experiment_id", "seq"),
-    PoolState: ("name",),
-    NodeHealth: ("name",),
-}
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "run_id": RUN_ID,
     "uuid": st.sampled_from(["a", "b", "c"]),
@@ -83,7 +74,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def rows_of(fact: type[Any]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(fact)
     special = {**SPECIAL, "id": RUN_ID if fact is Run else SMALL}
-    if fact is NodeHealth:
+    if fact in (NodeHealth, PoolState):
         special["name"] = st.sampled_from(["n0", "n1"])
     fields = {f.name: special[f.name] if f.name in special else values(hints[f.name]) for f in dataclasses.fields(fact)}
     return st.builds(fact, **fields)
@@ -96,13 +87,13 @@ class Model:
     """Rows in dictionaries."""
 
     def __init__(self) -> None:
-        self.rows: dict[type[Any], dict[Any, Any]] = {fact: {} for fact in KEYS}
+        self.rows: dict[type[Any], dict[Any, Any]] = {fact: {} for fact in facts.IN_MEMORY}
         self.metrics: list[Metric] = []
 
     def commit(self, rows: list[Any]) -> None:
         for row in rows:
             if not isinstance(row, Metric):
-                table, key = self.rows[type(row)], tuple(getattr(row, name) for name in KEYS[type(row)])
+                table, key = self.rows[type(row)], facts.key(row)
                 if not (isinstance(row, SearchNote) and key in table):
                     table[key] = row
         for row in rows:
@@ -122,8 +113,8 @@ class Model:
                     self.metrics.append(row)
 
     def live(self, fact: type[Any]) -> list[Any]:
-        if fact is NodeHealth:
-            return [row for _, row in sorted(self.rows[NodeHealth].items())]
+        if fact in (NodeHealth, PoolState):
+            return [row for _, row in sorted(self.rows[fact].items())]
         unfinished = {run.experiment_id for run in self.rows[Run].values() if run.state is not RunState.ENDED}
         experiments = {e.id for e in self.rows[Experiment].values() if not e.state.terminal or e.id in unfinished}
         trials = {t.id: t.experiment_id for t in self.rows[Trial].values()}
@@ -171,21 +162,13 @@ class Folds(RuleBasedStateMachine):
     @invariant()
     def the_database_is_the_fold(self) -> None:
         found = self.store.load()
-        for fact, rows in (
-            (Experiment, found.experiments),
-            (Trial, found.trials),
-            (Run, found.runs),
-            (Attempt, found.attempts),
-            (Checkpoint, found.checkpoints),
-            (SearchNote, found.notes),
-            (NodeHealth, found.nodes),
-        ):
-            assert rows == self.model.live(fact)
+        for fact in facts.IN_MEMORY:
+            assert found.of(fact) == self.model.live(fact)
         assert found.next_trial_id == max((t.id for t in self.model.rows[Trial].values()), default=0) + 1
-        assert list(self.store.metrics([1, 2, 3])) == sorted(self.model.metrics, key=lambda m: m.trial_id)
+        assert reading.metrics(self.store, [1, 2, 3]) == sorted(self.model.metrics, key=lambda m: m.trial_id)
         folded: dict[summaries.Key, summaries.Summary] = {}
         summaries.fold(folded, self.model.metrics)
-        kept = self.store.summaries([1, 2, 3])
+        kept = reading.summaries(self.store, [1, 2, 3])
         assert [_comparable(s) for s in kept] == [_comparable(s) for _, s in sorted(folded.items())]
 
     def teardown(self) -> None:

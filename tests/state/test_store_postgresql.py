@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import text
 
+from dethpc.domain.facts import Experiment
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store
 from tests.state.contract import StoreContract
@@ -33,7 +34,7 @@ class TestPostgresql(StoreContract):
             connection.execute(text("SELECT 1"))
         self.end_all_connections(store)
         store.commit([experiment(2)])
-        assert len(store.load().experiments) == 2
+        assert len(store.load().of(Experiment)) == 2
 
         def lose(times: list[int]) -> None:
             if times:
@@ -43,7 +44,7 @@ class TestPostgresql(StoreContract):
         once = [1]
         store.before_commit = lambda: lose(once)
         store.commit([experiment(3)])
-        assert len(store.load().experiments) == 3
+        assert len(store.load().of(Experiment)) == 3
 
     @staticmethod
     def end_all_connections(store: SqlStore) -> None:

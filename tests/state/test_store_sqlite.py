@@ -9,7 +9,7 @@ import pytest
 
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store
-from tests.state.contract import StoreContract, test_tables_mirror_the_facts  # noqa: F401
+from tests.state.contract import StoreContract
 from tests.state.factories import experiment
 
 

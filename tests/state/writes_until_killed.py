@@ -10,14 +10,14 @@ import sys
 import threading
 
 from dethpc.state import SqlStore, open_store
-from tests.state import factories
+from tests.state import factories, reading
 
 AT_ONCE = 10
 
 
 def write(store: SqlStore, trial: int) -> None:
     attempt = f"1.{trial}.1"
-    done = sum(1 for _ in store.metrics([trial]))
+    done = len(reading.metrics(store, [trial]))
     while True:
         metrics = [factories.metric(n, attempt, trial_id=trial) for n in range(done + 1, done + AT_ONCE + 1)]
         done += AT_ONCE

@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from dethpc.domain.facts import (
+    IN_MEMORY,
     Attempt,
     Checkpoint,
     Experiment,
@@ -82,26 +83,13 @@ class ChangeLog:
 
         A row may stand in the file several times; the last one counts.
         """
-        open_ones = {e.id for e in snapshot.experiments if not e.state.terminal or not self._has_end(e)}
-        runs = {run.id: run.experiment_id for run in snapshot.runs}
-        groups: tuple[Iterable[Row], ...] = (
-            snapshot.experiments,
-            snapshot.trials,
-            snapshot.runs,
-            snapshot.attempts,
-            snapshot.checkpoints,
-            snapshot.notes,
-        )
-        self._experiment_of.update(runs)
-        for group in groups:
-            self.append(
-                [
-                    row
-                    for row in group
-                    if not isinstance(row, (NodeHealth, PoolState)) and self._experiment(row) in open_ones
-                ]
-            )
-        self.append(snapshot.nodes)
+        open_ones = {e.id for e in snapshot.of(Experiment) if not e.state.terminal or not self._has_end(e)}
+        self._experiment_of.update((run.id, run.experiment_id) for run in snapshot.of(Run))
+        for fact in IN_MEMORY:
+            self.append([row for row in snapshot.of(fact) if self._is_open(row, open_ones)])
+
+    def _is_open(self, row: Any, experiments: Container[int]) -> bool:
+        return isinstance(row, (NodeHealth, PoolState)) or self._experiment(row) in experiments
 
     def _has_end(self, experiment: Experiment) -> bool:
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import Connection
 
-from dethpc.domain.facts import SearchNote, Trial
+from dethpc.domain.facts import Experiment, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.state import rows
 from dethpc.state.queries.experiments import experiment
@@ -15,16 +17,12 @@ _note = rows.table(SearchNote).c
 
 def search(connection: Connection, experiment_id: int) -> Snapshot:
     """What the experiment's search is folded from: also that of one that has ended. Raises: NotFound."""
-    return Snapshot(
-        experiments=[experiment(connection, experiment_id)],
-        trials=rows.read(connection, Trial, _trial.experiment_id == experiment_id),
-        runs=[],
-        attempts=[],
-        checkpoints=[],
-        notes=search_notes(connection, experiment_id),
-        next_experiment_id=1,
-        next_trial_id=1,
-    )
+    found: dict[type, list[Any]] = {
+        Experiment: [experiment(connection, experiment_id)],
+        Trial: rows.read(connection, Trial, _trial.experiment_id == experiment_id),
+        SearchNote: search_notes(connection, experiment_id),
+    }
+    return Snapshot(found, next_experiment_id=1, next_trial_id=1)
 
 
 def search_notes(connection: Connection, experiment_id: int, after: int = 0) -> list[SearchNote]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dethpc.domain.facts import Row
+from dethpc.domain.facts import Row, Trial
 from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable.change_log import ChangeLog, from_line, rebuild, to_line
 from dethpc.rundir.home import Home
@@ -10,6 +10,7 @@ from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build
 from dethpc.state import open_store
 from tests.master.durable.test_ledger import creation
+from tests.state.reading import metrics
 
 
 def history(home: Home) -> list[Row]:
@@ -49,9 +50,9 @@ def test_a_rebuilt_database_equals_the_one_that_was_lost(tmp_path: Path) -> None
         lost.commit(rows)
         assert rebuild(home, rebuilt) == 1
         assert rebuilt.load() == lost.load()
-        ids = [trial.id for trial in lost.load().trials]
-        assert list(rebuilt.metrics(ids)) == list(lost.metrics(ids))
-        assert [metric.steps_completed for metric in rebuilt.metrics(ids)] == [1, 2], "not what was never applied"
+        ids = [trial.id for trial in lost.load().of(Trial)]
+        assert metrics(rebuilt, ids) == metrics(lost, ids)
+        assert [metric.steps_completed for metric in metrics(rebuilt, ids)] == [1, 2], "not what was never applied"
 
 
 def test_a_new_master_writes_what_the_last_one_could_not(tmp_path: Path) -> None:

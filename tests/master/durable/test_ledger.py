@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.facts import Row
+from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused, StoreError
 from dethpc.master.durable.ledger import Ledger
@@ -46,15 +46,15 @@ def ledger(store: SqlStore) -> Iterator[Ledger]:
 
 def test_what_was_decided_is_in_the_database_when_do_returns(ledger: Ledger, store: SqlStore) -> None:
     ledger.do(creation())
-    assert len(store.load().trials) == 3
-    assert len(store.load().runs) == 3
+    assert len(store.load().of(Trial)) == 3
+    assert len(store.load().of(Run)) == 3
 
 
 def test_listeners_hear_of_committed_rows_only_and_in_order(ledger: Ledger, store: SqlStore) -> None:
     heard: list[Row] = []
 
     def listen(rows: Sequence[Row]) -> None:
-        assert store.load().experiments, "told before it was committed"
+        assert store.load().of(Experiment), "told before it was committed"
         heard.extend(rows)
 
     ledger.listen(listen)
@@ -95,4 +95,4 @@ def test_many_threads_are_served(ledger: Ledger, store: SqlStore) -> None:
     for thread in threads:
         thread.join()
     assert sorted(ledger.state.experiments) == list(range(1, 21))
-    assert len(store.load().experiments) == 20
+    assert len(store.load().of(Experiment)) == 20

@@ -17,6 +17,7 @@ from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
 from tests.master.conftest import Published, Served, until
+from tests.state.reading import metrics
 
 CONFIG = "name: outside\nsearcher: {name: custom, metric: loss, smaller_is_better: false}\nworkspace: null\n"
 
@@ -174,7 +175,9 @@ def test_memory_is_a_fold_of_the_rows_and_the_database_can_be_made_again(served:
     assert folded.experiments[1].trials == daemon.ledger.state.experiments[1].trials
     with open_store(tmp_path / "again.db") as again:
         assert change_log.rebuild(daemon.paths, again) == 1
-        assert [m.steps_completed for m in again.metrics([1])] == [m.steps_completed for m in daemon.store.metrics([1])]
+        assert [m.steps_completed for m in metrics(again, [1])] == [
+            m.steps_completed for m in metrics(daemon.store, [1])
+        ]
         with again.read() as connection:
             assert [run.state for run in queries.runs_of_trial(connection, 1)] == [RunState.ENDED, RunState.RUNNING]
             assert {a.state for a in queries.attempts_of_trial(connection, 1)} == {

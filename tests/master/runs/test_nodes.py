@@ -59,12 +59,12 @@ def test_disable_and_enable_are_kept_and_known_after_a_rebuild(served: Served, t
     assert not any(slot["enabled"] for slot in told["slots"].values())
     assert served.daemon.ledger.state.nodes[name].excluded(T0 * 2)
     with served.daemon.store.read():
-        assert served.daemon.store.load().nodes == [served.daemon.ledger.state.nodes[name]]
-    served.daemon._changes.append(served.daemon.store.load().nodes)
+        assert served.daemon.store.load().of(NodeHealth) == [served.daemon.ledger.state.nodes[name]]
+    served.daemon._changes.append(served.daemon.store.load().of(NodeHealth))
     with open_store(tmp_path / "again.db") as again:
         (Home(served.daemon.paths.root).experiments).mkdir(exist_ok=True)
         rebuild(served.daemon.paths, again)
-        assert [node.reason for node in again.load().nodes] == ["smells"]
+        assert [node.reason for node in again.load().of(NodeHealth)] == ["smells"]
     told = served.session.post(f"/api/v1/agents/{name}/enable")["agent"]
     assert (told["enabled"], told["excluded"], told["reason"]) == (True, False, "")
     with pytest.raises(NotFound):

@@ -44,7 +44,8 @@ def search(
     may_see_experiment(who, experiment_id)
     rows = queries.search(connection, experiment_id)
     # A run that was submitted by hand and imported is no searcher's.
-    known = replace(rows, trials=[], notes=[]) if rows.experiments[0].unmanaged else rows
+    (experiment,) = rows.of(Experiment)
+    known = replace(rows, rows={Experiment: [experiment]}) if experiment.unmanaged else rows
     searcher = ClusterState.fold(build, known).experiments[experiment_id].searcher
     end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
     return Search.of(searcher.describe(), rows, end, limit or None)

@@ -69,7 +69,7 @@ class Search(Wire):
     ) -> Search:
         """``described`` is what ``Searcher.describe`` says, ``rows`` what the searcher was folded from; no more than ``most``
         trials are listed in each rung."""
-        ids = {trial.index: trial.id for trial in rows.trials}
+        ids = {trial.index: trial.id for trial in rows.of(facts.Trial)}
         brackets = [
             Bracket(**{**bracket, "rungs": [_rung(rung, ids, most) for rung in bracket["rungs"]]})
             for bracket in described["brackets"]
@@ -101,12 +101,12 @@ def _rung(rung: Mapping[str, Any], ids: Mapping[int, int], most: int | None) -> 
 def _places(described: Mapping[str, Any], rows: Snapshot, ids: Mapping[int, int]) -> list[SearchTrial]:
     sign = 1 if described["smaller_is_better"] else -1
     entered: dict[int, tuple[int, float | None]] = {}
-    for note in rows.notes:
+    for note in rows.of(facts.SearchNote):
         if "value" in note.data:
             value = note.data["value"]
             rung = int(note.data["rung"] if "rung" in note.data else note.data["round"])
             entered[note.trial_index] = rung, None if value is None else sign * value
-    return [_place(trial, entered.get(trial.index), described["brackets"], ids) for trial in rows.trials]
+    return [_place(trial, entered.get(trial.index), described["brackets"], ids) for trial in rows.of(facts.Trial)]
 
 
 def _place(
