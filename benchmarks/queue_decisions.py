@@ -19,7 +19,7 @@ from dethpc.engine import ClusterState, events, step
 from dethpc.engine.events import QueueChange
 from dethpc.engine.nice import PendingJob
 from dethpc.engine.pools import Rules
-from dethpc.engine.queue import in_order
+from dethpc.engine.turns import in_order
 from dethpc.searcher.methods import build
 
 TRIALS, TIMES = 10_000, 200

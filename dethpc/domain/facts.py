@@ -45,6 +45,11 @@ class Experiment:
     queue_position: float = 0.0  # among those of its pool and priority; when it was created, until somebody moves it
     served: float = 0.0  # slot-seconds over weight that its ended runs have had in a fair-share pool
 
+    @property
+    def queue_number(self) -> int:
+        """Its place among jobs of the same instant."""
+        return self.id
+
 
 @dataclass(slots=True)
 class Trial:

@@ -342,7 +342,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
         )
         if state.rules_of(run.pool).kind == "fair_share":
             seconds = max(0.0, event.at - attempt.started_at)
-            decision.then.append(events.Served(run.experiment_id, run.slots * seconds, event.at))
+            decision.then.append(events.Served(experiment.id, run.slots * seconds, event.at))
     trial = _weighed(state, trial, run, attempt, verdict)
     decision.rows += nodes.judged(state, run, attempt, verdict, event)
     if event.requeued and run.intent is Intent.GO:

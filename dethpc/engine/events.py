@@ -332,9 +332,9 @@ class Schedule:
 
 @dataclass(slots=True)
 class Served:
-    """An experiment has had so many slot-seconds of a pool that shares."""
+    """A job has had that many slot-seconds of a pool that shares."""
 
-    experiment_id: int
+    queue_id: str
     slot_seconds: float
     at: float
 

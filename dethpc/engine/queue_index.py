@@ -1,4 +1,4 @@
-"""Who wants another run: experiments in the order of their pool's queue, kept sorted with every row."""
+"""Who wants another run: jobs in the order of their pool's queue, kept sorted with every row."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from typing import NamedTuple, Protocol
 
 from dethpc.engine.pools import Kind
 
-Key = tuple[int, float, float, int]
-"""Priority, position in the queue or what stands for it, age, id. The last names the experiment."""
+
+class QueueKey(NamedTuple):
+    """Smaller comes first. ``number`` orders jobs of the same instant: an experiment's id."""
+
+    priority: int
+    position: float  # in the queue, or what is in its place
+    created_at: float
+    number: int
+    queue_id: str
 
 
 class Queued(Protocol):
-    """An experiment, as far as its place in the queue goes."""
+    """A row of a job, as far as its place in the queue goes."""
 
     @property
-    def id(self) -> int: ...
+    def queue_id(self) -> str: ...
+    @property
+    def queue_number(self) -> int: ...
     @property
     def created_at(self) -> float: ...
     @property
@@ -28,26 +37,25 @@ class Queued(Protocol):
     def weight(self) -> float: ...
 
 
-def key(row: Queued, kind: Kind) -> Key:
-    """Smaller comes first; in a pool that shares, among those who have had nothing yet."""
+def key(row: Queued, kind: Kind) -> QueueKey:
+    """In a pool that shares: the order among those who have had nothing yet."""
     if kind == "priority":
-        return (row.priority, row.queue_position, row.created_at, row.id)
-    if kind == "fair_share":
-        return (0, 1 / row.weight, row.created_at, row.id)
-    return (0, 0.0, row.created_at, row.id)
+        return QueueKey(row.priority, row.queue_position, row.created_at, row.queue_number, row.queue_id)
+    position = 1 / row.weight if kind == "fair_share" else 0.0
+    return QueueKey(0, position, row.created_at, row.queue_number, row.queue_id)
 
 
 class Place(NamedTuple):
     pool: str
-    slots: int  # of one trial
-    key: Key
+    slots: int  # of one run
+    key: QueueKey
 
 
 @dataclass(slots=True)
 class QueueIndex:
-    """QueueIndex by pool and by the slots of a trial: when a size finds no room, none of that size need be looked at."""
+    """Keys by pool and by the slots of a run: when a size finds no room, none of that size need be looked at."""
 
-    lists: dict[str, dict[int, list[Key]]] = field(default_factory=dict)
+    lists: dict[str, dict[int, list[QueueKey]]] = field(default_factory=dict)
     count: int = 0
 
     def move(self, before: Place | None, after: Place | None) -> None:
@@ -64,5 +72,5 @@ class QueueIndex:
             bisect.insort(self.lists.setdefault(after.pool, {}).setdefault(after.slots, []), after.key)
             self.count += 1
 
-    def of(self, pool: str) -> Mapping[int, list[Key]]:
+    def of(self, pool: str) -> Mapping[int, list[QueueKey]]:
         return self.lists.get(pool, {})

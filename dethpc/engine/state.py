@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
@@ -26,10 +26,13 @@ from dethpc.domain.facts import (
     SearchNote,
     Trial,
 )
+from dethpc.domain.ids import run_id
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
+from dethpc.engine.jobs import Job, RunPlace
 from dethpc.engine.pools import Rules
 from dethpc.engine.queue_index import Place, QueueIndex, key
+from dethpc.engine.replace import replace
 from dethpc.searcher.base import Exit, Searcher
 
 
@@ -46,22 +49,24 @@ BuildSearcher = Callable[[Method, Space, int], Searcher]
 
 
 @dataclass(slots=True)
-class ExperimentState:
-    """One experiment with everything that decisions about it need."""
+class ExperimentState(Job):
+    """One experiment with everything that decisions about it need. What wants a run are its trials, by their index."""
 
     row: Experiment
     config: ExperimentConfig  # the row's, parsed once
     searcher: Searcher
     trials: list[Trial] = field(default_factory=list)  # by index
     open: set[int] = field(default_factory=set)  # indexes of trials that have not ended
-    waiting: list[int] = field(default_factory=list)  # indexes, sorted, of active trials without a live run
-    live: dict[int, Run] = field(default_factory=dict)  # index -> its run that has not ended
     notes: int = 0
     good_nodes: set[str] = field(default_factory=set)  # nodes on which some trial of it has trained
-    live_slots: int = 0  # that its live runs hold or have asked for
-    running_slots: int = 0  # of those that run
-    started: int = 0  # sum over those of slots times the millisecond of the start
-    place: Place | None = None  # in the queue, while it wants another run
+
+    @property
+    def entry(self) -> Experiment:
+        return self.row
+
+    @property
+    def slots(self) -> int:
+        return self.row.slots_per_trial
 
     @property
     def room(self) -> int:
@@ -71,9 +76,25 @@ class ExperimentState:
             return len(self.waiting)
         return min(len(self.waiting), max(0, row.max_slots - self.live_slots) // row.slots_per_trial)
 
-    def served(self, at: float) -> float:
-        """Slot-seconds over weight that its runs have had until then."""
-        return self.row.served + (self.running_slots * at - self.started / 1000) / self.row.weight
+    @property
+    def queued(self) -> bool:
+        return self.row.state is State.ACTIVE and not self.row.unmanaged
+
+    def submission(self, member: int, place: RunPlace) -> list[Row]:
+        row, trial = self.row, self.trials[member]
+        number = trial.runs + 1
+        run = Run(
+            id=run_id(row.id, trial.id, number),
+            experiment_id=row.id,
+            trial_id=trial.id,
+            number=number,
+            state=RunState.SUBMITTING,
+            created_at=place.at,
+            slots=row.slots_per_trial,
+            pool=place.pool,
+            nice=place.nice,
+        )
+        return [replace(trial, runs=number), run]
 
 
 @dataclass(slots=True)
@@ -83,13 +104,14 @@ class ClusterState:
     build_searcher: BuildSearcher
     rules: Mapping[str, Rules] = field(default_factory=dict)  # by pool; the default ones for a pool that is not here
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)  # by queue id
     trial_index: dict[int, tuple[int, int]] = field(default_factory=dict)  # trial id -> (experiment id, index)
     runs: dict[str, Run] = field(default_factory=dict)  # live ones
     pools: dict[str, PoolState] = field(default_factory=dict)  # what was last seen of them
-    places: QueueIndex = field(default_factory=QueueIndex)  # experiments that want another run
+    places: QueueIndex = field(default_factory=QueueIndex)  # jobs that want another run
     pending: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs in the scheduler's own queue
     fresh: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs that started since it was seen
-    busy: dict[str, dict[int, int]] = field(default_factory=dict)  # pool -> experiment -> its live runs there
+    busy: dict[str, dict[str, int]] = field(default_factory=dict)  # pool -> job -> its live runs there
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
     resting: dict[int, float] = field(default_factory=dict)  # trial id -> until when, of open trials that have failed
@@ -102,12 +124,20 @@ class ClusterState:
         place = self.trial_index.get(trial_id)
         return None if place is None else self.experiments[place[0]].trials[place[1]]
 
-    def attempt(self, run_id: str, k: int) -> Attempt | None:
+    def job_of(self, run: Run) -> Job:
+        """The job of a live run."""
+        return self.experiments[run.experiment_id]
+
+    def member_of(self, run: Run) -> int:
+        """Whose the live run is within its job."""
+        return self.trial_index[run.trial_id][1]
+
+    def attempt(self, run_id: str, number: int) -> Attempt | None:
         run = self.runs.get(run_id)
         if run is None:
             return None
         for attempt in reversed(self.attempts.get(run.trial_id, ())):
-            if attempt.run_id == run_id and attempt.number == k:
+            if attempt.run_id == run_id and attempt.number == number:
                 return attempt
         return None
 
@@ -188,7 +218,8 @@ class ClusterState:
         else:
             config = ExperimentConfig.from_json(row.config)
             searcher = self.build_searcher(config.searcher, config.space, row.seed)
-            self.experiments[row.id] = ExperimentState(row, config, searcher)
+            experiment = ExperimentState(row, config, searcher)
+            self.experiments[row.id] = self.jobs[experiment.id] = experiment
         self.next_experiment_id = max(self.next_experiment_id, row.id + 1)
 
     def _apply_trial(self, row: Trial) -> None:
@@ -234,18 +265,18 @@ class ClusterState:
             experiment.live[trial.index] = row
         self._index_waiting(experiment, trial)
 
-    def _count(self, experiment: ExperimentState, run: Run | None, sign: int) -> None:
+    def _count(self, job: Job, run: Run | None, sign: int) -> None:
         if run is None or run.state is RunState.ENDED:
             return
         busy = self.busy.setdefault(run.pool, {})
-        busy[run.experiment_id] = busy.get(run.experiment_id, 0) + sign
-        if not busy[run.experiment_id]:
-            del busy[run.experiment_id]
-        experiment.live_slots += sign * run.slots
+        busy[job.id] = busy.get(job.id, 0) + sign
+        if not busy[job.id]:
+            del busy[job.id]
+        job.live_slots += sign * run.slots
         if run.state is RunState.RUNNING:
             self._count_fresh(run, sign)
-            experiment.running_slots += sign * run.slots
-            experiment.started += sign * run.slots * round((run.started_at or 0.0) * 1000)
+            job.running_slots += sign * run.slots
+            job.started += sign * run.slots * round((run.started_at or 0.0) * 1000)
         elif sign > 0:
             self.pending.setdefault(run.pool, {})[run.id] = run
         else:
@@ -286,13 +317,13 @@ class ClusterState:
             del experiment.waiting[i]
         self._index_place(experiment)
 
-    def _index_place(self, experiment: ExperimentState) -> None:
-        row, place = experiment.row, None
-        if row.state is State.ACTIVE and not row.unmanaged and experiment.room > 0:
-            place = Place(row.pool, row.slots_per_trial, key(row, self.rules_of(row.pool).kind))
-        if place != experiment.place:
-            self.places.move(experiment.place, place)
-            experiment.place = place
+    def _index_place(self, job: Job) -> None:
+        entry, place = job.entry, None
+        if job.queued and job.room > 0:
+            place = Place(entry.pool, job.slots, key(entry, self.rules_of(entry.pool).kind))
+        if place != job.place:
+            self.places.move(job.place, place)
+            job.place = place
 
     def _is_open(self, trial_id: int) -> bool:
         trial = self.trial(trial_id)
@@ -305,7 +336,7 @@ class ClusterState:
             self.checkpoints.pop(trial.id, None)
             self.resting.pop(trial.id, None)
         self.places.move(experiment.place, None)
-        del self.experiments[experiment.row.id]
+        del self.experiments[experiment.row.id], self.jobs[experiment.id]
 
 
 def waits_for_searcher(trial: Trial) -> bool:

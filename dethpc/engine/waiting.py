@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
-from dethpc.engine.queue import order, window
+from dethpc.engine.queue import window
 from dethpc.engine.state import ClusterState, ExperimentState
+from dethpc.engine.turns import ahead_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def span(seconds: float) -> str:
 # --- in our own queue
 
 
-def in_queue(state: ClusterState, experiment: ExperimentState) -> WaitReason:
+def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> WaitReason:
     """Why the experiment's next trial has no run yet."""
     row = experiment.row
     each = max(1, row.slots_per_trial)
@@ -173,11 +174,7 @@ def in_queue(state: ClusterState, experiment: ExperimentState) -> WaitReason:
     pending = len(state.pending.get(row.pool, ()))
     if pending < window(state, row.pool):
         return WaitReason("next", "it is next to be submitted")
-    ahead = 0
-    for other in order(state, row.pool):
-        if other.row.id == row.id:
-            break
-        ahead += other.room
+    ahead = ahead_of(state, experiment, at)
     why = f"{count(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, as many as are sent there at once"
     if not ahead:
         return WaitReason("window", f"{why}; it is next")

@@ -32,6 +32,7 @@ from dethpc.domain.states import Intent, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy
+from dethpc.engine.turns import order
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable import change_log, contexts
 from dethpc.master.durable.change_log import ChangeLog
@@ -162,6 +163,9 @@ class Daemon:
                 trial = queries.trial(connection, event.trial_id)
             raise Refused(f"trial {trial.id} has ended already ({trial.state.value})")
         return self.ledger.do(event)
+
+    def queue_order(self, pool: str) -> list[str]:
+        return self.ledger.look(lambda state: [job.id for job in order(state, pool, time.time())])
 
     def update_queue(self, changes: Sequence[events.QueueChange]) -> None:
         """Raises NotFound, Refused, ConfigError where a job's trials do not fit the pool that it shall move to."""

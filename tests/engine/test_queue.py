@@ -16,7 +16,8 @@ from dethpc.engine import events
 from dethpc.engine.events import QueueChange
 from dethpc.engine.nice import PendingJob, assign
 from dethpc.engine.pools import Free, Rules
-from dethpc.engine.queue import PATIENCE, in_order
+from dethpc.engine.queue import PATIENCE
+from dethpc.engine.turns import in_order
 from dethpc.errors import NotFound, Refused
 from tests.engine.world import FINISHED, World, config
 

@@ -174,19 +174,19 @@ def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
     second = world.create(searcher=config("single")["searcher"])
     of = world.state.experiments
 
-    said = in_queue(world.state, of[first.id])
+    said = in_queue(world.state, of[first.id], world.clock)
     assert said.cause == "window" and "1 run of yours wait" in said.why and "it is next" in said.why
-    said = in_queue(world.state, of[second.id])
+    said = in_queue(world.state, of[second.id], world.clock)
     assert said.cause == "window" and "3 trials of other experiments come first" in said.why
     assert "priority" in said.sooner
 
     of[first.id].row = replace(of[first.id].row, max_slots=1)
-    said = in_queue(world.state, of[first.id])
+    said = in_queue(world.state, of[first.id], world.clock)
     assert said == WaitReason(
         "max_slots",
         "the experiment's max_slots of 1 is used up by its trials that run or wait in the scheduler",
         f"raise it: det experiment set max-slots {first.id} N",
     )
     of[first.id].row = replace(of[first.id].row, slots_per_trial=2)
-    said = in_queue(world.state, of[first.id])
+    said = in_queue(world.state, of[first.id], world.clock)
     assert "can never start" in said.why and f". det experiment set max-slots {first.id} 2" in str(said)

@@ -68,7 +68,7 @@ class World:
                 original_config="",
                 context_sha256="",
                 seed=7,
-                queue_id="00000000-0000-4000-8000-000000000001",
+                queue_id=f"00000000-0000-4000-8000-{self.state.next_experiment_id:012d}",
                 activate=activate,
                 at=self.now(),
             )

@@ -67,6 +67,10 @@ class Master(Protocol):
         """Decide and commit; the rows that changed."""
         ...
 
+    def queue_order(self, pool: str) -> list[str]:
+        """Queue ids of the pool's jobs in the order in which they are served."""
+        ...
+
     def update_queue(self, changes: Sequence[QueueChange]) -> None:
         """Change jobs of the queue, all or none."""
         ...

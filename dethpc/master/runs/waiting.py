@@ -176,7 +176,7 @@ def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> 
         return None
     indexes = sorted(experiment.open) if index is None else [i for i in [index] if i in experiment.open]
     trials = [(experiment.trials[i], experiment.live.get(i)) for i in indexes]
-    return _Open(experiment.row, trials, in_queue(state, experiment) if experiment.waiting else None)
+    return _Open(experiment.row, trials, in_queue(state, experiment, time.time()) if experiment.waiting else None)
 
 
 def _without_run(trial: Trial, found: _Open) -> WaitReason:

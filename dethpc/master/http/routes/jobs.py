@@ -13,7 +13,6 @@ from dethpc.domain import facts
 from dethpc.domain.states import State
 from dethpc.engine.events import QueueChange
 from dethpc.engine.pools import Kind
-from dethpc.engine.queue_index import key
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Reading, TheMaster
 from dethpc.master.http.service import Master
@@ -36,13 +35,6 @@ def kind(master: Master, pool: str) -> Kind:
     return known.scheduler if known else "priority"
 
 
-def _place(job: Job, kind: Kind) -> tuple[float, ...]:
-    """Smaller is served first."""
-    if kind == "fair_share":
-        return ((job.slots_live + job.slots_per_trial) / job.weight, job.created_at, job.id)
-    return key(job, kind)
-
-
 def _state(job: Job) -> str:
     return "STATE_SCHEDULED" if job.slots_running else "STATE_QUEUED"
 
@@ -51,8 +43,8 @@ def _jobs(master: Master, connection: Connection, pool: str | None) -> list[tupl
     """Jobs in the order in which they are served, pool by pool, each with how many are ahead of it."""
     ordered: list[tuple[int, Job]] = []
     for name, group in groupby(stored.jobs(connection, pool), key=lambda job: job.pool):
-        of = kind(master, name)
-        ordered += enumerate(sorted(group, key=lambda job: _place(job, of)))
+        places = {queue_id: n for n, queue_id in enumerate(master.queue_order(name))}
+        ordered += enumerate(sorted(group, key=lambda job: places.get(job.queue_id, len(places))))
     return ordered
 
 

@@ -1,0 +1,185 @@
+"""Whose turn it is: the order in which a pool serves its jobs. What is submitted and what is shown both come from here."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from dethpc.domain.facts import Run
+from dethpc.domain.states import Intent
+from dethpc.engine.jobs import Job
+from dethpc.engine.pools import TURN
+from dethpc.engine.queue_index import QueueKey, key
+from dethpc.engine.state import ClusterState
+
+
+class Turn(NamedTuple):
+    """One run's turn: of ``run``, which waits in the scheduler's own queue, or of one that ``member`` of the job may have now.
+
+    ``had``: what the job is taken to have had already where shares count, slot-seconds over weight.
+    """
+
+    job: Job
+    member: int
+    run: Run | None
+    had: float = 0.0
+
+
+def turns(
+    state: ClusterState, pool: str, at: float, full: Collection[int] = (), over: Collection[str] = ()
+) -> Iterator[Turn]:
+    """The runs of the pool that wait in the scheduler's queue, and those that could join them, as they should start.
+
+    No new runs come for jobs whose runs have a number of slots in ``full``, and for jobs whose id is in ``over``; the caller may
+    add to both on the way. The state must stay as it is meanwhile.
+    """
+    return (_shared if shares(state, pool) else _ordered)(state, pool, at, full, over)
+
+
+def shares(state: ClusterState, pool: str) -> bool:
+    return state.rules_of(pool).kind == "fair_share"
+
+
+def order(state: ClusterState, pool: str, at: float) -> list[Job]:
+    """The jobs of the pool, the one whose next turn comes first at the head. One that wants no run now is where it would be."""
+    jobs = [job for job in state.jobs.values() if job.queued and job.entry.pool == pool]
+    if shares(state, pool):
+        share = _Share(state, pool, at)
+        return sorted(jobs, key=share.first)
+    kind = state.rules_of(pool).kind
+    return sorted(jobs, key=lambda job: key(job.entry, kind))
+
+
+def ahead_of(state: ClusterState, job: Job, at: float) -> int:
+    """How many runs of other jobs are submitted before the next one of ``job``, which wants one."""
+    ahead = 0
+    for turn in turns(state, job.entry.pool, at):
+        if turn.run is None:
+            if turn.job is job:
+                break
+            ahead += 1
+    return ahead
+
+
+def in_order(state: ClusterState, pool: str, at: float) -> list[Run]:
+    """The pool's runs that wait in the scheduler's queue, as they should start."""
+    every_size = state.places.of(pool)
+    waiting = (turn.run for turn in turns(state, pool, at, full=every_size) if turn.run is not None)
+    return [run for run in waiting if run.intent is Intent.GO]
+
+
+def _pending(state: ClusterState, pool: str) -> list[tuple[Job, int, Run]]:
+    """In the order of the trials of each job; those that are being withdrawn come last."""
+    runs = state.pending.get(pool, {}).values()
+    found = [(state.job_of(run), state.member_of(run), run) for run in runs]
+    return sorted(found, key=lambda each: (each[2].intent is not Intent.GO, each[1]))
+
+
+def _ordered(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
+    """From the heads of the lists, one for each size of run, always the one that comes first."""
+    kind, lists = state.rules_of(pool).kind, state.places.of(pool)
+    there = [(key(job.entry, kind), Turn(job, member, run)) for job, member, run in _pending(state, pool)]
+    there.sort(key=lambda each: each[0])
+    heads = [(keys[0], slots, 0) for slots, keys in lists.items() if slots not in full]
+    heapq.heapify(heads)
+    sent = 0
+    while heads:
+        head, slots, n = heapq.heappop(heads)
+        if slots in full:
+            continue
+        while sent < len(there) and there[sent][0] <= head:
+            yield there[sent][1]
+            sent += 1
+        job = state.jobs[head.queue_id]
+        for member in job.waiting[: job.room]:
+            if slots in full or job.id in over:
+                break
+            yield Turn(job, member, None)
+        if n + 1 < len(lists[slots]):
+            heapq.heappush(heads, (lists[slots][n + 1], slots, n + 1))
+    for _, turn in there[sent:]:
+        yield turn
+
+
+def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
+    """Always the job that will have had least for its weight when the run is over.
+
+    Of the jobs that have nothing in the pool yet, which may be many, only those are looked at whose turn may have come.
+    """
+    share, lists = _Share(state, pool, at), state.places.of(pool)
+    there: dict[str, list[Turn]] = {}
+    for job, member, run in _pending(state, pool):
+        there.setdefault(job.id, []).append(Turn(job, member, run))
+    begun = [share.first(state.jobs[id]) for id in state.busy.get(pool, ())]
+    newcomers = [(share.newcomer(keys[0], slots), slots, 0) for slots, keys in lists.items()]
+    heapq.heapify(begun)
+    heapq.heapify(newcomers)
+    while begun or newcomers:
+        if newcomers and (not begun or newcomers[0][0] <= begun[0].after):
+            _, slots, n = heapq.heappop(newcomers)
+            if slots in full:
+                continue
+            keys = lists[slots]
+            if n + 1 < len(keys):
+                heapq.heappush(newcomers, (share.newcomer(keys[n + 1], slots), slots, n + 1))
+            if keys[n].queue_id not in share.busy:
+                heapq.heappush(begun, share.first(state.jobs[keys[n].queue_id]))
+            continue
+        claim = heapq.heappop(begun)
+        job = state.jobs[claim.queue_id]
+        own = there.get(job.id, ())
+        more = claim.n - len(own)
+        if more < 0:
+            yield own[claim.n]
+        elif job.place is None or job.entry.pool != pool or more >= job.room or job.slots in full or job.id in over:
+            continue
+        else:
+            yield Turn(job, job.waiting[more], None, claim.had)
+        heapq.heappush(begun, _next(claim, share.cost(job)))
+
+
+class _Claim(NamedTuple):
+    """What a job will have had when its ``n``-th run that does not run yet is over, slot-seconds over weight."""
+
+    after: float
+    created_at: float
+    number: int
+    queue_id: str
+    n: int
+    had: float
+
+
+def _next(claim: _Claim, cost: float) -> _Claim:
+    after, created_at, number, queue_id, n, had = claim
+    return _Claim(after + cost, created_at, number, queue_id, n + 1, had)
+
+
+class _Share:
+    """What the jobs of a pool that shares have had, and what a run adds to it."""
+
+    def __init__(self, state: ClusterState, pool: str, at: float) -> None:
+        seen = state.pools.get(pool)
+        self._at, self._turn = at, seen.turn if seen is not None and seen.turn else TURN
+        self.busy: Collection[str] = state.busy.get(pool, {})
+        # Of the jobs that have runs in the pool: where a newcomer begins.
+        self._floor = min((state.jobs[id].served(at) for id in self.busy), default=0.0)
+
+    def cost(self, job: Job, beside: int = 0) -> float:
+        """What a run counts for its job's share, and ``beside`` it that many slots."""
+        return (beside + job.slots) * self._turn / job.entry.weight
+
+    def first(self, job: Job) -> _Claim:
+        """A job that had no use for its share in the past has no claim on it now."""
+        entry = job.entry
+        if job.id in self.busy:
+            had = job.served(self._at)
+            after = had + self.cost(job, job.running_slots)
+        else:
+            had = max(entry.served, self._floor)
+            after = had + self.cost(job)
+        return _Claim(after, entry.created_at, entry.queue_number, job.id, 0, had)
+
+    def newcomer(self, head: QueueKey, slots: int) -> float:
+        """Before which no job from there on in the list has its turn."""
+        return self._floor + head.position * slots * self._turn
