@@ -150,8 +150,11 @@ class Scheduler(Protocol):
         """Records of jobs that ``jobs`` no longer lists, as far as the site keeps them (accounting). Missing: unknown."""
         ...
 
-    def find(self, name: str) -> list[JobRecord]:
-        """Jobs with this name, live or ended, newest last. An empty answer proves nothing until it is repeated later."""
+    def find(self, names: Sequence[str]) -> list[JobRecord]:
+        """Jobs with any of these names, live or ended, newest last, in one question whatever their number.
+
+        That a job is missing proves nothing until it is missing again later.
+        """
         ...
 
     def cancel(self, job_ids: Sequence[str]) -> None:

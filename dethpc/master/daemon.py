@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,10 @@ from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.unmanaged import Unmanaged, config_of
 from dethpc.master.http.app import create_app
 from dethpc.master.http.auth import Auth
+from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.live import Cadence, LiveRuns, Pace
 from dethpc.master.runs.prepare import JobBuilder
-from dethpc.master.runs.reconcile import Pace, Reconciler
+from dethpc.master.runs.reconcile import Reconciler
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.rundir.home import Home
@@ -54,9 +56,6 @@ from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
 
 log = logging.getLogger(__name__)
-
-VIEW_SECONDS = 10.0
-"""For how long an answer about pools and nodes is kept, so that a page that is reloaded costs the scheduler nothing."""
 
 LOG_BYTES, LOG_FILES = 10 << 20, 3
 """How long ``master.log`` grows before it becomes ``master.log.1``, and how many of those are kept."""
@@ -86,35 +85,37 @@ class Daemon:
         bad_nodes = BadNodePolicy(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)
         self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes)
         self.ledger.listen(self._changes.append)
+        self.cluster_view = ClusterView(scheduler)
         self._builder = JobBuilder(
-            home, site, scheduler, self.ledger, cluster_id, build_harness(home.root), self._checkpoint_seconds
+            home,
+            site,
+            scheduler.kind,
+            self.cluster_view,
+            self.ledger,
+            cluster_id,
+            build_harness(home.root),
+            self._checkpoint_seconds,
         )
         self.unmanaged = Unmanaged(self.ledger, home, self.store)
         self.checkpoints = Checkpoints(self.ledger, self.store, home)
         self._stopped = threading.Event()
+        cadence = Cadence(pace)
+        self.waits = WaitExplainer(self.ledger, self._builder, self.cluster_view, cadence, home)
+        runs = LiveRuns(self.ledger)
+        runs.listen(self.waits.on_run_changed)
+        reusable = {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
         self._reconciler = Reconciler(
             self.ledger,
             scheduler,
             home,
             self.lease,
+            runs,
+            cadence,
+            self.cluster_view,
             self._builder.prepare,
-            pace,
+            ReusableJobs(home, reusable),
             self.stop,
-            ReusableJobs(
-                home, {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
-            ),
-            lambda run, before: self.waits.tell(run, before),
         )
-        self.waits = WaitExplainer(
-            self.ledger,
-            self._builder,
-            scheduler,
-            home,
-            lambda: (self.pools(), self.nodes()),
-            lambda: self._reconciler.silence,
-        )
-        self._views: dict[str, tuple[float, Any]] = {}
-        self._views_lock = threading.Lock()
         self._server: uvicorn.Server | None = None
 
     # --- life
@@ -311,28 +312,10 @@ class Daemon:
         return self._stop_reason(attempt) is not None
 
     def pools(self) -> list[PoolInfo]:
-        pools: list[PoolInfo] = self._view("pools", self.scheduler.pools)
-        return pools
+        return self.cluster_view.pools()
 
     def nodes(self) -> list[NodeInfo]:
-        nodes: list[NodeInfo] = self._view("nodes", self.scheduler.nodes)
-        return nodes
-
-    def _view(self, name: str, ask: Callable[[], Any]) -> Any:
-        """A recent answer. While somebody asks anew, the others get the last one rather than wait for a slow scheduler."""
-        at, answer = self._views.get(name, (0.0, None))
-        if answer is not None and time.monotonic() - at <= VIEW_SECONDS:
-            return answer
-        if answer is not None and not self._views_lock.acquire(blocking=False):
-            return answer
-        if answer is None:
-            self._views_lock.acquire()
-        try:
-            answer = ask()
-            self._views[name] = (time.monotonic(), answer)
-            return answer
-        finally:
-            self._views_lock.release()
+        return self.cluster_view.nodes()
 
     def context(self, experiment_id: int) -> bytes:
         with self.store.read() as connection:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dethpc.config.site import SiteConfig, find_site, load_site
 from dethpc.domain.ports import Scheduler
 from dethpc.errors import ConfigError, Problem
-from dethpc.master.runs.reconcile import Pace
+from dethpc.master.runs.live import Pace
 from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.home import Home
 

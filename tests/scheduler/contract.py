@@ -137,9 +137,12 @@ class SchedulerContract:
         first = jobs.submit("true", name="twice")
         jobs.reaches(first, JobState.COMPLETED)
         second = jobs.submit("sleep 1000", name="twice")
-        jobs.submit("true", name="twice-not")
-        assert [r.job_id for r in jobs.scheduler.find("twice") if r.job_id in jobs.submitted] == [first, second]
-        assert jobs.scheduler.find("never") == []
+        other = jobs.submit("true", name="twice-not")
+        found = jobs.scheduler.find(["twice", "never"])
+        assert [record.job_id for record in found if record.job_id in jobs.submitted] == [first, second]
+        assert jobs.scheduler.find(["never"]) == []
+        both = {record.job_id for record in jobs.scheduler.find(["twice", "twice-not"])}
+        assert {first, second, other} <= both
 
     def test_records_of_unknown_jobs_are_missing(self, scheduler: Scheduler) -> None:
         assert scheduler.records(["987654"]) == {}

@@ -63,7 +63,7 @@ class SlurmContract(SchedulerContract):
         job.script.write_text(job.script.read_text().replace('--job-name="plain"', f'--job-name="{name}"'))
         job_id = jobs.scheduler.submit(job)
         assert jobs.scheduler.jobs()[job_id].name == name
-        assert [record.job_id for record in jobs.scheduler.find(name)] == [job_id]
+        assert [record.job_id for record in jobs.scheduler.find([name])] == [job_id]
         jobs.reaches(job_id, JobState.COMPLETED)
 
     def test_a_two_node_job_names_both_nodes(self, jobs: Jobs) -> None:
@@ -118,7 +118,7 @@ class TestWithAccounting(SlurmContract):
         assert (records[failed].state, records[failed].exit_code) == (JobState.FAILED, 7)
         assert records[failed].name == name and records[failed].nodes and records[failed].ended_at
         assert (records[killed].exit_code, records[killed].signal) == (None, 9)
-        assert [record.job_id for record in jobs.scheduler.find(name)] == [failed]
+        assert [record.job_id for record in jobs.scheduler.find([name])] == [failed]
 
     def test_a_limit_on_submissions_means_later_not_never(self, jobs: Jobs, slurm_of: Cluster) -> None:
         slurm_of.run("sacctmgr", "--immediate", "add", "qos", "narrow", "MaxSubmitJobsPerUser=1", check=False)
@@ -162,7 +162,7 @@ def test_a_lost_answer_is_uncertain_and_the_job_is_found(slurm: Cluster, tmp_pat
     job.script.write_text(f"#!/bin/bash\n#SBATCH --output=/dev/null --job-name={tmp_path.name}\nsleep 1000\n")
     with pytest.raises(SubmitUncertain, match="Socket timed out"):
         scheduler.submit(job)
-    found = scheduler.find(tmp_path.name)
+    found = scheduler.find([tmp_path.name])
     assert len(found) == 1
     scheduler.cancel([found[0].job_id])
 

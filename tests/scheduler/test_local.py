@@ -276,8 +276,8 @@ def test_find_knows_ended_jobs_by_name_and_ids_are_never_used_again(here: Here) 
     second = again.submit(request(here.home / "again", "true", name=name))
     assert second != first
     here.wait(second, JobState.COMPLETED)
-    assert [record.job_id for record in again.find(name)] == [first, second]
-    assert again.find("another") == []
+    assert [record.job_id for record in again.find([name])] == [first, second]
+    assert again.find(["another"]) == []
     assert set(again.records([first, second, "77", "x"])) == {first, second}
 
 

@@ -14,6 +14,7 @@ from dethpc.engine.events import Event, QueueChange
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.auth import Auth
+from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.store import SqlStore
 
@@ -62,6 +63,9 @@ class Master(Protocol):
 
     @property
     def waits(self) -> WaitExplainer: ...
+
+    @property
+    def cluster_view(self) -> ClusterView: ...
 
     def do(self, event: Event) -> list[Row]:
         """Decide and commit; the rows that changed."""

@@ -16,12 +16,13 @@ from typing import Any
 from dethpc.config.site import PoolConfig, SiteConfig, seconds
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import job_name, task_id
-from dethpc.domain.ports import JobRequest, NodeInfo, PoolInfo, Scheduler
+from dethpc.domain.ports import JobRequest, PoolInfo
 from dethpc.engine import events, nodes
-from dethpc.engine.waiting import PoolView, ResourceRequest, infeasible
-from dethpc.errors import ConfigError, Problem, RunDirError, SchedulerUnavailable, SubmitRejected
+from dethpc.engine.waiting import ResourceRequest, infeasible
+from dethpc.errors import ConfigError, Problem, RunDirError, SubmitRejected
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.http.auth import digest, mint_run_token
+from dethpc.master.runs.cluster_view import PLAN, ClusterView
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.spec import Spec
@@ -65,7 +66,8 @@ class JobBuilder:
         self,
         home: Home,
         site: SiteConfig,
-        scheduler: Scheduler,
+        scheduler_kind: str,
+        view: ClusterView,
         ledger: Ledger,
         cluster_id: str,
         harness: Path,
@@ -73,36 +75,24 @@ class JobBuilder:
     ) -> None:
         """``checkpoint_seconds``: how long saving the latest checkpoints of an experiment took."""
         self._checkpoint_seconds = checkpoint_seconds
-        self._home, self._site, self._scheduler, self._ledger = home, site, scheduler, ledger
+        self._home, self._site, self._view, self._ledger = home, site, view, ledger
+        self._use_srun = scheduler_kind == "slurm"
         self._cluster_id, self._harness = cluster_id, harness
         self._environment = job_environment()
-        self._cluster: tuple[float, list[PoolInfo], list[NodeInfo]] = (-1e9, [], [])
 
     # --- the cluster's shape
 
-    def _look_at_cluster(self) -> tuple[list[PoolInfo], list[NodeInfo]]:
-        """Pools and nodes; they change rarely, so that once in five minutes is enough, and an old answer is better than none."""
-        at, pools, nodes = self._cluster
-        if time.monotonic() - at > 300:
-            try:
-                pools, nodes = self._scheduler.pools(), self._scheduler.nodes()
-            except SchedulerUnavailable:
-                if not pools:
-                    raise
-            self._cluster = (time.monotonic(), pools, nodes)
-        return pools, nodes
-
     def pools(self) -> list[PoolInfo]:
         """As they were in the last minutes. Raises SchedulerUnavailable."""
-        return self._look_at_cluster()[0]
+        return self._view.pools(PLAN)
 
     def default_pool(self) -> str:
-        pools, _ = self._look_at_cluster()
+        pools = self._view.pools(PLAN)
         return next((pool.name for pool in pools if pool.default), pools[0].name if pools else "default")
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse at once what could never start. Raises ConfigError."""
-        pools, _ = self._look_at_cluster()
+        pools = self._view.pools(PLAN)
         resources = config["resources"]
         name, usable = resources["resource_pool"], ", ".join(pool.name for pool in pools if pool.nodes)
         pool = next((pool for pool in pools if pool.name == name), None)
@@ -117,20 +107,13 @@ class JobBuilder:
             raise ConfigError(
                 [Problem("resources.slots_per_trial", str(error), "a number that fits the nodes")]
             ) from None
-        impossible = infeasible(self._asked(config, found), self.view(name))
+        impossible = infeasible(self._asked(config, found), self._view.pool(name))
         if impossible is not None:
             raise ConfigError([Problem(impossible.field, impossible.why, impossible.sooner)])
         slots, most = int(resources["slots_per_trial"]), resources.get("max_slots")
         if most is not None and most < slots:
             raise ConfigError([Problem("resources.max_slots", str(most), f"at least the {slots} slots of one trial")])
         self._script(Path("/run"), "check", config, found)
-
-    def view(self, pool: str) -> PoolView:
-        """The pool as it was within the last five minutes. Raises SchedulerUnavailable."""
-        pools, every = self._look_at_cluster()
-        return PoolView(
-            next((p for p in pools if p.name == pool), None), [node for node in every if pool in node.pools]
-        )
 
     def asked(self, config: Mapping[str, Any]) -> ResourceRequest:
         """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""
@@ -153,7 +136,7 @@ class JobBuilder:
     def _shape(self, config: Mapping[str, Any]) -> Shape:
         resources, slurm = config["resources"], config.get("slurm") or {}
         name = resources["resource_pool"]
-        pools, nodes = self._look_at_cluster()
+        pools, nodes = self._view.pools(PLAN), self._view.nodes(PLAN)
         site_pool = self._site_pool(name)
         slot_type = next((pool.slot_type for pool in pools if pool.name == name), "cpu")
         largest = max((node.slots for node in nodes if name in node.pools), default=0)
@@ -278,7 +261,7 @@ class JobBuilder:
         if any(_NAMES_NODES.search(option) for option in options):
             return []
         off = nodes.avoided(self._ledger.state, trial_id, time.time())
-        return nodes.left_out(off, self.view(pool).nodes, self._asked(config, found)) if off else []
+        return nodes.left_out(off, self._view.pool(pool).nodes, self._asked(config, found)) if off else []
 
     def _script(
         self,
@@ -324,7 +307,7 @@ class JobBuilder:
                 resources=resources,
                 sbatch_args=[*pool.sbatch_args, *(slurm.get("sbatch_args") or [])],
                 prologue=pool.prologue,
-                use_srun=self._scheduler.kind == "slurm",
+                use_srun=self._use_srun,
                 self_requeue=self_requeue,
                 follow_within=None if self_requeue else pool.min_job_seconds,
             ),

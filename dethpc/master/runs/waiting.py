@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dethpc.domain.facts import Experiment, Run, Trial
-from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob, Scheduler
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import ClusterState
 from dethpc.engine.reasons import in_scheduler
@@ -17,14 +15,13 @@ from dethpc.engine.state import waits_for_searcher
 from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, in_queue
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.live import Cadence
 from dethpc.master.runs.prepare import JobBuilder
 from dethpc.rundir import logline
 from dethpc.rundir.home import Home
 
 log = logging.getLogger(__name__)
-
-QUEUE_SECONDS = 30.0
-"""For how long everybody's jobs of a partition are kept: whoever asks more often costs Slurm no more."""
 
 
 @dataclass(slots=True)
@@ -45,22 +42,10 @@ class _Open:
 
 
 class WaitExplainer:
-    """``look`` gives pools and nodes as of now. ``silence``: why the scheduler does not answer; "" while it does. All methods may
-    be called from any thread but the ledger's."""
+    """All methods may be called from any thread but the ledger's."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        builder: JobBuilder,
-        scheduler: Scheduler,
-        home: Home,
-        look: Callable[[], tuple[list[PoolInfo], list[NodeInfo]]],
-        silence: Callable[[], str],
-    ) -> None:
-        self._ledger, self._builder, self._scheduler, self._home = ledger, builder, scheduler, home
-        self._look, self._silence = look, silence
-        self._queues: dict[str, tuple[float, list[QueuedJob] | None]] = {}
-        self._asking = threading.Lock()
+    def __init__(self, ledger: Ledger, builder: JobBuilder, view: ClusterView, cadence: Cadence, home: Home) -> None:
+        self._ledger, self._builder, self._view, self._cadence, self._home = ledger, builder, view, cadence, home
 
     # --- answers
 
@@ -89,19 +74,19 @@ class WaitExplainer:
     def _explained(self, found: _Open | None) -> Iterator[tuple[Trial, WaitReason]]:
         if found is None:
             return
-        asked, view, silence = self._asked(found.row), None, self._silence()
+        asked, view, unavailable = self._asked(found.row), None, self._cadence.unavailable_because
         for trial, run in found.trials:
             if run is None:
                 yield trial, _without_run(trial, found)
             elif run.intent is not Intent.GO or run.state is RunState.RUNNING:
                 continue
-            elif silence:
-                why = f"the scheduler does not answer ({silence})"
+            elif unavailable:
+                why = f"the scheduler does not answer ({unavailable})"
                 yield trial, WaitReason("no_answer", why, "nothing is lost: the master asks again until it does")
             elif run.state is RunState.SUBMITTING:
                 yield trial, WaitReason("submitting", "it is about to be handed to the scheduler")
             else:
-                view = view or self.view(run.pool)
+                view = view or self._view.pool_and_queue(run.pool)
                 yield trial, in_scheduler(run.reason, asked, view, run.scheduler_job_id or "")
 
     def _asked(self, row: Experiment) -> ResourceRequest:
@@ -110,45 +95,9 @@ class WaitExplainer:
         except (SchedulerUnavailable, ValueError):
             return ResourceRequest(row.pool, 1, row.slots_per_trial)
 
-    # --- what the cluster looks like
-
-    def view(self, pool: str) -> PoolView:
-        """The pool and everybody's jobs in it as they are now, as far as the scheduler answers."""
-        try:
-            pools, nodes = self._look()
-        except SchedulerUnavailable:
-            return PoolView()
-        info = next((p for p in pools if p.name == pool), None)
-        members = [node for node in nodes if pool in node.pools]
-        return PoolView(info, members, self.queue(info.partition) if info is not None else None)
-
-    def queue(self, partition: str) -> Sequence[QueuedJob] | None:
-        """Everybody's jobs in the partition, at most half a minute old. None: the scheduler does not answer."""
-        with self._asking:
-            at, queue = self._queues.get(partition, (-QUEUE_SECONDS, None))
-            if time.monotonic() - at < QUEUE_SECONDS:
-                return queue
-            try:
-                queue = self._scheduler.queue(partition)
-            except SchedulerUnavailable as error:
-                log.warning("the queue of partition %s is not known: %s", partition, error)
-                queue = None
-            self._queues[partition] = (time.monotonic(), queue)
-            return queue
-
-    def running_jobs(self) -> dict[str, dict[str, QueuedJob]]:
-        """Everybody's running jobs by node and id, at most half a minute old."""
-        pools, _ = self._look()
-        found: dict[str, dict[str, QueuedJob]] = {}
-        for partition in {pool.partition for pool in pools if pool.nodes}:
-            for job in self.queue(partition) or ():
-                for place in job.places:
-                    found.setdefault(place, {})[job.job_id] = job
-        return found
-
     # --- the trial's log
 
-    def tell(self, run: Run, before: Run | None) -> None:
+    def on_run_changed(self, run: Run, before: Run | None) -> None:
         """Write why the run waits into its trial's log, when the scheduler's reason is another than before."""
         if run.state is not RunState.PENDING or run.intent is not Intent.GO or not run.reason:
             return
@@ -158,7 +107,7 @@ class WaitExplainer:
         if experiment is None:
             return
         try:
-            view = self._builder.view(run.pool)  # what does not cost Slurm a question: this may concern many runs
+            view = self._view.pool(run.pool)  # what does not cost Slurm a question: this may concern many runs
         except SchedulerUnavailable:
             view = PoolView()
         waiting = in_scheduler(run.reason, self._asked(experiment.row), view, run.scheduler_job_id or "")

@@ -74,10 +74,11 @@ class LocalScheduler:
         with self._jobs.transaction() as table:
             return {str(job.id): job.record() for job in _known(table, job_ids)}
 
-    def find(self, name: str) -> list[JobRecord]:
+    def find(self, names: Sequence[str]) -> list[JobRecord]:
         self._schedule()
         with self._jobs.transaction() as table:
-            return [job.record() for job in table.select("name = ? ORDER BY id", (name,))]
+            found = [job for name in set(names) for job in table.select("name = ?", (name,))]
+        return [job.record() for job in sorted(found, key=lambda job: job.id)]
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         self._schedule()

@@ -70,7 +70,7 @@ _NODE_FIELDS = (
 )
 _QUEUE_FIELDS = ("JobID", "UserID", "State", "NumNodes", "PriorityLong", "StartTime")
 _ACCOUNT_FIELDS = ("JobIDRaw", "State", "ExitCode", "NodeList", "Submit", "Start", "End", "JobName")
-_BATCH = 2000  # job ids on one command line
+_BATCH = 2000  # job ids or names on one command line
 
 
 class SlurmCommands:
@@ -137,12 +137,16 @@ class SlurmCommands:
                 found.update(self._accounts(f"--jobs={','.join(job_ids[start : start + _BATCH])}"))
         return found
 
-    def find(self, name: str) -> list[JobRecord]:
+    def find(self, names: Sequence[str]) -> list[JobRecord]:
         found: dict[str, JobRecord] = {}
         if self.has_accounting:
-            found.update(self._accounts(f"--name={name}", "--starttime=now-30days"))
+            for start in range(0, len(names), _BATCH):
+                some = ",".join(names[start : start + _BATCH])
+                found.update(self._accounts(f"--name={some}", "--starttime=now-30days"))
         found.update(self.jobs())
-        return sorted((r for r in found.values() if r.name == name), key=lambda r: (r.submitted_at or 0, int(r.job_id)))
+        wanted = set(names)
+        named = (record for record in found.values() if record.name in wanted)
+        return sorted(named, key=lambda record: (record.submitted_at or 0, int(record.job_id)))
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         for start in range(0, len(job_ids), _BATCH):

@@ -46,7 +46,7 @@ def test_a_run_that_ended_since_slurm_was_asked_is_nobody_elses_job(
         QueuedJob("78", mine=True, running=True),
         QueuedJob("9", False, True),
     ]
-    monkeypatch.setattr(served.daemon.waits, "running_jobs", lambda: {name: {job.job_id: job for job in jobs}})
+    monkeypatch.setattr(served.daemon.cluster_view, "running_jobs", lambda: {name: {job.job_id: job for job in jobs}})
     (agent,) = served.session.get("/api/v1/agents")["agents"]
     assert (agent["uses"], agent["otherJobs"]) == ([], 2)
 

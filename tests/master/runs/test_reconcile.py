@@ -1,81 +1,451 @@
-"""One run whose directory is in disorder keeps the others from nothing."""
+"""What the reconciler does with runs, nodes and a scheduler that may be slow, silent or forgetful."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
-from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
-from dethpc.domain.facts import Run
-from dethpc.domain.ports import JobRequest
-from dethpc.domain.states import Intent, RunState, State
+from dethpc.domain.ports import JobState
+from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
-from dethpc.errors import SubmitRejected
-from dethpc.master.durable.lease import Lease
-from dethpc.master.durable.ledger import Ledger
-from dethpc.master.runs.reconcile import TRIES_TO_WRITE, Pace, Reconciler
-from dethpc.master.runs.reuse import ReusableJobs
+from dethpc.errors import LeaseHeld, SubmitUncertain
+from dethpc.master.runs.live import Cadence, Pace
+from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
 from dethpc.master.site import find_scheduler
+from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
-from dethpc.searcher.methods import build
-from dethpc.state import open_store
-from tests.master.conftest import CONFIG, T0
+from tests.master.conftest import T0
+from tests.master.runs.conftest import NEVER, World
 
 
-def refuse(runs: Sequence[Run]) -> Mapping[str, JobRequest | SubmitRejected]:
-    return {run.id: SubmitRejected("no such partition") for run in runs}
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_a_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert not [record for record in caplog.records if record.exc_info], "an error was logged and forgotten"
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path)
-    home.make()
-    return home
+# --- submitting
 
 
-@pytest.fixture
-def ledger(home: Home) -> Iterator[Ledger]:
-    with open_store(home.database_url) as store:
-        ledger = Ledger(store, build)
-        ledger.start()
-        ledger.do(
-            events.CreateExperiment("ada", ExperimentConfig.from_json(CONFIG), "", "", 7, str(UUID(int=1)), True, T0)
-        )
-        yield ledger
-        ledger.stop()
+def test_a_wanted_run_is_submitted_once(world: World) -> None:
+    world.cycle(3)
+    assert [(run.state, run.scheduler_job_id) for run in world.runs()] == [
+        (RunState.PENDING, world.job(run.id).job_id) for run in world.runs()
+    ]
+    assert world.fake.requests["submit"] == 3 == world.fake.count()
 
 
-@pytest.fixture
-def reconciler(home: Home, ledger: Ledger) -> Reconciler:
-    lease = Lease(home.master_file, "cluster")
-    lease.take()
-    scheduler, _ = find_scheduler(home, SiteConfig(scheduler="local"))
-    pace = Pace(fastest_poll=0.0, slowest_poll=0.0, rest=0.0)
-    return Reconciler(ledger, scheduler, home, lease, refuse, pace, lambda: None, ReusableJobs(home, ()))
+def test_what_is_refused_for_good_ends_its_trial_in_the_schedulers_words(world: World) -> None:
+    world.fake.rejects = "invalid account"
+    world.cycle()
+    assert (world.trial().state, world.trial().reason) == (State.ERROR, "invalid account")
 
 
-def test_a_damaged_claim_stops_its_own_trial_alone(home: Home, ledger: Ledger, reconciler: Reconciler) -> None:
-    home.run("1.1.1").make()
-    home.run("1.1.1").claim.write_text("{")
-    reconciler.cycle()
-    first, others = ledger.state.experiments[1].trials[0], ledger.state.experiments[1].trials[1:]
-    assert first.state is State.ACTIVE and [trial.reason for trial in others] == ["no such partition"] * 2
+def test_what_cannot_be_prepared_ends_its_trial_and_no_other(world: World) -> None:
+    world.refusals["1.2.1"] = "7 slots on nodes of 4"
+    world.cycle()
+    assert (world.trial(2).state, world.trial(2).reason) == (State.ERROR, "7 slots on nodes of 4")
+    assert world.run("1.1.1").state is world.run("1.3.1").state is RunState.PENDING
+
+
+def test_a_silent_scheduler_is_left_alone_for_a_while_and_the_runs_wait(worlds: Callable[..., World]) -> None:
+    world = worlds(fastest_poll=NEVER)
+    world.fake.silent = True
+    world.cycle()
+    assert world.requests(5) == {}
+    assert {run.state for run in world.runs()} == {RunState.SUBMITTING}
+
+
+def test_a_run_that_nobody_wants_any_more_is_not_submitted(world: World) -> None:
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle()
+    assert world.ended("1.1.1") and world.fake.named("1.1.1") == []
+
+
+def test_a_job_that_claimed_its_run_is_adopted_without_a_question(world: World) -> None:
+    world.fake.silent = True
+    world.cycle()
+    world.node_starts("1.1.1", job_id="4242")
+    before = world.fake.requests.copy()
+    world.reconciler = world.start()
+    world.fake.silent, world.fake.settle = False, NEVER
+    world.cycle()
+    assert (world.run().state, world.run().scheduler_job_id) == (RunState.RUNNING, "4242")
+    assert "find" not in world.fake.requests - before and world.fake.named("1.1.1") == []
+
+
+def test_another_master_that_took_over_ends_this_one_before_it_submits(world: World) -> None:
+    (world.home.master_file).write_text('{"host": "elsewhere", "pid": 1, "generation": 99}')
+    with pytest.raises(LeaseHeld):
+        world.cycle()
+    assert world.fake.requests["submit"] == 0
+
+
+# --- an unclear submission
+
+
+def test_an_unclear_submission_that_was_taken_is_adopted_and_not_repeated(world: World) -> None:
+    world.fake.settle = NEVER
+    world.fake.answers_lost = True
+    world.cycle(5)
+    world.fake.answers_lost = False
+    world.cycle(5)
+    assert {run.state for run in world.runs()} == {RunState.PENDING}
+    assert [run.scheduler_job_id for run in world.runs()] == [world.job(run.id).job_id for run in world.runs()]
+
+
+def test_an_unclear_submission_is_repeated_only_after_the_time_in_which_its_job_may_appear(world: World) -> None:
+    world.fake.settle = NEVER
+    world.fake.never_arrives = True
+    world.cycle(5)
+    world.fake.never_arrives = False
+    world.cycle(5)
+    assert world.fake.count() == 0 and {run.state for run in world.runs()} == {RunState.SUBMITTING}
+    world.fake.settle = 0.0
+    world.cycle(5)
+    assert {run.state for run in world.runs()} == {RunState.PENDING} and world.fake.count() == 3
+
+
+def test_a_master_that_starts_again_looks_for_the_job_of_an_unclear_submission(world: World) -> None:
+    world.fake.answers_lost = True
+    world.cycle()
+    world.fake.answers_lost = False
+    world.reconciler = world.start()
+    world.cycle(3)
+    assert {run.state for run in world.runs()} == {RunState.PENDING}
+    assert all(len(world.fake.named(run.id)) == 1 for run in world.runs())
+
+
+def test_a_job_that_accounting_alone_knows_is_adopted(world: World) -> None:
+    world.fake.answers_lost = True
+    world.cycle()
+    world.fake.answers_lost = False
+    job = world.fake.named("1.1.1")[0]
+    world.fake.end(job.job_id, JobState.FAILED, 1)
+    world.fake.forgotten.add(job.job_id)
+    world.cycle(3)
+    assert len(world.fake.named("1.1.1")) == 1, "it was not submitted a second time"
+    assert world.ended("1.1.1")
+
+
+def test_of_two_jobs_of_a_run_the_one_that_may_claim_it_stays(world: World) -> None:
+    """The first one appeared after the second was submitted, which got no answer either."""
+    world.fake.answers_lost = True
+    world.fake.unseen.add("1")
+    for _ in range(20):
+        world.cycle()
+        if len(world.fake.named("1.1.1")) == 2:
+            break
+    assert len(world.fake.named("1.1.1")) == 2
+    world.fake.unseen.clear()
+    world.fake.answers_lost = False
+    world.cycle(3)
+    live = [record.job_id for record in world.fake.named("1.1.1") if record.state.live]
+    assert world.run().scheduler_job_id in live
+    assert [
+        id for id in live if id != world.run().scheduler_job_id and world.fake.jobs()[id].state is JobState.PENDING
+    ] == []
+
+
+def test_an_unclear_submission_of_a_run_that_is_not_wanted_ends_it_once_no_job_can_appear(world: World) -> None:
+    world.fake.settle = NEVER
+    world.fake.never_arrives = True
+    world.cycle()
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(3)
+    assert not world.ended("1.1.1")
+    world.fake.settle = 0.0
+    world.cycle(3)
+    assert world.ended("1.1.1") and world.fake.count() == 0
+
+
+# --- the life of a run
+
+
+def test_a_run_trains_reports_and_ends_without_a_word_of_the_scheduler(worlds: Callable[..., World]) -> None:
+    world = worlds(fastest_poll=NEVER)
+    world.cycle()
+    world.node_starts()
+    world.node_reports(steps=7)
+    world.cycle()
+    assert (world.run().state, world.trial().steps_completed) == (RunState.RUNNING, 7)
+    world.node_ends()
+    world.cycle()
+    assert world.ended() and world.trial().state is State.COMPLETED
+    assert world.home.run("1.1.1").closed.exists()
+
+
+def test_a_job_that_died_without_a_report_ends_its_run_by_the_schedulers_record(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.fake.end(world.job().job_id, JobState.OUT_OF_MEMORY, None)
+    world.cycle(2)
+    assert world.ended("1.1.1")
+    assert world.ends["1.1.1", 0] is End.OUT_OF_MEMORY
+
+
+def test_a_job_that_is_listed_no_more_is_given_up_only_after_a_while(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.fake.settle = NEVER
+    world.fake.unseen.add(world.job().job_id)
+    world.cycle(5)
+    assert world.run().state is RunState.RUNNING
+    world.fake.settle = 0.0
+    world.cycle(2)
+    assert world.ended("1.1.1")
+
+
+def test_a_listing_without_a_job_does_not_count_once_the_job_is_back(world: World) -> None:
+    world.cycle()
+    world.fake.settle = NEVER
+    world.fake.unseen.add(world.job().job_id)
+    world.cycle()
+    world.fake.unseen.clear()
+    world.cycle()
+    assert world.run().state is RunState.PENDING
+
+
+def test_a_silent_scheduler_ends_no_run(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.fake.silent = True
+    world.cycle(10)
+    assert world.run().state is RunState.RUNNING
+
+
+def test_a_pending_job_tells_its_reason(world: World) -> None:
+    world.fake.slots = 0
+    world.cycle(2)
+    assert (world.run().state, world.run().reason) == (RunState.PENDING, "Priority")
+
+
+# --- stop and kill
+
+
+def test_a_stop_is_passed_on_once_and_closes_the_run(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.ledger.do(events.Pause(1, time.time()))
+    world.cycle()
+    word = world.stop_word()
+    assert word is not None and word["intent"] == "stop"
+    closed = world.home.run("1.1.1").closed
+    written = closed.stat().st_mtime_ns
+    world.cycle(3)
+    assert closed.stat().st_mtime_ns == written
+    assert world.run().scheduler_job_id not in world.fake.cancelled, "a stop leaves the job time for a checkpoint"
+
+
+def test_a_kill_cancels_the_job_once_at_first(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    job_id = world.job().job_id
+    world.fake.unseen.add(job_id)
+    world.fake.settle = NEVER
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(4)
+    assert world.fake.cancelled == [job_id]
+    world.fake.unseen.clear()
+    world.cycle(2)
+    assert world.ended("1.1.1") and world.trial().state is State.CANCELED
+
+
+def test_a_kill_that_the_scheduler_did_not_hear_is_repeated(world: World) -> None:
+    world.cycle()
+    world.fake.silent = True
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(2)
+    assert world.fake.cancelled == []
+    world.fake.silent = False
+    world.cycle(2)
+    assert world.ended("1.1.1")
+
+
+def test_the_queued_job_of_a_run_that_has_ended_is_cancelled(world: World) -> None:
+    """The scheduler queued it again at the very moment at which it ended."""
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.node_ends()
+    world.fake.start_again(world.job().job_id, held=True)
+    world.cycle(3)
+    assert world.ended("1.1.1") and world.fake.cancelled == [world.job().job_id]
+
+
+# --- queued again
+
+
+def test_a_job_that_is_queued_again_ends_its_attempt_and_the_run_goes_on(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.node_reports(steps=3)
+    world.cycle()
+    world.fake.start_again(world.job().job_id, preempted=True, held=True)
+    world.cycle()
+    assert world.ends["1.1.1", 0] is End.PREEMPTED
+    assert world.run().state is RunState.PENDING
+    world.node_starts(k=1)
+    world.cycle()
+    assert (world.run().state, world.run().attempt) == (RunState.RUNNING, 1)
+
+
+def test_a_held_job_is_let_go_once_for_each_time_that_it_is_queued_again(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    job_id = world.job().job_id
+    for times in (1, 2):
+        world.fake.start_again(job_id, held=True)
+        world.cycle(4)
+        assert world.fake.hastened == [job_id] * times
+
+
+def test_the_next_attempt_that_has_started_before_anybody_asked_ends_the_one_before(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.node_reports(steps=3)
+    world.cycle()
+    world.node_starts(k=1, prior={"0": 1})
+    world.cycle()
+    assert (world.run().state, world.run().attempt) == (RunState.RUNNING, 1)
+
+
+def test_a_job_that_is_queued_again_after_a_stop_is_cancelled(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.ledger.do(events.Pause(1, time.time()))
+    world.fake.start_again(world.job().job_id, held=True)
+    world.cycle(3)
+    assert world.job().job_id in world.fake.cancelled and world.ended("1.1.1")
+
+
+# --- trouble with one run is that run's alone
+
+
+def test_a_damaged_claim_stops_its_own_trial_alone(world: World) -> None:
+    world.home.run("1.1.1").make()
+    world.home.run("1.1.1").claim.write_text("{")
+    world.cycle()
+    assert world.trial(1).state is State.ACTIVE
     for _ in range(TRIES_TO_WRITE):
-        reconciler.cycle()
-    known = ledger.state.trial(1)
-    assert known is not None and known.state is State.ERROR and "damaged" in known.reason
+        world.cycle()
+    assert world.trial(1).state is State.ERROR and "damaged" in world.trial(1).reason
+    assert world.run("1.2.1").state is world.run("1.3.1").state is RunState.RUNNING or RunState.PENDING
 
 
-def test_a_run_whose_directory_is_gone_can_be_killed(ledger: Ledger, reconciler: Reconciler) -> None:
-    ledger.do(events.Submitted("1.1.1", "4242", T0))
-    ledger.do(events.KillTrial(1, T0))
-    assert ledger.state.runs["1.1.1"].intent is Intent.KILL
-    while (run := ledger.state.runs.get("1.1.1")) is not None:
-        assert run.state is RunState.PENDING
-        reconciler.cycle()
-    known = ledger.state.trial(1)
-    assert known is not None and known.state is State.CANCELED
+def test_a_damaged_report_is_said_once_and_keeps_nobody_from_the_others(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.cycle()
+    world.node_starts("1.1.1")
+    world.node_starts("1.2.1")
+    world.cycle()
+    world.home.run("1.1.1").attempt(0).end.write_text("{")
+    world.node_ends("1.2.1")
+    world.cycle(4)
+    assert world.ended("1.2.1") and not world.ended("1.1.1")
+    assert len([record for record in caplog.records if "damaged" in record.getMessage()]) == 1
+
+
+def test_a_run_whose_directory_is_gone_can_be_killed(tmp_path: Path, worlds: Callable[..., World]) -> None:
+    home = Home(tmp_path / "local")
+    home.make()
+    scheduler, _ = find_scheduler(home, SiteConfig(scheduler="local"))
+    world = worlds(scheduler=scheduler)
+    world.refusals = {"1.2.1": "no", "1.3.1": "no"}
+    world.ledger.do(events.Submitted("1.1.1", "4242", T0))
+    world.ledger.do(events.KillTrial(1, T0))
+    assert world.run().intent is Intent.KILL
+    while not world.ended():
+        assert world.run().state is RunState.PENDING
+        world.cycle()
+    assert world.trial().state is State.CANCELED
+
+
+def test_a_run_directory_that_cannot_be_written_is_tried_again_and_given_up_in_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(run: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(world, "_job", full)
+    world.cycle(TRIES_TO_WRITE - 1)
+    assert world.trial().state is State.ACTIVE
+    world.cycle(2)
+    assert world.trial().state is State.ERROR and "No space left" in world.trial().reason
+
+
+# --- what it costs the scheduler
+
+
+def test_nothing_is_asked_between_two_polls(worlds: Callable[..., World]) -> None:
+    world = worlds(fastest_poll=NEVER)
+    world.cycle()
+    assert world.requests(5) == {}
+
+
+def unclear(worlds: Callable[..., World], trials: int, **pace: float) -> World:
+    """A master that starts after one that died with ``trials`` submissions unclear; no job can be seen, and none arrives."""
+    world = worlds(trials=trials, **pace)
+    assert len(world.runs()) == trials
+    for run in world.runs():
+        world.home.run(run.id).make()
+        write_json(world.home.run(run.id).path / SUBMITTING, {"at": time.time()}, durable=False)
+    world.fake.never_arrives = True
+    world.reconciler = world.start()
+    return world
+
+
+@pytest.mark.parametrize("trials", [1, 16, 1000])
+def test_unclear_submissions_cost_the_scheduler_the_same_whatever_their_number(
+    worlds: Callable[..., World], trials: int
+) -> None:
+    world = unclear(worlds, trials)
+    world.fake.settle = NEVER
+    for _ in range(3):
+        assert world.requests() == {"jobs": 1, "nodes": 1}
+    world.fake.settle = 0.0  # from now on they are looked up, given up and submitted again, and that is unclear again
+    for _ in range(5):
+        asked = world.requests()
+        assert asked["jobs"] == 1 and sum(asked.values()) <= 4, asked
+    assert world.fake.requests["submit"] >= 3, "they are submitted again"
+
+
+def test_nothing_is_asked_between_two_polls_about_unclear_submissions(worlds: Callable[..., World]) -> None:
+    world = unclear(worlds, 16, fastest_poll=NEVER)
+    assert world.requests() == {"jobs": 1, "nodes": 1, "find": 1}
+    assert world.requests(5).get("submit", 0) <= 1, "after an unclear submission nothing is submitted for a while"
+    assert world.requests(5) == {}
+
+
+def test_the_pause_after_an_unclear_submission_doubles_until_one_is_clear() -> None:
+    cadence = Cadence(Pace(fastest_poll=10.0, slowest_poll=60.0))
+    paused = []
+    for _ in range(5):
+        cadence.submission_unclear(SubmitUncertain("sbatch gave no answer"))
+        paused.append(round(cadence._submit_not_before - time.monotonic()))
+    assert paused == [10, 20, 40, 60, 60]
+    cadence.submitted()
+    cadence.submission_unclear(SubmitUncertain("sbatch gave no answer"))
+    assert round(cadence._submit_not_before - time.monotonic()) == 10
+
+
+def test_nothing_is_remembered_of_runs_that_have_ended(world: World) -> None:
+    for id in ("1.1.1", "1.2.1", "1.3.1"):
+        world.cycle(2)
+        world.node_starts(id)
+        world.cycle()
+        world.node_ends(id)
+    world.cycle(3)
+    assert len(world.live) == 0 and world.trial(3).state is State.COMPLETED

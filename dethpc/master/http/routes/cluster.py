@@ -56,7 +56,7 @@ def _agents(master: Master, connection: Connection) -> list[Agent]:
             )
             for node in run.nodes:
                 uses.setdefault(node, {})[container_id(attempt, node)] = use
-    running = master.waits.running_jobs()
+    running = master.cluster_view.running_jobs()
     mine = {id for jobs in running.values() for id, job in jobs.items() if job.mine}
     ours = queries.jobs_of_runs(connection, mine)  # some have ended since Slurm was asked
     held = {node.name: node for node in queries.nodes(connection)}

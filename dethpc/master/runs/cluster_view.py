@@ -1,0 +1,152 @@
+"""What the scheduler says of the cluster: pools, nodes, everybody's queue. Each question is asked once for all who have it.
+
+An answer is kept with its age, and who asks says how old it may be. While a slow scheduler is asked again, everybody else gets the
+answer before; when it gives none, that one is still better than nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob, Scheduler
+from dethpc.engine.waiting import PoolView, usable
+from dethpc.errors import SchedulerUnavailable
+
+RETRY = 5.0
+"""Seconds for which a question that got no answer is not asked again."""
+
+PAGE = 10.0
+"""How old, in seconds, pools and nodes may be for a person: a page that is reloaded costs the scheduler nothing."""
+
+PLAN = 300.0
+"""How old they may be where their shape alone counts, which changes rarely."""
+
+QUEUE = 30.0
+"""How old everybody's queue may be."""
+
+Answer = TypeVar("Answer")
+
+
+class Question(Generic[Answer]):
+    """One question to the scheduler, and its last answer. Safe from any thread."""
+
+    def __init__(self, ask: Callable[[], Answer]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()  # never held while the scheduler is asked
+        self._answer: tuple[float, Answer] | None = None  # when the question was put, and what was answered
+        self._failure: tuple[float, SchedulerUnavailable] | None = None
+        self._under_way: Future[Answer] | None = None
+
+    def latest(self, max_age: float) -> Answer:
+        """An answer not older than ``max_age`` seconds; an older one while somebody else asks, or nobody answers.
+
+        Raises SchedulerUnavailable when there has been no answer yet.
+        """
+        with self._lock:
+            if self._answer is not None and (self._under_way is not None or self._failed(max_age)):
+                return self._answer[1]
+        try:
+            return self.current(max_age)
+        except SchedulerUnavailable:
+            if self._answer is None:
+                raise
+            return self._answer[1]
+
+    def current(self, max_age: float) -> Answer:
+        """An answer not older than ``max_age`` seconds, waiting for it where needed. Raises SchedulerUnavailable."""
+        with self._lock:
+            if self._answer is not None and time.monotonic() - self._answer[0] <= max_age:
+                return self._answer[1]
+            if self._failure is not None and self._failed(max_age):
+                raise self._failure[1]
+            under_way, mine = self._under_way, Future[Answer]()
+            if under_way is None:
+                self._under_way = mine
+        if under_way is not None:
+            return under_way.result()
+        self._put(mine)
+        return mine.result()
+
+    def _failed(self, max_age: float) -> bool:
+        return self._failure is not None and time.monotonic() - self._failure[0] <= min(max_age, RETRY)
+
+    def _put(self, future: Future[Answer]) -> None:
+        at = time.monotonic()
+        try:
+            answer = self._ask()
+        except BaseException as error:
+            with self._lock:
+                self._under_way = None
+                if isinstance(error, SchedulerUnavailable):
+                    self._failure = (time.monotonic(), error)
+            future.set_exception(error)
+        else:
+            with self._lock:
+                self._under_way, self._failure, self._answer = None, None, (at, answer)
+            future.set_result(answer)
+
+
+class ClusterView:
+    """Every method may be called from any thread, and raises SchedulerUnavailable when there is nothing to tell."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._pools = Question(scheduler.pools)
+        self._nodes = Question(scheduler.nodes)
+        self._queues: dict[str, Question[list[QueuedJob]]] = {}
+        self._lock = threading.Lock()
+
+    def pools(self, max_age: float = PAGE) -> list[PoolInfo]:
+        return self._pools.latest(max_age)
+
+    def nodes(self, max_age: float = PAGE) -> list[NodeInfo]:
+        return self._nodes.latest(max_age)
+
+    def current_nodes(self, max_age: float = 0.0) -> list[NodeInfo]:
+        """Never older than ``max_age`` seconds."""
+        return self._nodes.current(max_age)
+
+    def nodes_down(self, max_age: float) -> frozenset[str]:
+        """Names of the nodes that take no work, as of at most ``max_age`` seconds ago."""
+        return frozenset(node.name for node in self.current_nodes(max_age) if not usable(node))
+
+    def queue(self, partition: str, max_age: float = QUEUE) -> list[QueuedJob]:
+        """Everybody's jobs that wait for the partition or run in it."""
+        with self._lock:
+            question = self._queues.setdefault(partition, Question(lambda: self._scheduler.queue(partition)))
+        return question.latest(max_age)
+
+    def pool(self, name: str, max_age: float = PLAN) -> PoolView:
+        """The pool and its nodes, without its queue."""
+        info = next((pool for pool in self.pools(max_age) if pool.name == name), None)
+        return PoolView(info, [node for node in self.nodes(max_age) if name in node.pools])
+
+    def pool_and_queue(self, name: str) -> PoolView:
+        """The pool with everybody's jobs in it, as far as the scheduler answers."""
+        try:
+            view = self.pool(name, PAGE)
+        except SchedulerUnavailable:
+            return PoolView()
+        if view.pool is not None:
+            with contextlib.suppress(SchedulerUnavailable):
+                return replace(view, queue=self.queue(view.pool.partition))
+        return view
+
+    def running_jobs(self) -> dict[str, dict[str, QueuedJob]]:
+        """Everybody's running jobs by node and id."""
+        found: dict[str, dict[str, QueuedJob]] = {}
+        for partition in {pool.partition for pool in self.pools() if pool.nodes}:
+            try:
+                queue = self.queue(partition)
+            except SchedulerUnavailable:
+                continue
+            for job in queue:
+                for place in job.places:
+                    found.setdefault(place, {})[job.job_id] = job
+        return found

@@ -1,0 +1,178 @@
+"""What the master remembers of each run that has not ended, and when it may ask the scheduler again.
+
+Everything here is lost when the master ends, and none of it is missed: the rows say what is wanted, the run directories what
+happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dethpc.domain.facts import Row, Run
+from dethpc.domain.states import Intent, RunState
+from dethpc.engine import events
+from dethpc.engine.unmanaged import is_unmanaged
+from dethpc.errors import SchedulerUnavailable, SubmitUncertain
+from dethpc.master.durable.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+RunListener = Callable[[Run, Run | None], None]
+
+
+@dataclass(slots=True, frozen=True)
+class Pace:
+    """How many seconds to wait before looking again."""
+
+    files: float = 0.5  # at the run directories of live runs
+    fastest_poll: float = 10.0  # between two questions to the scheduler, when much happens
+    slowest_poll: float = 60.0  # when nothing does
+    rest: float = 5.0  # a trial's after its first failure; after each further one twice as long
+    submit_at_once: int = 1  # submissions under way at the same time
+
+
+@dataclass(slots=True)
+class LiveRun:
+    """A run that has not ended. ``run`` is its last committed row; what is remembered about it goes when it ends."""
+
+    run: Run
+    unclear_since: float | None = (
+        None  # epoch seconds: the scheduler was, or may have been, handed its job and gave no id
+    )
+    earlier_submission_read: bool = False  # whether the run directory was asked for an earlier, unclear submission
+    unconfirmed_since: float | None = None  # monotonic: its job was found ended or gone, and no end report is there
+    killed_at: float | None = None  # monotonic: when its job was last cancelled
+    write_failures: int = 0  # how many times its directory could not be written
+    trouble: str = ""  # what was last wrong with its directory
+    intent_passed_on: tuple[int, Intent] | None = None  # attempt and intent that its directory tells
+    restarts: int = 0  # how many times the scheduler has started its job again
+    begin_time_cleared: int = 0  # the restart that was last allowed to start at once
+
+    def in_trouble(self, error: Exception) -> None:
+        """Its directory cannot be read or written, or makes no sense: that is said once, and concerns no other run."""
+        if self.trouble != str(error):
+            self.trouble = str(error)
+            log.error("run %s: %s", self.run.id, error)
+
+
+class LiveRuns:
+    """Every run that has a job, or is to get one, until it has ended. For the reconciler's thread alone.
+
+    Unmanaged runs have no job and are not here.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._runs = {id: LiveRun(run) for id, run in ledger.state.runs.items() if not is_unmanaged(id)}
+        self._committed_runs: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self._listeners: list[RunListener] = []
+        self.changed = threading.Event()  # set when a run may have changed: look now
+        self.leftover_jobs: set[str] = set()  # jobs of runs that ended before the scheduler said so
+        self.started: Counter[str] = Counter()  # pool -> runs that started since the queue was last looked at
+        ledger.listen(self._committed)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def all(self) -> list[LiveRun]:
+        return list(self._runs.values())
+
+    def get(self, run_id: str) -> LiveRun | None:
+        """None: it has ended."""
+        return self._runs.get(run_id)
+
+    def listen(self, on_run_changed: RunListener) -> None:
+        """``on_run_changed`` gets each new value of a live run and the one before, on the reconciler's thread."""
+        self._listeners.append(on_run_changed)
+
+    def do(self, event: events.Event) -> None:
+        """Decide, commit, and remember what that made of the runs."""
+        self._ledger.do(event)
+        self.take_in()
+
+    def take_in(self) -> None:
+        """Remember what was committed since."""
+        while not self._committed_runs.empty():
+            run = self._committed_runs.get()
+            known = self._runs.get(run.id)
+            if run.state is RunState.ENDED:
+                if (over := self._runs.pop(run.id, None)) is not None:
+                    over.run = run
+                continue
+            for listener in self._listeners:
+                listener(run, known.run if known is not None else None)
+            if known is None:
+                self._runs[run.id] = LiveRun(run)
+            else:
+                known.run = run
+
+    def _committed(self, rows: Sequence[Row]) -> None:
+        """On the ledger's thread."""
+        for row in rows:
+            if isinstance(row, Run) and not is_unmanaged(row.id):
+                self._committed_runs.put(row)
+                self.changed.set()
+
+
+@dataclass(slots=True)
+class Cadence:
+    """When the scheduler may be asked: often while something is about to change, rarely otherwise, and not at all for a while after
+    it gave no answer. For the reconciler's thread; ``unavailable_because`` may be read by any."""
+
+    pace: Pace
+    unavailable_because: str = ""  # why the scheduler gave no answer last; empty while it answers
+    _next_poll: float = 0.0
+    _interval: float = field(init=False)
+    _ask_not_before: float = 0.0
+    _submit_not_before: float = 0.0
+    _unclear_pause: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._interval = self._unclear_pause = self.pace.fastest_poll
+
+    def may_ask(self) -> bool:
+        return time.monotonic() >= self._ask_not_before
+
+    def may_submit(self) -> bool:
+        return time.monotonic() >= max(self._ask_not_before, self._submit_not_before)
+
+    def poll_is_due(self) -> bool:
+        return time.monotonic() >= max(self._next_poll, self._ask_not_before)
+
+    def polled(self) -> None:
+        """The scheduler was asked for all jobs: the next question may wait twice as long as this one did."""
+        self._next_poll = time.monotonic() + self._interval
+        self._interval = min(self.pace.slowest_poll, self._interval * 2)
+
+    def poll_soon(self) -> None:
+        """Something is about to change: ask again as soon as the pace allows."""
+        self._interval = self.pace.fastest_poll
+        self._next_poll = min(self._next_poll, time.monotonic() + self._interval)
+
+    def answered(self) -> None:
+        self.unavailable_because = ""
+        self._ask_not_before = 0.0
+
+    def unanswered(self, error: SchedulerUnavailable) -> None:
+        self.unavailable_because = str(error)
+        log.warning("the scheduler does not answer: %s", error)
+        self._ask_not_before = time.monotonic() + self.pace.fastest_poll
+
+    def submitted(self) -> None:
+        self.unavailable_because = ""
+        self._unclear_pause = self.pace.fastest_poll
+
+    def submit_later(self) -> None:
+        self._submit_not_before = time.monotonic() + self.pace.fastest_poll
+
+    def submission_unclear(self, error: SubmitUncertain) -> None:
+        """A scheduler that loses answers has too much to do: each time, submit nothing for twice as long as before."""
+        self.unavailable_because = str(error)
+        self._submit_not_before = time.monotonic() + self._unclear_pause
+        self._unclear_pause = min(self.pace.slowest_poll, self._unclear_pause * 2)

@@ -1,0 +1,200 @@
+"""Asking the scheduler: all jobs in one go, compared with what is known; then the order of those that wait in its queue.
+
+A poll costs the same few requests whatever the number of runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dethpc.domain.facts import Experiment, Row
+from dethpc.domain.ports import JobRecord, JobState, NodeInfo, Scheduler
+from dethpc.domain.states import Intent, RunState
+from dethpc.engine import events
+from dethpc.engine.nice import PendingJob
+from dethpc.errors import RunDirError, SchedulerUnavailable
+from dethpc.master.durable.lease import Lease
+from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
+from dethpc.master.runs.read import Reader
+from dethpc.master.runs.submit import Submitter
+
+CLOCKS = 2.0
+"""Seconds by which the clocks of a node and of the scheduler may differ, and no time of day is earlier than another."""
+
+LATE_FILES = 5.0
+"""Seconds by which files of a compute node may arrive after the scheduler's word that its job has ended."""
+
+CLEAR_AT_ONCE = 25
+"""Jobs that are let go at once; the others at the next poll."""
+
+
+class Poller:
+    def __init__(
+        self,
+        runs: LiveRuns,
+        cadence: Cadence,
+        ledger: Ledger,
+        scheduler: Scheduler,
+        lease: Lease,
+        view: ClusterView,
+        reader: Reader,
+        submitter: Submitter,
+    ) -> None:
+        self._runs, self._cadence, self._ledger = runs, cadence, ledger
+        self._scheduler, self._lease, self._view = scheduler, lease, view
+        self._reader, self._submitter = reader, submitter
+        self._order = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
+        self._reordered = False  # somebody has changed the order of the queue
+        ledger.listen(self._committed)
+
+    def _committed(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if isinstance(row, Experiment) and self._order.get(row.id) != (place := _place(row)):
+                self._reordered = row.id in self._order or self._reordered
+                self._order[row.id] = place
+
+    def poll_if_due(self) -> None:
+        """Raises LeaseHeld."""
+        if self._reordered:
+            self._reordered = False
+            self._cadence.poll_soon()
+        if (len(self._runs) or self._runs.leftover_jobs) and self._cadence.poll_is_due():
+            try:
+                self.poll()
+            except SchedulerUnavailable as error:
+                self._cadence.unanswered(error)
+
+    def poll(self) -> None:
+        """Raises SchedulerUnavailable, LeaseHeld."""
+        try:
+            listed = self._scheduler.jobs()
+            self._submitter.look_up(listed)
+            known = [live for live in self._runs.all() if live.run.scheduler_job_id is not None]
+            missing = [
+                live.run.scheduler_job_id
+                for live in known
+                if live.run.scheduler_job_id and live.run.scheduler_job_id not in listed
+            ]
+            records = {**(self._scheduler.records(missing) if missing else {}), **listed}
+            nodes = self._view.current_nodes() if self._something_waits() else []
+        finally:
+            self._cadence.polled()
+        self._cadence.answered()
+        for live in known:
+            self._reader.read_run_dir(live)
+            if self._runs.get(live.run.id) is None or live.run.scheduler_job_id is None:
+                continue
+            try:
+                self._compare(live, records.get(live.run.scheduler_job_id))
+            except (OSError, RunDirError) as error:
+                live.in_trouble(error)
+        self._tend_queue(listed, nodes)
+        self._clear_begin_times(listed)
+        self._cancel_leftovers(listed)
+
+    def _something_waits(self) -> bool:
+        return self._ledger.state.places.count > 0 or any(
+            live.run.state is not RunState.RUNNING for live in self._runs.all()
+        )
+
+    # --- one run against its record
+
+    def _compare(self, live: LiveRun, record: JobRecord | None) -> None:
+        if record is None:
+            if self._waited(live, self._scheduler.settle):
+                self._reader.conclude(live, None)
+        elif record.state is JobState.COMPLETING:
+            self._cadence.poll_soon()
+        elif not record.state.live:
+            expected = record.state is not JobState.COMPLETED or self._reader.report_is_there(live.run)
+            if expected or self._waited(live, min(LATE_FILES, self._scheduler.settle)):
+                self._reader.conclude(live, record)
+        else:
+            live.restarts = record.restarts
+            if live.run.state is RunState.RUNNING and 0 <= live.run.attempt < record.restarts:
+                self._requeued(live, record)
+            else:
+                live.unconfirmed_since = None
+                self._runs.do(events.JobSeen(live.run.id, record, time.time()))
+
+    def _waited(self, live: LiveRun, seconds: float) -> bool:
+        if live.unconfirmed_since is None:
+            live.unconfirmed_since = time.monotonic()
+        self._cadence.poll_soon()
+        return time.monotonic() - live.unconfirmed_since >= seconds
+
+    def _requeued(self, live: LiveRun, record: JobRecord) -> None:
+        """The scheduler has put the job back into its queue, and the next attempt has not started yet."""
+        if self._reader.next_attempt(live) is not None:
+            return
+        run = live.run
+        self._reader.read_journal(run)
+        if run.intent is not Intent.GO:
+            self._lease.check()
+            self._scheduler.cancel([record.job_id])  # nobody wants its next start
+        attempt = self._ledger.state.attempt(run.id, run.attempt)
+        since = attempt.started_at if attempt is not None else 0.0
+        preempted = record.preempted_at is not None and record.preempted_at >= since - CLOCKS
+        self._runs.do(self._reader.ended(run, replace(record, preempted=preempted), requeued=True))
+
+    # --- the queue
+
+    def _tend_queue(self, listed: Mapping[str, JobRecord], nodes: Sequence[NodeInfo]) -> None:
+        """Let the engine see what waits and what is free, and bring our jobs in the scheduler's queue into its order."""
+        waiting: dict[str, PendingJob] = {}
+        for live in self._runs.all():
+            record = listed.get(live.run.scheduler_job_id or "")
+            if record is not None and record.state is JobState.PENDING and record.priority and record.nice is not None:
+                waiting[live.run.id] = PendingJob(record.priority, record.nice)
+        if not waiting and not nodes:
+            return
+        by_pool: dict[str, list[tuple[int, int]]] = {}
+        for node in nodes:
+            for pool in node.pools:
+                works = node.state in ("idle", "mixed", "allocated", "completing")
+                by_pool.setdefault(pool, []).append((node.slots - node.slots_used if works else 0, node.slots))
+        started = dict(self._runs.started)
+        self._runs.started.clear()
+        self._runs.do(events.QueueSeen(by_pool, started, waiting, time.time()))
+        wanted = {live.run.id: live.run for live in self._runs.all() if live.run.id in waiting}
+        changed = {str(run.scheduler_job_id): run.nice for id, run in wanted.items() if run.nice != waiting[id].nice}
+        if changed:
+            self._lease.check()
+            self._scheduler.nice(changed)
+            self._cadence.poll_soon()
+
+    def _clear_begin_times(self, listed: Mapping[str, JobRecord]) -> None:
+        """Slurm holds a requeued job back for two minutes. Once for each requeue: who sets another time by hand is obeyed."""
+        held: list[tuple[LiveRun, JobRecord]] = []
+        for live in self._runs.all():
+            record = listed.get(live.run.scheduler_job_id or "")
+            if record is None or live.run.intent is not Intent.GO or record.restarts <= live.begin_time_cleared:
+                continue
+            if record.state is JobState.PENDING and record.reason == "BeginTime":
+                held.append((live, record))
+        due = held[:CLEAR_AT_ONCE]
+        if due:
+            self._lease.check()
+            self._scheduler.start_now([record.job_id for _, record in due])
+            for live, record in due:
+                live.begin_time_cleared = record.restarts
+            self._cadence.poll_soon()
+
+    def _cancel_leftovers(self, listed: Mapping[str, JobRecord]) -> None:
+        """Jobs of runs that have ended: the scheduler may have queued one again at the very moment."""
+        self._runs.leftover_jobs &= {job_id for job_id, record in listed.items() if record.state.live}
+        wanted = {live.run.scheduler_job_id for live in self._runs.all()}  # of short runs several have one job
+        left = self._runs.leftover_jobs - wanted
+        queued = [job_id for job_id in left if listed[job_id].state is JobState.PENDING]
+        if queued:
+            self._lease.check()
+            self._scheduler.cancel(queued)
+
+
+def _place(row: Experiment) -> tuple[object, ...]:
+    """What its runs' order in the scheduler's queue follows from."""
+    return row.pool, row.priority, row.queue_position, row.weight

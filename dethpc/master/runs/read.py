@@ -1,0 +1,172 @@
+"""Run directories: what attempts wrote into them since they were last read, and what is left when a job is over."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from dethpc.domain.facts import Run
+from dethpc.domain.ports import JobRecord
+from dethpc.domain.states import RunState
+from dethpc.engine import events
+from dethpc.engine.ends import conclusive
+from dethpc.errors import RunDirError, SchedulerUnavailable
+from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.evidence import why_no_report
+from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
+from dethpc.master.runs.reuse import ReusableJobs
+from dethpc.rundir.claim import claimed_by
+from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.home import Home
+from dethpc.rundir.journal import read as read_journal
+from dethpc.rundir.layout import RunDir
+
+
+class Reader:
+    """Tells the engine what run directories say."""
+
+    def __init__(
+        self,
+        runs: LiveRuns,
+        cadence: Cadence,
+        ledger: Ledger,
+        home: Home,
+        view: ClusterView,
+        reusable: ReusableJobs,
+    ) -> None:
+        self._runs, self._cadence, self._ledger = runs, cadence, ledger
+        self._home, self._view, self._reusable = home, view, reusable
+
+    def read_run_dir(self, live: LiveRun) -> None:
+        """Take in what the run's attempts have written since the last time."""
+        try:
+            self._read_attempts(live)
+        except (OSError, RunDirError, ValueError, TypeError, KeyError) as error:
+            live.in_trouble(error)
+
+    def _read_attempts(self, live: LiveRun) -> None:
+        run_dir = self._home.run(live.run.id)
+        while live.run.state is not RunState.ENDED and (found := self.next_attempt(live)) is not None:
+            self._start_attempt(live, *found)
+        run = live.run
+        if run.attempt < 0 or run.state is not RunState.RUNNING:
+            return
+        self.read_journal(run)
+        report = read_json(run_dir.attempt(run.attempt).end)
+        if report is None:
+            return
+        if conclusive(run.intent, report):
+            self.conclude(live, None)
+            self._reusable.offer(run, report)
+        elif live.unconfirmed_since is None:
+            live.unconfirmed_since = time.monotonic()
+            self._cadence.poll_soon()
+
+    def next_attempt(self, live: LiveRun) -> tuple[int, dict[str, Any]] | None:
+        """The first later attempt that has started. One that was taken off its nodes too early has left nothing."""
+        run_dir, first = self._home.run(live.run.id), live.run.attempt + 1
+        for k in range(first, max(first, live.restarts) + 1):
+            started = read_json(run_dir.attempt(k).started)
+            if started is not None:
+                return k, started
+        return None
+
+    def _start_attempt(self, live: LiveRun, k: int, started: dict[str, Any]) -> None:
+        run = live.run
+        prior = {int(attempt): int(seq) for attempt, seq in (started.get("prior") or {}).items()}
+        if run.attempt >= 0:
+            # Even when its end is known: a node that the scheduler had given up may have written on.
+            self.read_journal(run, until=prior.get(run.attempt))
+        if run.state is RunState.RUNNING and run.attempt >= 0:
+            self._runs.do(self.ended(run, None, requeued=True))
+        self._runs.started[run.pool] += 1
+        if started.get("job_id") and str(started["job_id"]) != live.run.scheduler_job_id:
+            self._runs.do(events.Submitted(run.id, str(started["job_id"]), time.time()))
+        self._runs.do(
+            events.AttemptStarted(
+                run_id=run.id,
+                attempt=k,
+                nodes=[str(node) for node in started.get("nodes") or []],
+                resumed_from=started.get("resumed_from"),
+                resumed_steps=int(started.get("resumed_steps") or 0),
+                at=float(started.get("at") or time.time()),
+            )
+        )
+
+    def read_journal(self, run: Run, until: int | None = None) -> None:
+        """Apply the new events of the run's attempt; none after ``until``. Raises OSError."""
+        attempt = self._ledger.state.attempt(run.id, run.attempt)
+        path = self._home.run(run.id).attempt(run.attempt).journal
+        if attempt is None or _size(path) <= attempt.applied_offset:
+            return
+        found, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
+        reports = [report for report in found if until is None or report.seq <= until]
+        whole = len(reports) == len(found)
+        self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), offset if whole else None))
+
+    def report_is_there(self, run: Run) -> bool:
+        return run.attempt >= 0 and self._home.run(run.id).attempt(run.attempt).end.exists()
+
+    # --- the end
+
+    def conclude(self, live: LiveRun, record: JobRecord | None) -> None:
+        """The job is over: take in all that it left, then say so. ``record``: the scheduler's, where it is known."""
+        run, run_dir = live.run, self._home.run(live.run.id)
+        held_by = claimed_by(run_dir)
+        if held_by not in (None, run.scheduler_job_id) and (record is not None or run.attempt < 0):
+            assert held_by is not None
+            self._runs.do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
+            return
+        if run.attempt >= 0 and run.state is RunState.RUNNING:
+            self.read_journal(run)
+        if record is None and run.scheduler_job_id is not None:
+            self._runs.leftover_jobs.add(run.scheduler_job_id)
+        _close(run_dir)
+        self._runs.do(self.ended(run, record))
+
+    def ended(self, run: Run, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
+        """What is left of an attempt that is over."""
+        run_dir = self._home.run(run.id)
+        report, asked = None, {}
+        if run.attempt >= 0:
+            with contextlib.suppress(RunDirError):
+                report = read_json(run_dir.attempt(run.attempt).end)
+            with contextlib.suppress(RunDirError):
+                asked = read_json(run_dir.attempt(run.attempt).stop) or {}
+        return events.AttemptEnded(
+            run.id,
+            run.attempt,
+            report,
+            record,
+            time.time(),
+            requeued=requeued,
+            log_tail="" if report or requeued else why_no_report(run_dir),
+            asked=str(asked.get("reason") or ""),
+            rest=self._cadence.pace.rest,
+            down=self._down(run) if requeued and not (record is not None and record.preempted) else (),
+        )
+
+    def _down(self, run: Run) -> tuple[str, ...]:
+        """Nodes of the run that are down: a reason why the scheduler queued its job again, which it does not tell itself."""
+        try:
+            down = self._view.nodes_down(self._cadence.pace.fastest_poll)
+        except SchedulerUnavailable:
+            return ()
+        return tuple(name for name in run.nodes if name in down)
+
+
+def _close(run_dir: RunDir) -> None:
+    """The scheduler may have queued the job again just then, or somebody may do so later: it shall not train once more."""
+    with contextlib.suppress(OSError):
+        if not run_dir.closed.exists():
+            write_json(run_dir.closed, {"intent": "end", "reason": "it has ended", "at": time.time()}, durable=False)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

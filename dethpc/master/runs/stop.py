@@ -1,0 +1,61 @@
+"""Stops and kills: the run directory tells the job what is wanted of it, and a kill cancels it besides."""
+
+from __future__ import annotations
+
+import time
+
+from dethpc.domain.ports import Scheduler
+from dethpc.domain.states import Intent
+from dethpc.errors import SchedulerUnavailable
+from dethpc.master.durable.lease import Lease
+from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
+from dethpc.rundir.files import create_once, write_json
+from dethpc.rundir.home import Home
+
+KILL_AGAIN = 10.0
+"""Seconds after which a job that is still there is cancelled once more."""
+
+
+class Stopper:
+    def __init__(self, runs: LiveRuns, cadence: Cadence, scheduler: Scheduler, home: Home, lease: Lease) -> None:
+        self._runs, self._cadence = runs, cadence
+        self._scheduler, self._home, self._lease = scheduler, home, lease
+
+    def pass_on_intent(self, live: LiveRun) -> None:
+        """Write into the run's directory that it shall end, once for each attempt and intent."""
+        run = live.run
+        if run.intent is Intent.GO or live.intent_passed_on == (run.attempt, run.intent):
+            return
+        run_dir = self._home.run(run.id)
+        word = {"intent": run.intent.value.lower(), "reason": run.intent_reason, "at": time.time()}
+        try:
+            write_json(run_dir.closed, word)
+            if run.attempt >= 0 and run.intent is Intent.STOP:
+                create_once(run_dir.attempt(run.attempt).stop, {**word, "deadline": None})
+        except OSError as error:
+            live.in_trouble(error)
+            return
+        live.intent_passed_on = run.attempt, run.intent
+        self._cadence.poll_soon()
+
+    def cancel_killed(self) -> None:
+        """Cancel the jobs of killed runs, in one request. Raises LeaseHeld."""
+        now = time.monotonic()
+        due = [
+            live
+            for live in self._runs.all()
+            if live.run.intent is Intent.KILL
+            and live.run.scheduler_job_id is not None
+            and (live.killed_at is None or now - live.killed_at >= KILL_AGAIN)
+        ]
+        if not due or not self._cadence.may_ask():
+            return
+        self._lease.check()
+        try:
+            self._scheduler.cancel([str(live.run.scheduler_job_id) for live in due])
+        except SchedulerUnavailable as error:
+            self._cadence.unanswered(error)
+            return
+        for live in due:
+            live.killed_at = now
+        self._cadence.poll_soon()

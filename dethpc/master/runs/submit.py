@@ -1,0 +1,241 @@
+"""Runs that are wanted become jobs, each once.
+
+Before a job is handed over, its run directory says so. Where the scheduler's answer is lost, the run is unclear until the claim or
+the scheduler shows its job, or until the time is over in which the job may still appear and a second look finds none. The jobs of
+all unclear runs are looked up together, when the scheduler is asked anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from dethpc.domain.facts import Run
+from dethpc.domain.ids import job_name
+from dethpc.domain.ports import JobRecord, JobRequest, JobState, Scheduler
+from dethpc.domain.states import Intent, RunState
+from dethpc.engine import events
+from dethpc.errors import RunDirError, SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.master.durable.lease import Lease
+from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
+from dethpc.master.runs.reuse import ReusableJobs
+from dethpc.rundir.claim import claimed_by
+from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.home import Home
+
+log = logging.getLogger(__name__)
+
+SUBMIT_AT_ONCE = 25
+"""Submissions in a row, before anything else is looked at."""
+
+PREPARE_AT_ONCE = 5
+"""Run directories that are written at once; the next ones while these are submitted."""
+
+SUBMITTING = "submitting"
+"""File in the run directory: its job was, or was about to be, handed to the scheduler at this time."""
+
+TRIES_TO_WRITE = 5
+"""After how many failures to write its run directory a trial is given up."""
+
+Prepare = Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]]
+_Answer = events.Submitted | events.SubmitFailed
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Submissions of one cycle. Several threads append to it."""
+
+    answers: list[_Answer] = field(default_factory=list)
+    unwritable: list[tuple[LiveRun, Exception]] = field(default_factory=list)
+    stopped_by: SchedulerUnavailable | SubmitUncertain | None = None  # nothing more is submitted after this
+
+
+class Submitter:
+    """``prepare`` makes run directories and returns the jobs to submit."""
+
+    def __init__(
+        self,
+        runs: LiveRuns,
+        cadence: Cadence,
+        ledger: Ledger,
+        scheduler: Scheduler,
+        home: Home,
+        lease: Lease,
+        prepare: Prepare,
+        reusable: ReusableJobs,
+    ) -> None:
+        self._runs, self._cadence, self._ledger = runs, cadence, ledger
+        self._scheduler, self._home, self._lease = scheduler, home, lease
+        self._prepare, self._reusable = prepare, reusable
+
+    # --- handing over
+
+    def submit(self) -> None:
+        """Hand the next wanted runs to the scheduler. Raises LeaseHeld."""
+        batch = _Batch()
+        fresh = self._fresh(batch) if self._cadence.may_submit() else []
+        if fresh:
+            self._hand_over(fresh, batch)
+        given_up = [answer for live, error in batch.unwritable for answer in self._cannot_write(live, error)]
+        for committed in [self._ledger.post(answer) for answer in [*batch.answers, *given_up]]:
+            committed.result()
+        self._runs.take_in()
+        if isinstance(batch.stopped_by, SchedulerUnavailable):
+            self._cadence.unanswered(batch.stopped_by)
+        elif isinstance(batch.stopped_by, SubmitUncertain):
+            self._cadence.submission_unclear(batch.stopped_by)
+        elif fresh and not batch.unwritable:
+            self._cadence.submitted()
+        if fresh:
+            self._cadence.poll_soon()
+
+    def _fresh(self, batch: _Batch) -> list[LiveRun]:
+        """The next runs that have no job and can have none."""
+        fresh: list[LiveRun] = []
+        for live in self._runs.all():
+            if live.run.state is not RunState.SUBMITTING:
+                continue
+            try:
+                if self._needs_a_job(live):
+                    fresh.append(live)
+            except (OSError, RunDirError, ValueError, TypeError, KeyError) as error:
+                batch.unwritable.append((live, error))
+            if len(fresh) == SUBMIT_AT_ONCE:
+                break
+        return fresh
+
+    def _needs_a_job(self, live: LiveRun) -> bool:
+        """False: it has a job, or may have one, or nobody wants it any more. Asks files alone. Raises OSError, RunDirError."""
+        run_dir = self._home.run(live.run.id)
+        held_by = claimed_by(run_dir)
+        if held_by is not None:
+            self._runs.do(events.Submitted(live.run.id, held_by, time.time()))
+            return False
+        if not live.earlier_submission_read:
+            earlier = read_json(run_dir.path / SUBMITTING)
+            live.unclear_since = float(earlier["at"]) if earlier is not None else None
+            live.earlier_submission_read = True
+        if live.unclear_since is not None:
+            self._cadence.poll_soon()
+            return False
+        if live.run.intent is not Intent.GO:
+            self._runs.do(events.AttemptEnded(live.run.id, -1, None, None, time.time()))
+            return False
+        return True
+
+    def _hand_over(self, fresh: Sequence[LiveRun], batch: _Batch) -> None:
+        """Submit in order, a few at the same time, and write run directories meanwhile. Raises LeaseHeld.
+
+        Stops where the scheduler gives no answer, or a directory cannot be written.
+        """
+        under_way: list[Future[None]] = []
+        with ThreadPoolExecutor(self._cadence.pace.submit_at_once, "submit") as threads:
+            for start in range(0, len(fresh), PREPARE_AT_ONCE):
+                if batch.stopped_by is not None or batch.unwritable:
+                    break
+                for live, job in self._prepared(fresh[start : start + PREPARE_AT_ONCE], batch):
+                    under_way.append(threads.submit(self._submit_one, live, job, batch))
+        for future in under_way:
+            future.result()
+
+    def _prepared(self, some: Sequence[LiveRun], batch: _Batch) -> Iterator[tuple[LiveRun, JobRequest]]:
+        """Runs with their jobs; of those that need no submission, the answer goes to the batch."""
+        left = list(some)
+        try:
+            jobs = self._prepare([live.run for live in some])
+            for live in some:
+                run, job = live.run, jobs[live.run.id]
+                if isinstance(job, SubmitRejected):
+                    batch.answers.append(events.SubmitFailed(run.id, str(job), time.time()))
+                elif (job_id := self._reusable.take(run, self._ledger.state, job.script)) is not None:
+                    batch.answers.append(events.Submitted(run.id, job_id, time.time()))
+                else:
+                    yield live, job
+                left.remove(live)
+        except SchedulerUnavailable as error:
+            batch.stopped_by = error
+        except OSError as error:
+            batch.unwritable += [(live, error) for live in left]
+
+    def _submit_one(self, live: LiveRun, job: JobRequest, batch: _Batch) -> None:
+        if batch.stopped_by is not None:
+            return
+        self._lease.check()
+        try:
+            # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
+            write_json(job.run_dir / SUBMITTING, {"at": time.time()}, durable=False)
+        except OSError as error:
+            batch.unwritable.append((live, error))
+            return
+        try:
+            batch.answers.append(events.Submitted(live.run.id, self._scheduler.submit(job), time.time()))
+        except SubmitRejected as error:
+            batch.answers.append(events.SubmitFailed(live.run.id, str(error), time.time()))
+        except (SubmitUncertain, SchedulerUnavailable) as error:
+            # Counted from the answer: the scheduler may have begun with it only then.
+            live.unclear_since = time.time()
+            batch.stopped_by = error
+            log.warning("run %s: %s; its job will be looked up", live.run.id, error)
+
+    def _cannot_write(self, live: LiveRun, error: Exception) -> list[_Answer]:
+        """A full or failing file system may recover, but a run that waits for it for ever helps nobody."""
+        log.warning("the directory of run %s cannot be written: %s", live.run.id, error)
+        self._cadence.submit_later()
+        live.write_failures += 1
+        if live.write_failures < TRIES_TO_WRITE:
+            return []
+        return [events.SubmitFailed(live.run.id, f"the run directory cannot be written: {error}", time.time())]
+
+    # --- unclear submissions
+
+    def look_up(self, listed: Mapping[str, JobRecord]) -> None:
+        """Settle unclear submissions: by what the scheduler has just listed, and where that is not enough by one question for all.
+
+        Raises SchedulerUnavailable, LeaseHeld.
+        """
+        asked_at = time.time()
+        unclear = {job_name(self._lease.cluster_id, live.run.id): live for live in self._unclear()}
+        if not unclear:
+            return
+        settle = self._scheduler.settle
+        found = [record for record in listed.values() if record.name in unclear]
+        seen = {record.name for record in found}
+        overdue = [
+            name
+            for name, live in unclear.items()
+            if name not in seen and live.unclear_since is not None and asked_at - live.unclear_since >= settle
+        ]
+        if overdue:
+            found += self._scheduler.find(overdue)
+        by_name: dict[str, list[JobRecord]] = {}
+        for record in found:
+            by_name.setdefault(record.name, []).append(record)
+        surplus: list[str] = []
+        for name, records in by_name.items():
+            surplus += self._adopt(unclear[name].run, records)
+        for name in overdue:
+            if name not in by_name:  # the first look was that of the listing
+                unclear[name].unclear_since = None
+        if surplus:
+            self._lease.check()
+            self._scheduler.cancel(surplus)
+        self._cadence.poll_soon()
+
+    def _unclear(self) -> list[LiveRun]:
+        return [
+            live
+            for live in self._runs.all()
+            if live.run.state is RunState.SUBMITTING and live.unclear_since is not None
+        ]
+
+    def _adopt(self, run: Run, found: list[JobRecord]) -> list[str]:
+        """A job of this run exists although nobody wrote down its id. The claim lets one of several train; returns the others
+        that wait."""
+        live = [record for record in found if record.state.live] or found[-1:]
+        live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
+        self._runs.do(events.Submitted(run.id, live[0].job_id, time.time()))
+        return [record.job_id for record in live[1:] if record.state is JobState.PENDING]

@@ -1,0 +1,183 @@
+"""A scheduler in memory that counts its requests, and can be slow, silent, forgetful or unclear when it is told to be.
+
+It starts jobs in order while there are slots, and runs nothing: a job whose script ends in ``true`` or ``exit N`` ends when it
+is looked at; every other one runs until the test ends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+
+
+@dataclass
+class FakeJob:
+    record: JobRecord
+    slots: int
+    ends: int | None  # the exit code with which it ends at once
+
+    @property
+    def live(self) -> bool:
+        return self.record.state.live
+
+
+@dataclass
+class FakeScheduler:
+    """``requests`` counts the calls by name. The other fields are faults, which a test may change at any time."""
+
+    slots: int = 4
+    settle: float = 0.0
+    requests: Counter[str] = field(default_factory=Counter)
+    silent: bool = False  # nothing is answered
+    gate: threading.Event | None = None  # slow: no answer before it is set
+    answers_lost: bool = False  # a submission is taken, and its answer lost
+    never_arrives: bool = False  # a submission is lost on its way, and nobody says so
+    rejects: str = ""  # why a submission is refused for good
+    forgotten: set[str] = field(default_factory=set)  # jobs that ``jobs`` does not list, and accounting does
+    unseen: set[str] = field(default_factory=set)  # jobs that nobody tells of yet
+
+    kind = "slurm"
+
+    def __post_init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._jobs: dict[str, FakeJob] = {}
+        self._lock = threading.RLock()
+        self.cancelled: list[str] = []
+        self.hastened: list[str] = []
+
+    # --- what a test does to the cluster
+
+    def end(self, job_id: str, state: JobState = JobState.COMPLETED, exit_code: int | None = 0) -> None:
+        job = self._jobs[job_id]
+        job.record = replace(job.record, state=state, exit_code=exit_code, ended_at=time.time())
+
+    def start_again(self, job_id: str, *, preempted: bool = False, held: bool = False) -> None:
+        """As after a node failure or a preemption. ``held``: it may not start for a while."""
+        job = self._jobs[job_id]
+        at = time.time() if preempted else None
+        job.record = replace(
+            job.record,
+            state=JobState.PENDING,
+            reason="BeginTime" if held else "Resources",
+            restarts=job.record.restarts + 1,
+            preempted=preempted,
+            preempted_at=at,
+            started_at=None,
+            nodes=(),
+        )
+
+    def named(self, run_id: str) -> list[JobRecord]:
+        return [job.record for job in self._jobs.values() if job.record.name.endswith(f"-{run_id}")]
+
+    def count(self) -> int:
+        return len(self._jobs)
+
+    # --- ports.Scheduler
+
+    def submit(self, job: JobRequest) -> str:
+        with self._asked("submit"):
+            if self.rejects:
+                raise SubmitRejected(self.rejects)
+            if self.never_arrives:
+                raise SubmitUncertain("sbatch gave no answer")
+            job_id = str(next(self._ids))
+            last = job.script.read_text().strip().splitlines()[-1]
+            code = re.fullmatch(r"exit (\d+)", last)
+            record = JobRecord(job_id, job.name, JobState.PENDING, reason="Priority", nice=job.nice)
+            record.submitted_at = time.time()
+            ends = 0 if last == "true" else int(code[1]) if code else None
+            self._jobs[job_id] = FakeJob(record, job.slots, ends)
+            if self.answers_lost:
+                raise SubmitUncertain("sbatch gave no answer")
+            return job_id
+
+    def jobs(self) -> dict[str, JobRecord]:
+        with self._asked("jobs"):
+            self._advance()
+            hidden = self.forgotten | self.unseen
+            return {id: replace(job.record) for id, job in self._jobs.items() if id not in hidden}
+
+    def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        with self._asked("records"):
+            self._advance()
+            known = [id for id in job_ids if id in self._jobs and id not in self.unseen]
+            return {id: replace(self._jobs[id].record) for id in known}
+
+    def find(self, names: Sequence[str]) -> list[JobRecord]:
+        with self._asked("find"):
+            self._advance()
+            shown = [job.record for id, job in self._jobs.items() if id not in self.unseen]
+            return [replace(record) for record in shown if record.name in names]
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        with self._asked("cancel"):
+            self.cancelled += job_ids
+            for job_id in job_ids:
+                if job_id in self._jobs and self._jobs[job_id].live:
+                    self.end(job_id, JobState.CANCELLED, None)
+
+    def requeue(self, job_id: str) -> None:
+        with self._asked("requeue"):
+            self.start_again(job_id)
+
+    def nice(self, values: Mapping[str, int]) -> None:
+        with self._asked("nice"):
+            for job_id, value in values.items():
+                job = self._jobs.get(job_id)
+                if job is not None and job.record.state is JobState.PENDING:
+                    job.record = replace(job.record, nice=value)
+
+    def start_now(self, job_ids: Sequence[str]) -> None:
+        with self._asked("start_now"):
+            self.hastened += job_ids
+
+    def pools(self) -> list[PoolInfo]:
+        with self._asked("pools"):
+            self._advance()
+            return [PoolInfo("default", "default", 1, self.slots, self._used(), "cpu", default=True)]
+
+    def nodes(self) -> list[NodeInfo]:
+        with self._asked("nodes"):
+            self._advance()
+            return [NodeInfo("node1", "mixed", self.slots, self._used(), ("default",), "cpu", cpus=self.slots)]
+
+    def queue(self, partition: str) -> list[QueuedJob]:
+        with self._asked("queue"):
+            self._advance()
+            found = [job.record for job in self._jobs.values() if job.live]
+            return [QueuedJob(record.job_id, True, record.state is JobState.RUNNING) for record in found]
+
+    # --- inside
+
+    def _asked(self, request: str) -> threading.RLock:
+        self.requests[request] += 1
+        if self.gate is not None:
+            assert self.gate.wait(30), "the test does not open the gate"
+        if self.silent:
+            raise SchedulerUnavailable("the fake scheduler is silent")
+        return self._lock
+
+    def _used(self) -> int:
+        return sum(job.slots for job in self._jobs.values() if job.record.state is JobState.RUNNING)
+
+    def _advance(self) -> None:
+        pending = [job for job in self._jobs.values() if job.record.state is JobState.PENDING]
+        pending.sort(key=lambda job: (job.record.nice or 0, int(job.record.job_id)))
+        for order, job in enumerate(pending):
+            job.record = replace(job.record, priority=10_000 - order)
+            if job.record.reason == "BeginTime" or self._used() + job.slots > self.slots:
+                continue
+            job.record = replace(
+                job.record, state=JobState.RUNNING, reason="", nodes=("node1",), started_at=time.time(), priority=None
+            )
+        for job_id, job in self._jobs.items():
+            if job.record.state is JobState.RUNNING and job.ends is not None:
+                self.end(job_id, JobState.FAILED if job.ends else JobState.COMPLETED, job.ends)

@@ -1,0 +1,112 @@
+"""What is asked of the scheduler for many who want to know the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dethpc.errors import SchedulerUnavailable
+from dethpc.master.runs import cluster_view
+from dethpc.master.runs.cluster_view import ClusterView
+from tests.master.conftest import until
+from tests.master.runs.fake_scheduler import FakeScheduler
+
+OLD, NOW = 3600.0, 0.0
+
+
+@pytest.fixture
+def fake() -> FakeScheduler:
+    return FakeScheduler()
+
+
+@pytest.fixture
+def view(fake: FakeScheduler) -> ClusterView:
+    return ClusterView(fake)
+
+
+@pytest.mark.parametrize(
+    ("request_name", "ask"),
+    [
+        ("pools", lambda view, age: view.pools(age)),
+        ("nodes", lambda view, age: view.nodes(age)),
+        ("queue", lambda view, age: view.queue("default", age)),
+    ],
+)
+class TestEachQuestion:
+    def test_an_answer_serves_everybody_whom_it_is_young_enough_for(
+        self, fake: FakeScheduler, view: ClusterView, request_name: str, ask: Callable[..., object]
+    ) -> None:
+        first = ask(view, OLD)
+        assert ask(view, OLD) == first and fake.requests[request_name] == 1
+        ask(view, NOW)
+        assert fake.requests[request_name] == 2
+
+    def test_a_burst_of_first_callers_asks_once(
+        self, fake: FakeScheduler, view: ClusterView, request_name: str, ask: Callable[..., object]
+    ) -> None:
+        fake.gate = threading.Event()
+        with ThreadPoolExecutor(8) as threads:
+            asked = [threads.submit(ask, view, OLD) for _ in range(8)]
+            until(lambda: fake.requests[request_name])
+            fake.gate.set()
+            answers = [each.result() for each in asked]
+        assert fake.requests[request_name] == 1 and all(answer == answers[0] for answer in answers)
+
+    def test_while_a_slow_scheduler_is_asked_again_the_others_have_the_answer_before(
+        self, fake: FakeScheduler, view: ClusterView, request_name: str, ask: Callable[..., object]
+    ) -> None:
+        before = ask(view, OLD)
+        fake.gate = threading.Event()
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(ask, view, NOW)
+            until(lambda: fake.requests[request_name] == 2)
+            assert ask(view, NOW) == before and not slow.done()
+            fake.gate.set()
+            slow.result()
+
+    def test_a_silent_scheduler_leaves_the_answer_before(
+        self, fake: FakeScheduler, view: ClusterView, request_name: str, ask: Callable[..., object]
+    ) -> None:
+        before = ask(view, OLD)
+        fake.silent = True
+        assert ask(view, NOW) == before
+
+    def test_without_an_answer_before_a_silent_scheduler_is_said_and_not_asked_by_everybody(
+        self,
+        fake: FakeScheduler,
+        view: ClusterView,
+        request_name: str,
+        ask: Callable[..., object],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(cluster_view, "RETRY", OLD)
+        fake.silent = True
+        for _ in range(5):
+            with pytest.raises(SchedulerUnavailable):
+                ask(view, OLD)
+        assert fake.requests[request_name] == 1
+        monkeypatch.setattr(cluster_view, "RETRY", NOW)
+        fake.silent = False
+        assert ask(view, OLD) is not None, "it is asked again after a while"
+
+
+def test_nodes_that_are_down_are_never_told_from_an_old_answer(fake: FakeScheduler, view: ClusterView) -> None:
+    view.nodes(OLD)
+    fake.silent = True
+    with pytest.raises(SchedulerUnavailable):
+        view.nodes_down(NOW)
+
+
+def test_a_pool_whose_queue_is_not_known_is_still_shown(
+    fake: FakeScheduler, view: ClusterView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(partition: str) -> None:
+        raise SchedulerUnavailable("squeue gave no answer")
+
+    monkeypatch.setattr(fake, "queue", silent)
+    shown = view.pool_and_queue("default")
+    assert shown.pool is not None and len(shown.nodes) == 1 and shown.queue is None
+    assert view.running_jobs() == {}
