@@ -27,6 +27,7 @@ ROOMS = (
     "dethpc/domain/__init__.py",
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/ids.py",
+    "dethpc/domain/reports.py",
     "dethpc/domain/states.py",
     "dethpc/searcher/__init__.py",
     "dethpc/rundir",
