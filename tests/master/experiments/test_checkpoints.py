@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from dethpc import storage as stores
 from dethpc.client import checkpoints
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, NotSupportedYet, Refused
 from dethpc.storage.files import FileStore
 from tests.master.conftest import CONFIG, Published, Served, experiment, trained, trial, uuid_of
+from tests.storage import remote
 from tests.storage.contract import stored
 
 FIRST, SECOND = uuid_of(1, 2), uuid_of(1, 4)
@@ -92,3 +94,22 @@ def test_the_published_client_deletes_and_annotates(published: Published, storag
         "print(json.dumps([c.state.name, c.metadata]))"
     )
     assert found == ["PARTIALLY_DELETED", {"steps_completed": 4, "framework": "torch", "b": 2}]
+
+
+def test_files_of_a_store_that_is_no_folder_are_deleted(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "KINDS", dict(stores.KINDS))
+    remote.install()
+    section = {"type": "s3", "bucket": str(tmp_path / "server")}
+    store = stores.build(section)
+    for uuid in (FIRST, SECOND):
+        with stored(store, uuid) as path:
+            (path / "weights.pt").write_bytes(b"w" * 1000)
+            (path / "metadata.json").write_text("{}")
+    config = {**CONFIG, "checkpoint_storage": section}
+    served.put([experiment(1, config=config, owner=served.owner), *trained(trial(1))])
+    checkpoints.remove_files(served.session, [FIRST], ["*.pt"])
+    checkpoints.delete(served.session, [SECOND])
+    assert store.files(FIRST) == {"metadata.json": 2} and not store.exists(SECOND)
+    assert checkpoints.get(served.session, FIRST)["resources"] == {"metadata.json": "2"}
