@@ -7,7 +7,7 @@ import os
 import sys
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Type, Union
 
 from dethpc.core._checkpoint import CheckpointContext, DummyCheckpointContext
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
@@ -170,8 +170,6 @@ def _on_cluster(
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
 ) -> Context:
-    import tempfile
-
     from dethpc.client.address import MasterFinder
     from dethpc.client.session import Session
     from dethpc.core._reporter import Reporter
@@ -198,33 +196,19 @@ def _on_cluster(
             watcher.hear,
             finder.refresh,
         )
-    tensorboard = TensorboardFiles(
-        Path(tempfile.gettempdir()) / f"tensorboard-{info.cluster_id}-{info.allocation_id}-{distributed.rank}",
-        store,
-        folder_of(info.cluster_id, trial.experiment_id, trial.trial_id),
-    )
+    tensorboard = _tensorboard_files(info, distributed, store)
     automatic = tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0
     writer = TensorboardWriter(tensorboard) if automatic else None
     train = TrainContext(
         session, trial.trial_id, trial.experiment_id, reporter, distributed, tensorboard_mode, tensorboard, writer
     )
     preempt = PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter))
-    lengths = _lengths(trial._config, trial._search)
     return Context(
         checkpoint=CheckpointContext(distributed, store, storage_section, session, train._report),
         distributed=distributed,
         preempt=preempt,
         train=train,
-        searcher=SearcherContext(
-            distributed,
-            train._report,
-            lengths,
-            _parse_searcher_units(trial._config),
-            lambda: _completed_before(attempt),
-            lambda: _leave(reporter, preempt),
-        )
-        if lengths
-        else None,
+        searcher=_searcher(info, distributed, train, attempt, lambda: _leave(reporter, preempt)),
         info=info,
         experimental=ExperimentalCoreContext(),
         profiler=ProfilerContext(
@@ -236,6 +220,38 @@ def _on_cluster(
         ),
         _reporter=reporter,
         _tensorboard=writer,
+    )
+
+
+def _tensorboard_files(info: ClusterInfo, distributed: DistributedContext, store: CheckpointStore) -> TensorboardFiles:
+    import tempfile
+
+    return TensorboardFiles(
+        Path(tempfile.gettempdir()) / f"tensorboard-{info.cluster_id}-{info.allocation_id}-{distributed.rank}",
+        store,
+        folder_of(info.cluster_id, info.trial.experiment_id, info.trial.trial_id),
+    )
+
+
+def _searcher(
+    info: ClusterInfo,
+    distributed: DistributedContext,
+    train: TrainContext,
+    attempt: AttemptDir,
+    leave: Callable[[], bool],
+) -> Optional[SearcherContext]:
+    """None where the search has no lengths. ``leave``: whether to go, asked between two operations."""
+    config = info.trial._config
+    lengths = _lengths(config, info.trial._search)
+    if not lengths:
+        return None
+    return SearcherContext(
+        distributed,
+        train._report,
+        lengths,
+        _parse_searcher_units(config),
+        lambda: _completed_before(attempt),
+        leave,
     )
 
 
