@@ -630,7 +630,7 @@ def main() -> None:
             lines += ["", "![Regret over time](search-quality.svg)"]
         except ImportError:
             print("left out: the plot (matplotlib is not installed)", file=sys.stderr)
-        write(["Made by `python benchmarks/search_quality.py --write`.", "", *lines], docs / "benchmarks.md")
+        write(["Written by `python benchmarks/search_quality.py --write`.", "", *lines], docs / "benchmarks.md")
 
 
 if __name__ == "__main__":
