@@ -82,7 +82,7 @@ class Trial:
     early_exit: str = ""  # Determined's EXITED_REASON_*, as user code reported it
     metadata: dict[str, Any] = field(default_factory=dict)  # as user code or the owner set it
     status: str = ""  # what user code says that it is doing
-    stalled: int = 0  # attempts in a row that left no checkpoint further on than where they began; see engine.attempts
+    stalled: int = 0  # attempts in a row that left no checkpoint further on than where they began; see engine.trials
     not_before: float | None = None  # it rests until then, after a failure
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dethpc.domain.facts import Row
-from dethpc.engine import attempts, checkpoints, events, experiments, nodes, queue, reorder, unmanaged
+from dethpc.engine import checkpoints, events, experiments, nodes, queue, reorder, runs, trials, unmanaged
 from dethpc.engine.decision import Decision
 from dethpc.engine.state import ClusterState
 
@@ -53,20 +53,20 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.Operated: experiments.operated,
     events.AddTrial: unmanaged.add_trial,
     events.BeginTrial: unmanaged.begin,
-    events.EarlyExit: attempts.early_exit,
-    events.DescribeTrial: attempts.describe,
+    events.EarlyExit: trials.early_exit,
+    events.DescribeTrial: trials.describe,
     events.ChangeCheckpoints: checkpoints.change,
     events.DisableNode: nodes.disable,
     events.EnableNode: nodes.enable,
-    events.Prepared: attempts.prepared,
-    events.Submitted: attempts.submitted,
-    events.SubmitFailed: attempts.submit_failed,
-    events.JobSeen: attempts.job_seen,
+    events.Prepared: runs.prepared,
+    events.Submitted: runs.submitted,
+    events.SubmitFailed: runs.submit_failed,
+    events.JobSeen: runs.job_seen,
     events.QueueSeen: queue.seen,
-    events.AttemptStarted: attempts.started,
-    events.Reported: attempts.reported,
-    events.AttemptEnded: attempts.ended,
-    events.Tick: attempts.tick,
+    events.AttemptStarted: runs.started,
+    events.Reported: runs.reported,
+    events.AttemptEnded: runs.ended,
+    events.Tick: runs.tick,
     events.Schedule: queue.schedule,
     events.Served: queue.served,
 }

@@ -15,8 +15,8 @@ from dethpc.domain.facts import Row, Run, Trial
 from dethpc.domain.ports import Store
 from dethpc.domain.states import AttemptState, Intent, RunState
 from dethpc.engine import ClusterState, events, step
-from dethpc.engine.attempts import next_deadline, preemption_timeout
 from dethpc.engine.pools import Rules
+from dethpc.engine.runs import next_deadline, preemption_timeout
 from dethpc.engine.state import BuildSearcher
 from dethpc.simulator.jobs import Job
 
@@ -129,9 +129,8 @@ class Shell:
         for row in rows:
             if isinstance(row, Run) and (row.state is RunState.SUBMITTING or row.intent is not Intent.GO):
                 self._todo.append(row.id)
-                if row.stopping_since is not None:
-                    config = self.state.experiments[row.experiment_id].config
-                    self._world.tick_at(row.stopping_since + preemption_timeout(config))
+                if row.stopping_since is not None and row.id in self.state.runs:
+                    self._world.tick_at(row.stopping_since + preemption_timeout(self.state, row))
         return rows
 
     def _look(self, run_id: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.engine.attempts import _REPORTS
+from dethpc.engine.reports import _REPORTS
 from dethpc.rundir.journal import JournalWriter, from_line, read, to_line
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -13,8 +13,8 @@ from dethpc.domain.ports import JobState
 from dethpc.domain.reports import Report
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
-from dethpc.engine.attempts import next_deadline
 from dethpc.engine.pools import Rules
+from dethpc.engine.runs import next_deadline
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
 

@@ -30,7 +30,7 @@ from dethpc.domain.facts import (
 )
 from dethpc.domain.ports import Snapshot, Store
 from dethpc.domain.reports import ReportKind
-from dethpc.engine.attempts import reported_values
+from dethpc.engine.reports import reported_values
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read as read_journal
 

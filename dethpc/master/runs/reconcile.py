@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import RunState
 from dethpc.engine import events
-from dethpc.engine.attempts import next_deadline
+from dethpc.engine.runs import next_deadline
 from dethpc.errors import LeaseHeld
 from dethpc.master.durable.lease import RENEW, Lease
 from dethpc.master.durable.ledger import Ledger

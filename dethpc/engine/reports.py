@@ -1,0 +1,159 @@
+"""What the reports of a trial's journal mean for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dethpc.config.dialects.units import trained
+from dethpc.config.searcher import Method
+from dethpc.domain.facts import Attempt, Checkpoint, Metric, Trial
+from dethpc.domain.reports import Report, ReportKind
+from dethpc.domain.states import CheckpointState
+from dethpc.engine import checkpoints, events
+from dethpc.engine.decision import Decision
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState, ExperimentState
+
+
+def taken_in(
+    state: ClusterState, trial: Trial, attempt: Attempt, reports: Iterable[Report], decision: Decision
+) -> Trial:
+    """The trial after ``reports``; what else they bring is added to ``decision``."""
+    experiment = state.experiments[trial.experiment_id]
+    for report in reports:
+        take = _REPORTS.get(report.kind)
+        if take is not None:
+            trial = take(experiment, trial, attempt, report, decision)
+        elif report.kind == ReportKind.CHECKPOINT_DELETED:
+            trial = _checkpoint_deleted(state, trial, report, decision)
+    return trial
+
+
+def _metrics(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:
+    group, steps = str(report.data["group"]), int(report.data["steps_completed"])
+    metrics = reported_values(report.data)
+    decision.rows.append(
+        Metric(
+            run_id=attempt.run_id,
+            attempt=attempt.number,
+            seq=report.seq,
+            experiment_id=trial.experiment_id,
+            trial_id=trial.id,
+            group=group,
+            steps_completed=steps,
+            reported_at=report.at,
+            metrics=metrics,
+        )
+    )
+    trial = replace(trial, steps_completed=max(trial.steps_completed, steps))
+    searcher = experiment.config.searcher
+    if group != "validation" or searcher.metric not in metrics:
+        return trial
+    value = number(metrics[searcher.metric])
+    length = trained(experiment.config, trial.hparams, metrics, steps)
+    if not math.isnan(length):
+        decision.then.append(events.Validated(trial.id, length, value, report.at))
+    return _with_value(trial, searcher, value, steps)
+
+
+def _with_value(trial: Trial, searcher: Method, value: float, steps: int) -> Trial:
+    if not math.isfinite(value):
+        return trial
+    best, smaller = trial.best_validation, searcher.smaller_is_better
+    if best is None or (value < best if smaller else value > best):
+        return replace(trial, latest_validation=value, best_validation=value, best_validation_steps=steps)
+    return replace(trial, latest_validation=value)
+
+
+def _searcher_op(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
+) -> Trial:
+    """Code that trains by operations says itself how long it has trained, and how well."""
+    length, value = number(report.data.get("length")), number(report.data.get("metric"))
+    if not math.isnan(length):
+        decision.then.append(events.Validated(trial.id, length, value, report.at))
+    return _with_value(trial, experiment.config.searcher, value, trial.steps_completed)
+
+
+def reported_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report of metrics holds, with the values of single batches, where it has them, under ``batch_metrics``."""
+    metrics: dict[str, Any] = data["metrics"]
+    return {**metrics, "batch_metrics": data["batch_metrics"]} if data.get("batch_metrics") else metrics
+
+
+def number(value: Any) -> float:
+    """A metric's value as a float: journals spell NaN and infinities as strings; anything else that is no number is NaN."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _checkpoint(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
+) -> Trial:
+    data = report.data
+    decision.rows.append(
+        Checkpoint(
+            uuid=str(data["uuid"]),
+            experiment_id=trial.experiment_id,
+            trial_id=trial.id,
+            run_id=attempt.run_id,
+            attempt=attempt.number,
+            seq=report.seq,
+            state=CheckpointState.COMPLETED,
+            steps_completed=int(data.get("steps_completed") or 0),
+            reported_at=report.at,
+            metadata=data.get("metadata") or {},
+            resources=data.get("resources") or {},
+            storage=data.get("storage") or {},
+            seconds=None if math.isnan(seconds := number(data.get("seconds"))) else seconds,
+        )
+    )
+    return replace(trial, latest_checkpoint=str(data["uuid"]))
+
+
+def _progress(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:
+    value = number(report.data.get("progress"))
+    return trial if math.isnan(value) else replace(trial, progress=min(1.0, max(0.0, value)))
+
+
+def _early_exit(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
+) -> Trial:
+    return replace(trial, early_exit=str(report.data.get("reason", "")))
+
+
+def _status(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:
+    return replace(trial, status=str(report.data.get("status", "")))
+
+
+def _run_metadata(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
+) -> Trial:
+    return replace(trial, metadata=dict(report.data.get("metadata") or {}))
+
+
+def _checkpoint_deleted(state: ClusterState, trial: Trial, report: Report, decision: Decision) -> Trial:
+    known = dict(state.checkpoints.get(trial.id, {}))
+    known.update((row.uuid, row) for row in decision.rows if isinstance(row, Checkpoint))
+    left = dict(report.data.get("resources") or {})
+    for row in checkpoints.deleted_by_trial(trial, known, str(report.data.get("uuid")), left):
+        if isinstance(row, Trial):
+            trial = row
+        else:
+            decision.rows.append(row)
+    return trial
+
+
+_REPORTS: dict[str, Callable[[ExperimentState, Trial, Attempt, Report, Decision], Trial]] = {
+    ReportKind.METRICS: _metrics,
+    ReportKind.SEARCHER_OP: _searcher_op,
+    ReportKind.CHECKPOINT: _checkpoint,
+    ReportKind.PROGRESS: _progress,
+    ReportKind.EARLY_EXIT: _early_exit,
+    ReportKind.STATUS: _status,
+    ReportKind.RUN_METADATA: _run_metadata,
+}

@@ -1,0 +1,198 @@
+"""The life of a run: what the scheduler and the run directory say of it. What that means for its trial is the trial's matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dethpc.domain.facts import Attempt, Row, Run
+from dethpc.domain.ports import JobState
+from dethpc.domain.reports import Report
+from dethpc.domain.states import AttemptState, End, Intent, RunState
+from dethpc.engine import events, goodput, nodes
+from dethpc.engine.decision import Decision
+from dethpc.engine.ends import classify
+from dethpc.engine.experiments import kill_run
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState
+from dethpc.engine.trials import TrialRun
+
+PREEMPTION_TIMEOUT = 3600.0
+"""Seconds that a run has for its checkpoint after it was asked to stop, unless the config says otherwise."""
+
+
+def prepared(state: ClusterState, event: events.Prepared) -> Decision:
+    run = state.runs.get(event.run_id)
+    if run is None or run.token_sha256 == event.token_sha256:
+        return Decision()
+    return Decision([replace(run, token_sha256=event.token_sha256)])
+
+
+def submitted(state: ClusterState, event: events.Submitted) -> Decision:
+    run = state.runs.get(event.run_id)
+    if run is None:
+        return Decision()
+    now = RunState.PENDING if run.state is RunState.SUBMITTING else run.state
+    return Decision([replace(run, state=now, scheduler_job_id=event.job_id, submitted_at=event.at)])
+
+
+def submit_failed(state: ClusterState, event: events.SubmitFailed) -> Decision:
+    run = state.runs.get(event.run_id)
+    if run is None:
+        return Decision()
+    ended_run = replace(run, state=RunState.ENDED, end=End.LAUNCH_FAILED, reason=event.message, ended_at=event.at)
+    then = TrialRun(state, run).refused(event.message, event.at)
+    return Decision([ended_run, *then.rows], then.then)
+
+
+def job_seen(state: ClusterState, event: events.JobSeen) -> Decision:
+    run, record = state.runs.get(event.run_id), event.record
+    if run is None or run.state is RunState.ENDED:
+        return Decision()
+    if record.state is JobState.PENDING and run.state is not RunState.RUNNING:
+        changed = replace(run, state=RunState.PENDING, scheduler_job_id=record.job_id, reason=record.reason)
+    elif record.state is JobState.RUNNING and run.state is not RunState.RUNNING:
+        changed = replace(run, scheduler_job_id=record.job_id, reason="", nodes=list(record.nodes) or run.nodes)
+    else:
+        return Decision()
+    return Decision() if changed == run else Decision([changed])
+
+
+def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
+    run = state.runs.get(event.run_id)
+    if run is None or event.attempt <= run.attempt:
+        return Decision()
+    attempt = Attempt(
+        run_id=run.id,
+        number=event.attempt,
+        trial_id=run.trial_id,
+        state=AttemptState.RUNNING,
+        started_at=event.at,
+        resumed_from=event.resumed_from,
+        resumed_steps=event.resumed_steps,
+        nodes=event.nodes,
+    )
+    running = replace(
+        run,
+        state=RunState.RUNNING,
+        attempt=event.attempt,
+        nodes=event.nodes,
+        started_at=run.started_at or event.at,
+        reason="",
+    )
+    rows: list[Row] = [attempt, running, *TrialRun(state, run).started(event)]
+    return Decision(rows, [events.Schedule(event.at)])  # it has left the scheduler's queue: another may join it
+
+
+def reported(state: ClusterState, event: events.Reported) -> Decision:
+    """Take in journal events. Those already applied are skipped; after a gap nothing is taken.
+
+    A job that is queued again goes on from what its last attempt left, which may be more than the master had read: until the next
+    attempt starts, events of that one still count.
+    """
+    run, attempt = state.runs.get(event.run_id), state.attempt(event.run_id, event.attempt)
+    if run is None or attempt is None:
+        return Decision()
+    queued_again = run.state is RunState.PENDING and run.attempt == event.attempt
+    if attempt.state is AttemptState.ENDED and not queued_again:
+        return Decision()
+    accepted = _following(event.reports, attempt.applied_seq)
+    seq = accepted[-1].seq if accepted else attempt.applied_seq
+    offset = attempt.applied_offset if event.offset is None else event.offset
+    if seq == attempt.applied_seq and offset == attempt.applied_offset:
+        return Decision()
+    decision = TrialRun(state, run).reported(attempt, accepted)
+    seen = goodput.marks(attempt, event.reports, seq)
+    decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
+    return decision
+
+
+def _following(reports: Iterable[Report], seq: int) -> list[Report]:
+    """Those that come next after ``seq``, without a gap."""
+    accepted: list[Report] = []
+    for report in reports:
+        if report.seq == seq + 1:
+            accepted.append(report)
+            seq += 1
+        elif report.seq > seq:
+            break
+    return accepted
+
+
+def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
+    run = state.runs.get(event.run_id)
+    if run is None or run.state is RunState.ENDED:
+        return Decision()
+    meaning, decision = TrialRun(state, run), Decision()
+    verdict = classify(
+        run,
+        event.report,
+        event.record,
+        early_exit=meaning.early_exit,
+        requeued=event.requeued,
+        log_tail=event.log_tail,
+        asked=event.asked,
+    )
+    attempt = state.attempt(event.run_id, event.attempt)
+    if attempt is not None and attempt.state is AttemptState.RUNNING:
+        decision.rows.append(
+            replace(attempt, state=AttemptState.ENDED, ended_at=event.at, end=verdict.end, reason=verdict.reason)
+        )
+        if state.rules_of(run.pool).kind == "fair_share":
+            seconds = max(0.0, event.at - attempt.started_at)
+            decision.then.append(events.Served(state.job_of(run).id, run.slots * seconds, event.at))
+    decision.rows += nodes.judged(state, run, attempt, verdict, event)
+    if event.requeued and run.intent is Intent.GO:
+        run = replace(run, state=RunState.PENDING, reason=verdict.reason)
+        why, rows = meaning.queued_again(attempt, verdict)
+        if why:
+            run = replace(run, intent=Intent.KILL, intent_reason=why)
+        decision.rows += [run, *rows]
+        return decision
+    decision.rows.append(
+        replace(
+            run,
+            state=RunState.ENDED,
+            ended_at=event.at,
+            end=verdict.end,
+            reason=verdict.reason,
+            exit_code=verdict.exit_code,
+        )
+    )
+    after = meaning.ended(attempt, verdict, event)
+    return Decision([*decision.rows, *after.rows], [*decision.then, *after.then])
+
+
+def tick(state: ClusterState, event: events.Tick) -> Decision:
+    """Kill runs that were asked to stop and did not in time; wake trials that have rested."""
+    decision = Decision()
+    for trial_id, until in state.resting.items():
+        if event.at >= until:
+            trial = state.trial(trial_id)
+            assert trial is not None
+            decision.rows.append(replace(trial, not_before=None))
+    if decision.rows:
+        decision.then.append(events.Schedule(event.at))
+    for run in state.runs.values():
+        deadline = _deadline(state, run)
+        if deadline is not None and event.at >= deadline:
+            index = state.trial_index[run.trial_id][1]
+            reason = f"{run.intent_reason}: did not stop within its preemption_timeout"
+            kill_run(state.experiments[run.experiment_id], index, reason, decision)
+    return decision
+
+
+def next_deadline(state: ClusterState) -> float | None:
+    """When ``tick`` next has something to do; None: never, as things stand."""
+    deadlines = [d for run in list(state.runs.values()) if (d := _deadline(state, run)) is not None]
+    return min([*deadlines, *list(state.resting.values())], default=None)
+
+
+def _deadline(state: ClusterState, run: Run) -> float | None:
+    if run.intent is not Intent.STOP or run.stopping_since is None:
+        return None
+    return run.stopping_since + preemption_timeout(state, run)
+
+
+def preemption_timeout(state: ClusterState, run: Run) -> float:
+    """Seconds from the wish to stop the live run until it is killed."""
+    return float(TrialRun(state, run).preemption_timeout or PREEMPTION_TIMEOUT)

@@ -1,0 +1,223 @@
+"""What becomes of a trial when its run starts, reports and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dethpc.domain.facts import Attempt, Row, Run, Trial
+from dethpc.domain.reports import Report
+from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, State
+from dethpc.engine import events, reports
+from dethpc.engine.decision import Decision
+from dethpc.engine.ends import Verdict
+from dethpc.engine.experiments import paused_with
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState, ExperimentState, exit_of, waits_for_searcher
+from dethpc.errors import NotFound, Refused
+
+MAX_STALLED = 12
+"""How many attempts in a row may end, through no fault of the trial's, without a checkpoint further on than where they began."""
+
+STALLED_BY_TIME = 4
+"""For how many one counts that came to its time limit: the next would come to it as well."""
+
+MAX_REST = 300.0
+"""The longest rest after a failure, in seconds."""
+
+
+class TrialRun:
+    """A live run of a trial, and what happens to it means for the trial."""
+
+    def __init__(self, state: ClusterState, run: Run) -> None:
+        trial = state.trial(run.trial_id)
+        assert trial is not None
+        self._state, self._run, self._trial = state, run, trial
+        self._experiment = state.experiments[trial.experiment_id]
+
+    @property
+    def early_exit(self) -> str:
+        """What user code said why it ends."""
+        return self._trial.early_exit
+
+    @property
+    def preemption_timeout(self) -> float | None:
+        """Seconds that it has for its checkpoint after it was asked to stop; None: as usual."""
+        return self._experiment.config.preemption_timeout
+
+    def refused(self, message: str, at: float) -> Decision:
+        """The scheduler would refuse every other trial of the experiment as well, but each says so itself."""
+        decision = Decision()
+        _close(self._trial, State.ERROR, message, at, decision)
+        return decision
+
+    def started(self, event: events.AttemptStarted) -> list[Row]:
+        trial = self._trial
+        own = self._state.checkpoints.get(trial.id, {})
+        return [
+            *_void_after_resume(self._state, trial, event),
+            replace(
+                trial,
+                started_at=trial.started_at or event.at,
+                steps_completed=event.resumed_steps,
+                latest_checkpoint=event.resumed_from if event.resumed_from in own else None,
+            ),
+        ]
+
+    def reported(self, attempt: Attempt, accepted: Sequence[Report]) -> Decision:
+        decision = Decision()
+        trial = reports.taken_in(self._state, self._trial, attempt, accepted, decision)
+        if trial != self._trial:
+            decision.rows.append(trial)
+        return decision
+
+    def queued_again(self, attempt: Attempt | None, verdict: Verdict) -> tuple[str, list[Row]]:
+        """Why it makes no sense that the same job starts once more, if so; and what changes."""
+        trial = _weighed(self._state, self._trial, self._run, attempt, verdict)
+        why = _stuck(trial, verdict)
+        if why:
+            trial = replace(trial, state=State.STOPPING_ERROR, reason=why)
+        return why, [trial] if trial != self._trial else []
+
+    def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
+        decision = Decision()
+        trial = _weighed(self._state, self._trial, self._run, attempt, verdict)
+        _after_run(self._experiment, trial, verdict, event, decision)
+        return decision
+
+
+def _void_after_resume(state: ClusterState, trial: Trial, event: events.AttemptStarted) -> list[Attempt]:
+    """Earlier attempts with what they reported after the checkpoint that this one resumes from declared void.
+
+    A later attempt does that part of the training again, so its reports would otherwise be counted twice.
+    """
+    earlier = state.attempts.get(trial.id, [])
+    checkpoint = state.checkpoints.get(trial.id, {}).get(event.resumed_from or "")
+    changed: list[Attempt] = []
+    after_checkpoint = checkpoint is None
+    for attempt in earlier:
+        keep, kept_at = attempt.void_after, attempt.kept_at
+        if checkpoint is not None and (attempt.run_id, attempt.number) == (checkpoint.run_id, checkpoint.attempt):
+            keep = checkpoint.seq if keep is None else min(keep, checkpoint.seq)
+            kept_at = checkpoint.reported_at if kept_at is None else min(kept_at, checkpoint.reported_at)
+            after_checkpoint = True
+        elif after_checkpoint:
+            keep, kept_at = 0, attempt.started_at
+        ended = replace(attempt, void_after=keep, kept_at=kept_at)
+        if attempt.state is AttemptState.RUNNING and attempt.run_id == event.run_id:
+            ended = replace(ended, state=AttemptState.ENDED, ended_at=event.at, end=End.NODE_FAIL)
+        if ended != attempt:
+            changed.append(ended)
+    return changed
+
+
+def _weighed(state: ClusterState, trial: Trial, run: Run, attempt: Attempt | None, verdict: Verdict) -> Trial:
+    """The trial with what its attempt's end adds to, or takes from, the reasons to give it up."""
+    moved = attempt is not None and attempt.applied_seq > 0
+    lost = 0 if moved else trial.lost + (verdict.end in (End.LOST, End.LAUNCH_FAILED))
+    further = attempt is not None and any(
+        checkpoint.steps_completed > attempt.resumed_steps and checkpoint.state is CheckpointState.COMPLETED
+        for checkpoint in state.checkpoints.get(trial.id, {}).values()
+        if (checkpoint.run_id, checkpoint.attempt) == (attempt.run_id, attempt.number)
+    )
+    weight = STALLED_BY_TIME if verdict.end is End.TIMEOUT else 1
+    stalled = trial.stalled + (weight if run.intent is Intent.GO and _free(verdict) else 0)
+    return replace(trial, lost=lost, stalled=0 if further else stalled)
+
+
+def _free(verdict: Verdict) -> bool:
+    """Whether the trial simply goes on, as often as it may be."""
+    return verdict.end.resumes or verdict.end in (End.LOST, End.STOPPED)
+
+
+def _stuck(trial: Trial, verdict: Verdict) -> str:
+    """Why it makes no sense to go on, if so: the trial is begun again and again and never gets further."""
+    if trial.stalled < MAX_STALLED or not _free(verdict):
+        return ""
+    return (
+        "no progress, run after run: none of the last ones left a checkpoint further on than where it began; save checkpoints "
+        f"more often, or ask for more time (the end of the last run: {verdict.reason})"
+    )
+
+
+def _after_run(
+    experiment: ExperimentState, trial: Trial, verdict: Verdict, event: events.AttemptEnded, decision: Decision
+) -> None:
+    """What the end of its run means for the trial."""
+    end, reason, at = verdict.end, verdict.reason, event.at
+    if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
+        decision.rows.append(trial)
+    elif end is End.COMPLETED:
+        trial = _warned(trial, experiment)
+        _close(trial, State.COMPLETED if not trial.state.stopping else trial.state.end, trial.reason, at, decision)
+    elif trial.state.stopping:
+        _close(trial, trial.state.end, trial.reason, at, decision)
+    elif experiment.row.unmanaged:
+        _close(trial, State.ERROR, reason or end.value, at, decision)  # nobody will submit it again
+    elif end is End.INVALID_HP or verdict.permanent:
+        _close(trial, State.ERROR, reason, at, decision)
+    elif end.counts_as_restart:
+        restarts = trial.restarts + 1
+        limit = experiment.config.max_restarts
+        if restarts > limit:
+            _close(replace(trial, restarts=limit), State.ERROR, f"{reason} (after {limit} restarts)", at, decision)
+        else:
+            trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
+            decision.rows.append(replace(trial, reason=f"restarted: {reason}"))
+    elif trial.lost >= verdict.tries:
+        _close(trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, decision)
+    elif why := _stuck(trial, verdict):
+        _close(trial, State.ERROR, why, at, decision)
+    elif end is End.CANCELLED:
+        paused = replace(trial, state=State.PAUSED, reason=reason)
+        others = [experiment.trials[index] for index in experiment.open if index != trial.index]
+        decision.rows += [paused, paused_with(experiment.row, [paused, *others])]
+    elif end in (End.LOST, End.LAUNCH_FAILED):
+        decision.rows.append(_resting(trial, trial.lost, event))
+    else:
+        decision.rows.append(trial)
+    if waits_for_searcher(trial):
+        decision.then.append(events.Parked(trial.id, at))
+    decision.then.append(events.Schedule(at))
+
+
+def _resting(trial: Trial, failures: int, event: events.AttemptEnded) -> Trial:
+    """What fails at once shall not use up all its chances within seconds, nor keep the scheduler busy."""
+    if not event.rest:
+        return trial
+    return replace(trial, not_before=event.at + min(MAX_REST, event.rest * 2 ** max(0, failures - 1)))
+
+
+def _goes_on(trial: Trial) -> bool:
+    """Whether a run that finished has only done what it knew of: the trial waits for its searcher, or may train longer by now."""
+    return waits_for_searcher(trial) or trial.search.get("granted_in") == trial.runs
+
+
+def _warned(trial: Trial, experiment: ExperimentState) -> Trial:
+    """Said of a trial that finished and cannot be compared with the others."""
+    searcher = experiment.config.searcher
+    if trial.best_validation is not None or trial.reason or searcher.name == "single" or experiment.row.unmanaged:
+        return trial
+    return replace(trial, reason=f"finished without ever reporting a usable {searcher.metric}, the searcher's metric")
+
+
+def _close(trial: Trial, how: State, reason: str, at: float, decision: Decision) -> None:
+    progress = 1.0 if how is State.COMPLETED else trial.progress
+    closed = replace(trial, state=how, reason=reason, ended_at=at, progress=progress)
+    decision.rows.append(closed)
+    decision.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
+
+
+def early_exit(state: ClusterState, event: events.EarlyExit) -> Decision:
+    trial = state.trial(event.trial_id)
+    if trial is None or trial.state.terminal:
+        raise Refused(f"trial {event.trial_id} has ended already")
+    return Decision([replace(trial, early_exit=event.reason)])
+
+
+def describe(state: ClusterState, event: events.DescribeTrial) -> Decision:
+    trial = state.trial(event.trial_id)
+    if trial is None:
+        raise NotFound(f"no trial {event.trial_id}")
+    changed: dict[str, Any] = dict(event.changes)
+    return Decision([replace(trial, **changed)])
