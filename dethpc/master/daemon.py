@@ -83,7 +83,7 @@ class Daemon:
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}
         bad = site.bad_nodes
         bad_nodes = BadNodePolicy(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)
-        self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes)
+        self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes, self.stop)
         self.ledger.listen(self._changes.append)
         self.cluster_view = ClusterView(scheduler)
         self._builder = JobBuilder(

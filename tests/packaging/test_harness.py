@@ -120,7 +120,7 @@ def test_the_masters_own_python_need_not_compile_what_it_imports(bundle: Path, t
 
 
 def test_a_changed_file_gives_another_bundle(tmp_path: Path) -> None:
-    tree = harness.contents(Path(harness.__file__).parents[2])
+    tree = harness.contents(Path(harness.__file__).parents[3])
     for name, data in tree.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)

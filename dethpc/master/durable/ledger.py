@@ -1,8 +1,8 @@
 """The engine's memory and the database, kept in step.
 
 One thread decides. It takes the events that have gathered, decides and applies them one by one, commits all their rows in one
-transaction, and only then tells anybody. When the commit fails, memory is folded anew from the database: nothing that was
-not committed is ever acted upon.
+transaction, and only then tells anybody. When the commit fails, memory is folded from the database again: nothing that was not
+committed is ever acted upon.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dethpc.domain.facts import Row
@@ -25,13 +27,38 @@ from dethpc.errors import DethpcError, MasterError
 log = logging.getLogger(__name__)
 
 MAX_BATCH = 512
+RETRY = 5.0
+"""Seconds after which a listener that could not write hears the same rows again."""
+
 Listener = Callable[[Sequence[Row]], None]
 Item = tuple[Event | Callable[[ClusterState], Any], Future[Any]]
 Seen = TypeVar("Seen")
 
 
+@dataclass(slots=True)
+class _Listening:
+    """One listener, and the batches that it has not heard yet, because it could not write."""
+
+    listener: Listener
+    missed: deque[Sequence[Row]] = field(default_factory=deque)
+
+    def hear(self) -> None:
+        """Raises what the listener raises, but no OSError."""
+        while self.missed:
+            try:
+                self.listener(self.missed[0])
+            except OSError as error:
+                log.error("%d batches of rows wait for a listener: %s", len(self.missed), error)
+                return
+            self.missed.popleft()
+
+
 class Ledger:
-    """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up."""
+    """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up.
+
+    ``on_broken`` is called when a listener failed for good: nothing is decided any more, and the master must end. Its next start
+    writes what that listener did not.
+    """
 
     def __init__(
         self,
@@ -39,11 +66,15 @@ class Ledger:
         build_searcher: BuildSearcher,
         rules: Mapping[str, Rules] | None = None,
         bad_nodes: BadNodePolicy | None = None,
+        on_broken: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._build_searcher, self._rules, self._suspicion = build_searcher, rules, bad_nodes
         self._events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._listeners: list[Listener] = []
+        self._lock = threading.Lock()  # nothing enters the queue after the end mark
+        self._open = False
+        self._listeners: list[_Listening] = []
+        self._on_broken = on_broken
         self.state = self._fold()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
@@ -51,10 +82,14 @@ class Ledger:
         return ClusterState.fold(self._build_searcher, self._store.load(), self._rules, self._suspicion)
 
     def listen(self, listener: Listener) -> None:
-        """``listener`` gets every committed batch of rows, in order, on the ledger's own thread."""
-        self._listeners.append(listener)
+        """``listener`` gets every committed batch of rows, in order, on the ledger's own thread.
+
+        One that raises OSError hears the same batch again later; any other exception ends the ledger.
+        """
+        self._listeners.append(_Listening(listener))
 
     def start(self) -> None:
+        self._open = True
         self._thread.start()
 
     def do(self, event: Event) -> list[Row]:
@@ -64,30 +99,46 @@ class Ledger:
     def post(self, event: Event) -> Future[list[Row]]:
         """Like ``do`` without waiting."""
         future: Future[list[Row]] = Future()
-        if not self._thread.is_alive():
+        if not self._enter(event, future):
             future.set_exception(MasterError("the master is shutting down", 503))
-        else:
-            self._events.put((event, future))
         return future
 
     def look(self, at: Callable[[ClusterState], Seen]) -> Seen:
         """What ``at`` makes of the state, called on the ledger's thread between two events: it sees no half of a change."""
         future: Future[Seen] = Future()
-        if not self._thread.is_alive():
-            return at(self.state)
-        self._events.put((at, future))
-        return future.result()
+        if self._enter(at, future):
+            return future.result()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        return at(self.state)
 
     def stop(self) -> None:
         """Take in what was posted, then end."""
+        self._close()
         if self._thread.is_alive():
-            self._events.put(None)
             self._thread.join()
+
+    def _enter(self, wish: Event | Callable[[ClusterState], Any], future: Future[Any]) -> bool:
+        """False: the ledger takes no more."""
+        with self._lock:
+            if self._open:
+                self._events.put((wish, future))
+            return self._open
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._open:
+                self._open = False
+                self._events.put(None)
 
     def _run(self) -> None:
         running = True
         while running:
-            batch = [self._events.get()]
+            try:
+                batch = [self._events.get(timeout=RETRY if any(each.missed for each in self._listeners) else None)]
+            except queue.Empty:
+                self._tell()
+                continue
             while len(batch) < MAX_BATCH and not self._events.empty():
                 batch.append(self._events.get())
             running = None not in batch
@@ -124,10 +175,18 @@ class Ledger:
                     future.set_exception(failure)
             return
         if rows:
-            for listener in self._listeners:
-                try:
-                    listener(rows)
-                except Exception:
-                    log.exception("a listener failed")
+            for each in self._listeners:
+                each.missed.append(rows)
+            self._tell()
         for future, changed in decided:
             future.set_result(changed)
+
+    def _tell(self) -> None:
+        for each in self._listeners:
+            try:
+                each.hear()
+            except Exception:
+                log.exception("a listener failed; this master ends, and the next one writes what is missing")
+                each.missed.clear()
+                self._close()
+                self._on_broken()

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Run, Trial
-from dethpc.engine import events
-from dethpc.errors import NotFound, Refused, StoreError
+from dethpc.engine import ClusterState, events
+from dethpc.errors import MasterError, NotFound, Refused, StoreError
 from dethpc.master.durable.ledger import Ledger
 from dethpc.searcher.methods import build
 from dethpc.state import SqlStore, open_store
+from tests.master.conftest import until
 
 CONFIG = {
     "name": "test",
@@ -96,3 +98,69 @@ def test_many_threads_are_served(ledger: Ledger, store: SqlStore) -> None:
         thread.join()
     assert sorted(ledger.state.experiments) == list(range(1, 21))
     assert len(store.load().of(Experiment)) == 20
+
+
+def test_what_is_posted_while_the_ledger_ends_is_answered(store: SqlStore) -> None:
+    """The thread has taken the end mark already, and is still busy with what came before it."""
+    ledger = Ledger(store, build)
+    looking, looked, telling, told = (threading.Event() for _ in range(4))
+
+    def look(state: ClusterState) -> None:
+        looking.set()
+        assert looked.wait(30)
+
+    def listen(rows: Sequence[Row]) -> None:
+        telling.set()
+        assert told.wait(30)
+
+    ledger.listen(listen)
+    ledger.start()
+    with ThreadPoolExecutor() as threads:
+        threads.submit(ledger.look, look)
+        assert looking.wait(30)
+        first = ledger.post(creation())
+        threads.submit(ledger.stop)
+        until(lambda: ledger._events.qsize() == 2)  # the creation and the end mark, which are taken together
+        looked.set()
+        assert telling.wait(30)
+        late = ledger.post(creation())
+        last = threads.submit(ledger.look, lambda state: len(state.experiments))
+        told.set()
+        assert first.result(30)
+        with pytest.raises(MasterError, match="shutting down"):
+            late.result(5)
+        assert last.result(5) == 1
+
+
+def test_a_listener_that_cannot_write_hears_the_same_rows_again_in_order(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dethpc.master.durable.ledger.RETRY", 0.01)
+    tries, heard = iter(range(100)), []
+    done = threading.Event()
+
+    def listen(rows: Sequence[Row]) -> None:
+        if next(tries) < 3:
+            raise OSError(28, "No space left on device")
+        heard.append(rows)
+        if len(heard) == 2:
+            done.set()
+
+    ledger.listen(listen)
+    expected = [ledger.do(creation()), ledger.do(creation())]
+    assert done.wait(30)
+    assert heard == expected
+
+
+def test_a_listener_that_fails_for_good_ends_the_ledger_and_whoever_serves_it(store: SqlStore) -> None:
+    ended = threading.Event()
+    ledger = Ledger(store, build, on_broken=ended.set)
+    after: list[Sequence[Row]] = []
+    ledger.listen(lambda rows: {}["a mistake of ours"])
+    ledger.listen(after.append)
+    ledger.start()
+    rows = ledger.do(creation())
+    assert ended.is_set() and after == [rows], "it is committed, and the others hear of it"
+    with pytest.raises(MasterError, match="shutting down"):
+        ledger.do(creation())
+    ledger.stop()
