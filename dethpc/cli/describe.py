@@ -11,6 +11,7 @@ import click
 from dethpc.cli import output
 from dethpc.client import experiments, trials
 from dethpc.client.session import Session
+from dethpc.domain.trial_config import SearcherConfig
 
 Json = dict[str, Any]
 
@@ -186,7 +187,7 @@ def place_rows(search: Json) -> list[list[Any]]:
 
 def _print_experiment(about: Json, *, search: bool) -> None:
     e, config = about["experiment"], about.get("config") or {}
-    searcher = config.get("searcher") or {}
+    searcher = SearcherConfig.of(config)
     output.print_fields(
         [
             ("Experiment", e["id"]),
@@ -199,7 +200,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
             ("Owner", e.get("username")),
             ("Started", output.when(e.get("startTime"))),
             ("Ended", output.when(e.get("endTime"))),
-            ("Searcher", " ".join(str(searcher[k]) for k in ("name", "metric") if searcher.get(k))),
+            ("Searcher", f"{searcher.name} {searcher.metric}".strip()),
             ("Resource pool", e.get("resourcePool")),
             ("Labels", ", ".join(sorted(e.get("labels") or []))),
             ("Archived", "yes" if e.get("archived") else ""),
@@ -215,7 +216,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
         click.echo()
         output.print_table(place_headers(about["search"]), place_rows(about["search"]))
     click.echo()
-    output.print_table(trial_headers(searcher.get("metric")), [trial_row(t) for t in about["trials"]])
+    output.print_table(trial_headers(searcher.metric), [trial_row(t) for t in about["trials"]])
     for trial in about["trials"]:
         if trial.get("workloads"):
             output.print_table(WORKLOAD_HEADERS, workload_rows(trial["workloads"]), title=f"\nTrial {trial['id']}")

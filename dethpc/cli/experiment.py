@@ -145,17 +145,18 @@ def list_trials(
     """List the trials of an experiment."""
     from dethpc.cli.describe import trial_headers, trial_row
     from dethpc.client import experiments
+    from dethpc.domain.trial_config import SearcherConfig
 
     session = connect()
     about = experiments.get(session, experiment_id)
     by_metric = best is not None or sort == "metric"
-    searcher = (about.get("config") or {}).get("searcher") or {}
+    searcher = SearcherConfig.of(about.get("config") or {})
     found = list(
         experiments.trials(
             session,
             experiment_id,
             sort_by="SORT_BY_BEST_VALIDATION_METRIC" if by_metric else _SORTS[sort],
-            descending=by_metric and not searcher.get("smaller_is_better", True),
+            descending=by_metric and not searcher.smaller_is_better,
             limit=best or limit,
             offset=offset,
         )
@@ -164,7 +165,7 @@ def list_trials(
         output.print_json(found)
         return
     rows = [[*trial_row(t), output.when(t.get("startTime")), output.when(t.get("endTime"))] for t in found]
-    output.print_table([*trial_headers(searcher.get("metric")), "Started", "Ended"], rows, as_csv=as_csv)
+    output.print_table([*trial_headers(searcher.metric), "Started", "Ended"], rows, as_csv=as_csv)
 
 
 _SORTS = {

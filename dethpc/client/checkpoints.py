@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Sequence
 
 from dethpc.client.session import Session
+from dethpc.domain.trial_config import TrialConfig
 
 Json = Dict[str, Any]
 
@@ -32,6 +33,4 @@ def set_metadata(session: Session, uuid: str, metadata: Json) -> None:
 
 def storage(checkpoint: Json) -> Json:
     """The ``checkpoint_storage`` section that the checkpoint was written with; {} when the master does not say."""
-    config = (checkpoint.get("training") or {}).get("experimentConfig") or {}
-    section: Json = config.get("checkpoint_storage") or {}
-    return section
+    return TrialConfig.from_json((checkpoint.get("training") or {}).get("experimentConfig") or {}).checkpoint_storage

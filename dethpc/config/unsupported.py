@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from dethpc.config.dialects import steps
 from dethpc.config.mistake import Mistake, Path, show
 from dethpc.config.source import Source
+from dethpc.domain.trial_config import WORKDIR
 
 
 class Unsupported(NamedTuple):
@@ -95,8 +96,6 @@ TRIAL_CLASS = frozenset(
 """Those of them that have their effect where the entrypoint names a trial class."""
 
 _NO_LENGTH = ({"batches": 0}, {"records": 0}, {"epochs": 0})
-WORKDIR = "/run/determined/workdir"
-"""Where the context directory lies in Determined's containers: what is mounted below it, a run has in its working directory."""
 
 _NOT_WORTH_A_WARNING: dict[str, tuple[Any, ...]] = {
     "environment.image": ({}, {"cpu": None, "cuda": None, "rocm": None}),

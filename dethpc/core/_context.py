@@ -26,7 +26,7 @@ from dethpc.core._searcher import (
     SearcherContext,
     SearcherContextMissing,
     _lengths,
-    _parse_searcher_units,
+    _unit,
 )
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter, folder_of
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
@@ -178,11 +178,10 @@ def _on_cluster(
 
     assert info._attempt_dir is not None
     trial, attempt = info.trial, AttemptDir(info._attempt_dir)
+    settings = trial._settings
     finder = MasterFinder(info._master_file, info.master_url)
     session = Session(finder, info.session_token, retries=4)
-    storage_section = (
-        _section(checkpoint_storage) or info._checkpoint_storage or trial._config.get("checkpoint_storage") or {}
-    )
+    storage_section = _section(checkpoint_storage) or info._checkpoint_storage or settings.checkpoint_storage
     store = build(storage_section)
     watcher = _PreemptionWatcher(
         attempt, info.allocation_id, Session(finder, info.session_token, retries=0), finder, info._stop_at
@@ -216,7 +215,7 @@ def _on_cluster(
             train._report_system_metrics if reporter else None,
             distributed,
             attempt.path,
-            from_start=bool((trial._config.get("profiling") or {}).get("enabled")),
+            from_start=settings.profiling_enabled,
         ),
         _reporter=reporter,
         _tensorboard=writer,
@@ -241,15 +240,15 @@ def _searcher(
     leave: Callable[[], bool],
 ) -> Optional[SearcherContext]:
     """None where the search has no lengths. ``leave``: whether to go, asked between two operations."""
-    config = info.trial._config
-    lengths = _lengths(config, info.trial._search)
+    searcher = info.trial._settings.searcher
+    lengths = _lengths(searcher, info.trial._search)
     if not lengths:
         return None
     return SearcherContext(
         distributed,
         train._report,
         lengths,
-        _parse_searcher_units(config),
+        _unit(searcher),
         lambda: _completed_before(attempt),
         leave,
     )

@@ -23,6 +23,8 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from dethpc.domain.trial_config import TrialConfig
+
 INFO_VARIABLE = "DETHPC_INFO"
 
 
@@ -66,6 +68,11 @@ class TrialInfo:
         self._debug = debug
         self._inter_node_network_interface = inter_node_network_interface
         self._search = search or {}
+
+    @property
+    def _settings(self) -> TrialConfig:
+        """The configuration, typed."""
+        return TrialConfig.from_json(self._config)
 
 
 class ResourcesInfo:
@@ -168,7 +175,7 @@ class ClusterInfo:
     @property
     def user_data(self) -> Dict[str, Any]:
         """The ``data`` section of the experiment's configuration; empty for tasks that are not trials."""
-        return self.trial._config.get("data") or {} if self.task_type == "TRIAL" else {}
+        return self.trial._settings.data if self.task_type == "TRIAL" else {}
 
     @property
     def trial(self) -> TrialInfo:

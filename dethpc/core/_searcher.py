@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Unio
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import jsonable
 from dethpc.domain.reports import ReportKind
+from dethpc.domain.trial_config import SearcherConfig
 
 logger = logging.getLogger("dethpc.core")
 
@@ -185,42 +186,32 @@ def _log(kind: str, data: Dict[str, Any]) -> None:
 _UNITS = {"records": Unit.RECORDS, "epochs": Unit.EPOCHS, "batches": Unit.BATCHES}
 
 
-def _lengths(experiment_config: Dict[str, Any], search: Dict[str, Any]) -> List[int]:
+def _lengths(searcher: SearcherConfig, search: Dict[str, Any]) -> List[int]:
     """The targets of a trial: what its search keeps for it (``lengths``, or the one ``length`` so far), else the full length."""
     of_trial = search.get("lengths") or search.get("length")
     if of_trial:
         return sorted({math.ceil(length) for length in (of_trial if isinstance(of_trial, list) else [of_trial])})
-    full = _parse_searcher_max_length(experiment_config)
-    return [full] if full else []
+    return [searcher.full_length] if searcher.full_length else []
+
+
+# Published code calls these two.
 
 
 def _parse_searcher_max_length(experiment_config: Dict[str, Any]) -> Optional[int]:
-    searcher = experiment_config.get("searcher") or {}
-    length = searcher.get("max_length")
-    if isinstance(length, dict):
-        length = next(iter(length.values()), None)
-    if length is None and searcher.get("time_metric") in _UNITS:
-        length = searcher.get("max_time")
-    if length is not None and not isinstance(length, int):
-        raise ValueError(f"searcher.max_length is a whole number, or one by its unit, not {length!r}")
-    return length
+    return SearcherConfig.of(experiment_config).full_length
 
 
 def _parse_searcher_units(experiment_config: Dict[str, Any]) -> Optional[Unit]:
-    searcher = experiment_config.get("searcher") or {}
-    names = [searcher.get("unit")]
-    for field in ("max_length", "length_per_round", "budget"):
-        length = searcher.get(field)
-        names += list(length) if isinstance(length, dict) and len(length) == 1 else []
-    names.append(searcher.get("time_metric"))
-    return next((_UNITS[name] for name in names if name in _UNITS), None)
+    return _unit(SearcherConfig.of(experiment_config))
 
 
-def _other_length(
-    experiment_config: Dict[str, Any], epochs: Optional[float], batches: Optional[float]
-) -> Optional[str]:
+def _unit(searcher: SearcherConfig) -> Optional[Unit]:
+    return None if searcher.unit is None else _UNITS[searcher.unit]
+
+
+def _other_length(searcher: SearcherConfig, epochs: Optional[float], batches: Optional[float]) -> Optional[str]:
     """A search that compares trials on the way reckons with its own full length: what to say where training has another."""
-    length, unit = _parse_searcher_max_length(experiment_config), _parse_searcher_units(experiment_config)
+    length, unit = searcher.full_length, _unit(searcher)
     mine = {Unit.EPOCHS: epochs, Unit.BATCHES: batches}.get(unit) if unit is not None else None
     if unit is None or length is None or mine is None or mine == length:
         return None

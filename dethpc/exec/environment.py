@@ -144,7 +144,7 @@ def cluster_info(
             "config": spec.config,
             "steps_completed": meeting.resume.steps,
             "trial_run_id": spec.run_number,
-            "debug": bool(spec.config.get("debug", False)),
+            "debug": spec.settings.debug,
             "inter_node_network_interface": environ.get("DET_INTER_NODE_NETWORK_INTERFACE"),
             "search": spec.search,
         },

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         sys.stderr.write(f"harness: {error}\n")
         return 1
-    trial_class._train_on_cluster(legacy=str(info.trial._config.get("entrypoint")).strip() == arguments[0])
+    trial_class._train_on_cluster(legacy=str(info.trial._settings.entrypoint).strip() == arguments[0])
     return 0
 
 

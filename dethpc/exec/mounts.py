@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
+from dethpc.domain.trial_config import WORKDIR, BindMount
 from dethpc.exec.tee import Log
 
-WORKDIR = "/run/determined/workdir"  # where the context directory lies in Determined's containers
 
-
-def link(mounts: Sequence[Any], directory: str, log: Log) -> None:
+def link(mounts: Sequence[BindMount], directory: str, log: Log) -> None:
     """Make the links in ``directory``. What the context has at such a path makes room, as it does below a mount. What
     cannot be linked is said in the log. Raises OSError."""
     for mount in mounts:
-        host, inside = str(mount["host_path"]), _inside(str(mount["container_path"]))
+        host, inside = mount.host_path, _inside(mount.container_path)
         if inside is None:
             continue
         target = os.path.join(directory, inside)

@@ -164,7 +164,7 @@ class _Node:
                 spec.context,
                 spec.context_sha256,
             )
-            mounts.link(spec.config.get("bind_mounts") or (), self._directory, self._log)
+            mounts.link(spec.settings.bind_mounts, self._directory, self._log)
         except (RunDirError, OSError) as error:
             return self._failed("unpack", f"the context cannot be unpacked: {error}")
         env = self._environment(self._resume)

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional
 from dethpc import storage
 from dethpc.client import checkpoints
 from dethpc.client.session import Session
+from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import NotSupportedYet, Refused
 
 
@@ -130,7 +131,9 @@ class Checkpoint:
         target = Path(path) if path is not None else Path("checkpoints", self.uuid)
         if not (target / "metadata.json").exists():
             assert self.training is not None
-            storage.build(self.training.experiment_config["checkpoint_storage"]).download(self.uuid, target)
+            storage.build(TrialConfig.from_json(self.training.experiment_config).checkpoint_storage).download(
+                self.uuid, target
+            )
         if not (target / "metadata.json").exists():
             self.write_metadata_file(str(target / "metadata.json"))
         return str(target)

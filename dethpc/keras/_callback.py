@@ -87,7 +87,8 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._epoch_began_at = 0  # steps
         self._trained_epoch = self._saved_epoch = -1
         info = get_cluster_info()
-        self._config: Dict[str, Any] = info.trial._config if info is not None and info.task_type == "TRIAL" else {}
+        on_trial = info is not None and info.task_type == "TRIAL"
+        self._searcher = info.trial._settings.searcher if info is not None and on_trial else None
 
     # --- around the training --------------------------------------------------------------------------------------------
 
@@ -194,10 +195,10 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
 
     def _compare_with_search(self) -> None:
         """A search that compares trials on the way reckons with its own full length."""
-        if not self._chief or os.environ.get(TEST_MODE):
+        if self._searcher is None or not self._chief or os.environ.get(TEST_MODE):
             return
         epochs, steps = self.params.get("epochs"), self.params.get("steps")
-        other = _other_length(self._config, epochs, epochs * steps if epochs and steps else None)
+        other = _other_length(self._searcher, epochs, epochs * steps if epochs and steps else None)
         if other:
             logger.warning("fit() %s", other)
 

@@ -116,10 +116,11 @@ class DeterminedCallback(Checkpoint):
         self._files.close()
         self._left_epoch = False
         if self._chief and not os.environ.get(TEST_MODE):
-            config = self._core.info.trial._config if self._core.info and self._core.info.task_type == "TRIAL" else {}
             steps = trainer.max_steps if trainer.max_steps > 0 else None
             epochs = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else None
-            other = _other_length(config, epochs, steps)
+            info = self._core.info
+            trial = info is not None and info.task_type == "TRIAL"
+            other = _other_length(info.trial._settings.searcher, epochs, steps) if info is not None and trial else None
             if other:
                 logger.warning("the Trainer %s", other)
 

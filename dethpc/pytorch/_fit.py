@@ -10,7 +10,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from dethpc import core
 from dethpc.core._info import ClusterInfo, get_cluster_info
-from dethpc.core._searcher import _lengths, _parse_searcher_max_length, _parse_searcher_units
+from dethpc.core._searcher import _lengths, _unit
+from dethpc.domain.trial_config import SearcherConfig
 from dethpc.pytorch import _backend
 from dethpc.pytorch._due import endless
 from dethpc.pytorch._loop import Loop, Plan
@@ -85,45 +86,44 @@ class _Trainer(abc.ABC):
                     "this trial has a checkpoint, and begins anew without it: pass "
                     "fit(latest_checkpoint=det.get_cluster_info().latest_checkpoint) to go on from it"
                 )
-            config = trial.trial._config
-            searcher = config.get("searcher") or {}
+            settings = trial.trial._settings
+            searcher = settings.searcher
             plan = plan._replace(
-                searcher_metric=searcher.get("metric"),
-                smaller_is_better=searcher.get("smaller_is_better") is not False,
-                records_metric=searcher.get("time_metric") == "records",
-                records_per_epoch=int(config.get("records_per_epoch") or 0),
+                searcher_metric=searcher.metric or None,
+                smaller_is_better=searcher.smaller_is_better,
+                records_metric=searcher.time_metric == "records",
+                records_per_epoch=settings.records_per_epoch,
             )
         self._loop(plan).run()
 
     def _length(self, max_length: Optional[TrainUnit], info: Optional[ClusterInfo]) -> TrainUnit:
-        config = info.trial._config if info is not None else {}
-        if max_length is None and info is not None:
-            length = _parse_searcher_max_length(config)
-            if length is not None:
-                unit = _parse_searcher_units(config)
-                max_length = TrainUnit._from_searcher_unit(length, unit, self._context._global_batch_size)
+        searcher = None if info is None else info.trial._settings.searcher
+        if max_length is None and searcher is not None and searcher.full_length is not None:
+            size = self._context._global_batch_size
+            max_length = TrainUnit._from_searcher_unit(searcher.full_length, _unit(searcher), size)
         if max_length is None:
             raise ValueError("fit(max_length=...) is missing: Batch(n) or Epoch(n)")
         if not isinstance(max_length, (Batch, Epoch)) or not isinstance(max_length.value, int):
             raise TypeError(f"max_length is a Batch or an Epoch of a whole number, not {max_length!r}")
-        _compare(max_length, config.get("searcher") or {})
+        if searcher is not None:
+            _compare(max_length, searcher)
         return max_length
 
     def _targets(self, info: Optional[ClusterInfo]) -> List[TrainUnit]:
         """Where the search compares trials, validations are due whatever the periods say."""
         if info is None or len(info.trial._search.get("lengths") or []) < 2:
             return []
-        config = info.trial._config
-        unit, size = _parse_searcher_units(config), self._context._global_batch_size
+        searcher = info.trial._settings.searcher
+        unit, size = _unit(searcher), self._context._global_batch_size
         if unit is None or (unit is core.Unit.RECORDS and not size):
             return []
-        found = [TrainUnit._from_searcher_unit(n, unit, size) for n in _lengths(config, info.trial._search)]
+        found = [TrainUnit._from_searcher_unit(n, unit, size) for n in _lengths(searcher, info.trial._search)]
         return [type(found[0])([one.value for one in found if isinstance(one.value, int)])]
 
 
-def _compare(max_length: TrainUnit, searcher: Dict[str, Any]) -> None:
+def _compare(max_length: TrainUnit, searcher: SearcherConfig) -> None:
     """A search that compares trials by time reckons with its own full length."""
-    unit, length = searcher.get("time_metric"), searcher.get("max_time")
+    unit, length = searcher.time_metric, searcher.max_time
     kind = {"batches": Batch, "epochs": Epoch}.get(unit or "")
     if kind is not None and (not isinstance(max_length, kind) or max_length.value != length):
         logger.warning(

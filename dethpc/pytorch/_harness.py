@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, ContextManager, Dict, Type
+from typing import Any, Callable, ContextManager, Optional, Type
 
 import dethpc
 from dethpc.core._info import get_cluster_info
+from dethpc.domain.trial_config import Length
 from dethpc.pytorch._fit import _Trainer
 from dethpc.pytorch._units import Batch, TrainUnit
 
@@ -17,28 +18,30 @@ def train(trial_class: Any, legacy: bool, init: Callable[..., ContextManager[Any
     """``legacy``: the entrypoint names the class itself. ``init`` and ``trainer``: of that kind of trial."""
     info = get_cluster_info()
     assert info is not None
-    config = info.trial._config
+    settings = info.trial._settings
     logging.basicConfig(level=logging.DEBUG if info.trial._debug else logging.INFO, format=dethpc.LOG_FORMAT)
     if legacy:
         logger.warning(
             "an entrypoint that names a trial class is deprecated: let a script train it with pytorch.Trainer()"
         )
-    with init(hparams=info.trial.hparams, exp_conf=config) as context:
+    with init(hparams=info.trial.hparams, exp_conf=info.trial._config) as context:
         context._set_is_pre_trainer()
         if context.distributed.rank > 0 and not info.trial._debug:
             logging.getLogger().setLevel(logging.WARNING)
         trial = trial_class(context)
         size = context._global_batch_size
         trainer(trial, context).fit(
-            checkpoint_period=_period(config, "min_checkpoint_period", size),
-            validation_period=_period(config, "min_validation_period", size),
-            reporting_period=Batch(int(config.get("scheduling_unit") or 100)),
-            checkpoint_policy=config.get("checkpoint_policy") or "best",
+            checkpoint_period=_period(settings.min_checkpoint_period, size),
+            validation_period=_period(settings.min_validation_period, size),
+            reporting_period=Batch(settings.scheduling_unit),
+            checkpoint_policy=settings.checkpoint_policy,
             latest_checkpoint=info.latest_checkpoint,
-            step_zero_validation=bool(config.get("perform_initial_validation")),
-            profiling_enabled=bool((config.get("profiling") or {}).get("enabled")),
+            step_zero_validation=settings.perform_initial_validation,
+            profiling_enabled=settings.profiling_enabled,
         )
 
 
-def _period(config: Dict[str, Any], field: str, size: Any) -> TrainUnit:
-    return TrainUnit._from_values(**(config.get(field) or {"batches": 0}), global_batch_size=size)
+def _period(period: Optional[Length], size: Any) -> TrainUnit:
+    """A bare number counts batches."""
+    count, unit = period or Length(0)
+    return TrainUnit._from_values(**{unit or "batches": count}, global_batch_size=size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional, Union
 
+from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import RunDirError
 
 VERSION = 1
@@ -65,6 +66,11 @@ class Spec:
             return cls(**{name: value for name, value in obj.items() if name in known})
         except TypeError as error:
             raise RunDirError(f"spec.json is incomplete: {error}") from None
+
+    @property
+    def settings(self) -> TrialConfig:
+        """The configuration, typed."""
+        return TrialConfig.from_json(self.config)
 
     def to_json(self) -> dict[str, Any]:
         # Not asdict, which copies the whole configuration: this is done for every run.

@@ -13,6 +13,7 @@ from transformers import trainer_utils
 
 from dethpc import core
 from dethpc.core._info import get_cluster_info
+from dethpc.domain.trial_config import SearcherConfig
 from dethpc.transformers._search import check_length, check_metrics
 
 logger = logging.getLogger("dethpc.transformers")
@@ -53,14 +54,14 @@ class DetCallback(transformers.TrainerCallback):
         self.core_context = core_context
         self.user_data = user_data
         self.info = get_cluster_info()
-        self._searcher: Dict[str, Any] = {}
+        self._searcher: Optional[SearcherConfig] = None
         self._trial_id: Optional[int] = None
         if self.info is not None and self.info.task_type == "TRIAL":
-            self._searcher = self.info.trial._config.get("searcher") or {}
+            self._searcher = self.info.trial._settings.searcher
             self._trial_id = self.info.trial.trial_id
             if not os.environ.get(TEST_MODE):
                 check_length(self._searcher, args)
-        needed = [self._searcher.get("metric"), self._searcher.get("time_metric")]
+        needed = [self._searcher.metric, self._searcher.time_metric] if self._searcher else []
         self.filter_metrics = [*filter_metrics, *filter(None, needed)] if filter_metrics else None
         self._reported: Dict[str, int] = {}  # group: the step of its last report
         self._saved = -1
@@ -104,7 +105,7 @@ class DetCallback(transformers.TrainerCallback):
         if not state.is_world_process_zero:
             return
         metrics = {"batches": state.global_step, "epochs": state.epoch, **self._wanted(logs)}
-        if group == "validation":
+        if group == "validation" and self._searcher is not None:
             check_metrics(self._searcher, metrics)
         self.core_context.train.report_metrics(group, state.global_step, metrics)
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import transformers
 
+from dethpc.domain.trial_config import SearcherConfig
 
-def check_length(searcher: Dict[str, Any], args: transformers.TrainingArguments) -> None:
+
+def check_length(searcher: SearcherConfig, args: transformers.TrainingArguments) -> None:
     """Raises ValueError where both say a length and they differ."""
     if args.max_steps > 0:
         unit, length, argument = "batches", float(args.max_steps), "--max_steps"
     else:
         unit, length, argument = "epochs", float(args.num_train_epochs), "--num_train_epochs"
-    field, configured = "max_length", searcher.get("max_length")
-    if isinstance(configured, dict):
-        theirs, wanted = next(iter(configured.items()))
+    field, configured = "max_length", searcher.max_length
+    theirs: Optional[str]
+    wanted: Optional[int]
+    if configured is not None and configured.unit is not None:
+        wanted, theirs = configured
     elif configured is not None:
         raise ValueError(
-            f"searcher.max_length is {configured}, without a unit: leave it out, and say the length by {argument} alone"
+            f"searcher.max_length is {configured.number}, without a unit: leave it out, and say the length by {argument} alone"
         )
     else:
-        field, theirs, wanted = "max_time", searcher.get("time_metric"), searcher.get("max_time")
+        field, theirs, wanted = "max_time", searcher.time_metric, searcher.max_time
         if theirs not in ("batches", "epochs") or wanted is None:
             return  # a length in a metric of the user's own
     if (theirs, float(wanted)) != (unit, length):
@@ -31,9 +35,9 @@ def check_length(searcher: Dict[str, Any], args: transformers.TrainingArguments)
         )
 
 
-def check_metrics(searcher: Dict[str, Any], metrics: Dict[str, Any]) -> None:
+def check_metrics(searcher: SearcherConfig, metrics: Dict[str, Any]) -> None:
     """Raises ValueError when an evaluation lacks what the search compares trials by."""
-    wanted = {"searcher.metric": searcher.get("metric"), "searcher.time_metric": searcher.get("time_metric")}
+    wanted = {"searcher.metric": searcher.metric, "searcher.time_metric": searcher.time_metric}
     for field, name in wanted.items():
-        if name is not None and name not in metrics:
+        if name and name not in metrics:
             raise ValueError(f"{field} is {name!r}, and the evaluation has {', '.join(map(repr, metrics))}")
