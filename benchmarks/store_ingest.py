@@ -77,7 +77,7 @@ def store(path: Path, work: list[list[list[Metric]]]) -> float:
         def report(trial: list[list[Metric]]) -> None:
             for batch in trial:
                 last = batch[-1]
-                attempt = Attempt(last.run_id, 0, last.trial_id, AttemptState.RUNNING, 1.7e9, applied_seq=last.seq)
+                attempt = Attempt(last.run_id, 0, 1, last.trial_id, AttemptState.RUNNING, 1.7e9, applied_seq=last.seq)
                 database.commit([*batch, attempt])
 
         began = time.perf_counter()

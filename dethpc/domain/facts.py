@@ -120,6 +120,7 @@ class Attempt:
 
     run_id: str
     number: int  # 0-based within the run
+    experiment_id: int
     trial_id: int
     state: AttemptState
     started_at: float

@@ -64,6 +64,7 @@ def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
     attempt = Attempt(
         run_id=run.id,
         number=event.attempt,
+        experiment_id=run.experiment_id,
         trial_id=run.trial_id,
         state=AttemptState.RUNNING,
         started_at=event.at,

@@ -79,7 +79,7 @@ class Daemon:
         self.owner = getpass.getuser()
         self.auth = Auth(home.root, self.owner, self.store)
         self._changes = ChangeLog(home)
-        self._changes.catch_up(self.store.load())
+        self._changes.catch_up(self.store)
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}
         bad = site.bad_nodes
         bad_nodes = BadNodePolicy(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)

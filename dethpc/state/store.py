@@ -79,15 +79,15 @@ class SqlStore:
         with _as_store_error(), self._read_engine.begin() as connection:
             yield connection
 
-    def load(self) -> Snapshot:
-        """Rows of every experiment that has not ended, or of which a run has not."""
+    def load(self, also: Sequence[int] = ()) -> Snapshot:
+        """Rows of every experiment that has not ended, or of which a run has not, and of those with the ids ``also``."""
         experiment, trial = rows.table(Experiment), rows.table(Trial)
         unfinished = select(rows.table(Run).c.experiment_id).where(rows.table(Run).c.state.in_(_LIVE_RUN))
         wanted = select(experiment.c.id).where(
             or_(experiment.c.state.not_in(_TERMINAL), experiment.c.id.in_(unfinished))
         )
         with self.read() as connection:
-            ids = list(connection.scalars(wanted))
+            ids = sorted({*connection.scalars(wanted), *also})
 
             return Snapshot(
                 {fact: rows.read(connection, fact, *_of_experiments(fact, ids)) for fact in facts.IN_MEMORY},
@@ -118,9 +118,6 @@ def _of_experiments(fact: type[Any], ids: Sequence[int]) -> list[ColumnElement[b
         return [columns.id.in_(ids)]
     if "experiment_id" in columns:
         return [columns.experiment_id.in_(ids)]
-    if "trial_id" in columns:
-        trial = rows.table(Trial).c
-        return [columns.trial_id.in_(select(trial.id).where(trial.experiment_id.in_(ids)))]
     return []
 
 

@@ -64,7 +64,7 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
         ("request_id",),
     ),
     Run: (("trial_id", "number"), ("experiment_id", "state"), ("state",), ("scheduler_job_id",)),
-    Attempt: (("trial_id",),),
+    Attempt: (("trial_id",), ("experiment_id",)),
     Checkpoint: (
         ("trial_id", "steps_completed"),
         ("experiment_id", "state", "reported_at"),

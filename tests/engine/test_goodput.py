@@ -17,7 +17,7 @@ from tests.engine.world import FINISHED, STOPPED, World, config
 
 def attempt(begin: float = 0, end: float | None = 100, how: End | None = End.COMPLETED, **marks: Any) -> Attempt:
     state = AttemptState.RUNNING if how is None else AttemptState.ENDED
-    return Attempt("1.1.1", 0, 1, state, begin, None if how is None else end, end=how, **marks)
+    return Attempt("1.1.1", 0, 1, 1, state, begin, None if how is None else end, end=how, **marks)
 
 
 TRAINED = {"first_at": 20.0, "first_steps": 10, "last_at": 90.0, "last_steps": 80}

@@ -111,7 +111,7 @@ def uuid_of(trial_id: int, steps: int) -> str:
 def trained(trial: Trial) -> list[Row]:
     """A trial with a run, training at every step, and validation and a checkpoint at steps 2 and 4."""
     run = run_of(trial)
-    attempt = Attempt(run.id, 0, trial.id, AttemptState.ENDED, T0 + 2, T0 + 90, nodes=["node1"])
+    attempt = Attempt(run.id, 0, trial.experiment_id, trial.id, AttemptState.ENDED, T0 + 2, T0 + 90, nodes=["node1"])
     rows: list[Row] = [trial, run, attempt]
     seq = 0
     for step in range(1, 5):

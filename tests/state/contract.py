@@ -125,7 +125,7 @@ class StoreContract:
             experiment(2, State.PAUSED),
             trial(2, 2),
             run("2.2.1", 2, 2, state=RunState.ENDED),
-            attempt("2.2.1", 0, 2),
+            attempt("2.2.1", 0, 2, experiment_id=2),
         ]
         store.commit([*ended, *live, experiment(5, State.ERROR), trial(9, 5)])
         found = store.load()

@@ -28,7 +28,7 @@ def run(id: str = "1.1.1", experiment_id: int = 1, trial_id: int = 1, **fields: 
 
 
 def attempt(run_id: str = "1.1.1", k: int = 0, trial_id: int = 1, **fields: Any) -> Attempt:
-    return Attempt(run_id, k, trial_id, AttemptState.RUNNING, 4.5, **fields)
+    return Attempt(run_id, k, fields.pop("experiment_id", 1), trial_id, AttemptState.RUNNING, 4.5, **fields)
 
 
 def metric(seq: int, run_id: str = "1.1.1", k: int = 0, trial_id: int = 1, **fields: Any) -> Metric:

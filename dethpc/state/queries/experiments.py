@@ -35,6 +35,12 @@ def experiment_of_job(connection: Connection, queue_id: str) -> Experiment | Non
     return None if row is None else Experiment(*row)
 
 
+def ended_last(connection: Connection, most: int) -> list[Experiment]:
+    """Those that ended last, the latest first."""
+    query = rows.query(Experiment, _experiment.ended_at.is_not(None)).order_by(_experiment.ended_at.desc()).limit(most)
+    return [Experiment(*row) for row in connection.execute(query)]
+
+
 def names_of_experiments(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
     names: dict[int, str] = {}
     for chunk in chunks(sorted(set(ids))):

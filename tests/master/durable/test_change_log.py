@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from dethpc.domain.facts import Row, Trial
+from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
+from dethpc.domain.states import RunState, State
 from dethpc.engine import ClusterState, events, step
-from dethpc.master.durable.change_log import ChangeLog, from_line, rebuild, to_line
+from dethpc.master.durable.change_log import ChangeLog, rebuild
+from dethpc.master.durable.row_file import RowFile, from_line, to_line
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build
@@ -61,6 +64,46 @@ def test_a_new_master_writes_what_the_last_one_could_not(tmp_path: Path) -> None
     rows = history(home)
     with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
         lost.commit(rows)  # and then the master was killed before it wrote any line
-        ChangeLog(home).catch_up(lost.load())
+        ChangeLog(home).catch_up(lost)
         rebuild(home, rebuilt)
         assert rebuilt.load() == lost.load()
+
+
+def test_restarts_leave_the_files_as_they_were(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    node = NodeHealth("n0", reason="smells")
+    with open_store(tmp_path / "a") as store:
+        rows: list[Row] = [*history(home), node]
+        store.commit(rows)
+        ChangeLog(home).append(rows)
+        files = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
+        assert home.node_changes in files and home.changes(1) in files
+        for _ in range(10):
+            ChangeLog(home).catch_up(store)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == files
+
+
+def test_what_was_committed_last_is_caught_up_with_even_when_it_ended_the_experiment(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
+        rows = history(home)
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        experiment = replace(lost.load().of(Experiment)[0], state=State.CANCELED, ended_at=9.0)
+        runs = [replace(run, state=RunState.ENDED, ended_at=8.0) for run in lost.load().of(Run)]
+        lost.commit([experiment, *runs])  # and then the master was killed
+        ChangeLog(home).catch_up(lost)
+        rebuild(home, rebuilt)
+        assert rebuilt.load(also=[1]) == lost.load(also=[1])
+
+
+def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows.jsonl")
+    file.append([NodeHealth("n0"), NodeHealth("n1")])
+    with open(file.path, "a") as cut:
+        cut.write('{"table": "NodeHealth", "key": ["n1"], "row": {"na')
+    file.append([NodeHealth("n0", reason="hot")])
+    assert list(file.read()) == [NodeHealth("n0"), NodeHealth("n1"), NodeHealth("n0", reason="hot")]
+    assert file.missing([NodeHealth("n0")]) == [NodeHealth("n0")], "the last line counts"

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from dethpc.domain.facts import Run
 from dethpc.domain.states import AttemptState, RunState, State
+from dethpc.engine import events
 from dethpc.engine.state import ClusterState
 from dethpc.errors import NotFound, Refused
+from dethpc.master.daemon import Daemon
 from dethpc.master.durable import change_log
 from dethpc.master.experiments.unmanaged import Unmanaged
+from dethpc.master.site import find_scheduler
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
@@ -198,6 +202,30 @@ def test_an_experiment_that_ended_before_the_master_started_is_found_again(serve
     assert (again["trial"], again["latestCheckpoint"], again["trialRunId"]) == (begun["trial"], "c-1", 2)
     with pytest.raises(NotFound):
         served.session.post("/api/v1/trials/77/start", {})
+
+
+def test_a_trial_that_starts_again_after_a_restart_is_in_the_change_log(served: Served, tmp_path: Path) -> None:
+    begun = begin(served)
+    report(served, begun, 1, 1.0)
+    patch(served, begun, "COMPLETED")
+    last = served.daemon
+    last.ledger.stop()
+    last.lease.release()
+    daemon = Daemon(last.paths, last.site, last.scheduler, last.cluster_id, find_scheduler(last.paths, last.site)[1])
+    daemon.ledger.start()
+    try:
+        with daemon.store.read() as connection:
+            found = queries.experiment(connection, 1)
+        daemon.ledger.do(events.LoadExperiment(found))
+        daemon.unmanaged.begin(begun["trial"], resume=True)
+    finally:
+        daemon.ledger.stop()
+        daemon.lease.release()
+        daemon.store.close()
+    with open_store(tmp_path / "again.db") as again:
+        assert change_log.rebuild(last.paths, again) == 1
+        assert again.load() == last.store.load()
+        assert [run.number for run in again.load().of(Run)] == [1, 2]
 
 
 SCRIPT = """

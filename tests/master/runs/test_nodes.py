@@ -105,7 +105,7 @@ def test_goodput_of_an_experiment_its_trials_and_the_pool(served: Served) -> Non
     rows = [replace(row, end=End.COMPLETED) if isinstance(row, Attempt) else row for row in trained(trial(1))]
     served.put([experiment(1), *rows, experiment(2, unmanaged=True), *trained(trial(9, experiment_id=2))])
     other = trial(2)
-    failed = Attempt(run_of(other).id, 0, 2, AttemptState.ENDED, T0 + 12, T0 + 22, end=End.NODE_FAIL)
+    failed = Attempt(run_of(other).id, 0, 1, 2, AttemptState.ENDED, T0 + 12, T0 + 22, end=End.NODE_FAIL)
     served.put([other, run_of(other, slots=4, ended_at=T0 + 22), failed])
     found = served.session.get("/api/v1/experiments/1/goodput")
     by_trial = {each["trialId"]: each for each in found["trials"]}

@@ -113,6 +113,7 @@ def upgrade() -> None:
         "attempts",
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("number", whole, nullable=False, autoincrement=False),
+        sa.Column("experiment_id", whole, nullable=False),
         sa.Column("trial_id", whole, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=False),
@@ -127,6 +128,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("run_id", "number", name="pk_attempts"),
     )
+    op.create_index("ix_attempts_experiment_id", "attempts", ["experiment_id"])
     op.create_index("ix_attempts_trial_id", "attempts", ["trial_id"])
     op.create_table(
         "checkpoints",
