@@ -14,6 +14,8 @@ from dethpc.client.session import Session
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import NotSupportedYet, Refused
 
+_NOT_SHOWN = "********"  # what the master answers in place of a secret
+
 
 class DownloadMode(enum.Enum):
     """``DIRECT``: from checkpoint storage. ``MASTER``: through the master, which is not supported yet. ``AUTO``: what works."""
@@ -131,9 +133,10 @@ class Checkpoint:
         target = Path(path) if path is not None else Path("checkpoints", self.uuid)
         if not (target / "metadata.json").exists():
             assert self.training is not None
-            storage.build(TrialConfig.from_json(self.training.experiment_config).checkpoint_storage).download(
-                self.uuid, target
-            )
+            section = TrialConfig.from_json(self.training.experiment_config).checkpoint_storage
+            # Without the keys that the master does not show, the storage is asked with this user's own.
+            shown = {name: value for name, value in section.items() if value != _NOT_SHOWN}
+            storage.build(shown).download(self.uuid, target)
         if not (target / "metadata.json").exists():
             self.write_metadata_file(str(target / "metadata.json"))
         return str(target)

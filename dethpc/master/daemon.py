@@ -21,6 +21,7 @@ import uvicorn
 import dethpc
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
+from dethpc.config.secrets import masked
 from dethpc.config.site import SiteConfig
 from dethpc.doctor.facts import sqlite_warning
 from dethpc.doctor.read_login import filesystem
@@ -41,6 +42,7 @@ from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import standalone, user_script
 from dethpc.master.experiments.checkpoints import Checkpoints
+from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import Unmanaged, config_of
 from dethpc.master.http.app import create_app
 from dethpc.master.http.auth import Auth
@@ -191,6 +193,7 @@ class Daemon:
         """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
         if template:
             raise Refused("templates are not supported yet")
+        config_yaml = revealed_text(config_yaml, self.store, self._defaults(), owner, parent_id)
         config, notes = self._load(config_yaml, context_targz, complete=not validate_only)
         if validate_only:
             return Experiment(0, owner, config, config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""), notes
@@ -220,6 +223,7 @@ class Daemon:
 
     def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
+        config_yaml = revealed_text(config_yaml, self.store, self._defaults(), owner, None)
         config = load_config(config_of(config_yaml), file="config", defaults=self._defaults()).config
         return self.unmanaged.experiment(owner, config_yaml, config, external_id)
 
@@ -240,6 +244,7 @@ class Daemon:
 
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
         """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
+        config_yaml = revealed_text(config_yaml, self.store, self._defaults(), owner, None)
         config, notes = self._load(config_yaml, context_targz)
         run, trial, experiment = standalone.wanted(ExperimentConfig.from_json(config), owner, time.time())
         experiment.context_sha256 = self.paths.keep_context(context_targz)
@@ -323,16 +328,19 @@ class Daemon:
         return self.paths.context(experiment.context_sha256).read_bytes()
 
     def config(self) -> dict[str, Any]:
-        return {
-            "cluster_name": self.cluster_name,
-            "cluster_id": self.cluster_id,
-            "home": str(self.home),
-            "scheduler": self.scheduler.kind,
-            **self._defaults(),
-            "pools": {
-                name: pool.model_dump(mode="json", exclude_defaults=True) for name, pool in self.site.pools.items()
-            },
-        }
+        shown: dict[str, Any] = masked(
+            {
+                "cluster_name": self.cluster_name,
+                "cluster_id": self.cluster_id,
+                "home": str(self.home),
+                "scheduler": self.scheduler.kind,
+                **self._defaults(),
+                "pools": {
+                    name: pool.model_dump(mode="json", exclude_defaults=True) for name, pool in self.site.pools.items()
+                },
+            }
+        )
+        return shown
 
 
 def _reachable(host: str) -> str:

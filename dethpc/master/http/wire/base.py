@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 from pydantic.alias_generators import to_camel
 
+from dethpc.config.secrets import masked, masked_text
 from dethpc.state.queries import Page
 
 T = TypeVar("T")
@@ -37,6 +38,10 @@ def plain(value: Any) -> Any:
 
 Plain = Annotated[Any, PlainSerializer(plain, when_used="json")]
 """Any JSON value."""
+
+MaskedConfig = Annotated[Any, PlainSerializer(lambda config: plain(masked(config)), when_used="json")]
+MaskedText = Annotated[str, PlainSerializer(masked_text, when_used="json")]
+"""A configuration, and one as it was written, with their secrets hidden."""
 
 Float = Annotated[float, PlainSerializer(plain, return_type=Any, when_used="json")]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId, task_id
-from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time
+from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Wire, state, time
 from dethpc.master.http.wire.trial import Metrics, split
 from dethpc.state.queries import CheckpointOrigin, searcher_metric
 
@@ -16,7 +16,7 @@ class Training(Wire):
 
     trial_id: int
     experiment_id: int
-    experiment_config: Plain
+    experiment_config: MaskedConfig
     hparams: Plain
     training_metrics: Metrics | None = None
     validation_metrics: Metrics | None

@@ -7,7 +7,17 @@ from typing import Any
 
 from dethpc.domain import facts
 from dethpc.domain.states import State
-from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time, time_or_none
+from dethpc.master.http.wire.base import (
+    Float,
+    MaskedConfig,
+    MaskedText,
+    Pagination,
+    Plain,
+    Wire,
+    state,
+    time,
+    time_or_none,
+)
 from dethpc.master.http.wire.trial import Trial
 from dethpc.state.queries import ExperimentFigures
 
@@ -27,8 +37,8 @@ class Experiment(Wire):
     labels: list[str]
     state: str
     archived: bool
-    config: Plain
-    original_config: str
+    config: MaskedConfig
+    original_config: MaskedText
     hyperparameters: Plain
     job_id: str
     username: str
@@ -102,7 +112,7 @@ class JobSummary(Wire):
 
 class ExperimentAnswer(Wire):
     experiment: Experiment
-    config: Plain = None
+    config: MaskedConfig = None
     job_summary: JobSummary | None = None
 
 
@@ -136,7 +146,7 @@ class CreateRequest(Wire):
 
 class Created(Wire):
     experiment: Experiment
-    config: Plain
+    config: MaskedConfig
     warnings: list[str] = []
     notes: list[str] = []  # ours: what the owner should know, in words
 

@@ -1,0 +1,86 @@
+"""Secrets of a configuration: hidden where it is shown, put back where it comes home."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dethpc.config.mistake import SECRET
+from dethpc.config.secrets import MASK, masked, masked_text, revealed
+
+CONFIG: dict[str, Any] = {
+    "name": "token ring",
+    "checkpoint_storage": {"type": "s3", "bucket": "b", "access_key": "AKIA", "secret_key": "hush", "prefix": None},
+    "environment": {
+        "environment_variables": {"cpu": ["PATH=/bin", "WANDB_API_KEY=w1", "HF_TOKEN=h=1"], "cuda": ["HF_TOKEN=h=2"]},
+        "registry_auth": {"username": "ada", "password": "hush", "serveraddress": "https://ada:pw@registry:5000/x"},
+    },
+    "hyperparameters": {"token": "bpe", "auth": {"type": "int", "minval": 1, "maxval": 3}},
+    "data": {"password": 1234, "auth": {"nested": ["hush", True]}},
+}
+
+
+def test_secrets_are_hidden_and_all_else_is_shown() -> None:
+    assert masked(CONFIG) == {
+        **CONFIG,
+        "checkpoint_storage": {**CONFIG["checkpoint_storage"], "access_key": MASK, "secret_key": MASK},
+        "environment": {
+            "environment_variables": {
+                "cpu": ["PATH=/bin", f"WANDB_API_KEY={MASK}", f"HF_TOKEN={MASK}"],
+                "cuda": [f"HF_TOKEN={MASK}"],
+            },
+            "registry_auth": {
+                "username": "ada",
+                "password": MASK,
+                "serveraddress": f"https://ada:{MASK}@registry:5000/x",
+            },
+        },
+        "data": {"password": MASK, "auth": {"nested": [MASK, True]}},
+    }
+    assert CONFIG["checkpoint_storage"]["secret_key"] == "hush", "what runs get is untouched"
+
+
+@pytest.mark.parametrize("name", sorted(SECRET))
+def test_what_an_error_message_does_not_quote_no_answer_shows(name: str) -> None:
+    assert masked({"section": {name: "hush"}}) == {"section": {name: MASK}}
+
+
+def test_a_text_without_secrets_stays_as_it_was_written() -> None:
+    plain = "name:   x  # the key to it all\nhyperparameters: {token: 3}\n"
+    assert masked_text(plain) == plain
+    secret = "checkpoint_storage:\n  # ours\n  secret_key: hush\n"
+    assert yaml.safe_load(masked_text(secret)) == {"checkpoint_storage": {"secret_key": MASK}}
+
+
+def test_a_configuration_that_comes_back_has_its_secrets_again() -> None:
+    shown = {**masked(CONFIG), "name": "again"}
+    assert revealed(shown, [{}, CONFIG]) == ({**CONFIG, "name": "again"}, [])
+
+
+def test_a_secret_that_nobody_knows_is_a_mistake_with_its_place() -> None:
+    _, mistakes = revealed(masked(CONFIG), [{"checkpoint_storage": CONFIG["checkpoint_storage"]}])
+    assert {mistake.path for mistake in mistakes} >= {
+        ("environment", "registry_auth", "password"),
+        ("environment", "environment_variables", "cuda", 0),
+    }
+    assert not [mistake for mistake in mistakes if mistake.path[0] == "checkpoint_storage"]
+
+
+def test_asterisks_that_hide_nothing_stay() -> None:
+    config = {"description": MASK, "hyperparameters": {"token": MASK}, "labels": [f"x={MASK}"]}
+    assert revealed(config, [CONFIG]) == (config, [])
+
+
+_KEYS = st.sampled_from(["name", "secret_key", "environment_variables", "data", "token", "hyperparameters"])
+_VALUES = st.sampled_from(["", "x", "A_TOKEN=1", "http://a:b@c/", "5*", 7, True, None])
+_CONFIGS = st.dictionaries(_KEYS, st.recursive(_VALUES, lambda v: st.lists(v, max_size=2) | st.dictionaries(_KEYS, v)))
+
+
+@given(_CONFIGS)
+def test_hiding_is_done_once_and_undone_whole(config: dict[str, Any]) -> None:
+    assert masked(masked(config)) == masked(config)
+    assert revealed(masked(config), [config]) == (config, [])
