@@ -46,11 +46,13 @@ from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import Unmanaged, config_of
 from dethpc.master.http.app import create_app
 from dethpc.master.http.auth import Auth
+from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
 from dethpc.master.runs.prepare import JobBuilder
 from dethpc.master.runs.reconcile import Reconciler
 from dethpc.master.runs.reuse import ReusableJobs
+from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import from_line
@@ -88,21 +90,17 @@ class Daemon:
         self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes, self.stop)
         self.ledger.listen(self._changes.append)
         self.cluster_view = ClusterView(scheduler)
+        harness = build_harness(home.root)
+        script = JobScript(site, harness, use_srun=scheduler.kind == "slurm")
+        self._admission = Admission(site, self.cluster_view, script)
         self._builder = JobBuilder(
-            home,
-            site,
-            scheduler.kind,
-            self.cluster_view,
-            self.ledger,
-            cluster_id,
-            build_harness(home.root),
-            self._checkpoint_seconds,
+            home, site, self.ledger, self.store, self.cluster_view, self._admission, script, cluster_id, harness
         )
         self.unmanaged = Unmanaged(self.ledger, home, self.store)
         self.checkpoints = Checkpoints(self.ledger, self.store, home)
         self._stopped = threading.Event()
         cadence = Cadence(pace)
-        self.waits = WaitExplainer(self.ledger, self._builder, self.cluster_view, cadence, home)
+        self.waits = WaitExplainer(self.ledger, self._admission, self.cluster_view, cadence, home)
         runs = LiveRuns(self.ledger)
         runs.listen(self.waits.on_run_changed)
         reusable = {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
@@ -176,7 +174,7 @@ class Daemon:
             known = self.ledger.state.experiments.get(change.experiment_id)
             if change.pool is not None and known is not None:
                 config = known.row.config
-                self._builder.check({**config, "resources": {**config["resources"], "resource_pool": change.pool}})
+                self._admission.check({**config, "resources": {**config["resources"], "resource_pool": change.pool}})
         self.ledger.do(events.UpdateQueue(changes, time.time()))
 
     def create_experiment(
@@ -237,9 +235,9 @@ class Daemon:
         if script is not None and (complete or contexts.members(context_targz)):
             cpus = {name: pool.cpus_per_slot for name, pool in self.site.pools.items() if pool.cpus_per_slot}
             config, notes = user_script.fold(
-                config_yaml, script, context_targz, self._defaults(), self._builder.pools(), cpus
+                config_yaml, script, context_targz, self._defaults(), self._admission.pools(), cpus
             )
-        self._builder.check(config)
+        self._admission.check(config)
         return config, notes
 
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
@@ -270,11 +268,7 @@ class Daemon:
             "type": "shared_fs",
             "host_path": str(self.paths.checkpoints),
         }
-        return {"checkpoint_storage": storage, "resources": {"resource_pool": self._builder.default_pool()}}
-
-    def _checkpoint_seconds(self, experiment_id: int) -> list[float]:
-        with self.store.read() as connection:
-            return queries.checkpoint_seconds(connection, experiment_id)
+        return {"checkpoint_storage": storage, "resources": {"resource_pool": self._admission.default_pool()}}
 
     def _resolve_source(self, searcher: dict[str, Any]) -> None:
         """``source_trial_id`` means that trial's latest checkpoint at this moment."""

@@ -15,9 +15,9 @@ from dethpc.engine.state import waits_for_searcher
 from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, in_queue
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.live import Cadence
-from dethpc.master.runs.prepare import JobBuilder
 from dethpc.rundir import logline
 from dethpc.rundir.home import Home
 
@@ -44,8 +44,8 @@ class _Open:
 class WaitExplainer:
     """All methods may be called from any thread but the ledger's."""
 
-    def __init__(self, ledger: Ledger, builder: JobBuilder, view: ClusterView, cadence: Cadence, home: Home) -> None:
-        self._ledger, self._builder, self._view, self._cadence, self._home = ledger, builder, view, cadence, home
+    def __init__(self, ledger: Ledger, admission: Admission, view: ClusterView, cadence: Cadence, home: Home) -> None:
+        self._ledger, self._admission, self._view, self._cadence, self._home = ledger, admission, view, cadence, home
 
     # --- answers
 
@@ -91,7 +91,7 @@ class WaitExplainer:
 
     def _asked(self, row: Experiment) -> ResourceRequest:
         try:
-            return self._builder.asked(row.config)
+            return self._admission.request(row.config)
         except (SchedulerUnavailable, ValueError):
             return ResourceRequest(row.pool, 1, row.slots_per_trial)
 

@@ -147,7 +147,7 @@ class FakeScheduler:
     def nodes(self) -> list[NodeInfo]:
         with self._asked("nodes"):
             self._advance()
-            return [NodeInfo("node1", "mixed", self.slots, self._used(), ("default",), "cpu", cpus=self.slots)]
+            return [NodeInfo("node1", "mixed", self.slots, self._used(), ("default",), "cpu", cpus=2 * self.slots)]
 
     def queue(self, partition: str) -> list[QueuedJob]:
         with self._asked("queue"):

@@ -13,7 +13,6 @@ from dethpc.domain.ports import QueuedJob
 from dethpc.domain.states import AttemptState, End, RunState, State
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable.change_log import rebuild
-from dethpc.master.runs.prepare import shape, time_asked
 from dethpc.rundir.home import Home
 from dethpc.state import open_store
 from tests.master.conftest import T0, Published, Served, experiment, run_of, trained, trial
@@ -92,13 +91,7 @@ def test_the_one_node_that_there_is_is_never_left_out(served: Served) -> None:
     served.session.post(f"/api/v1/agents/{name}/disable")
     builder = served.daemon._builder
     config = {**experiment().config}
-    assert builder._left_out(-1, config, shape(1, 4, "cpu")) == []
-
-
-def test_time_asked_is_read_from_sbatchs_options() -> None:
-    assert time_asked(["--mem=4G", "--time=2:00:00"]) == 7200
-    assert time_asked(["-t 30"]) == 1800 and time_asked(["--time 1-0", "-t5"]) == 300
-    assert time_asked([]) is None and time_asked(["--time=soon"]) is None and time_asked(["--time-min=5"]) is None
+    assert builder._left_out(-1, config) == []
 
 
 def test_goodput_of_an_experiment_its_trials_and_the_pool(served: Served) -> None:

@@ -2,28 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.master.runs.prepare import Shape, job_environment, shape, user_variables
-
-
-@pytest.mark.parametrize(
-    ("slots", "per_node", "expected"),
-    [
-        (0, 4, Shape(1, 0, "cuda")),
-        (1, 4, Shape(1, 1, "cuda")),
-        (4, 4, Shape(1, 4, "cuda")),
-        (8, 4, Shape(2, 4, "cuda")),
-        (16, 0, Shape(1, 16, "cuda")),
-    ],
-)
-def test_slots_are_spread_over_as_few_nodes_as_hold_them(slots: int, per_node: int, expected: Shape) -> None:
-    assert shape(slots, per_node, "cuda") == expected
-
-
-def test_slots_that_cannot_be_spread_evenly_are_refused_with_a_way_out() -> None:
-    with pytest.raises(ValueError, match=r"6 slots on nodes of 4.*multiple of 4.*slurm.slots_per_node"):
-        shape(6, 4, "cuda")
-    with pytest.raises(ValueError, match="single node"):
-        shape(8, 4, "cuda", single_node=True)
+from dethpc.master.runs.prepare import job_environment, user_variables
 
 
 def test_a_job_gets_no_variable_of_another_job_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,89 @@
+"""What a trial asks of its pool, and whether it can ever start there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dethpc.config.site import SiteConfig
+from dethpc.domain.ports import PoolInfo
+from dethpc.engine.waiting import ResourceRequest, infeasible
+from dethpc.errors import ConfigError, Problem
+from dethpc.master.runs.cluster_view import PLAN, ClusterView
+from dethpc.master.runs.script import JobScript
+from dethpc.master.runs.shape import Shape, cores, megabytes, pool_of, spread, time_asked
+
+
+class Admission:
+    """Every method may be called from any thread, and raises SchedulerUnavailable while nothing is known of the cluster."""
+
+    def __init__(self, site: SiteConfig, view: ClusterView, script: JobScript) -> None:
+        self._site, self._view, self._script = site, view, script
+
+    def pools(self) -> list[PoolInfo]:
+        """As they were in the last minutes. Raises SchedulerUnavailable."""
+        return self._view.pools(PLAN)
+
+    def default_pool(self) -> str:
+        pools = self._view.pools(PLAN)
+        return next((pool.name for pool in pools if pool.default), pools[0].name if pools else "default")
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Refuse at once what could never start. Raises ConfigError."""
+        pools = self._view.pools(PLAN)
+        resources = config["resources"]
+        name, usable = resources["resource_pool"], ", ".join(pool.name for pool in pools if pool.nodes)
+        pool = next((pool for pool in pools if pool.name == name), None)
+        if pool is None:
+            raise ConfigError([Problem("resources.resource_pool", repr(name), f"one of {usable}")])
+        if not pool.nodes:
+            found_pool = f"{name!r}, whose partition {pool.partition!r} has no nodes"
+            raise ConfigError([Problem("resources.resource_pool", found_pool, f"one of {usable}")])
+        try:
+            found = self.shape(config)
+        except ValueError as error:
+            raise ConfigError(
+                [Problem("resources.slots_per_trial", str(error), "a number that fits the nodes")]
+            ) from None
+        impossible = infeasible(self._request(config, found), self._view.pool(name))
+        if impossible is not None:
+            raise ConfigError([Problem(impossible.field, impossible.why, impossible.sooner)])
+        slots, most = int(resources["slots_per_trial"]), resources.get("max_slots")
+        if most is not None and most < slots:
+            raise ConfigError([Problem("resources.max_slots", str(most), f"at least the {slots} slots of one trial")])
+        self._script.text(Path("/run"), "check", config, found)  # a dry run: raises what the real one would
+
+    def request(self, config: Mapping[str, Any]) -> ResourceRequest:
+        """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""
+        return self._request(config, self.shape(config))
+
+    def _request(self, config: Mapping[str, Any], found: Shape) -> ResourceRequest:
+        name = config["resources"]["resource_pool"]
+        pool, slots = pool_of(self._site, name), max(1, found.slots_per_node)
+        options = [*pool.sbatch_args, *((config.get("slurm") or {}).get("sbatch_args") or [])]
+        return ResourceRequest(
+            pool=name,
+            nodes=found.nodes,
+            slots_per_node=found.slots_per_node,
+            slot_type=found.slot_type,
+            time_limit=time_asked(options) or pool.time_min_seconds or pool.time_limit_seconds,
+            cpus_per_node=cores(pool, slots, config.get("slurm") or {}),
+            memory_per_node_mb=slots * megabytes(pool.mem_per_slot or "0M"),
+        )
+
+    def shape(self, config: Mapping[str, Any]) -> Shape:
+        """Raises SchedulerUnavailable, and ValueError where the trial fits no node."""
+        resources, slurm = config["resources"], config.get("slurm") or {}
+        name = resources["resource_pool"]
+        pools, nodes = self._view.pools(PLAN), self._view.nodes(PLAN)
+        site_pool = pool_of(self._site, name)
+        slot_type = next((pool.slot_type for pool in pools if pool.name == name), "cpu")
+        largest = max((node.slots for node in nodes if name in node.pools), default=0)
+        per_node = slurm.get("slots_per_node") or site_pool.slots_per_node or largest
+        return spread(
+            int(resources["slots_per_trial"]),
+            int(per_node),
+            slot_type,
+            single_node=bool(resources.get("is_single_node")),
+        )

@@ -1,0 +1,69 @@
+"""The sbatch script of a run, from its configuration, its pool and its shape on the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dethpc.config.site import SiteConfig
+from dethpc.master.runs.shape import Shape, cores, pool_of, times
+from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
+
+
+class JobScript:
+    """Knows the site. ``use_srun``: the script starts its processes through Slurm."""
+
+    def __init__(self, site: SiteConfig, harness: Path, *, use_srun: bool) -> None:
+        self._site, self._harness, self._use_srun = site, harness, use_srun
+
+    def text(
+        self,
+        run_dir: Path,
+        name: str,
+        config: Mapping[str, Any],
+        found: Shape,
+        left_out: Sequence[str] = (),
+        *,
+        nice: int | None = None,
+        self_requeue: bool = False,
+        checkpoint: float = 0.0,
+    ) -> str:
+        pool = pool_of(self._site, config["resources"]["resource_pool"])
+        slurm = config.get("slurm") or {}
+        slots = max(1, found.slots_per_node)
+        gres = None
+        if found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes:
+            gres = pool.gres_of(slots, slurm.get("gpu_type"))
+        resources = Resources(
+            nodes=found.nodes,
+            cpus_per_task=cores(pool, slots, slurm),
+            gres=gres,
+            exclusive=pool.whole_nodes,
+            mem=pool.mem_per_slot and times(pool.mem_per_slot, slots),
+            partition=pool.partition,
+            qos=pool.qos,
+            account=pool.account,
+            constraint=pool.constraint,
+            reservation=pool.reservation,
+            exclude=",".join(left_out) or None,
+            time=pool.time_limit_seconds,
+            time_min=pool.time_min_seconds,
+            nice=nice,
+            checkpoint=checkpoint,
+        )
+        return render(
+            ScriptInput(
+                job_name=name,
+                run_dir=run_dir,
+                harness=str(self._harness),
+                python=pool.python,
+                resources=resources,
+                sbatch_args=[*pool.sbatch_args, *(slurm.get("sbatch_args") or [])],
+                prologue=pool.prologue,
+                use_srun=self._use_srun,
+                self_requeue=self_requeue,
+                follow_within=None if self_requeue else pool.min_job_seconds,
+            ),
+            [Path(self._site.templates)] if self._site.templates else [],
+        )

@@ -1,0 +1,78 @@
+"""What is refused when an experiment is created, because it could never start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.config.site import PoolConfig, SiteConfig
+from dethpc.domain.ports import PoolInfo
+from dethpc.errors import ConfigError, SchedulerUnavailable
+from dethpc.master.runs.admission import Admission
+from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.script import JobScript
+from tests.master.runs.fake_scheduler import FakeScheduler
+
+
+def config(pool: str = "default", slots: int = 1, **resources: Any) -> dict[str, Any]:
+    return {"resources": {"resource_pool": pool, "slots_per_trial": slots, **resources}}
+
+
+@pytest.fixture
+def fake() -> FakeScheduler:
+    return FakeScheduler(slots=4)
+
+
+@pytest.fixture
+def admission(fake: FakeScheduler) -> Admission:
+    site = SiteConfig(pools={"default": PoolConfig(time_limit="60", cpus_per_slot=2)})
+    return Admission(site, ClusterView(fake), JobScript(site, Path("/harness.zip"), use_srun=True))
+
+
+def test_what_fits_is_admitted_and_its_request_says_what_it_asks_for(admission: Admission) -> None:
+    admission.check(config(slots=4))
+    request = admission.request(config(slots=4))
+    assert (request.nodes, request.slots_per_node, request.cpus_per_node, request.time_limit) == (1, 4, 8, 3600)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [
+        (config(pool="nowhere"), "resources.resource_pool"),
+        (config(slots=6), "resources.slots_per_trial"),
+        (config(slots=8), "resources.slots_per_trial"),
+        (config(slots=4, max_slots=2), "resources.max_slots"),
+    ],
+)
+def test_what_could_never_start_is_refused_with_the_field_to_change(
+    admission: Admission, wanted: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        admission.check(wanted)
+    assert [problem.field for problem in refused.value.problems] == [field]
+
+
+def test_a_pool_without_nodes_is_refused(
+    admission: Admission, fake: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeScheduler, "pools", lambda _: [PoolInfo("default", "gpu", 0, 0, 0)])
+    site = SiteConfig()
+    admission = Admission(site, ClusterView(fake), JobScript(site, Path("/harness.zip"), use_srun=True))
+    with pytest.raises(ConfigError, match="no nodes"):
+        admission.check(config())
+
+
+def test_while_nothing_is_known_of_the_cluster_nothing_is_refused_for_good(
+    admission: Admission, fake: FakeScheduler
+) -> None:
+    fake.silent = True
+    with pytest.raises(SchedulerUnavailable):
+        admission.check(config())
+
+
+def test_many_checks_ask_the_scheduler_once(admission: Admission, fake: FakeScheduler) -> None:
+    for slots in (1, 2, 4):
+        admission.check(config(slots=slots))
+    assert fake.requests == {"pools": 1, "nodes": 1}
