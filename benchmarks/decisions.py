@@ -20,6 +20,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.reports import Report
 from dethpc.domain.states import RunState
@@ -121,7 +122,7 @@ def memory(trials: int) -> tuple[float, float, float]:
     _, state = stepped(trials)
     live = _traced() - empty
     for run in list(state.runs.values()):
-        step(state, events.AttemptEnded(run.id, 0, {"finished": True, "exit_code": 0}, None, 1.0))
+        step(state, events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, 1.0))
     ended = _traced() - empty
     tracemalloc.stop()
     return alone / trials, live / trials, ended / trials

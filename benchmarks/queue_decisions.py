@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dethpc.config import ExperimentConfig
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
 from dethpc.engine.events import QueueChange
@@ -61,7 +62,7 @@ def decisions(state: ClusterState) -> dict[str, Callable[[int], None]]:
 
     def end(n: int) -> None:
         run = next(run for run in state.runs.values() if run.state is RunState.RUNNING)
-        step(state, events.AttemptEnded(run.id, 0, {"finished": True, "exit_code": 0}, None, clock + TIMES + n))
+        step(state, events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, clock + TIMES + n))
 
     def move(n: int) -> None:
         ids = [e.row.id for e in state.active()]

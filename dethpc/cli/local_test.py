@@ -26,7 +26,9 @@ import dethpc
 from dethpc.config import Loaded
 from dethpc.config.hyperparameters import Categorical, Const, Log, Space, parse_space
 from dethpc.context.collect import Context
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.reports import Report, ReportKind
+from dethpc.domain.stopping import StopRequest
 from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.journal import read
 from dethpc.rundir.layout import AttemptDir, RunDir
@@ -57,13 +59,13 @@ def run(loaded: Loaded, context: Context) -> list[Step]:
 @dataclass(frozen=True)
 class _Attempt:
     started: dict[str, Any]
-    end: dict[str, Any]
+    end: EndReport
     events: list[Report]
     tail: str
 
     @property
     def well(self) -> bool:
-        return bool(self.end.get("finished") or self.end.get("acked"))
+        return self.end.finished or self.end.acked
 
     def of(self, kind: str, group: Optional[str] = None) -> list[Report]:
         return [event for event in self.events if event.kind == kind and group in (None, event.data.get("group"))]
@@ -137,7 +139,7 @@ class _Circle:
                     node.wait()
         lines, _ = read_lines(attempt.log(0))
         last = lines[-1].text if lines else f"exit code {node.returncode}"
-        started, end = read_json(attempt.started) or {}, read_json(attempt.end) or {}
+        started, end = read_json(attempt.started) or {}, attempt.end_report() or EndReport()
         return _Attempt(started, end, _events(attempt), last)
 
     def _follow(self, node: subprocess.Popen[bytes], attempt: AttemptDir) -> None:
@@ -154,7 +156,7 @@ class _Circle:
                 if reported_at is None and any(event.kind == ReportKind.METRICS for event in events):
                     reported_at = time.monotonic()
                 if reported_at is not None and time.monotonic() - reported_at > PATIENCE:
-                    create_once(attempt.stop, {"reason": "test", "at": time.time(), "deadline": None})
+                    create_once(attempt.stop, StopRequest("test", time.time()).to_json())
             time.sleep(0.1)
 
     def _environment(self, k: int) -> dict[str, str]:
@@ -214,8 +216,8 @@ def _steps(first: _Attempt, second: Optional[_Attempt]) -> list[Step]:
 
 
 def _told(first: _Attempt, second: Optional[_Attempt]) -> Iterator[Step]:
-    why = str(first.end.get("message") or first.tail)
-    phase = first.end.get("phase") or "claim"
+    why = first.end.message or first.tail
+    phase = first.end.phase or "claim"
     yield Step("start", phase == "train", "" if phase == "train" else why)
     if phase != "train":
         return
@@ -234,7 +236,7 @@ def _told(first: _Attempt, second: Optional[_Attempt]) -> Iterator[Step]:
         return
     resumed = second.started.get("resumed_from") == saved[-1].data["uuid"]
     good = resumed and second.well
-    yield Step("restore", good, "" if good else str(second.end.get("message") or second.tail))
+    yield Step("restore", good, "" if good else second.end.message or second.tail)
 
 
 def _reported(name: str, events: list[Report], attempt: _Attempt, why: str) -> Step:

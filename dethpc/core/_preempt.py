@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from dethpc.core._distributed import DistributedContext
 from dethpc.domain.reports import ReportKind
+from dethpc.domain.stopping import StopReason, StopRequest
 from dethpc.errors import DethpcError, RunDirError
-from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.files import write_json
 
 if TYPE_CHECKING:
     from dethpc.client.address import MasterFinder
@@ -81,13 +82,13 @@ class _PreemptionWatcher:
 
     def _look(self) -> None:
         try:
-            stop = read_json(self._attempt.stop)
+            request = self._attempt.stop_request()
         except (RunDirError, OSError):
-            stop = {}  # it is there, whatever it says
-        if stop is not None:
-            self.hear(str(stop.get("reason") or "stop"))
+            request = StopRequest("", 0.0)  # it is there, whatever it says
+        if request is not None:
+            self.hear(request.reason or "stop")
         elif self._stop_at is not None and time.time() >= self._stop_at:
-            self.hear("time_limit")
+            self.hear(StopReason.TIME_LIMIT)
 
     def _poll(self) -> None:
         failures = 0
@@ -96,7 +97,7 @@ class _PreemptionWatcher:
                 answer = self._session.get(self._path, {"timeoutSeconds": _POLL}, timeout=_POLL + 15)
                 failures = 0
                 if answer.get("preempt"):
-                    self.hear("preempted")
+                    self.hear(StopReason.PREEMPTED)
                     self._look()
             except (DethpcError, OSError, AttributeError):
                 failures += 1

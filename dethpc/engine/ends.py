@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import End, Intent
+from dethpc.domain.stopping import StopReason
 
 _FROM_SCHEDULER = {
     JobState.PREEMPTED: (End.PREEMPTED, "the scheduler gave its slots to another job"),
@@ -17,10 +19,10 @@ _FROM_SCHEDULER = {
     JobState.BOOT_FAIL: (End.NODE_FAIL, "a node could not boot"),
     JobState.OUT_OF_MEMORY: (End.OUT_OF_MEMORY, "the job used more memory than it asked for"),
 }
-_ASKED = {
-    "preempted": (End.PREEMPTED, "the scheduler asked for its slots"),
-    "time_limit": (End.TIMEOUT, "the job came to its time limit"),
-    "node_lost": (End.NODE_FAIL, "a node was lost"),
+_ASKED: Mapping[str, tuple[End, str]] = {
+    StopReason.PREEMPTED: (End.PREEMPTED, "the scheduler asked for its slots"),
+    StopReason.TIME_LIMIT: (End.TIMEOUT, "the job came to its time limit"),
+    StopReason.NODE_LOST: (End.NODE_FAIL, "a node was lost"),
 }
 _SETUP_PHASES = ("claim", "unpack", "rendezvous")
 MAX_LOST = 5
@@ -37,23 +39,23 @@ class Verdict(NamedTuple):
     tries: int = MAX_LOST  # of runs in a row that end without training, this one included
 
 
-def conclusive(intent: Intent, report: Mapping[str, Any] | None) -> bool:
+def conclusive(intent: Intent, report: EndReport | None) -> bool:
     """True when the end report alone settles the matter, so that nobody needs to wait for the scheduler's record."""
     if report is None:
         return False
-    if report.get("finished"):
+    if report.finished:
         return True
-    if report.get("acked") and report.get("exit_code") == 0:
+    if report.acked and report.exit_code == 0:
         # Whoever told it that its slots are needed, the scheduler or somebody with scancel, only the scheduler knows.
-        return intent is Intent.STOP or report.get("stop_reason") == "time_limit"
+        return intent is Intent.STOP or report.stop_reason == StopReason.TIME_LIMIT
     # A process that was killed may have met the memory limit, which only the scheduler knows.
-    killed = report.get("signal") == 9 or report.get("exit_code") in (None, 137)
-    return not report.get("stop_reason") and not killed
+    killed = report.signal == 9 or report.exit_code in (None, 137)
+    return not report.stop_reason and not killed
 
 
 def classify(
     run: Run,
-    report: Mapping[str, Any] | None,
+    report: EndReport | None,
     record: JobRecord | None,
     *,
     early_exit: str = "",
@@ -67,10 +69,10 @@ def classify(
     where the scheduler has forgotten the job and nobody lived to write a report. ``log_tail`` is the end of the batch script's own
     output, the only evidence when nothing else was written.
     """
-    code = None if report is None else report.get("exit_code")
+    code = None if report is None else report.exit_code
     if code is None and record is not None:
         code = record.exit_code
-    if report is not None and report.get("finished"):
+    if report is not None and report.finished:
         if early_exit.endswith("INVALID_HP"):
             return Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", code)
         return Verdict(End.COMPLETED, "", 0)
@@ -79,10 +81,10 @@ def classify(
     if early_exit.endswith("INVALID_HP"):
         return Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", code)
 
-    asked = str((report or {}).get("stop_reason") or asked)
+    asked = (report.stop_reason if report is not None else None) or asked
     scheduler = _scheduler_end(record, requeued, asked)
-    message = str((report or {}).get("message") or "")
-    if report is not None and report.get("acked") and code == 0:
+    message = report.message if report is not None else ""
+    if report is not None and report.acked and code == 0:
         if run.intent is Intent.STOP:
             return Verdict(End.STOPPED, run.intent_reason, 0)
         if (
@@ -93,15 +95,15 @@ def classify(
     if scheduler is not None:
         return Verdict(*scheduler, code)
     if report is not None:
-        if report.get("phase") == "waiting":
+        if report.phase == "waiting":
             return Verdict(End.WAITING, message or "the master could not be reached", code)
-        if report.get("phase") == "launch":
+        if report.phase == "launch":
             return Verdict(End.LAUNCH_FAILED, message or f"exit code {code}", code, permanent=True)
-        if report.get("phase") in _SETUP_PHASES and asked not in _ASKED:
-            tries = MAX_MISSED if report.get("phase") == "rendezvous" else MAX_LOST
+        if report.phase in _SETUP_PHASES and asked not in _ASKED:
+            tries = MAX_MISSED if report.phase == "rendezvous" else MAX_LOST
             return Verdict(End.LAUNCH_FAILED, message, code, tries=tries)
         # What fails after its slots were asked for had no fair chance; towards a time limit there was time for all it had to do.
-        if asked in _ASKED and (asked == "preempted" or code is None or report.get("signal") in (9, 15)):
+        if asked in _ASKED and (asked == StopReason.PREEMPTED or code is None or report.signal in (9, 15)):
             end, said = _ASKED[asked]
             return Verdict(end, message or said, code)
         return Verdict(End.USER_ERROR, message or f"exit code {code}", code)
@@ -126,7 +128,7 @@ def _scheduler_end(record: JobRecord | None, requeued: bool, asked: str) -> tupl
             return End.CANCELLED, "the job was cancelled outside dethpc"
     if requeued:
         # A job that is taken off its nodes is told so first; one whose node died is not.
-        if asked == "preempted":
+        if asked == StopReason.PREEMPTED:
             return End.PREEMPTED, "the job was requeued"
         return End.NODE_FAIL, "a node failed, and the scheduler requeued the job"
     return None

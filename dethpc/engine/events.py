@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.reports import Report
@@ -303,7 +304,7 @@ class AttemptEnded:
 
     run_id: str
     attempt: int
-    report: Mapping[str, Any] | None
+    report: EndReport | None
     record: JobRecord | None
     at: float
     requeued: bool = False

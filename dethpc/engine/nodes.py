@@ -7,9 +7,9 @@ training that has worked on another node never got as far as user code here. Tra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, NodeHealth, Run
 from dethpc.domain.ports import JobState, NodeInfo
 from dethpc.domain.states import End
@@ -68,13 +68,13 @@ def _cleared(node: NodeHealth | None) -> NodeHealth | None:
 
 def _accused(attempt: Attempt, verdict: Verdict, event: events.AttemptEnded) -> tuple[str, Sequence[str], bool] | None:
     """(what kind of failure, on which nodes, whether that is certain). None: no node is to blame."""
-    report: Mapping[str, Any] = event.report or {}
+    report = event.report or EndReport()
     if event.down:
         return "went down", [name for name in attempt.nodes if name in event.down], True
     if event.record is not None and event.record.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL):
         return "failed", attempt.nodes, True
     where = _where(attempt, report)
-    said = "\n".join([str(report.get("message") or ""), *map(str, report.get("tail") or ())])
+    said = "\n".join([report.message, *report.tail])
     if verdict.end is End.USER_ERROR and _HARDWARE.search(said):
         return "broken hardware", where, True
     if verdict.end is End.LAUNCH_FAILED and not verdict.permanent:
@@ -84,11 +84,10 @@ def _accused(attempt: Attempt, verdict: Verdict, event: events.AttemptEnded) -> 
     return None
 
 
-def _where(attempt: Attempt, report: Mapping[str, Any]) -> Sequence[str]:
+def _where(attempt: Attempt, report: EndReport) -> Sequence[str]:
     """The node that the end report names; every node of the attempt where it names none."""
-    rank = report.get("node")
-    if isinstance(rank, int) and 0 <= rank < len(attempt.nodes):
-        return [attempt.nodes[rank]]
+    if report.node is not None and 0 <= report.node < len(attempt.nodes):
+        return [attempt.nodes[report.node]]
     return attempt.nodes
 
 

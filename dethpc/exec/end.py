@@ -12,9 +12,10 @@ import sys
 import time
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
+from dethpc.domain.end_report import EndReport
 from dethpc.errors import RunDirError
 from dethpc.exec import tee
-from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import AttemptDir
 
 WRITE_TRIES = 5
@@ -57,18 +58,18 @@ def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None
     message = outcome.message
     if log.lost:
         message = "; ".join(filter(None, [message, f"{log.lost} log lines were lost: {log.failure}"]))
-    report = {
-        "finished": outcome.good and not acked,
-        "exit_code": outcome.exit_code,
-        "signal": outcome.signal,
-        "acked": acked,
-        "stop_reason": outcome.stop_reason or _stop_reason(attempt),
-        "phase": outcome.phase,
-        "message": message,
-        "node": outcome.node,
-        "tail": outcome.tail,
-        "at": time.time(),
-    }
+    report = EndReport(
+        finished=outcome.good and not acked,
+        exit_code=outcome.exit_code,
+        signal=outcome.signal,
+        acked=acked,
+        stop_reason=outcome.stop_reason or _stop_reason(attempt),
+        phase=outcome.phase,
+        message=message,
+        node=outcome.node,
+        tail=outcome.tail,
+        at=time.time(),
+    ).to_json()
     for remaining in reversed(range(WRITE_TRIES)):
         try:
             write_json(attempt.end, report)
@@ -82,10 +83,10 @@ def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None
 
 def _stop_reason(attempt: AttemptDir) -> Optional[str]:
     try:
-        stop = read_json(attempt.stop)
+        request = attempt.stop_request()
     except (OSError, RunDirError):
         return None
-    return None if stop is None else stop.get("reason")
+    return None if request is None else request.reason or None
 
 
 def of_process(

@@ -13,6 +13,7 @@ import time
 import zlib
 from typing import Any, Callable, NamedTuple, Optional, Union
 
+from dethpc.domain.stopping import StopReason
 from dethpc.errors import RendezvousError
 from dethpc.exec import ports
 from dethpc.exec.end import NodeResult
@@ -232,7 +233,7 @@ class Chief(Alone):
             self._members.pop(rank, None)
         elif rank not in self._outcomes:
             message = f"node {self._place.names[rank]} (node {rank}) was lost"
-            self._fail(NodeResult("train", None, None, message, node=rank, stop_reason="node_lost"))
+            self._fail(NodeResult("train", None, None, message, node=rank, stop_reason=StopReason.NODE_LOST))
 
     def _fail(self, outcome: NodeResult) -> None:
         """The first failure is the attempt's; the other nodes hear of it at once. A worker that fails for want of another
@@ -361,7 +362,7 @@ Team = Union[Alone, Chief, Peer]
 
 
 def _order(outcome: NodeResult) -> tuple[bool, bool, float]:
-    return outcome.stop_reason != "node_lost", outcome.secondary, outcome.at or 0.0
+    return outcome.stop_reason != StopReason.NODE_LOST, outcome.secondary, outcome.at or 0.0
 
 
 def _listen(candidates: list[int]) -> socket.socket:

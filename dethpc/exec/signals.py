@@ -13,10 +13,15 @@ import time
 from types import FrameType
 from typing import Any, Mapping, Optional
 
+from dethpc.domain.stopping import StopReason, StopRequest
 from dethpc.rundir.files import create_once
 from dethpc.rundir.layout import AttemptDir, RunDir
 
-_REASONS = {signal.SIGTERM: "preempted", signal.SIGUSR1: "time_limit", signal.SIGINT: "interrupted"}
+_REASONS = {
+    signal.SIGTERM: StopReason.PREEMPTED,
+    signal.SIGUSR1: StopReason.TIME_LIMIT,
+    signal.SIGINT: StopReason.INTERRUPTED,
+}
 
 
 class Signals:
@@ -70,9 +75,9 @@ class Signals:
         if RunDir(self._attempt.path.parents[1]).closed.exists():
             return  # the master has said already what it wants; a kill leaves no time for a checkpoint
         now = time.time()
-        stop = {"reason": _REASONS[signal.Signals(number)], "at": now, "deadline": self._deadline(number, now)}
+        request = StopRequest(_REASONS[signal.Signals(number)], now, self._deadline(number, now))
         try:
-            create_once(self._attempt.stop, stop)  # whoever asked first gave the reason
+            create_once(self._attempt.stop, request.to_json())  # whoever asked first gave the reason
         except OSError as error:
             sys.stderr.write(f"dethpc: the request to stop could not be written: {error}\n")
 

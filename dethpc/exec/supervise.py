@@ -67,12 +67,12 @@ class Watch:
             closed = read_json(self._run.closed)
             if closed is not None and closed.get("intent") == "kill":
                 self._killed = "killed" + (f": {closed['reason']}" if closed.get("reason") else "")
-            stop = read_json(self._attempt.stop)
-            if stop is not None and stop.get("deadline") is not None:
-                deadline, at = float(stop["deadline"]), float(stop.get("at") or time.time())
+            request = self._attempt.stop_request()
+            if request is not None and request.deadline is not None:
+                deadline, at = request.deadline, request.at or time.time()
                 # A little before the scheduler does it, so that the end can still be reported.
                 self._kill_at = deadline - min(5.0, max(0.0, (deadline - at) / 4))
-        except (OSError, RunDirError, ValueError, TypeError):
+        except (OSError, RunDirError):
             pass  # a file system that hiccups; looked at again soon
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Union
+from typing import Optional, Union
+
+from dethpc.domain.end_report import EndReport
+from dethpc.domain.stopping import StopRequest
+from dethpc.rundir.files import read_json
 
 
 class AttemptDir:
@@ -30,7 +34,7 @@ class AttemptDir:
 
     @property
     def stop(self) -> Path:
-        """``{"reason", "at", "deadline"}``: the attempt is asked to checkpoint and end."""
+        """A ``StopRequest``: the attempt is asked to checkpoint and end."""
         return self.path / "stop.json"
 
     @property
@@ -40,8 +44,18 @@ class AttemptDir:
 
     @property
     def end(self) -> Path:
-        """The end report; its absence after the job's end means that nobody lived to write it."""
+        """The ``EndReport``; its absence after the job's end means that nobody lived to write it."""
         return self.path / "end.json"
+
+    def end_report(self) -> Optional[EndReport]:
+        """None: nobody wrote one, or not yet. Raises: RunDirError when the file is damaged; OSError."""
+        found = read_json(self.end)
+        return None if found is None else EndReport.from_json(found)
+
+    def stop_request(self) -> Optional[StopRequest]:
+        """None: nobody asked the attempt to stop. Raises: RunDirError when the file is damaged; OSError."""
+        found = read_json(self.stop)
+        return None if found is None else StopRequest.from_json(found)
 
     def failure(self, node: int) -> Path:
         """``{"phase", "rank", "exit_code", "message", "at"}``: what a launcher on this node saw fail first."""

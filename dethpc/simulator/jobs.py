@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.reports import Report, ReportKind
 
-FINISHED: Mapping[str, Any] = {"finished": True, "exit_code": 0}
-FAILED: Mapping[str, Any] = {"finished": False, "exit_code": 1, "phase": "train", "message": "simulated error"}
+FINISHED = EndReport(finished=True, exit_code=0)
+FAILED = EndReport(exit_code=1, phase="train", message="simulated error")
 
 
-def stopped(reason: str) -> Mapping[str, Any]:
+def stopped(reason: str) -> EndReport:
     """The end report of a training that checkpointed and left because it was asked to."""
-    return {"finished": False, "exit_code": 0, "acked": True, "stop_reason": reason}
+    return EndReport(exit_code=0, acked=True, stop_reason=reason)
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Attempt:
     nodes: list[str]
     journal: list[Report] = field(default_factory=list)
     over: bool = False
-    end: Mapping[str, Any] | None = None
+    end: EndReport | None = None
     record: JobRecord | None = None
     requeued: bool = False
 

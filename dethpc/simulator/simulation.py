@@ -9,13 +9,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.searcher import Custom
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run, Trial
 from dethpc.domain.ports import JobState, Store
 from dethpc.domain.reports import ReportKind
+from dethpc.domain.stopping import StopReason
 from dethpc.engine import events
 from dethpc.engine.nice import PendingJob
 from dethpc.engine.pools import Free, Rules
@@ -447,14 +448,14 @@ class Simulation:
         if trained and job.steps == self._next_validation(job, job.steps - 1):
             self._report(job)
         self._save(job)
-        preempted = job.stop == "preempted"
+        preempted = job.stop == StopReason.PREEMPTED
         self._end(job, JobState.PREEMPTED if preempted else JobState.COMPLETED, stopped(job.stop), requeue=preempted)
 
     def _end(
         self,
         job: Job,
         state: JobState,
-        report: Mapping[str, Any] | None,
+        report: EndReport | None,
         *,
         requeue: bool = False,
         evidence: bool = True,
@@ -509,7 +510,7 @@ class Simulation:
 
     def _preempt(self, job: Job) -> None:
         if not job.stop:
-            self.stop(job, "preempted")
+            self.stop(job, StopReason.PREEMPTED)
             self._befall(job, GRACE, lambda job: self._end(job, JobState.PREEMPTED, None, requeue=True))
 
     def _lose(self, job: Job) -> None:

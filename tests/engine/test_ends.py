@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import End, Intent, RunState
@@ -26,6 +27,10 @@ def run(intent: Intent = Intent.GO, attempt: int = 0) -> Run:
 
 def record(state: JobState, **more: Any) -> JobRecord:
     return JobRecord("7", "det", state, **more)
+
+
+def _report(content: dict[str, Any] | None) -> EndReport | None:
+    return None if content is None else EndReport.from_json(content)
 
 
 def requeued(**more: Any) -> JobRecord:
@@ -91,7 +96,7 @@ RECORDS: list[tuple[dict[str, Any], JobRecord | None, str, End]] = [
 def test_the_end_of_a_run_that_was_to_go_on(
     report: dict[str, Any], told: JobRecord | None, asked: str, end: End
 ) -> None:
-    verdict = classify(run(), {"stop_reason": asked or None, **report} if report else None, told, asked=asked)
+    verdict = classify(run(), _report({"stop_reason": asked or None, **report} if report else None), told, asked=asked)
     assert verdict.end is end
     assert verdict.reason or end is End.COMPLETED, "there is always a reason in words"
 
@@ -111,18 +116,18 @@ def test_the_end_of_a_run_that_was_to_go_on(
 def test_the_end_of_an_attempt_whose_job_slurm_queued_again(
     report: dict[str, Any] | None, told: JobRecord | None, asked: str, end: End
 ) -> None:
-    assert classify(run(), report, told, requeued=True, asked=asked).end is end
+    assert classify(run(), _report(report), told, requeued=True, asked=asked).end is end
 
 
 @pytest.mark.parametrize("told", [None, record(JobState.CANCELLED), record(JobState.FAILED), record(JobState.TIMEOUT)])
 @pytest.mark.parametrize("report", [None, FAILED, CLEAN, KILLED])
 def test_what_the_master_killed_was_killed(report: dict[str, Any] | None, told: JobRecord | None) -> None:
-    assert classify(run(Intent.KILL), report, told).end is End.KILLED
+    assert classify(run(Intent.KILL), _report(report), told).end is End.KILLED
 
 
 @pytest.mark.parametrize("told", [None, record(JobState.COMPLETED), record(JobState.CANCELLED)])
 def test_what_the_master_stopped_was_stopped(told: JobRecord | None) -> None:
-    assert classify(run(Intent.STOP), CLEAN, told, asked="pause").end is End.STOPPED
+    assert classify(run(Intent.STOP), _report(CLEAN), told, asked="pause").end is End.STOPPED
 
 
 @pytest.mark.parametrize(
@@ -153,5 +158,5 @@ def test_a_job_that_ended_before_training_began(told: JobRecord | None, end: End
     ],
 )
 def test_only_what_the_scheduler_could_add_to_is_waited_for(report: dict[str, Any], asked: str, settled: bool) -> None:
-    assert conclusive(Intent.GO, {**report, "stop_reason": asked or None}) is settled
+    assert conclusive(Intent.GO, _report({**report, "stop_reason": asked or None})) is settled
     assert conclusive(Intent.GO, None) is False

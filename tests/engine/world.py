@@ -11,6 +11,7 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain import facts
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import (
     Experiment,
     Row,
@@ -99,7 +100,7 @@ class World:
     def end(self, run: Run, report: dict[str, Any] | None, record: JobState | None = None, **more: Any) -> None:
         current = self.state.runs[run.id]
         told = None if record is None else JobRecord(current.scheduler_job_id or "", "", record)
-        self.do(events.AttemptEnded(run.id, current.attempt, report, told, self.now(), **more))
+        self.do(events.AttemptEnded(run.id, current.attempt, _report(report), told, self.now(), **more))
 
     def live(self) -> list[Run]:
         return list(self.state.runs.values())
@@ -146,6 +147,10 @@ class World:
             about = [{**each.searcher.describe(), "progress": 0} for each in (other, experiment)]
             assert about[0] == about[1]
             assert other.searcher.progress == pytest.approx(experiment.searcher.progress)
+
+
+def _report(content: dict[str, Any] | None) -> EndReport | None:
+    return None if content is None else EndReport.from_json(content)
 
 
 FINISHED = {"finished": True, "exit_code": 0}

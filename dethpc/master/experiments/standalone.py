@@ -92,6 +92,6 @@ def _attempts(run_dir: RunDir, run_id: str) -> Iterator[events.Event]:
         )
         reports, offset = read_journal(attempt.journal)
         yield events.Reported(run_id, k, reports, at, offset)
-        report = read_json(attempt.end)
-        ended = float((report or {}).get("at") or at)
+        report = attempt.end_report()
+        ended = at if report is None else report.at or at
         yield events.AttemptEnded(run_id, k, report, None, ended, requeued=k != attempts[-1])

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import Intent, RunState, State
@@ -163,7 +164,7 @@ class Unmanaged:
             run = self._run(trial_id)
             finished = state == "COMPLETED"
             message = "" if finished else "the script ended with an error"
-            report = {"finished": finished, "exit_code": 0 if finished else 1, "message": message}
+            report = EndReport(finished, exit_code=0 if finished else 1, message=message)
             self._ledger.do(events.AttemptEnded(run.id, run.attempt, report, None, time.time()))
         elif state == "CANCELED":
             self._ledger.do(events.KillTrial(self._known(trial_id).id, time.time()))

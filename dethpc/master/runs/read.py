@@ -55,7 +55,7 @@ class Reader:
         if run.attempt < 0 or run.state is not RunState.RUNNING:
             return
         self.read_journal(run)
-        report = read_json(run_dir.attempt(run.attempt).end)
+        report = run_dir.attempt(run.attempt).end_report()
         if report is None:
             return
         if conclusive(run.intent, report):
@@ -130,12 +130,13 @@ class Reader:
     def ended(self, run: Run, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
         """What is left of an attempt that is over."""
         run_dir = self._home.run(run.id)
-        report, asked = None, {}
+        report, asked = None, ""
         if run.attempt >= 0:
             with contextlib.suppress(RunDirError):
-                report = read_json(run_dir.attempt(run.attempt).end)
+                report = run_dir.attempt(run.attempt).end_report()
             with contextlib.suppress(RunDirError):
-                asked = read_json(run_dir.attempt(run.attempt).stop) or {}
+                if (request := run_dir.attempt(run.attempt).stop_request()) is not None:
+                    asked = request.reason
         return events.AttemptEnded(
             run.id,
             run.attempt,
@@ -144,7 +145,7 @@ class Reader:
             time.time(),
             requeued=requeued,
             log_tail="" if report or requeued else why_no_report(run_dir),
-            asked=str(asked.get("reason") or ""),
+            asked=asked,
             rest=self._cadence.pace.rest,
             down=self._down(run) if requeued and not (record is not None and record.preempted) else (),
         )

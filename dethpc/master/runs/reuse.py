@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.states import Intent
+from dethpc.domain.stopping import StopReason
 from dethpc.engine.queue_index import key
 from dethpc.engine.state import ClusterState
 from dethpc.rundir.files import create_once
@@ -37,7 +39,7 @@ class ReusableJobs:
         self._spent: list[Run] = []
         self._began: dict[str, float] = {}  # jobs that took runs, and when the first one started
 
-    def offer(self, run: Run, report: Mapping[str, Any]) -> None:
+    def offer(self, run: Run, report: EndReport) -> None:
         """``run`` is over, as ``report`` says. Its job takes another one if it is young and the run ended well at its first start.
 
         A job that Slurm is about to end, or that was cancelled, takes none and is told so. One that has got old says so itself.
@@ -45,8 +47,8 @@ class ReusableJobs:
         if run.pool not in self._pools or run.scheduler_job_id is None:
             return
         began = self._began.pop(run.scheduler_job_id, run.started_at)
-        well = run.attempt == 0 and report.get("exit_code") == 0 and run.intent is not Intent.KILL
-        if not well or report.get("stop_reason") in ("time_limit", "preempted"):
+        well = run.attempt == 0 and report.exit_code == 0 and run.intent is not Intent.KILL
+        if not well or report.stop_reason in (StopReason.TIME_LIMIT, StopReason.PREEMPTED):
             self._spent.append(run)
             return
         if began is not None:

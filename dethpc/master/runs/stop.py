@@ -6,6 +6,7 @@ import time
 
 from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import Intent
+from dethpc.domain.stopping import StopRequest
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.durable.lease import Lease
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
@@ -31,7 +32,7 @@ class Stopper:
         try:
             write_json(run_dir.closed, word)
             if run.attempt >= 0 and run.intent is Intent.STOP:
-                create_once(run_dir.attempt(run.attempt).stop, {**word, "deadline": None})
+                create_once(run_dir.attempt(run.attempt).stop, StopRequest(run.intent_reason, word["at"]).to_json())
         except OSError as error:
             live.in_trouble(error)
             return

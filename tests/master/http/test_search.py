@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.reports import Report
 from dethpc.engine import events
@@ -52,7 +53,7 @@ def train(served: Served, run: Run, steps: int, loss: float, k: int = 0) -> None
 
 
 def end(served: Served, run: Run) -> None:
-    report = {"finished": True, "exit_code": 0, "phase": "train", "message": "", "acked": True, "stop_reason": None}
+    report = EndReport(finished=True, exit_code=0, phase="train", acked=True)
     served.daemon.ledger.do(events.AttemptEnded(run.id, 0, report, None, time.time()))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, Run
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine.state import ClusterState
@@ -20,7 +21,7 @@ from dethpc.searcher.methods import build
 DONE = Run("1.1.1", 1, 1, 1, RunState.RUNNING, 0.0, 2, "short", scheduler_job_id="77", attempt=0)
 WANTED = Run("1.2.1", 1, 2, 1, RunState.SUBMITTING, 0.0, 2, "short")
 SCRIPT = Path("/runs/1.2.1/job.sbatch")
-GOOD = {"exit_code": 0}
+GOOD = EndReport(exit_code=0)
 CONFIG = {"entrypoint": "train", "searcher": {"name": "single", "metric": "loss"}, "hyperparameters": {}}
 
 
@@ -54,15 +55,15 @@ def test_the_next_run_of_the_experiment_takes_the_job_and_no_second_one_does(hom
         (replace(DONE, pool="plain"), GOOD, replace(WANTED, pool="plain")),  # a pool that does not ask for it
         (replace(DONE, attempt=1), GOOD, WANTED),  # started again
         (replace(DONE, started_at=time.time() - 1300), GOOD, WANTED),  # lasted long enough
-        (DONE, {"exit_code": 1}, WANTED),
+        (DONE, EndReport(exit_code=1), WANTED),
         (replace(DONE, intent=Intent.KILL), GOOD, WANTED),  # its job may be on its way out
-        (DONE, {"exit_code": 0, "stop_reason": "time_limit"}, WANTED),
-        (DONE, {"exit_code": 0, "stop_reason": "preempted"}, WANTED),
+        (DONE, EndReport(exit_code=0, stop_reason="time_limit"), WANTED),
+        (DONE, EndReport(exit_code=0, stop_reason="preempted"), WANTED),
         (DONE, GOOD, replace(WANTED, experiment_id=2)),
         (DONE, GOOD, replace(WANTED, slots=4)),
     ],
 )
-def test_others_do_not(home: Home, done: Run, report: dict[str, object], wanted: Run) -> None:
+def test_others_do_not(home: Home, done: Run, report: EndReport, wanted: Run) -> None:
     reusable = ReusableJobs(home, {"short": 1200.0})
     reusable.offer(done, report)
     assert reusable.take(wanted, state(wanted), SCRIPT) is None
@@ -70,7 +71,7 @@ def test_others_do_not(home: Home, done: Run, report: dict[str, object], wanted:
 
 def test_a_job_that_is_about_to_end_does_not_wait_for_another_run(home: Home) -> None:
     reusable = ReusableJobs(home, {"short": 1200.0})
-    reusable.offer(DONE, {"exit_code": 0, "stop_reason": "preempted"})
+    reusable.offer(DONE, EndReport(exit_code=0, stop_reason="preempted"))
     reusable.release()
     assert read_json(home.run(DONE.id).next) == {"script": None}
 

@@ -1,0 +1,46 @@
+"""How an attempt ended, as its own node says: ``end.json``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Mapping, Optional
+
+
+@dataclass(frozen=True)
+class EndReport:
+    """The content of ``end.json``. docs/run-directory.md has the fields in words."""
+
+    finished: bool = False  # the entrypoint exited with 0 and had not been asked to stop
+    exit_code: Optional[int] = None  # as a shell states it; None: no process of the user's ended
+    signal: Optional[int] = None
+    acked: bool = False  # user code had been told to stop
+    stop_reason: Optional[str] = None  # why; a ``StopReason`` or the master's own words
+    phase: str = ""  # how far it came
+    message: str = ""  # the reason in one line
+    node: Optional[int] = None  # rank of the node that failed first
+    tail: list[str] = field(default_factory=list)  # the last lines of the log
+    at: Optional[float] = None  # when it was written, in seconds since the epoch
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, obj: Mapping[str, Any]) -> EndReport:
+        """Reads reports of every release: what is missing, or is not what it should be, counts as not said."""
+        at, tail = obj.get("at"), obj.get("tail")
+        return cls(
+            finished=bool(obj.get("finished")),
+            exit_code=_whole(obj.get("exit_code")),
+            signal=_whole(obj.get("signal")),
+            acked=bool(obj.get("acked")),
+            stop_reason=str(obj["stop_reason"]) if obj.get("stop_reason") else None,
+            phase=str(obj.get("phase") or ""),
+            message=str(obj.get("message") or ""),
+            node=_whole(obj.get("node")),
+            tail=[str(line) for line in tail] if isinstance(tail, list) else [],
+            at=float(at) if isinstance(at, (int, float)) else None,
+        )
+
+
+def _whole(value: object) -> Optional[int]:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
