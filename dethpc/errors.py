@@ -23,34 +23,54 @@ DethpcError
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Tuple, Union
 
 
 class DethpcError(Exception):
     """Base of every exception that dethpc raises on purpose."""
 
 
+Path = Tuple[Union[str, int], ...]
+"""The way to a value in a document: names of fields, and indexes in lists."""
+
+
+def dotted(path: Path) -> str:
+    """``("a", "b", 0)`` as ``a.b[0]``; the empty path is ``config``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".") or "config"
+
+
 class Problem:
     """One mistake in a configuration.
 
-    Attributes: ``file`` and ``line`` (1-based, or None when unknown), ``field`` (dotted path), ``found`` (what stands there),
-    ``allowed`` (what may stand there), ``hint`` (for example a likely spelling).
+    Attributes: ``path`` (the way to the value), ``found`` (what stands there) and ``allowed`` (what may stand there), which are
+    phrases for a person, ``hint`` (for example a likely spelling), ``file`` and ``line`` (1-based; None until ``Source.placed``
+    has looked them up, or when unknown).
     """
 
-    __slots__ = ("allowed", "field", "file", "found", "hint", "line")
+    __slots__ = ("allowed", "file", "found", "hint", "line", "path")
 
     def __init__(
         self,
-        field: str,
+        path: Union[str, Path],
         found: str,
         allowed: str,
+        hint: Optional[str] = None,
         *,
         file: Optional[str] = None,
         line: Optional[int] = None,
-        hint: Optional[str] = None,
     ) -> None:
-        self.file, self.line, self.field = file, line, field
+        """``path`` may be dotted text."""
+        self.path: Path = (path,) if isinstance(path, str) else path
         self.found, self.allowed, self.hint = found, allowed, hint
+        self.file, self.line = file, line
+
+    @property
+    def field(self) -> str:
+        """The path as dotted text."""
+        return dotted(self.path)
 
     def __str__(self) -> str:
         place = self.file or "config"
@@ -60,7 +80,7 @@ class Problem:
         return f"{place}: {self.field}: found {self.found}; allowed: {self.allowed}{hint}"
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in ("allowed", "field", "file", "found", "hint", "line")}
 
 
 class ConfigError(DethpcError):

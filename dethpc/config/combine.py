@@ -7,10 +7,9 @@ from typing import Any
 
 from dethpc.config.checkpoint_storage import common_fields
 from dethpc.config.environment import SLOT_TYPES
-from dethpc.config.mistake import Path
-from dethpc.config.report import UNIONS
+from dethpc.config.problems import UNIONS
 from dethpc.config.source import Place, Source, read_value
-from dethpc.errors import Problem
+from dethpc.errors import Path, Problem
 
 _SEARCHER_COMMON = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _JOINED: dict[Path, str] = {
@@ -33,7 +32,7 @@ def override(source: Source, options: Sequence[str]) -> list[Problem]:
             continue
         value, _, wrong = read_value(text, f"--config {key}")
         for problem in wrong:
-            problem.field, problem.line = ".".join(names), None
+            problem.path, problem.line = names, None
         problems += wrong
         if wrong:
             continue

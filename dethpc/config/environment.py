@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from dethpc.config.mistake import show
 from dethpc.config.section import Section, Whole, absolute, wrong
+from dethpc.config.wording import show
 
 SLOT_TYPES = ("cpu", "cuda", "rocm")
 

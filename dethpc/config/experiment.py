@@ -11,13 +11,12 @@ from pydantic import BeforeValidator, Field, ValidationError
 from dethpc.config.checkpoint_storage import CheckpointStorage
 from dethpc.config.environment import BindMount, Environment
 from dethpc.config.hyperparameters import Space, parse_space, plain, read_space
-from dethpc.config.mistake import dotted
 from dethpc.config.resources import PBS, Resources, Slurm
 from dethpc.config.searcher import Searcher
 from dethpc.config.section import STORED, Length, Section, Whole, wrong
 from dethpc.config.services import Integrations, LogPolicy, RetentionPolicy, Security
 from dethpc.config.training import DataLayer, Optimizations, Profiling, Reproducibility
-from dethpc.errors import ConfigError, Problem
+from dethpc.errors import ConfigError, Problem, dotted
 
 
 def _entrypoint(value: Any) -> Any:
@@ -28,9 +27,9 @@ def _entrypoint(value: Any) -> Any:
 
 
 def _space(value: Any) -> Any:
-    space, mistakes = read_space(value)
-    if mistakes:
-        first = mistakes[0]
+    space, problems = read_space(value)
+    if problems:
+        first = problems[0]
         raise wrong(first.allowed, field=dotted(first.path), found=first.found)
     return plain(space)
 

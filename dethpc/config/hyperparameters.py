@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Union
 
-from dethpc.config.mistake import Mistake, Path, did_you_mean, dotted, show
-from dethpc.errors import ConfigError, Problem
+from dethpc.config.wording import did_you_mean, show
+from dethpc.errors import ConfigError, Path, Problem
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,21 @@ _RANGES = (Double, Int, Log)
 
 def parse_space(raw: Mapping[str, Any]) -> Space:
     """A space from its plain form. Raises ConfigError with every mistake in it."""
-    space, mistakes = read_space(raw)
-    if mistakes:
-        raise ConfigError([Problem(dotted(m.path), m.found, m.allowed, hint=m.hint) for m in mistakes])
+    space, problems = read_space(raw)
+    if problems:
+        raise ConfigError(problems)
     return space
 
 
-def read_space(raw: Any, path: Path = (), *, grid: bool = False) -> tuple[Space, list[Mistake]]:
-    """A space from its plain form, and the mistakes in it; what is mistaken is left out.
+def read_space(raw: Any, path: Path = (), *, grid: bool = False) -> tuple[Space, list[Problem]]:
+    """A space from its plain form, and the problems in it; what is mistaken is left out.
 
     A value that is no mapping is a constant, also when it is a list; a mapping with ``type`` is one hyperparameter; any other
     mapping is a space inside. With ``grid``, ranges must say their ``count``.
     """
-    mistakes: list[Mistake] = []
+    problems: list[Problem] = []
     if not isinstance(raw, Mapping):
-        return {}, [Mistake(path, show(raw), "a mapping of names to hyperparameters")]
+        return {}, [Problem(path, show(raw), "a mapping of names to hyperparameters")]
     space: Space = {}
     for name, value in raw.items():
         here = (*path, name)
@@ -84,13 +84,13 @@ def read_space(raw: Any, path: Path = (), *, grid: bool = False) -> tuple[Space,
             space[name] = Const(value)
         elif "type" in value:
             hyperparameter, wrong = _read(value, here, grid)
-            mistakes += wrong
+            problems += wrong
             if hyperparameter is not None:
                 space[name] = hyperparameter
         else:
             space[name], wrong = read_space(value, here, grid=grid)
-            mistakes += wrong
-    return space, mistakes
+            problems += wrong
+    return space, problems
 
 
 def points(space: Space) -> int:
@@ -135,21 +135,21 @@ def _real(value: Any) -> float | None:
     return value
 
 
-def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparameter | None, list[Mistake]]:
+def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparameter | None, list[Problem]]:
     kind = raw["type"]
     cls = TYPES.get(kind) if isinstance(kind, str) else None
     if cls is None:
         hint = did_you_mean(kind, TYPES) if isinstance(kind, str) else "a hyperparameter cannot itself be named 'type'"
-        return None, [Mistake((*path, "type"), show(kind), "one of " + ", ".join(sorted(TYPES)), hint)]
+        return None, [Problem((*path, "type"), show(kind), "one of " + ", ".join(sorted(TYPES)), hint)]
     names = [field.name for field in fields(cls)]
-    mistakes: list[Mistake] = []
+    problems: list[Problem] = []
     for name in raw:
         if name != "type" and name not in names:
             allowed = f"in type {kind}: " + ", ".join(names)
-            mistakes.append(Mistake((*path, name), "an unknown field", allowed, did_you_mean(name, names)))
+            problems.append(Problem((*path, name), "an unknown field", allowed, did_you_mean(name, names)))
     for name in names:
         if name not in raw and name != "count":
-            mistakes.append(Mistake((*path, name), "nothing", f"a value (type {kind} requires it)"))
+            problems.append(Problem((*path, name), "nothing", f"a value (type {kind} requires it)"))
 
     given: dict[str, Any] = {}
 
@@ -157,17 +157,17 @@ def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparamete
         if name in names and name in raw:
             given[name] = convert(raw[name])
             if given[name] is None:
-                mistakes.append(Mistake((*path, name), show(raw[name]), allowed))
+                problems.append(Problem((*path, name), show(raw[name]), allowed))
 
     if cls is Const:
-        return (None, mistakes) if mistakes else (Const(raw["val"]), [])
+        return (None, problems) if problems else (Const(raw["val"]), [])
     if cls is Categorical:
         take(
             "vals",
             lambda vals: tuple(vals) if isinstance(vals, list) and vals else None,
             "a list of at least one value",
         )
-        return (None, mistakes) if mistakes else (Categorical(given["vals"]), [])
+        return (None, problems) if problems else (Categorical(given["vals"]), [])
     number, words = (_whole, "a whole number") if cls is Int else (_real, "a number")
     take("minval", number, words)
     take("maxval", number, words)
@@ -175,10 +175,10 @@ def _read(raw: Mapping[str, Any], path: Path, grid: bool) -> tuple[Hyperparamete
     if raw.get("count") is not None:
         take("count", lambda count: _whole(count) if (_whole(count) or 0) >= 1 else None, "a whole number >= 1")
     elif grid:
-        mistakes.append(
-            Mistake((*path, "count"), "nothing", "a whole number >= 1: grid search needs the count of each range")
+        problems.append(
+            Problem((*path, "count"), "nothing", "a whole number >= 1: grid search needs the count of each range")
         )
     low, high = given.get("minval"), given.get("maxval")
     if low is not None and high is not None and not low < high:
-        mistakes.append(Mistake((*path, "maxval"), show(high), f"a number greater than minval ({show(low)})"))
-    return (None, mistakes) if mistakes else (cls(**given), [])
+        problems.append(Problem((*path, "maxval"), show(high), f"a number greater than minval ({show(low)})"))
+    return (None, problems) if problems else (cls(**given), [])

@@ -14,12 +14,11 @@ from dethpc.config.dialects import translate
 from dethpc.config.dialects.lengths import BY_TIME
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Const, Space, points, read_space
-from dethpc.config.mistake import Mistake
-from dethpc.config.report import mistakes_of
+from dethpc.config.problems import problems_of
 from dethpc.config.search_warnings import search_warnings
 from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused
-from dethpc.errors import ConfigError
+from dethpc.errors import ConfigError, Problem
 
 LARGEST_GRID = 100_000
 """Points of a grid. One with a factor too many would keep the master from everything else."""
@@ -64,14 +63,14 @@ def load(
     if defaults:
         fill(source, deepcopy(dict(defaults)), "the master's defaults")
 
-    mistakes: list[Mistake] = []
+    unplaced: list[Problem] = []
     grid = source.get(("searcher", "name")) == "grid"
     space: Space = {}
     if source.data.get("hyperparameters") is not None:
-        space, mistakes = read_space(source.data["hyperparameters"], ("hyperparameters",), grid=grid)
+        space, unplaced = read_space(source.data["hyperparameters"], ("hyperparameters",), grid=grid)
         if grid and points(space) > LARGEST_GRID:
             size = f"a grid of {points(space):,} points"
-            mistakes.append(Mistake(("hyperparameters",), size, f"at most {LARGEST_GRID:,}: a trial for each"))
+            unplaced.append(Problem(("hyperparameters",), size, f"at most {LARGEST_GRID:,}: a trial for each"))
     config = None
     if not any(problem.field == "YAML" for problem in problems):
         try:
@@ -79,13 +78,13 @@ def load(
                 source.data if defaults is not None else _without_sites(source.data)
             )
         except ValidationError as error:
-            found = mistakes_of(error, ExperimentConfig, source, elsewhere=OLDER)
+            found = problems_of(error, ExperimentConfig, source, elsewhere=OLDER)
             said = {m.path for m in untranslatable}
-            mistakes += [m for m in found if m.path[:1] != ("hyperparameters",) and m.path not in said]
-    mistakes += untranslatable
-    wrong = {mistake.path for mistake in mistakes}
-    mistakes += [m for m in refused(source) if not any(path[: len(m.path)] == m.path for path in wrong)]
-    problems += [source.problem(mistake) for mistake in mistakes]
+            unplaced += [m for m in found if m.path[:1] != ("hyperparameters",) and m.path not in said]
+    unplaced += untranslatable
+    wrong = {problem.path for problem in unplaced}
+    unplaced += [m for m in refused(source) if not any(path[: len(m.path)] == m.path for path in wrong)]
+    problems += [source.placed(problem) for problem in unplaced]
     if problems or config is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
     return Loaded(config, text, [*ignored(source), *warnings(space, config)], translated)
@@ -108,8 +107,8 @@ def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config")
     return dump(source.data)
 
 
-def _translate(source: Source) -> tuple[list[str], list[Mistake]]:
-    """Bring ``source`` into the present form. Returns a line for each change, and the mistakes in fields of older forms."""
+def _translate(source: Source) -> tuple[list[str], list[Problem]]:
+    """Bring ``source`` into the present form. Returns a line for each change, and the problems in fields of older forms."""
     translation = translate(source.data)
     lines = []
     for edit in translation.edits:
@@ -119,7 +118,7 @@ def _translate(source: Source) -> tuple[list[str], list[Mistake]]:
             # What is said about the new field points to where the old one was written.
             source.places[path] = Place(file, line)
     source.data = translation.data
-    return lines, translation.mistakes
+    return lines, translation.problems
 
 
 def warnings(space: Space, config: ExperimentConfig) -> list[str]:

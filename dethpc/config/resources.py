@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Optional, Union
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dethpc.config.mistake import show
 from dethpc.config.section import Section, Whole, wrong
+from dethpc.config.wording import show
 
 _SIZE = re.compile(r"([0-9]*[.])?[0-9]+ ?([kmgtp](i?b)?|b)?", re.IGNORECASE)
 _DEVICE = re.compile(r"(/[^:]*):(/[^:]*)(?::([rwm]*))?")

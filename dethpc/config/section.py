@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, mod
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
-from dethpc.config.mistake import show
+from dethpc.config.wording import show
 
 STORED = {"stored": True}
 """The validation context of what a database kept: fields that this release does not know are left out, not refused."""

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from dethpc.config.mistake import show
 from dethpc.config.section import Section, Whole, wrong
+from dethpc.config.wording import show
 
 LOG_ACTIONS = ("cancel_retries", "exclude_node")
 

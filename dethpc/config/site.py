@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -11,22 +12,22 @@ from typing import Annotated, Any, Literal, Optional
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from dethpc.config.checkpoint_storage import CheckpointStorage
-from dethpc.config.mistake import did_you_mean, show
-from dethpc.config.report import mistakes_of
+from dethpc.config.problems import problems_of
 from dethpc.config.section import Section, Whole, absolute, wrong
 from dethpc.config.source import read
+from dethpc.config.wording import did_you_mean, show
+from dethpc.domain import walltime
 from dethpc.errors import ConfigError, Problem
 
 EVERYWHERE = "/etc/dethpc/site.yaml"
 
-_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
 
 
 def _time(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return str(value)
-    if not isinstance(value, str) or _TIME.fullmatch(value) is None:
+    if not isinstance(value, str) or walltime.seconds(value) is None:
         raise wrong(
             "minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, as sbatch has it", hint="put a time in quotes"
         )
@@ -100,7 +101,7 @@ class PoolConfig(Section):
             )
         if self.time_min_seconds is not None and self.time_min_seconds > (self.time_limit_seconds or 0):
             raise wrong("at most time_limit, which must be set", field="time_min", found=repr(self.time_min))
-        if self.min_job_time and self.time_limit and seconds(self.min_job_time) > seconds(self.time_limit) / 2:
+        if (self.min_job_seconds or 0) > (self.time_limit_seconds or math.inf) / 2:
             raise wrong("at most half of time_limit", field="min_job_time", found=repr(self.min_job_time))
         if self.slot_type == "cpu" and (self.gpu_type is not None or self.gres is not None):
             field = "gpu_type" if self.gpu_type is not None else "gres"
@@ -109,15 +110,15 @@ class PoolConfig(Section):
 
     @property
     def min_job_seconds(self) -> float | None:
-        return None if self.min_job_time is None else seconds(self.min_job_time)
+        return None if self.min_job_time is None else walltime.seconds(self.min_job_time)
 
     @property
     def time_limit_seconds(self) -> float | None:
-        return None if self.time_limit is None else seconds(self.time_limit)
+        return None if self.time_limit is None else walltime.seconds(self.time_limit)
 
     @property
     def time_min_seconds(self) -> float | None:
-        return None if self.time_min is None else seconds(self.time_min)
+        return None if self.time_min is None else walltime.seconds(self.time_min)
 
     def gres_of(self, slots: int, gpu_type: str | None = None) -> str:
         """What to ask for of each node. ``gpu_type``: another one than the pool's."""
@@ -193,28 +194,13 @@ class SiteConfig(Section):
         return self.default_pool or next(iter(self.pools), "")
 
 
-def seconds(time: str) -> float:
-    """Seconds of a time in Slurm's form: MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
-    match = _TIME.fullmatch(time)
-    if match is None:
-        raise ValueError(f"not a time: {time!r}")
-    days, *numbers = match.groups()
-    parts = [int(number) for number in numbers if number is not None]
-    if days is not None:
-        hours, minutes, rest = [*parts, 0, 0][:3]
-        return int(days) * 86400 + hours * 3600 + minutes * 60 + rest
-    if len(parts) == 3:
-        return parts[0] * 3600 + parts[1] * 60 + parts[2]
-    return parts[0] * 60 + (parts[1] if len(parts) == 2 else 0)
-
-
 def parse_site(text: str, file: str = "site.yaml") -> SiteConfig:
     """Read and check a site configuration. Raises ConfigError with all problems at once."""
     source, problems = read(text, file)
     try:
         config = SiteConfig.model_validate(source.data)
     except ValidationError as error:
-        problems += [source.problem(mistake) for mistake in mistakes_of(error, SiteConfig, source, elsewhere={})]
+        problems += [source.placed(problem) for problem in problems_of(error, SiteConfig, source, elsewhere={})]
     if problems:
         raise ConfigError(sorted(problems, key=lambda problem: problem.line or 0))
     return config

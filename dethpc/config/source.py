@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dethpc.config.mistake import Mistake, Path, dotted, show
-from dethpc.errors import Problem
+from dethpc.config.wording import show
+from dethpc.errors import Path, Problem, dotted
 
 MAX_VALUES = 100_000
 """Bound on the values of one document, aliases expanded: a small text can otherwise unfold into gigabytes."""
@@ -92,9 +92,10 @@ class Source:
                 return None
         return value
 
-    def problem(self, mistake: Mistake) -> Problem:
-        file, line = self.place(mistake.path)
-        return Problem(dotted(mistake.path), mistake.found, mistake.allowed, file=file, line=line, hint=mistake.hint)
+    def placed(self, problem: Problem) -> Problem:
+        """The problem, told where its value was written."""
+        problem.file, problem.line = self.place(problem.path)
+        return problem
 
 
 def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Problem]]:

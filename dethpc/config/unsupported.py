@@ -8,9 +8,10 @@ from posixpath import normpath
 from typing import Any, NamedTuple
 
 from dethpc.config.dialects import steps
-from dethpc.config.mistake import Mistake, Path, show
 from dethpc.config.source import Source
+from dethpc.config.wording import show
 from dethpc.domain.trial_config import WORKDIR
+from dethpc.errors import Path, Problem
 
 
 class Unsupported(NamedTuple):
@@ -140,7 +141,7 @@ def names_a_trial_class(entrypoint: Any) -> bool:
     return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", str(words[-1])) is not None
 
 
-def refused(source: Source) -> Iterator[Mistake]:
+def refused(source: Source) -> Iterator[Problem]:
     """One mistake for each field of ``UNSUPPORTED`` that is set."""
     for row in UNSUPPORTED:
         value = source.get(row.path)
@@ -149,7 +150,7 @@ def refused(source: Source) -> Iterator[Mistake]:
         ):
             continue
         allowed = f"not supported yet: {row.reason}"
-        yield Mistake(row.path, show(value, row.path), allowed)
+        yield Problem(row.path, show(value, row.path), allowed)
 
 
 def ignored(source: Source) -> Iterator[str]:

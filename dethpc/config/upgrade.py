@@ -10,9 +10,8 @@ import yaml
 
 from dethpc.config.dialects import GENERATIONS, translate
 from dethpc.config.dialects.edit import Edit, spell
-from dethpc.config.mistake import Path, dotted
 from dethpc.config.source import read
-from dethpc.errors import ConfigError, Problem
+from dethpc.errors import ConfigError, Path, Problem, dotted
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*")
 
@@ -29,7 +28,7 @@ def upgrade(text: str, file: str = "config") -> Upgraded:
     alone: in an anchor that is used elsewhere, too."""
     source, problems = read(text, file)
     wanted = translate(source.data)
-    problems += [source.problem(mistake) for mistake in wanted.mistakes]
+    problems += [source.placed(problem) for problem in wanted.problems]
     if problems:
         raise ConfigError(problems)
     changes = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dethpc.config.site import PoolConfig, SiteConfig
-from dethpc.scheduler.slurm import states
+from dethpc.domain import walltime
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
 
 
@@ -53,7 +53,7 @@ class Slurm:
 
     def limit(self, partition: str, name: str) -> float | None:
         """Seconds of a partition's MaxTime or DefaultTime; None: no limit."""
-        return states.duration(self.partitions.get(partition, {}).get(name, ""))
+        return walltime.seconds(self.partitions.get(partition, {}).get(name, ""))
 
 
 @dataclass(frozen=True)

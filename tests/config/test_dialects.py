@@ -35,7 +35,7 @@ def loaded(searcher: dict[str, Any], **more: Any) -> Loaded:
 def searcher_of(searcher: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The section as it is today, whether or not the method can run yet."""
     translation = translate({"entrypoint": "model_def:Digits", "searcher": {"metric": "loss", **searcher}, **more})
-    assert translation.mistakes == []
+    assert translation.problems == []
     found: dict[str, Any] = ExperimentConfig.model_validate(translation.data).model_dump(mode="json")["searcher"]
     return found
 

@@ -48,8 +48,8 @@ def test_a_space_survives_its_plain_form(space: Space) -> None:
     )
 )
 def test_any_data_is_a_space_or_a_list_of_mistakes(raw: dict[str, Any]) -> None:
-    space, mistakes = read_space(raw)
-    assert mistakes or parse_space(plain(space)) == space
+    space, problems = read_space(raw)
+    assert problems or parse_space(plain(space)) == space
 
 
 def test_every_form_is_understood() -> None:
@@ -106,8 +106,8 @@ def test_what_is_wrong_is_said(raw: dict[str, Any], field: str, words: str) -> N
 
 def test_all_mistakes_are_found_at_once_however_deep() -> None:
     bad = {"type": "int", "minval": "a", "maxval": "b"}
-    _, mistakes = read_space({"a": bad, "b": {"c": {"d": bad}}})
-    assert [m.path for m in mistakes] == [
+    _, problems = read_space({"a": bad, "b": {"c": {"d": bad}}})
+    assert [m.path for m in problems] == [
         ("a", "minval"),
         ("a", "maxval"),
         ("b", "c", "d", "minval"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dethpc.config import load
-from dethpc.config.site import EVERYWHERE, SiteConfig, find_site, load_site, parse_site, seconds
+from dethpc.config.site import EVERYWHERE, SiteConfig, find_site, load_site, parse_site
 from dethpc.errors import ConfigError
 
 SITE = """\
@@ -105,21 +105,6 @@ def test_all_mistakes_come_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_site("clutser_name: x\npools:\n  a:\n    window: 0\n  b: {qos: 3}\ndefault_pool: 3\n")
     assert [problem.line for problem in caught.value.problems] == [1, 4, 5, 6]
-
-
-@pytest.mark.parametrize(
-    ("time", "expected"),
-    [
-        ("90", 5400),
-        ("1:30", 90),
-        ("2:00:01", 7201),
-        ("1-12", 129600),
-        ("1-12:30", 131400),
-        ("1-12:30:05", 131405),
-    ],
-)
-def test_times_are_slurms(time: str, expected: int) -> None:
-    assert seconds(time) == expected
 
 
 def found(env: dict[str, str], files: set[str]) -> Any:

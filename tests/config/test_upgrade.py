@@ -140,7 +140,7 @@ def test_the_upgraded_text_says_the_same_and_translating_again_changes_nothing(
     text = yaml.safe_dump(data, default_flow_style=True) if braces else dump(data)
     assert read(text, "x")[0].data == data
     translation = translate(data)
-    if translation.mistakes:
+    if translation.problems:
         with pytest.raises(ConfigError):
             upgrade(text)
         return

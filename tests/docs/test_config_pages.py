@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.report import _models
+from dethpc.config.problems import _models
 from dethpc.config.site import SiteConfig, load_site
 from dethpc.config.unsupported import FIELDS, IGNORED
 

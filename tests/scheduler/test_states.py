@@ -51,24 +51,6 @@ def test_exit_status(text: str, status: tuple[int | None, int | None]) -> None:
     assert states.exit_status(text) == status
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("infinite", None),
-        ("UNLIMITED", None),
-        ("n/a", None),
-        ("30", 1800),
-        ("1:30", 90),
-        ("2:00:00", 7200),
-        ("1-00:00:00", 86400),
-        ("1-12", 129600),
-        ("365-00:00:01", 31536001),
-    ],
-)
-def test_durations(text: str, seconds: float | None) -> None:
-    assert states.duration(text) == seconds
-
-
 def test_times_and_reasons() -> None:
     assert states.epoch("1795256061") == 1795256061.0
     assert [states.epoch(text) for text in ("N/A", "NONE", "Unknown", "", "0")] == [None] * 5

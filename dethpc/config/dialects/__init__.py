@@ -11,29 +11,29 @@ from typing import Any, NamedTuple
 
 from dethpc.config.dialects import lengths, steps
 from dethpc.config.dialects.edit import Edit, edited
-from dethpc.config.mistake import Mistake
+from dethpc.errors import Problem
 
-GENERATIONS: tuple[Callable[[Mapping[str, Any]], tuple[list[Edit], list[Mistake]]], ...] = (
+GENERATIONS: tuple[Callable[[Mapping[str, Any]], tuple[list[Edit], list[Problem]]], ...] = (
     steps.translate,
     lengths.translate,
 )
 
 
 class Translation(NamedTuple):
-    """``data`` after all ``edits``, in order. Where there are ``mistakes``, it holds stand-ins for the mistaken values."""
+    """``data`` after all ``edits``, in order. Where there are ``problems``, it holds stand-ins for the mistaken values."""
 
     data: dict[str, Any]
     edits: list[Edit]
-    mistakes: list[Mistake]
+    problems: list[Problem]
 
 
 def translate(data: dict[str, Any]) -> Translation:
     """The configuration in its present form. ``data`` itself is left as it is."""
     edits: list[Edit] = []
-    mistakes: list[Mistake] = []
+    problems: list[Problem] = []
     for generation in GENERATIONS:
         found, wrong = generation(data)
         data = edited(data, found)
         edits += found
-        mistakes += wrong
-    return Translation(data, edits, mistakes)
+        problems += wrong
+    return Translation(data, edits, problems)

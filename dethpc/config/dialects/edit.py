@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dethpc.config.mistake import Path, dotted
+from dethpc.errors import Path, dotted
 
 
 class Edit(NamedTuple):

@@ -12,8 +12,9 @@ from typing import Any, get_args
 from dethpc.config.dialects.edit import Edit
 from dethpc.config.dialects.steps import PERIODS
 from dethpc.config.dialects.units import Unknown, convert, split, whole
-from dethpc.config.mistake import Mistake, show
 from dethpc.config.searcher import Searcher
+from dethpc.config.wording import show
+from dethpc.errors import Problem
 
 
 def _by_time() -> frozenset[str]:
@@ -30,7 +31,7 @@ BY_TIME = _by_time()
 """The search methods whose length is a ``time_metric`` and a ``max_time`` today."""
 
 
-def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Mistake]]:
+def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
     """A length of a search that compares trials, as time; a period without a unit, as batches; a budget, in the length's unit."""
     edits: list[Edit] = []
     for name in PERIODS:
@@ -42,18 +43,18 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Mistake]]:
     if not isinstance(searcher, Mapping):
         return edits, []
     length, budget = split(searcher.get("max_length")), searcher.get("budget")
-    mistakes: list[Mistake] = []
+    problems: list[Problem] = []
     if length is not None and split(budget) is not None:
-        mistakes += _in_one_unit(data, length[0], budget, edits)
+        problems += _in_one_unit(data, length[0], budget, edits)
     given = [name for name in ("time_metric", "max_time") if searcher.get(name) is not None]
     if length is not None and length[1] >= 1 and searcher.get("name") in BY_TIME and not given:
         unit, count = length
         fields = {"time_metric": unit, "max_time": count}
         edits.append(Edit(("searcher", "max_length"), dict(searcher["max_length"]), fields))
-    return edits, mistakes
+    return edits, problems
 
 
-def _in_one_unit(data: Mapping[str, Any], unit: str, budget: Any, edits: list[Edit]) -> list[Mistake]:
+def _in_one_unit(data: Mapping[str, Any], unit: str, budget: Any, edits: list[Edit]) -> list[Problem]:
     path = ("searcher", "budget")
     known = split(budget)
     assert known is not None
@@ -66,6 +67,6 @@ def _in_one_unit(data: Mapping[str, Any], unit: str, budget: Any, edits: list[Ed
         )
     except Unknown as missing:
         words = f"a length in {unit}, as max_length has, or {missing.field} (found {missing.found}) to convert it"
-        return [Mistake(path, show(known[0]), words)]
+        return [Problem(path, show(known[0]), words)]
     edits.append(Edit(path, dict(budget), {"budget": {unit: max(1, int(count))}}, f"{unit}, as max_length has"))
     return []

@@ -7,7 +7,8 @@ from typing import Any
 
 from dethpc.config.dialects.edit import Edit
 from dethpc.config.dialects.units import whole
-from dethpc.config.mistake import Mistake, Path, show
+from dethpc.config.wording import show
+from dethpc.errors import Path, Problem
 
 BATCHES_PER_STEP = 100
 
@@ -32,15 +33,15 @@ FIELDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 PERIODS = ("min_validation_period", "min_checkpoint_period")
 
 
-def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Mistake]]:
+def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
     """Steps as batches. A period without a unit is one of steps if anything else in the configuration speaks of steps."""
     edits: list[Edit] = []
-    mistakes: list[Mistake] = []
+    problems: list[Problem] = []
 
     def count(value: Any, path: Path, least: int) -> int:
         number = whole(value)
         if number is None or number < least:
-            mistakes.append(Mistake(path, show(value), f"a whole number >= {least} (of steps)"))
+            problems.append(Problem(path, show(value), f"a whole number >= {least} (of steps)"))
             return max(1, least)
         return number
 
@@ -49,9 +50,9 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Mistake]]:
         path: Path = ("batches_per_step",)
         number = whole(data["batches_per_step"])
         if number is None or number < 1:
-            mistakes.append(Mistake(path, show(data["batches_per_step"]), "a whole number >= 1 (of batches)"))
+            problems.append(Problem(path, show(data["batches_per_step"]), "a whole number >= 1 (of batches)"))
         elif data.get("scheduling_unit") is not None:
-            mistakes.append(Mistake(path, "both", "either scheduling_unit or batches_per_step, its older name"))
+            problems.append(Problem(path, "both", "either scheduling_unit or batches_per_step, its older name"))
         else:
             size = number
             edits.append(Edit(path, number, {"scheduling_unit": number}, "its name today"))
@@ -67,16 +68,16 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Mistake]]:
         path = ("searcher", old)
         other = taken.get(new) or (new if searcher.get(new) is not None else None)
         if other is not None:
-            mistakes.append(Mistake(path, "both", f"either {other} or {old}"))
+            problems.append(Problem(path, "both", f"either {other} or {old}"))
             continue
         taken[new] = old
         steps = count(value, path, 1)
         edits.append(Edit(path, value, {new: {"batches": steps * size}}, why))
 
-    if edits or mistakes:
+    if edits or problems:
         for name in PERIODS:
             value = data.get(name)
             if value is not None and not isinstance(value, Mapping):
                 steps = count(value, (name,), 0)
                 edits.append(Edit((name,), value, {name: {"batches": steps * size}}, why))
-    return edits, mistakes
+    return edits, problems

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, note, ok, warning
-from dethpc.scheduler.slurm import states
+from dethpc.domain import walltime
 
 ENOUGH = 60  # seconds for a checkpoint
 
@@ -63,4 +63,4 @@ def _seconds(text: str) -> int:
     """``GraceTime`` of a partition is in seconds, that of a QOS HH:MM:SS."""
     if text.isdigit():
         return int(text)
-    return int(states.duration(text) or 0)
+    return int(walltime.seconds(text) or 0)

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
+from dethpc.domain import walltime
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm import pools as slurm_pools
@@ -335,7 +336,7 @@ def _node_row(row: list[str]) -> NodeRow:
         cpus_used=allocated,
         memory_mb=int(memory) if memory.isdigit() else 0,
         address=address,
-        max_time=states.duration(limit),
+        max_time=walltime.seconds(limit),
         features=frozenset() if features == "(null)" else frozenset(features.split(",")),
         max_nodes=states.largest(size),
         available=available,

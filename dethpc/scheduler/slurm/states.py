@@ -47,26 +47,6 @@ def epoch(text: str) -> float | None:
     return float(text) if text.isdigit() and text != "0" else None
 
 
-def duration(text: str) -> float | None:
-    """Seconds of ``[days-]hours:minutes:seconds`` and its shorter forms; None for ``infinite`` and whatever is no duration."""
-    days, dash, clock = text.rpartition("-")
-    try:
-        parts = [int(part) for part in clock.split(":")]
-        whole_days = int(days) if dash else 0
-    except ValueError:
-        return None
-    if len(parts) > 3:
-        return None
-    if dash:  # days-hours[:minutes[:seconds]]
-        parts += [0] * (3 - len(parts))
-    elif len(parts) == 1:  # minutes
-        parts = [0, *parts, 0]
-    elif len(parts) == 2:  # minutes:seconds
-        parts = [0, *parts]
-    hours, minutes, seconds = parts
-    return float(((whole_days * 24 + hours) * 60 + minutes) * 60 + seconds)
-
-
 def largest(size: str) -> int | None:
     """The most nodes of ``1-4``, ``4`` or ``1-infinite``; None: no limit."""
     last = size.rpartition("-")[2]

@@ -8,8 +8,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dethpc.config.mistake import Mistake, Path, did_you_mean, dotted, show
 from dethpc.config.source import Source
+from dethpc.config.wording import did_you_mean, show
+from dethpc.errors import Path, Problem, dotted
 
 UNIONS: Mapping[Path, str] = {("searcher",): "name", ("checkpoint_storage",): "type", ("data_layer",): "type"}
 """Sections of several models, and the field that tells which one."""
@@ -37,48 +38,48 @@ _BOUNDS = {
 }
 
 
-def mistakes_of(
+def problems_of(
     error: ValidationError, model: type[BaseModel], source: Source, elsewhere: Mapping[str, str] | None = None
-) -> Iterator[Mistake]:
+) -> Iterator[Problem]:
     """One mistake for each of pydantic's. ``elsewhere`` has hints for names that ``model`` does not know at all."""
     index = {} if elsewhere is None else {**_leaves(model), **elsewhere}
     for details in error.errors(include_url=False):
-        yield _mistake(details, model, source, index)
+        yield _problem(details, model, source, index)
 
 
-def _mistake(details: ErrorDetails, model: type[BaseModel], source: Source, index: Mapping[str, str]) -> Mistake:
+def _problem(details: ErrorDetails, model: type[BaseModel], source: Source, index: Mapping[str, str]) -> Problem:
     kind, context, value = details["type"], details.get("ctx") or {}, details["input"]
     path, is_key = _path(details["loc"])
     if kind == "wrong":
         culprit = (*path, *(int(part) if part.isdigit() else part for part in context["field"].split(".") if part))
         found = context["found"] or show(source.get(culprit), culprit)
-        return Mistake(culprit, found, context["allowed"], context["hint"] or None)
+        return Problem(culprit, found, context["allowed"], context["hint"] or None)
     if kind == "extra_forbidden":
         names = _fields(model, path[:-1], source)
         word = str(path[-1])
         hint = _of_another_kind(model, path) or index.get(word) or did_you_mean(word, names)
         brief = hint is not None and len(names) > _MANY
-        return Mistake(path, "an unknown field", "a known one" if brief else "one of " + ", ".join(names), hint)
+        return Problem(path, "an unknown field", "a known one" if brief else "one of " + ", ".join(names), hint)
     if kind == "missing":
-        return Mistake(path, "nothing", "a value (this field is required)")
+        return Problem(path, "nothing", "a value (this field is required)")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = UNIONS[path]
         names = _tags(model, path, tag)
         found = source.get((*path, tag))
         hint = did_you_mean(found, names) if isinstance(found, str) else None
-        return Mistake((*path, tag), show(found), "one of " + ", ".join(names), hint)
+        return Problem((*path, tag), show(found), "one of " + ", ".join(names), hint)
     if kind in ("literal_error", "enum"):
         expected = str(context["expected"]).replace("'", "").replace(" or ", ", ")
         hint = did_you_mean(value, expected.split(", ")) if isinstance(value, str) else None
-        return Mistake(path, show(value, path), "one of " + expected, hint)
+        return Problem(path, show(value, path), "one of " + expected, hint)
     if kind in _BOUNDS:
         name, sign = _BOUNDS[kind]
-        return Mistake(path, show(value, path), f"a number {sign} {context[name]}")
+        return Problem(path, show(value, path), f"a number {sign} {context[name]}")
     if kind in ("model_type", "model_attributes_type"):
         allowed = "a mapping with " + ", ".join(_fields(model, path, source))
-        return Mistake(path, show(value, path), allowed)
+        return Problem(path, show(value, path), allowed)
     hint = "put it in quotes" if kind == "string_type" and not is_key and not isinstance(value, (dict, list)) else None
-    return Mistake(path, show(value, path), _KINDS.get(kind, details["msg"]), hint)
+    return Problem(path, show(value, path), _KINDS.get(kind, details["msg"]), hint)
 
 
 def _of_another_kind(model: type[BaseModel], path: Path) -> str | None:

@@ -1,12 +1,12 @@
-"""One mistake at a path of a document, before it is known where in which file that path stands."""
+"""How messages about a configuration quote a value, without its secrets, and guess what was meant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple, Union
+from typing import Any
 
-Path = tuple[Union[str, int], ...]
+from dethpc.errors import Path
 
 SECRET = frozenset(
     {
@@ -22,23 +22,6 @@ SECRET = frozenset(
         "token",
     }
 )
-
-
-class Mistake(NamedTuple):
-    """``found`` and ``allowed`` are phrases for a person; ``hint`` says what was probably meant."""
-
-    path: Path
-    found: str
-    allowed: str
-    hint: str | None = None
-
-
-def dotted(path: Path) -> str:
-    """``("a", "b", 0)`` as ``a.b[0]``; the empty path is ``config``."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.lstrip(".") or "config"
 
 
 def show(value: Any, path: Path = ()) -> str:
