@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dethpc.config.mistake import SECRET, Mistake, Path
 from dethpc.config.source import dump, read
+from dethpc.config.wording import SECRET
+from dethpc.errors import Path, Problem
 
 MASK = "********"
 """What stands for a secret; Determined shows the same."""
@@ -38,12 +39,12 @@ def masked_text(text: str) -> str:
     return text if hidden == data else dump(hidden)
 
 
-def revealed(config: Any, known: Sequence[Any]) -> tuple[Any, list[Mistake]]:
+def revealed(config: Any, known: Sequence[Any]) -> tuple[Any, list[Problem]]:
     """A copy of ``config`` in which each ``MASK`` is again the secret that the first of the ``known`` configurations has there, and
-    one mistake for each that none of them has.
+    one problem for each that none of them has.
     """
-    mistakes: list[Mistake] = []
-    return _revealed(config, list(known), (), mistakes), mistakes
+    problems: list[Problem] = []
+    return _revealed(config, list(known), (), problems), problems
 
 
 def _masked(value: Any, path: Path) -> Any:
@@ -76,18 +77,18 @@ def _is_hidden(text: str, path: Path) -> bool:
     return MASK in text and _hide(text.replace(MASK, "x"), path) == text
 
 
-def _revealed(value: Any, known: Sequence[Any], path: Path, mistakes: list[Mistake]) -> Any:
+def _revealed(value: Any, known: Sequence[Any], path: Path, problems: list[Problem]) -> Any:
     if path == ("hyperparameters",):
         return value
     if isinstance(value, Mapping):
         return {
-            key: _revealed(item, [k[key] for k in known if isinstance(k, Mapping) and key in k], (*path, key), mistakes)
+            key: _revealed(item, [k[key] for k in known if isinstance(k, Mapping) and key in k], (*path, key), problems)
             for key, item in value.items()
         }
     if isinstance(value, list):
         lists = [k for k in known if isinstance(k, (list, tuple))]
         return [
-            _revealed(item, [one for k in lists for one in (*k[i : i + 1], *k)], (*path, i), mistakes)
+            _revealed(item, [one for k in lists for one in (*k[i : i + 1], *k)], (*path, i), problems)
             for i, item in enumerate(value)
         ]
     if not isinstance(value, str) or not _is_hidden(value, path):
@@ -96,5 +97,5 @@ def _revealed(value: Any, known: Sequence[Any], path: Path, mistakes: list[Mista
         if isinstance(secret, (str, int, float)) and secret != value and _masked(secret, path) == value:
             return secret
     hint = "a fork of an experiment has its secrets, if it is sent with the parent's id"
-    mistakes.append(Mistake(path, f"{MASK}, which stands for a secret that was not shown", "the secret itself", hint))
+    problems.append(Problem(path, f"{MASK}, which stands for a secret that was not shown", "the secret itself", hint))
     return value

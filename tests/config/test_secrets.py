@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.config.mistake import SECRET
 from dethpc.config.secrets import MASK, masked, masked_text, revealed
+from dethpc.config.wording import SECRET
 
 CONFIG: dict[str, Any] = {
     "name": "token ring",
@@ -62,12 +62,12 @@ def test_a_configuration_that_comes_back_has_its_secrets_again() -> None:
 
 
 def test_a_secret_that_nobody_knows_is_a_mistake_with_its_place() -> None:
-    _, mistakes = revealed(masked(CONFIG), [{"checkpoint_storage": CONFIG["checkpoint_storage"]}])
-    assert {mistake.path for mistake in mistakes} >= {
+    _, problems = revealed(masked(CONFIG), [{"checkpoint_storage": CONFIG["checkpoint_storage"]}])
+    assert {problem.path for problem in problems} >= {
         ("environment", "registry_auth", "password"),
         ("environment", "environment_variables", "cuda", 0),
     }
-    assert not [mistake for mistake in mistakes if mistake.path[0] == "checkpoint_storage"]
+    assert not [problem for problem in problems if problem.path[0] == "checkpoint_storage"]
 
 
 def test_asterisks_that_hide_nothing_stay() -> None:

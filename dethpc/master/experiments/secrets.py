@@ -30,7 +30,7 @@ def revealed_text(
             parent = queries.experiment(connection, parent_id)
         if parent.owner == owner:
             known = [parent.config, read(parent.original_config, "config")[0].data, defaults]
-    config, mistakes = revealed(source.data, known)
-    if mistakes:
-        raise ConfigError([source.problem(mistake) for mistake in mistakes])
+    config, wrong = revealed(source.data, known)
+    if wrong:
+        raise ConfigError([source.placed(problem) for problem in wrong])
     return config_yaml if config == source.data else dump(config)

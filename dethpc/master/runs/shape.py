@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dethpc.config.site import PoolConfig, SiteConfig, seconds
+from dethpc.config.site import PoolConfig, SiteConfig
+from dethpc.domain import walltime
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,7 @@ def cores(pool: PoolConfig, slots: int, slurm: Mapping[str, Any]) -> int:
 def time_asked(options: Sequence[str]) -> float | None:
     """Seconds of the last ``--time`` or ``-t`` among sbatch's options; None: none of them, or none that can be read."""
     found = re.findall(r"(?:^|\s)(?:--time(?:=|\s+)|-t\s*)(\S+)", " ".join(options))
-    try:
-        return seconds(found[-1]) if found else None
-    except ValueError:
-        return None
+    return walltime.seconds(found[-1]) if found else None
 
 
 def megabytes(memory: str) -> int:
