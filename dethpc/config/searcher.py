@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal, Optional, Union
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import PositiveLength, Section, Whole, wrong
+from dethpc.config.section import STORED, PositiveLength, Section, Whole, wrong
 
 Mode = Literal["aggressive", "standard", "conservative"]
 Concurrency = Annotated[Whole, Field(ge=0)]
@@ -68,8 +68,9 @@ class WarmStart(Method):
     source_checkpoint_uuid: Optional[str] = None
 
     @model_validator(mode="after")
-    def _one_source(self) -> WarmStart:
-        if self.source_trial_id is not None and self.source_checkpoint_uuid is not None:
+    def _one_source(self, info: ValidationInfo) -> WarmStart:
+        # The master writes down which checkpoint of the trial it is.
+        if info.context is not STORED and self.source_trial_id is not None and self.source_checkpoint_uuid is not None:
             raise wrong(
                 "either source_trial_id or source_checkpoint_uuid", field="source_checkpoint_uuid", found="both sources"
             )

@@ -8,6 +8,7 @@ import pytest
 
 from dethpc.config import load
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.searcher import WarmStart
 from dethpc.errors import ConfigError
 
 TEXT = """
@@ -61,3 +62,12 @@ def test_a_configuration_moves_to_another_pool_whole() -> None:
     config = load(TEXT).config
     moved = config.in_pool("other")
     assert moved.resources.resource_pool == "other" and moved.in_pool("main") == config
+
+
+def test_the_checkpoint_that_the_master_chose_of_a_source_trial_is_kept_beside_it() -> None:
+    config = load(TEXT).config
+    stored = config.to_json()
+    stored["searcher"].update(source_trial_id=3, source_checkpoint_uuid="a1")
+    found = ExperimentConfig.from_json(stored).searcher
+    assert isinstance(found, WarmStart)
+    assert (found.source_trial_id, found.source_checkpoint_uuid) == (3, "a1")
