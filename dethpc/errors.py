@@ -23,6 +23,7 @@ DethpcError
 
 from __future__ import annotations
 
+import re
 from typing import Any, Optional, Sequence, Tuple, Union
 
 
@@ -40,6 +41,12 @@ def dotted(path: Path) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return text.lstrip(".") or "config"
+
+
+def path_of(field: str) -> Path:
+    """The path of which ``field`` is the dotted text; one step where no path of plain names has this text."""
+    path = tuple(int(index) if index else name for index, name in re.findall(r"\[(\d+)\]|([^.\[\]]+)", field))
+    return path if dotted(path) == field else (field,)
 
 
 class Problem:

@@ -24,12 +24,12 @@ def connect(*, start: bool = True) -> Session:
     if settings.master:
         assert session is not None
         return session
-    from dethpc.cli import start as starting
+    from dethpc.cli import master_process
 
-    if session is None or not starting.answers(session.url):
+    if session is None or not master_process.answers(session.url):
         if not start:
             raise errors.MasterUnreachable("no master runs; start one with: det master up")
-        starting.up()
+        master_process.up()
         session = _session(settings)
         assert session is not None
     return session

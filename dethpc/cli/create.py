@@ -6,13 +6,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
 from dethpc import errors
 from dethpc.cli import output
 from dethpc.cli.connect import connect
+
+if TYPE_CHECKING:
+    from dethpc.config import Loaded
 
 Json = dict[str, Any]
 
@@ -75,8 +78,8 @@ def create(
     if paused and follow:
         raise click.UsageError("--paused and --follow exclude each other: a paused experiment writes no log.")
     written = read_config(config)
-    text = checked(written, config.name, overrides)
-    with located(written, config.name, overrides):
+    loaded, text = checked(written, config.name, overrides)
+    with located(loaded):
         answer = _send(text, packed(context_dir, includes), activate=not paused, project=project)
     number = answer["experiment"]["id"]
     if as_json:
@@ -102,32 +105,24 @@ def read_config(file: Any) -> str:
 
 
 @contextmanager
-def located(text: str, file: str, overrides: Sequence[str]) -> Iterator[None]:
+def located(loaded: Loaded) -> Iterator[None]:
     """Mistakes that the master alone can find, about pools for example, are told with their place in the user's file, too."""
     try:
         yield
     except errors.ConfigError as error:
-        from dethpc.config.combine import override
-        from dethpc.config.source import read
-
-        source, _ = read(text, file)
-        override(source, overrides)
         for problem in error.problems:
-            problem.file, problem.line = source.place(tuple(problem.field.split(".")))
+            problem.file, problem.line = loaded.source.place(problem.path)
         raise
 
 
 def _test_here(
     text: str, file: str, overrides: Sequence[str], context_dir: Optional[Path], includes: Sequence[Path]
 ) -> None:
-    from dethpc import config
     from dethpc.cli import local_test
     from dethpc.context.collect import collect
 
-    checked(text, file, overrides)
-    steps = local_test.run(
-        config.load(text, file=file, overrides=list(overrides)), collect(context_dir, list(includes))
-    )
+    loaded, _ = checked(text, file, overrides)
+    steps = local_test.run(loaded, collect(context_dir, list(includes)))
     marks = {True: "ok", False: "failed", None: "-"}
     click.echo("")
     output.print_table(["Step", "", ""], [[step.name, marks[step.good], step.words] for step in steps])
@@ -135,8 +130,8 @@ def _test_here(
         raise click.exceptions.Exit(1)
 
 
-def checked(text: str, file: str, overrides: Sequence[str]) -> str:
-    """The YAML to send, overrides worked in; what is older in it, and warnings about it, are told.
+def checked(text: str, file: str, overrides: Sequence[str]) -> tuple[Loaded, str]:
+    """The configuration, and the YAML to send, overrides worked in. Tells what is older in it, and warnings about it.
 
     Raises ConfigError with every mistake.
     """
@@ -149,7 +144,7 @@ def checked(text: str, file: str, overrides: Sequence[str]) -> str:
         output.say(f"det: to write it so: det config upgrade {file}")
     for warning in loaded.warnings:
         output.say(f"det: warning: {warning}")
-    return config.with_overrides(text, overrides, file=file) if overrides else text
+    return loaded, config.with_overrides(text, overrides, file=file) if overrides else text
 
 
 def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:

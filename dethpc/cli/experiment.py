@@ -10,23 +10,12 @@ import click
 
 from dethpc import errors
 from dethpc.cli import output
+from dethpc.cli.arguments import ID, IDS
+from dethpc.cli.attributes import label, set_attribute
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
 Json = dict[str, Any]
-
-_ID = click.argument("experiment_id", metavar="ID", type=int)
-
-
-def _ids(value: str) -> list[int]:
-    """``3`` or ``3,5,7``."""
-    try:
-        return [int(part) for part in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"found {value!r}; allowed: experiment ids, such as 3 or 3,5,7") from None
-
-
-_IDS = click.argument("ids", metavar="ID...", type=_ids, nargs=-1, required=True)
 
 
 @click.group(
@@ -108,7 +97,7 @@ def list_experiments(
 
 
 @experiment.command()
-@_IDS
+@IDS
 @click.option("--metrics", is_flag=True, help="Everything the trials reported, too.")
 @click.option("--search", is_flag=True, help="Where each trial stands in the search, too.")
 @click.option("--outdir", type=click.Path(path_type=Path, file_okay=False), help="Write CSV files into this folder.")
@@ -126,7 +115,7 @@ def describe(
 
 
 @experiment.command("list-trials")
-@_ID
+@ID
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
 @click.option(
     "--sort",
@@ -179,7 +168,7 @@ _SORTS = {
 
 
 @experiment.command("list-checkpoints")
-@_ID
+@ID
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
 @output.as_csv
 @output.as_json
@@ -193,7 +182,7 @@ def list_checkpoints(experiment_id: int, best: Optional[int], as_csv: bool, as_j
 
 
 @experiment.command()
-@_ID
+@ID
 @output.as_json
 def config(experiment_id: int, as_json: bool) -> None:
     """Print the experiment's complete configuration as YAML."""
@@ -209,7 +198,7 @@ def config(experiment_id: int, as_json: bool) -> None:
 
 
 @experiment.command("download-model-def")
-@_ID
+@ID
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path, file_okay=False), default=Path(), help="Where to.")
 def download_model_def(experiment_id: int, output_dir: Path) -> None:
     """Download the context directory as it was submitted, as a .tgz file."""
@@ -268,49 +257,49 @@ def _act(action: str, *, allowed: set[str], done: str, already: set[str]) -> Cal
 
 
 @experiment.command()
-@_IDS
+@IDS
 def pause(ids: tuple[list[int], ...]) -> None:
     """Let the trials checkpoint, then free their slots."""
     _each(ids, _act("pause", allowed=_LIVE, done="Paused", already={"PAUSED"}))
 
 
 @experiment.command()
-@_IDS
+@IDS
 def activate(ids: tuple[list[int], ...]) -> None:
     """Go on with paused experiments, or with paused trials of running ones, each from its checkpoint."""
     _each(ids, _act("activate", allowed=_LIVE, done="Activated", already=set()))
 
 
 @experiment.command()
-@_IDS
+@IDS
 def cancel(ids: tuple[list[int], ...]) -> None:
     """Let the trials checkpoint, then end the experiments for good."""
     _each(ids, _act("cancel", allowed=_LIVE, done="Canceled", already=_ENDED | {"STOPPING_CANCELED"}))
 
 
 @experiment.command()
-@_IDS
+@IDS
 def kill(ids: tuple[list[int], ...]) -> None:
     """End the experiments at once, without a checkpoint."""
     _each(ids, _act("kill", allowed=_LIVE, done="Killed", already=_ENDED | {"STOPPING_KILLED"}))
 
 
 @experiment.command()
-@_IDS
+@IDS
 def archive(ids: tuple[list[int], ...]) -> None:
     """Take ended experiments out of the list."""
     _each(ids, _act("archive", allowed=_ENDED, done="Archived", already=set()))
 
 
 @experiment.command()
-@_IDS
+@IDS
 def unarchive(ids: tuple[list[int], ...]) -> None:
     """Put archived experiments back into the list."""
     _each(ids, _act("unarchive", allowed=_ENDED, done="Unarchived", already=set()))
 
 
 @experiment.command()
-@_IDS
+@IDS
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(ids: tuple[list[int], ...], yes: bool) -> None:
     """Take ended experiments out of every list, for good. Their logs and checkpoints stay on disk so far."""
@@ -327,95 +316,5 @@ def delete(ids: tuple[list[int], ...], yes: bool) -> None:
     _each(ids, do)
 
 
-# --- attributes ------------------------------------------------------------------------------------------------------
-
-
-@experiment.group()
-def label() -> None:
-    """Add and remove labels."""
-
-
-def _relabel(experiment_id: int, change: Callable[[list[str]], list[str]]) -> None:
-    from dethpc.client import experiments
-
-    session = connect()
-    labels = list(experiments.get(session, experiment_id)["experiment"].get("labels") or [])
-    wanted = change(labels)
-    if wanted != labels:
-        experiments.patch(session, experiment_id, labels=wanted)
-
-
-@label.command("add")
-@_ID
-@click.argument("label")
-def add_label(experiment_id: int, label: str) -> None:
-    """Add a label."""
-    _relabel(experiment_id, lambda labels: labels if label in labels else [*labels, label])
-    click.echo(f"Added label {label!r} to experiment {experiment_id}")
-
-
-@label.command("remove")
-@_ID
-@click.argument("label")
-def remove_label(experiment_id: int, label: str) -> None:
-    """Remove a label."""
-    _relabel(experiment_id, lambda labels: [kept for kept in labels if kept != label])
-    click.echo(f"Removed label {label!r} from experiment {experiment_id}")
-
-
-@experiment.group("set")
-def set_attribute() -> None:
-    """Change an attribute of an experiment."""
-
-
-def _set(experiment_id: int, attribute: str, value: Any, **fields: Any) -> None:
-    from dethpc.client import experiments
-
-    experiments.patch(connect(), experiment_id, **fields)
-    click.echo(f"Set {attribute} of experiment {experiment_id} to {'none' if value is None else repr(value)}")
-
-
-@set_attribute.command("name")
-@_ID
-@click.argument("name")
-def set_name(experiment_id: int, name: str) -> None:
-    """Set the name."""
-    _set(experiment_id, "name", name, name=name)
-
-
-@set_attribute.command("description")
-@_ID
-@click.argument("description")
-def set_description(experiment_id: int, description: str) -> None:
-    """Set the description."""
-    _set(experiment_id, "description", description, description=description)
-
-
-@set_attribute.command("max-slots")
-@_ID
-@click.argument("max_slots", metavar="N|none")
-def set_max_slots(experiment_id: int, max_slots: str) -> None:
-    """Set how many slots all trials together may use; "none" lifts the limit."""
-    if max_slots.lower() in ("none", "null"):
-        number = None
-    elif max_slots.isdigit():
-        number = int(max_slots)
-    else:
-        raise click.BadParameter(f"found {max_slots!r}; allowed: a number of slots, or none")
-    _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
-
-
-@set_attribute.command("weight")
-@_ID
-@click.argument("weight", type=click.FloatRange(0, min_open=True))
-def set_weight(experiment_id: int, weight: float) -> None:
-    """Set the weight (fair-share pools)."""
-    _set(experiment_id, "weight", weight, resources={"weight": weight})
-
-
-@set_attribute.command("priority")
-@_ID
-@click.argument("priority", type=click.IntRange(1, 99))
-def set_priority(experiment_id: int, priority: int) -> None:
-    """Set the priority, 1 (first) to 99 (last)."""
-    _set(experiment_id, "priority", priority, resources={"priority": priority})
+experiment.add_command(label)
+experiment.add_command(set_attribute)

@@ -12,7 +12,7 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import output, start
+from dethpc.cli import master_process, output
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -39,15 +39,15 @@ def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, 
     root = _home()
     if foreground and slurm:
         raise click.UsageError("--foreground and --slurm exclude each other: take one.")
-    url = start.read_master_file(root).get("url")
-    if url and start.answers(url):
+    url = master_process.read_master_file(root).get("url")
+    if url and master_process.answers(url):
         click.echo(f"A master runs already: {url}")
         return
     if foreground:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        words = start.command(root, port, host)
-        os.chdir(start.folder())
-        os.execve(words[0], words, start.environment())
+        words = master_process.command(root, port, host)
+        os.chdir(master_process.folder())
+        os.execve(words[0], words, master_process.environment())
     elif slurm:
         _up_as_a_job(root, port, host, sbatch_args)
     elif host is not None:
@@ -55,7 +55,7 @@ def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, 
             "--host goes with --foreground or --slurm; a master in the background listens where trials reach it."
         )
     else:
-        start.up(port=port)
+        master_process.up(port=port)
 
 
 def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_args: tuple[str, ...]) -> None:
@@ -64,7 +64,7 @@ def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_ar
         raise errors.SchedulerUnavailable("sbatch is not on PATH: --slurm needs a Slurm login node")
     log = root / "log" / "master.log"
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    run = f"cd {shlex.quote(start.folder())} && exec {shlex.join(start.command(root, port, host or '0.0.0.0'))}"
+    run = f"cd {shlex.quote(master_process.folder())} && exec {shlex.join(master_process.command(root, port, host or '0.0.0.0'))}"
     words = [
         "sbatch",
         "--parsable",
@@ -74,12 +74,12 @@ def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_ar
         "--open-mode=append",
     ]
     words += [f"--output={log}", "--ntasks=1", *sbatch_args, f"--wrap={run}"]
-    done = subprocess.run(words, capture_output=True, text=True, env=start.environment(), check=False)
+    done = subprocess.run(words, capture_output=True, text=True, env=master_process.environment(), check=False)
     if done.returncode != 0:
         raise errors.SubmitRejected(f"sbatch refused the master's job: {done.stderr.strip() or done.stdout.strip()}")
     job = done.stdout.strip().partition(";")[0]
     output.say(f"submitted the master as job {job}; waiting for it to start ...")
-    url = start.wait_until_it_answers(root, timeout=120.0)
+    url = master_process.wait_until_it_answers(root, timeout=120.0)
     if url is None:
         raise errors.MasterUnreachable(
             f"job {job} has not brought a master up within two minutes; see squeue -j {job} and {log}. It stays submitted."
@@ -100,7 +100,7 @@ def _job_name(root: Path) -> str:
 )
 def down(timeout: float) -> None:
     """Stop your master. Trials go on; the next master takes up their reports."""
-    pid = start.stop(_home(), timeout)
+    pid = master_process.stop(_home(), timeout)
     click.echo("No master runs" if pid is None else f"Stopped the master (pid {pid})")
 
 
@@ -154,7 +154,7 @@ def logs(follow: bool, tail: Optional[int]) -> None:
             raise
         text = log.read_text(errors="replace")
         output.say(f"no master runs; this is {log}")
-        click.echo(start.last_lines(text, tail) if tail else text, nl=bool(tail))
+        click.echo(master_process.last_lines(text, tail) if tail else text, nl=bool(tail))
     except KeyboardInterrupt:
         output.say("\nStopped watching. To watch again: det master logs -f")
         raise click.exceptions.Exit(130) from None
@@ -165,14 +165,19 @@ def logs(follow: bool, tail: Optional[int]) -> None:
 def rebuild(yes: bool) -> None:
     """Recreate the state database from the files on the shared file system. The master must be down."""
     root = _home()
-    url = start.read_master_file(root).get("url")
-    if url and start.answers(url):
+    url = master_process.read_master_file(root).get("url")
+    if url and master_process.answers(url):
         raise errors.Refused(f"a master runs at {url}: stop it first with det master down")
     if not yes:
         click.confirm(
             f"Recreate the database of {root} from its experiments and runs? The old one is kept beside it.", abort=True
         )
-    done = subprocess.run([*start.command(root), "--rebuild"], cwd=start.folder(), env=start.environment(), check=False)
+    done = subprocess.run(
+        [*master_process.command(root), "--rebuild"],
+        cwd=master_process.folder(),
+        env=master_process.environment(),
+        check=False,
+    )
     raise click.exceptions.Exit(1 if done.returncode else 0)
 
 

@@ -24,7 +24,7 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
     from dethpc.client import experiments
     from dethpc.config.source import read
 
-    text = checked(read_config(config), config.name, overrides)
+    _, text = checked(read_config(config), config.name, overrides)
     answer = experiments.preview(connect(), read(text, config.name)[0].data)
     if as_json:
         output.print_json(answer)

@@ -34,8 +34,8 @@ def render(
     from dethpc.client import experiments
 
     written = read_config(config)
-    text = checked(written, config.name, overrides)
-    with located(written, config.name, overrides):
+    loaded, text = checked(written, config.name, overrides)
+    with located(loaded):
         answer = experiments.render(connect(), text, packed(context_dir, includes))
     if as_json:
         output.print_json(answer)

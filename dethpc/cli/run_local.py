@@ -11,14 +11,18 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
 from dethpc import errors
-from dethpc.cli import create, output, start, wait
+from dethpc.cli import create, master_process, output, wait
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Settings
+from dethpc.rundir.process import lives
+
+if TYPE_CHECKING:
+    from dethpc.config import Loaded
 
 _SITE = "scheduler: local\n"
 _OURS = ("DET_MASTER", "DET_USER", "DET_USER_TOKEN", "DETHPC_SITE_CONFIG")
@@ -62,20 +66,18 @@ def run_local(
     """
     text = create.read_config(config)
     overrides = [*overrides, "resources.resource_pool=null"]  # of the cluster; this machine is one pool
-    checked = create.checked(text, config.name, overrides)
+    loaded, checked = create.checked(text, config.name, overrides)
     files = create.packed(context_dir, includes)
     ctx.obj = Settings()  # of what was named before the noun, no master counts here
     with _master(home, slots) as root:
-        state, result = _run(text, config.name, overrides, checked, files, slots, as_json)
+        state, result = _run(loaded, checked, files, slots, as_json)
         if as_json:
             output.print_json({**result, "home": str(root)})
     raise click.exceptions.Exit(wait.EXIT_CODES.get(state, 1))
 
 
 def _run(
-    text: str,
-    file: str,
-    overrides: Sequence[str],
+    loaded: Loaded,
     checked: str,
     files: list[dict[str, Any]],
     slots: Optional[int],
@@ -87,7 +89,7 @@ def _run(
     with _starting(slots):
         session = connect()
         try:
-            with create.located(text, file, overrides):
+            with create.located(loaded):
                 answer = experiments.create(session, checked, files)
         except errors.ConfigError as error:
             for problem in error.problems:
@@ -150,26 +152,26 @@ def _starting(slots: Optional[int]) -> Iterator[None]:
     """Note whose the master is that gets started here."""
     root = Path(os.environ["DETHPC_HOME"])
     with _locked(root):
-        before = start.read_master_file(root)
-        lived = start.lives(before)
+        before = master_process.read_master_file(root)
+        lived = lives(before)
         if lived and slots is not None:
             output.say("det: warning: --slots has no effect while other experiments run here")
         try:
             yield
         finally:
             if not lived:
-                (root / "run-local.pid").write_text(str(start.read_master_file(root).get("pid")))
+                (root / "run-local.pid").write_text(str(master_process.read_master_file(root).get("pid")))
 
 
 def _stop_unless_needed(root: Path) -> None:
     from dethpc.client import Session, experiments, token
 
     with _locked(root):
-        held, mine = start.read_master_file(root), root / "run-local.pid"
-        if not start.lives(held) or not mine.exists() or mine.read_text() != str(held.get("pid")):
+        held, mine = master_process.read_master_file(root), root / "run-local.pid"
+        if not lives(held) or not mine.exists() or mine.read_text() != str(held.get("pid")):
             return
         session = Session(held["url"], token(held["url"]))
         live = ["STATE_ACTIVE", "STATE_RUNNING", "STATE_QUEUED", "STATE_STARTING", "STATE_PULLING"]
         live += ["STATE_STOPPING_CANCELED", "STATE_STOPPING_COMPLETED", "STATE_STOPPING_ERROR", "STATE_STOPPING_KILLED"]
         if not experiments.listing(session, states=live, limit=1)["experiments"]:
-            start.stop(root)
+            master_process.stop(root)

@@ -18,6 +18,7 @@ from dethpc.errors import (
     Problem,
     Refused,
     Unauthorized,
+    path_of,
 )
 
 T = TypeVar("T")
@@ -254,7 +255,7 @@ def _fail(status: int, body: bytes, path: str) -> NoReturn:
 
 def _problem(item: Mapping[str, Any]) -> Problem:
     return Problem(
-        str(item.get("field", "")),
+        path_of(str(item.get("field", ""))),
         str(item.get("found", "")),
         str(item.get("allowed", "")),
         file=item.get("file"),

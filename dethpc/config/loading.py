@@ -29,11 +29,12 @@ class Loaded:
     """A valid configuration.
 
     ``original`` is the user's text as it was; ``warnings`` are lines for the user; ``translated`` has one line for each field of
-    an older generation: where it stands, what it says, and what that is today.
+    an older generation: where it stands, what it says, and what that is today. ``source`` knows where each value was written.
     """
 
     config: ExperimentConfig
     original: str
+    source: Source
     warnings: list[str] = field(default_factory=list)
     translated: list[str] = field(default_factory=list)
 
@@ -87,7 +88,7 @@ def load(
     problems += [source.placed(problem) for problem in unplaced]
     if problems or config is None:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
-    return Loaded(config, text, [*ignored(source), *warnings(space, config)], translated)
+    return Loaded(config, text, source, [*ignored(source), *warnings(space, config)], translated)
 
 
 def _without_sites(data: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dethpc.cli import start
+from dethpc.cli import master_process
 
 CONFIG = """\
 name: tiny
@@ -50,7 +50,7 @@ def det_here(det: Any, environment: dict[str, str], tmp_path: Path) -> Iterator[
     (tmp_path / "config.yaml").write_text(CONFIG)
     (code / "train.py").write_text(TRAIN)
     yield det
-    pid = int(start.read_master_file(Path(environment["DETHPC_HOME"])).get("pid") or 0)
+    pid = int(master_process.read_master_file(Path(environment["DETHPC_HOME"])).get("pid") or 0)
     if pid:
         os.kill(pid, signal.SIGTERM)
         while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from dethpc.cli import start
+from dethpc.cli import master_process
 from dethpc.master.daemon import LOG_BYTES
 
 pytestmark = pytest.mark.usefixtures("no_master_is_left")
 
 
 def master_file(home: Path) -> dict[str, Any]:
-    return start.read_master_file(home)
+    return master_process.read_master_file(home)
 
 
 def gone(pid: int) -> bool:

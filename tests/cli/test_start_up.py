@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from dethpc.cli import main, start
+from dethpc.cli import main, master_process
 
 HEAVY = (
     "rich",
@@ -125,4 +125,4 @@ def test_a_master_finds_the_site_configuration_that_was_named_from_here(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DETHPC_SITE_CONFIG", "site.yaml")
-    assert start.environment()["DETHPC_SITE_CONFIG"] == str(tmp_path / "site.yaml")
+    assert master_process.environment()["DETHPC_SITE_CONFIG"] == str(tmp_path / "site.yaml")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dethpc.config.source import MAX_VALUES, dump, read, read_value
+from dethpc.errors import dotted, path_of
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
@@ -121,3 +122,12 @@ def test_endless_nesting_is_a_problem_not_a_crash() -> None:
 def test_an_empty_document_is_an_empty_mapping() -> None:
     assert read("", "x")[0].data == {}
     assert read("# nothing\n", "x") == (read("", "x")[0], [])
+
+
+@pytest.mark.parametrize("path", [("a",), ("a", "b_c"), ("a", 0), ("a", 0, "b", 12, 3)])
+def test_a_field_of_a_message_leads_back_to_its_path(path: tuple[str | int, ...]) -> None:
+    assert path_of(dotted(path)) == path
+
+
+def test_a_field_that_no_path_of_names_has_stays_one_step() -> None:
+    assert path_of("a[b].c") == ("a[b].c",)

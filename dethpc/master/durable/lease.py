@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dethpc.errors import LeaseHeld
+from dethpc.rundir import process
 from dethpc.rundir.files import read_json, write_json
 
 FRESH = 60.0
@@ -86,7 +87,7 @@ class Lease:
             "url": url,
             "host": self._host,
             "pid": os.getpid(),
-            "pid_started": _process_start(os.getpid()),
+            "pid_started": process.started(os.getpid()),
             "started_at": self._started_at,
             "generation": self.generation,
             "cluster_id": self.cluster_id,
@@ -98,23 +99,11 @@ class Lease:
 
 def alive(held: dict[str, Any]) -> bool:
     """Whether the master that wrote ``held`` can be taken to live. On its own host its process decides, elsewhere its heartbeat."""
-    pid = int(held.get("pid") or 0)
-    if not pid:
+    if not held.get("pid"):
         return False
     if held.get("host") == socket.gethostname():
-        started = _process_start(pid)
-        return started is not None and started == held.get("pid_started")
+        return process.lives(held)
     return time.time() - float(held.get("heartbeat", 0)) < FRESH
-
-
-def _process_start(pid: int) -> int | None:
-    """Clock ticks since boot at which the process started: with the pid, a name that is not used twice."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[19])
 
 
 def _lock(fd: int) -> None:

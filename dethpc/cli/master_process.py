@@ -16,6 +16,7 @@ from typing import Any, Optional
 
 from dethpc import errors
 from dethpc.cli import output
+from dethpc.rundir.process import lives
 
 _TIMEOUT = 60.0  # seconds; a login node's first import from a cold file system may take half of it
 
@@ -139,16 +140,6 @@ def stop(root: Path, timeout: float = 30.0) -> Optional[int]:
 def _may_live(held: dict[str, Any]) -> bool:
     """Whether the master that wrote ``held`` may be alive; on another host nobody can tell from here."""
     return bool(held.get("pid")) and (held.get("host") != socket.gethostname() or lives(held))
-
-
-def lives(held: dict[str, Any]) -> bool:
-    """Whether the process that wrote ``held`` lives, on this host. Its number may be another's by now: the start time tells."""
-    try:
-        stat = Path(f"/proc/{int(held.get('pid') or 0)}/stat").read_text()
-    except OSError:
-        return False
-    fields = stat.rpartition(")")[2].split()
-    return fields[0] != "Z" and int(fields[19]) == held.get("pid_started")
 
 
 def read_master_file(root: Path) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""``det experiment label`` and ``set``: change what is said of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from dethpc.cli.arguments import ID
+from dethpc.cli.connect import connect
+from dethpc.cli.group import LazyGroup
+
+
+@click.group(cls=LazyGroup)
+def label() -> None:
+    """Add and remove labels."""
+
+
+def _relabel(experiment_id: int, change: Callable[[list[str]], list[str]]) -> None:
+    from dethpc.client import experiments
+
+    session = connect()
+    labels = list(experiments.get(session, experiment_id)["experiment"].get("labels") or [])
+    wanted = change(labels)
+    if wanted != labels:
+        experiments.patch(session, experiment_id, labels=wanted)
+
+
+@label.command("add")
+@ID
+@click.argument("label")
+def add_label(experiment_id: int, label: str) -> None:
+    """Add a label."""
+    _relabel(experiment_id, lambda labels: labels if label in labels else [*labels, label])
+    click.echo(f"Added label {label!r} to experiment {experiment_id}")
+
+
+@label.command("remove")
+@ID
+@click.argument("label")
+def remove_label(experiment_id: int, label: str) -> None:
+    """Remove a label."""
+    _relabel(experiment_id, lambda labels: [kept for kept in labels if kept != label])
+    click.echo(f"Removed label {label!r} from experiment {experiment_id}")
+
+
+@click.group("set", cls=LazyGroup)
+def set_attribute() -> None:
+    """Change an attribute of an experiment."""
+
+
+def _set(experiment_id: int, attribute: str, value: Any, **fields: Any) -> None:
+    from dethpc.client import experiments
+
+    experiments.patch(connect(), experiment_id, **fields)
+    click.echo(f"Set {attribute} of experiment {experiment_id} to {'none' if value is None else repr(value)}")
+
+
+@set_attribute.command("name")
+@ID
+@click.argument("name")
+def set_name(experiment_id: int, name: str) -> None:
+    """Set the name."""
+    _set(experiment_id, "name", name, name=name)
+
+
+@set_attribute.command("description")
+@ID
+@click.argument("description")
+def set_description(experiment_id: int, description: str) -> None:
+    """Set the description."""
+    _set(experiment_id, "description", description, description=description)
+
+
+@set_attribute.command("max-slots")
+@ID
+@click.argument("max_slots", metavar="N|none")
+def set_max_slots(experiment_id: int, max_slots: str) -> None:
+    """Set how many slots all trials together may use; "none" lifts the limit."""
+    if max_slots.lower() in ("none", "null"):
+        number = None
+    elif max_slots.isdigit():
+        number = int(max_slots)
+    else:
+        raise click.BadParameter(f"found {max_slots!r}; allowed: a number of slots, or none")
+    _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
+
+
+@set_attribute.command("weight")
+@ID
+@click.argument("weight", type=click.FloatRange(0, min_open=True))
+def set_weight(experiment_id: int, weight: float) -> None:
+    """Set the weight (fair-share pools)."""
+    _set(experiment_id, "weight", weight, resources={"weight": weight})
+
+
+@set_attribute.command("priority")
+@ID
+@click.argument("priority", type=click.IntRange(1, 99))
+def set_priority(experiment_id: int, priority: int) -> None:
+    """Set the priority, 1 (first) to 99 (last)."""
+    _set(experiment_id, "priority", priority, resources={"priority": priority})

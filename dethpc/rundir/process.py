@@ -1,0 +1,21 @@
+"""Which process wrote a file. Its number may be another's by now; with the start time it is a name that is not used twice."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+
+def started(pid: int) -> Optional[int]:
+    """When the process of this host started, in clock ticks since boot; None when it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()  # the name before may hold anything
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def lives(held: Mapping[str, Any]) -> bool:
+    """Whether the process of this host that wrote ``pid`` and ``pid_started`` lives."""
+    found = started(int(held.get("pid") or 0))
+    return found is not None and found == held.get("pid_started")
