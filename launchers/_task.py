@@ -10,7 +10,7 @@ import time
 from typing import Callable, NamedTuple, NoReturn, Optional, Sequence
 
 from dethpc.core._info import ClusterInfo, get_cluster_info
-from dethpc.exec.harness import is_trial_class
+from dethpc.domain.entrypoint import is_trial_class
 from dethpc.rundir.files import create_once
 from dethpc.rundir.layout import AttemptDir
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from posixpath import normpath
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from dethpc.config.dialects import steps
 from dethpc.config.source import Source
 from dethpc.config.wording import show
+from dethpc.domain.entrypoint import trains_a_trial_class
 from dethpc.domain.trial_config import WORKDIR
 from dethpc.errors import Path, Problem
 
@@ -131,16 +131,6 @@ OLDER = {
 """Hints for fields of older generations that stand where they are not translated."""
 
 
-def names_a_trial_class(entrypoint: Any) -> bool:
-    """``module:Class``, alone or for a launcher, perhaps inside another command; ``--trial`` before it or not."""
-    words = entrypoint.split() if isinstance(entrypoint, str) else entrypoint if isinstance(entrypoint, list) else []
-    if any(word == "--trial" or str(word).startswith("--trial=") for word in words):
-        return True
-    if not words or (len(words) > 1 and not any(".launch." in str(word) for word in words)):
-        return False
-    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", str(words[-1])) is not None
-
-
 def refused(source: Source) -> Iterator[Problem]:
     """One mistake for each field of ``UNSUPPORTED`` that is set."""
     for row in UNSUPPORTED:
@@ -156,7 +146,7 @@ def refused(source: Source) -> Iterator[Problem]:
 def ignored(source: Source) -> Iterator[str]:
     """The warnings for fields that are accepted without effect: one for all that containers would give, one for each other."""
     shared_fs = source.get(("checkpoint_storage", "type")) == "shared_fs"
-    without = TRIAL_CLASS if names_a_trial_class(source.get(("entrypoint",))) else frozenset()
+    without = TRIAL_CLASS if trains_a_trial_class(source.get(("entrypoint",))) else frozenset()
     said: dict[str, list[str]] = {}
     for field, words in IGNORED.items():
         value = source.get(tuple(field.split(".")))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import NamedTuple, Optional, Sequence, Union
 
 SUFFIXES = (".sbatch", ".slurm")
+
+_TRIAL_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 class BatchScript(NamedTuple):
@@ -38,3 +41,22 @@ def batch_script(entrypoint: Union[str, Sequence[str]]) -> Optional[BatchScript]
         return None
     path = words[0][2:] if words[0].startswith("./") else words[0]
     return BatchScript(path, words[1:], options)
+
+
+def is_trial_class(word: str) -> bool:
+    """Whether ``word`` is of the form ``module:Class``; the class may lie inside of others."""
+    return _TRIAL_CLASS.fullmatch(word.strip()) is not None
+
+
+def trains_a_trial_class(entrypoint: object) -> bool:
+    """Whether the entrypoint names a trial class: alone or for a launcher, inside another command, ``--trial`` before it or not."""
+    words: list[str] = []
+    if isinstance(entrypoint, str):
+        words = entrypoint.split()
+    elif isinstance(entrypoint, list):
+        words = [str(word) for word in entrypoint]
+    if any(word == "--trial" or word.startswith("--trial=") for word in words):
+        return True
+    if not words or (len(words) > 1 and not any(".launch." in word for word in words)):
+        return False
+    return is_trial_class(words[-1])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dethpc.domain.facts import Row
+from dethpc.domain.nodes import NodeState
 
 Fact = TypeVar("Fact")
 
@@ -93,7 +94,7 @@ class NodeInfo:
     """A compute node as the scheduler sees it now."""
 
     name: str
-    state: str  # idle, mixed, allocated, down, drained
+    state: NodeState
     slots: int
     slots_used: int
     pools: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.ports import QueuedJob
-from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, count, fits, infeasible, noun, span, usable
+from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, count, fits, infeasible, noun, span
 
 
 def in_scheduler(reason: str, asked: ResourceRequest, view: PoolView, job_id: str = "") -> WaitReason:
@@ -56,7 +56,7 @@ Sentences = tuple[str, str]
 
 def _resources(case: Case) -> Sentences:
     asked, pool = case.asked, case.view.pool
-    nodes = [node for node in case.view.nodes if usable(node)]
+    nodes = [node for node in case.view.nodes if node.state.usable]
     if len([node for node in nodes if fits(asked, node)]) < asked.nodes:
         return _down(case)
     why = f"it waits for {asked} to be free"
@@ -101,7 +101,7 @@ def _before(job: QueuedJob, other: QueuedJob) -> bool:
 
 
 def _down(case: Case) -> Sentences:
-    gone = [node for node in case.view.nodes if not usable(node)]
+    gone = [node for node in case.view.nodes if not node.state.usable]
     if not gone:
         why = f"the nodes that it needs ({case.asked}) are not available now"
         return why + (f"; Slurm names {case.detail}" if case.detail else ""), ""

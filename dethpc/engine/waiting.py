@@ -83,14 +83,6 @@ def count(number: int, what: str) -> str:
 # --- what can never start
 
 
-_GONE = ("down", "drain", "fail", "unk", "inval", "boot", "futr", "no_respond", "power", "maint", "not_responding")
-
-
-def usable(node: NodeInfo) -> bool:
-    """Whether jobs can start on the node now, if it has room."""
-    return not any(word in node.state.lower() for word in _GONE)
-
-
 def fits(asked: ResourceRequest, node: NodeInfo) -> bool:
     """Whether the node, were it empty, holds one node's share of the job."""
     return (

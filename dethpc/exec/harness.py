@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 from typing import Any, Sequence
 
 from dethpc.core._info import get_cluster_info
-
-_SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+from dethpc.domain.entrypoint import is_trial_class
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,11 +29,6 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     trial_class._train_on_cluster(legacy=str(info.trial._settings.entrypoint).strip() == arguments[0])
     return 0
-
-
-def is_trial_class(entrypoint: str) -> bool:
-    """Whether ``entrypoint`` is of the form ``module:Class``; the class may lie inside of others."""
-    return _SPEC.fullmatch(entrypoint.strip()) is not None
 
 
 def load(spec: str) -> Any:

@@ -11,12 +11,11 @@ import sys
 import time
 from typing import Any, Mapping, Optional, Sequence, Union
 
-from dethpc.domain.entrypoint import BatchScript, batch_script
+from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack
 from dethpc.exec import resume as resuming
 from dethpc.exec.end import NodeResult
-from dethpc.exec.harness import is_trial_class
 from dethpc.exec.link import Secret
 from dethpc.exec.place import Place, scratch_bases
 from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team

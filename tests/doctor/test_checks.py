@@ -14,6 +14,7 @@ from dethpc.doctor import Finding, Level, checks, examine
 from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm, sqlite_warning
 from dethpc.doctor.read_login import filesystem, quota
 from dethpc.doctor.read_slurm import associations, named, qualities, version
+from dethpc.domain.nodes import NodeState
 from dethpc.scheduler.slurm.pools import NodeRow
 
 CONFIG = """\
@@ -60,9 +61,9 @@ def config(text: str = CONFIG, **changes: str) -> dict[str, str]:
 
 def slurm(**changes: Any) -> Slurm:
     nodes = [
-        NodeRow("n0", "gpu", True, "idle", {"a100": 4}, {}, 64, 0, 512_000, features=frozenset({"nvlink"})),
-        NodeRow("n1", "gpu", True, "idle", {"v100": 2}, {}, 16, 0, 64_000),
-        NodeRow("n2", "high", False, "mixed", {"a100": 4}, {}, 64, 0, 512_000),
+        NodeRow("n0", "gpu", True, NodeState.IDLE, {"a100": 4}, {}, 64, 0, 512_000, features=frozenset({"nvlink"})),
+        NodeRow("n1", "gpu", True, NodeState.IDLE, {"v100": 2}, {}, 16, 0, 64_000),
+        NodeRow("n2", "high", False, NodeState.MIXED, {"a100": 4}, {}, 64, 0, 512_000),
     ]
     healthy = Slurm(
         config(),
@@ -212,9 +213,9 @@ def without(name: str) -> dict[str, str]:
         (facts(pool("slots_per_node: 8")), "shape", "error", "no node has 8 GPUs, 8 cores"),
         (facts(pool("slots_per_node: 4, cpus_per_slot: 32")), "shape", "error", "128 cores"),
         (facts(pool("slots_per_node: 4, mem_per_slot: 400G")), "shape", "error", "1638400 MB"),
-        (facts(slurm=slurm(nodes=[NodeRow("n0", "gpu", True, "idle", cpus=8)])), "gres", "note", "no GRES"),
+        (facts(slurm=slurm(nodes=[NodeRow("n0", "gpu", True, NodeState.IDLE, cpus=8)])), "gres", "note", "no GRES"),
         (
-            facts(pool("slot_type: cuda"), slurm=slurm(nodes=[NodeRow("n0", "gpu", True, "idle", cpus=8)])),
+            facts(pool("slot_type: cuda"), slurm=slurm(nodes=[NodeRow("n0", "gpu", True, NodeState.IDLE, cpus=8)])),
             "gres",
             "error",
             "no GPUs in GRES",

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dethpc.domain.facts import NodeHealth, Run
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobState, NodeInfo
 from dethpc.engine import events
 from dethpc.engine.nodes import avoided, left_out
@@ -164,7 +165,7 @@ NAMES = [f"n{i}" for i in range(6)]
     needed=st.integers(1, 7),
 )
 def test_enough_nodes_are_always_left(states: list[str], off_nodes: dict[str, bool], needed: int) -> None:
-    members = [NodeInfo(name, state, 4, 0) for name, state in zip(NAMES, states, strict=True)]
+    members = [NodeInfo(name, NodeState(state), 4, 0) for name, state in zip(NAMES, states, strict=True)]
     held = [
         NodeHealth(name, excluded_since=float(n), excluded_until=None if by_hand else 1e9)
         for n, (name, by_hand) in enumerate(off_nodes.items())
@@ -178,6 +179,6 @@ def test_enough_nodes_are_always_left(states: list[str], off_nodes: dict[str, bo
 
 
 def test_those_that_a_person_disabled_come_first() -> None:
-    members = [NodeInfo(name, "idle", 4, 0) for name in ("a", "b")]
+    members = [NodeInfo(name, NodeState.IDLE, 4, 0) for name in ("a", "b")]
     held = [NodeHealth("a", excluded_since=9.0, excluded_until=99.0), NodeHealth("b", excluded_since=1.0)]
     assert left_out(held, members, ResourceRequest("main", 1, 4)) == ["b"]

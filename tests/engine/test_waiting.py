@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
 from dethpc.engine.pools import Rules
 from dethpc.engine.reasons import in_scheduler
@@ -15,7 +16,7 @@ from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, in_queu
 from tests.engine.world import World, config
 
 ASKED = ResourceRequest("main", nodes=1, slots_per_node=4)
-NODES = [NodeInfo(f"n{i}", "mixed", 4, 3, ("main",), cpus=8, memory_mb=4000) for i in range(4)]
+NODES = [NodeInfo(f"n{i}", NodeState.MIXED, 4, 3, ("main",), cpus=8, memory_mb=4000) for i in range(4)]
 POOL = PoolInfo("main", "gpu", nodes=4, slots=16, slots_used=12, max_time=3600, max_nodes=3)
 VIEW = PoolView(POOL, NODES)
 QUEUE = [
@@ -93,7 +94,7 @@ def test_figures_of_the_moment_are_left_out_where_nobody_asked_for_them() -> Non
 
 
 def test_nodes_that_are_down_are_named_with_slurms_reason_for_it() -> None:
-    down = [replace(node, state="drained", reason="bad fan") for node in NODES]
+    down = [replace(node, state=NodeState.DRAINED, reason="bad fan") for node in NODES]
     said = in_scheduler("Resources", ASKED, replace(VIEW, nodes=down))
     assert "n0, n1, n2, n3 are drained (bad fan)" in said.why and "administrator" in said.sooner
 
@@ -162,7 +163,7 @@ def test_every_limit_is_checked(asked: ResourceRequest, why: str, sooner: str) -
 
 
 def test_nodes_that_are_down_come_back_and_what_is_not_known_forbids_nothing() -> None:
-    assert infeasible(ASKED, replace(VIEW, nodes=[replace(node, state="down") for node in NODES])) is None
+    assert infeasible(ASKED, replace(VIEW, nodes=[replace(node, state=NodeState.DOWN) for node in NODES])) is None
     assert infeasible(ASKED, replace(VIEW, nodes=[replace(node, slots=0) for node in NODES])) is None
     assert infeasible(ResourceRequest("main", 99, 99), PoolView()) is None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRequest, JobState, Scheduler
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm.commands import SlurmCommands
@@ -274,7 +275,7 @@ def test_site_pools_are_slices_of_partitions(slurm: Cluster) -> None:
     ],
 )
 def test_a_pool_with_a_constraint_has_the_nodes_that_meet_it(constraint: str, features: str, meets: bool) -> None:
-    row = NodeRow("n0", "gpu", False, "idle", {"a100": 4}, features=frozenset(features.split(",")))
+    row = NodeRow("n0", "gpu", False, NodeState.IDLE, {"a100": 4}, features=frozenset(features.split(",")))
     (info,) = describe([SlurmPool("p", "gpu", constraint=constraint)], [row])
     assert (info.nodes, info.slots) == ((1, 4) if meets else (0, 0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobState
 from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.environment import scrub
@@ -102,10 +103,26 @@ def test_gpus_of_gres(text: str, found: dict[str, int]) -> None:
     assert gpus(text) == found
 
 
-def test_node_states() -> None:
-    words = ["idle", "mix", "alloc", "down*", "drain", "drng@", "idle~", "mix-"]
-    plain = ["idle", "mixed", "allocated", "down", "drained", "draining", "idle", "mixed"]
-    assert [node_state(word) for word in words] == plain
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("idle", NodeState.IDLE),
+        ("mix", NodeState.MIXED),
+        ("ALLOCATED", NodeState.ALLOCATED),
+        ("comp", NodeState.COMPLETING),
+        ("down*", NodeState.DOWN),
+        ("drain", NodeState.DRAINED),
+        ("drng@", NodeState.DRAINING),
+        ("idle~", NodeState.IDLE),
+        ("mix-", NodeState.MIXED),
+        ("resv", NodeState.RESERVED),
+        ("plnd", NodeState.PLANNED),
+        ("boot^", NodeState.REBOOTING),
+        ("a later word", NodeState.UNKNOWN),
+    ],
+)
+def test_words_of_slurm_for_a_node_become_states(word: str, state: NodeState) -> None:
+    assert node_state(word) is state
 
 
 def test_scrubbing_keeps_the_way_to_the_cluster() -> None:

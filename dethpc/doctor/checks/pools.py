@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, error, note, ok, warning
-from dethpc.scheduler.slurm.pools import DOWN
 
 
 def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
@@ -32,7 +31,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
                 "the site configuration",
             )
             continue
-        down = [row for row in members if row.state in DOWN]
+        down = [row for row in members if row.state.gone]
         if len(down) == len(members):
             yield warning(
                 f"pool {name}: all {len(down)} nodes are down or drained", "its jobs wait", "scontrol show node"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob, Scheduler
-from dethpc.engine.waiting import PoolView, usable
+from dethpc.engine.waiting import PoolView
 from dethpc.errors import SchedulerUnavailable
 
 RETRY = 5.0
@@ -114,7 +114,7 @@ class ClusterView:
 
     def nodes_down(self, max_age: float) -> frozenset[str]:
         """Names of the nodes that take no work, as of at most ``max_age`` seconds ago."""
-        return frozenset(node.name for node in self.current_nodes(max_age) if not usable(node))
+        return frozenset(node.name for node in self.current_nodes(max_age) if not node.state.usable)
 
     def queue(self, partition: str, max_age: float = QUEUE) -> list[QueuedJob]:
         """Everybody's jobs that wait for the partition or run in it."""

@@ -155,8 +155,9 @@ class Poller:
         by_pool: dict[str, list[tuple[int, int]]] = {}
         for node in nodes:
             for pool in node.pools:
-                works = node.state in ("idle", "mixed", "allocated", "completing")
-                by_pool.setdefault(pool, []).append((node.slots - node.slots_used if works else 0, node.slots))
+                by_pool.setdefault(pool, []).append(
+                    (node.slots - node.slots_used if node.state.usable else 0, node.slots)
+                )
         started = dict(self._runs.started)
         self._runs.started.clear()
         self._runs.do(events.QueueSeen(by_pool, started, waiting, time.time()))

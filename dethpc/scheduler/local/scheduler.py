@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.local import devices, processes, queue
@@ -118,7 +119,7 @@ class LocalScheduler:
         return [
             NodeInfo(
                 name=socket.gethostname(),
-                state="idle" if used == 0 else "allocated" if used >= total else "mixed",
+                state=NodeState.IDLE if used == 0 else NodeState.ALLOCATED if used >= total else NodeState.MIXED,
                 slots=total,
                 slots_used=used,
                 pools=("default",),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import NodeInfo, PoolInfo
 
 
@@ -42,7 +43,7 @@ class NodeRow:
     node: str
     partition: str
     default_partition: bool
-    state: str
+    state: NodeState
     gpus: Mapping[str, int] = field(default_factory=dict)  # by type; "" where the site names none
     gpus_used: Mapping[str, int] = field(default_factory=dict)
     cpus: int = 0
@@ -57,15 +58,30 @@ class NodeRow:
 
 
 _GRES = re.compile(r"(?:^|,)gpu(?::([^:,()]*[A-Za-z_][^:,()]*))?(?::(\d+))?(?=[,(]|$)(?:\([^)]*\))?")
-_SHORT = {
-    "mix": "mixed",
-    "alloc": "allocated",
-    "comp": "completing",
-    "drng": "draining",
-    "drain": "drained",
-    "maint": "maint",
+_STATES = {  # sinfo's words, where they are not the state's own: long ones and short ones
+    "mix": NodeState.MIXED,
+    "alloc": NodeState.ALLOCATED,
+    "comp": NodeState.COMPLETING,
+    "plnd": NodeState.PLANNED,
+    "resv": NodeState.RESERVED,
+    "drng": NodeState.DRAINING,
+    "drain": NodeState.DRAINED,
+    "failg": NodeState.FAILING,
+    "error": NodeState.FAIL,
+    "no_respond": NodeState.DOWN,
+    "not_responding": NodeState.DOWN,
+    "boot": NodeState.REBOOTING,
+    "reboot": NodeState.REBOOTING,
+    "reboot_issued": NodeState.REBOOTING,
+    "reboot_requested": NodeState.REBOOTING,
+    "pow_dn": NodeState.POWERED_DOWN,
+    "power_down": NodeState.POWERED_DOWN,
+    "powering_down": NodeState.POWERED_DOWN,
+    "pow_up": NodeState.POWERING_UP,
+    "power_up": NodeState.POWERING_UP,
+    "futr": NodeState.FUTURE,
+    "unk": NodeState.UNKNOWN,
 }
-DOWN = frozenset({"down", "drained", "drain", "fail", "unk", "inval", "boot", "futr", "no_respond", "power_down"})
 
 
 def gpus(gres: str) -> dict[str, int]:
@@ -84,10 +100,12 @@ def meets(constraint: str, features: frozenset[str]) -> bool:
     return any(all(name.strip() in features for name in re.split("[&,]", both)) for both in either)
 
 
-def node_state(word: str) -> str:
-    """``mix*`` is ``mixed``: flags behind the word (not responding, power saving) are left off."""
+def node_state(word: str) -> NodeState:
+    """``mix*`` is ``MIXED``: flags behind the word (not responding, power saving) are left off."""
     plain = word.rstrip("*~#!%$@^-+").lower()
-    return _SHORT.get(plain, plain)
+    if plain in _STATES:
+        return _STATES[plain]
+    return NodeState(plain) if plain in {state.value for state in NodeState} else NodeState.UNKNOWN
 
 
 def discover(rows: Sequence[NodeRow]) -> list[SlurmPool]:
@@ -98,12 +116,12 @@ def discover(rows: Sequence[NodeRow]) -> list[SlurmPool]:
 
 
 def describe(pools: Sequence[SlurmPool], rows: Sequence[NodeRow]) -> list[PoolInfo]:
-    """What each pool has and uses now. Nodes that are down or drained have no slots."""
+    """What each pool has and uses now. The slots of nodes that are gone do not count."""
     infos = []
     for pool in pools:
         members = [row for row in rows if pool.has(row)]
         kind = pool.slot_type or ("cuda" if any(row.gpus for row in members) else "cpu")
-        counts = [_slots(row, kind, pool) for row in members if row.state not in DOWN]
+        counts = [_slots(row, kind, pool) for row in members if not row.state.gone]
         infos.append(
             PoolInfo(
                 name=pool.name,

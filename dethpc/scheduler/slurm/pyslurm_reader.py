@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRecord
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm import states
@@ -183,8 +184,8 @@ def _node_rows(partitions: list[list[Any]], nodes: list[list[Any]]) -> Iterator[
     of = {name: about for name, *about in partitions}
     for node, word, (cpus, cpus_used), (gres, gres_used), memory, (address, member_of, features), why in nodes:
         state = node_state(word.partition("+")[0])
-        if state == "allocated" and cpus_used < cpus:
-            state = "mixed"  # the library leaves this to sinfo
+        if state is NodeState.ALLOCATED and cpus_used < cpus:
+            state = NodeState.MIXED  # the library leaves this to sinfo
         for partition in member_of:
             default, limit, size, available = of.get(partition, (False, None, None, "up"))
             yield NodeRow(

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 
@@ -147,7 +148,9 @@ class FakeScheduler:
     def nodes(self) -> list[NodeInfo]:
         with self._asked("nodes"):
             self._advance()
-            return [NodeInfo("node1", "mixed", self.slots, self._used(), ("default",), "cpu", cpus=2 * self.slots)]
+            return [
+                NodeInfo("node1", NodeState.MIXED, self.slots, self._used(), ("default",), "cpu", cpus=2 * self.slots)
+            ]
 
     def queue(self, partition: str) -> list[QueuedJob]:
         with self._asked("queue"):

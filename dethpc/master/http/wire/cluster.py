@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dethpc.domain.facts import NodeHealth
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import NodeInfo, PoolInfo
-from dethpc.engine.waiting import usable
 from dethpc.master.http.wire.base import Pagination, Wire, time_or_none
 
 
@@ -172,8 +172,8 @@ class Agent(Wire):
     ) -> Agent:
         """``uses``: by container id. ``held``: what is held against the node. ``others``: jobs there that are not ours."""
         off = held is not None and held.excluded(now)
-        draining = "drain" in node.state.lower() or (off and bool(uses))
-        enabled = not off and usable(node)
+        draining = node.state in (NodeState.DRAINING, NodeState.DRAINED) or (off and bool(uses))
+        enabled = not off and node.state.usable
         occupied = [container for container, use in uses.items() for _ in range(use.slots)][: node.slots]
         occupied += ["scheduler"] * (min(node.slots_used, node.slots) - len(occupied))
         slots = {}
@@ -198,7 +198,7 @@ class Agent(Wire):
             version=version,
             resource_pools=list(node.pools),
             slot_stats=SlotStats(type_stats={device_type(node.slot_type): stats}, brand_stats={node.slot_type: stats}),
-            state=node.state,
+            state=node.state.value,
             reason="; ".join(filter(None, [held.reason if held is not None and off else "", node.reason])),
             uses=list(uses.values()),
             other_jobs=others,
