@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from dethpc.domain.facts import Row
 from dethpc.domain.nodes import NodeState
+from dethpc.domain.records import Record
 
 Fact = TypeVar("Fact")
 
@@ -216,5 +217,13 @@ class Store(Protocol):
         ...
 
     def load(self) -> Snapshot: ...
+
+    def put(self, record: Record) -> None:
+        """Write a record in the place of the one with the same key; atomic and durable when it returns."""
+        ...
+
+    def drop(self, record: Record) -> None:
+        """Delete the record with the same key; nothing happens where there is none."""
+        ...
 
     def close(self) -> None: ...

@@ -40,6 +40,7 @@ from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.harness import build as build_harness
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.durable.records import Records
 from dethpc.master.experiments import standalone, user_script
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.secrets import revealed_text
@@ -81,7 +82,8 @@ class Daemon:
         self.store = open_store(site.database or home.database_url)
         self.store.before_commit = self.lease.check
         self.owner = getpass.getuser()
-        self.auth = Auth(home.root, self.owner, self.store)
+        self.records = Records(self.store, home)
+        self.auth = Auth(home.root, self.owner, self.store, self.records)
         self._changes = ChangeLog(home)
         self._changes.catch_up(self.store)
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}

@@ -79,6 +79,11 @@ class Home:
         """What was held against nodes, one committed row a line."""
         return self.root / "nodes.jsonl"
 
+    @property
+    def records(self) -> Path:
+        """Users, tokens and whatever else no decision reads, one committed row a line."""
+        return self.root / "records.jsonl"
+
     def changes(self, experiment_id: int) -> Path:
         """The master's decisions about an experiment, one committed row a line."""
         return self.experiment(experiment_id) / "changes.jsonl"

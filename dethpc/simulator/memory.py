@@ -6,9 +6,10 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from dethpc.domain import facts
+from dethpc.domain import facts, records
 from dethpc.domain.facts import Experiment, Row, Trial
 from dethpc.domain.ports import Snapshot
+from dethpc.domain.records import Record
 
 
 class MemoryStore:
@@ -31,6 +32,12 @@ class MemoryStore:
             next_experiment_id=max(self._tables.get(Experiment, {(0,): None}))[0] + 1,
             next_trial_id=max(self._tables.get(Trial, {(0,): None}))[0] + 1,
         )
+
+    def put(self, record: Record) -> None:
+        self._tables.setdefault(type(record), {})[records.key(record)] = copy.deepcopy(record)
+
+    def drop(self, record: Record) -> None:
+        self._tables.get(type(record), {}).pop(records.key(record), None)
 
     def rows(self, kind: type) -> list[Any]:
         """Copies of all rows of one kind, in order of their first commit."""

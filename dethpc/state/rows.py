@@ -75,6 +75,12 @@ def upsert(connection: Connection, fact: type[Any], rows: Iterable[Any]) -> None
         connection.execute(_upsert(fact, connection.dialect.name), _parameters(fact, last.values()))
 
 
+def drop(connection: Connection, kind: type[Any], key: Sequence[Any]) -> None:
+    """Delete the row with the key, if there is one."""
+    columns = table(kind).primary_key.columns
+    connection.execute(delete(table(kind)).where(*(column == value for column, value in zip(columns, key))))
+
+
 def _add(connection: Connection, fact: type[Any], rows: Sequence[Any]) -> int:
     """Insert rows whose key is new; returns how many were."""
     if not rows:

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dethpc.domain import facts
+from dethpc.domain import facts, records
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.ports import Snapshot
+from dethpc.domain.records import Record
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError
 from dethpc.state import engines, migrate, rows
@@ -68,10 +69,18 @@ class SqlStore:
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Run ``work`` in a transaction of the writer and return its result; its exceptions undo the transaction.
 
-        For what no fact describes, such as tokens. ``work`` may run again when a shared transaction failed.
+        ``work`` may run again when a shared transaction failed.
         """
         future: Future[Result] = self._writer.submit(work)
         return future.result()
+
+    def put(self, record: Record) -> None:
+        """See ``ports.Store.put``."""
+        self.write(lambda connection: rows.upsert(connection, type(record), [record]))
+
+    def drop(self, record: Record) -> None:
+        """See ``ports.Store.drop``."""
+        self.write(lambda connection: rows.drop(connection, type(record), records.key(record)))
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -7,7 +7,7 @@ transaction can be written in any order.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from typing import Any, get_args, get_type_hints
 
@@ -15,7 +15,7 @@ from sqlalchemy import Index, MetaData, UniqueConstraint
 from sqlalchemy import Table as SqlTable
 from sqlmodel import Field, SQLModel
 
-from dethpc.domain import facts
+from dethpc.domain import facts, records
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, PoolState, Run, Trial
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 from dethpc.state.summaries import Summary
@@ -38,19 +38,7 @@ class Table(SQLModel):
     metadata = metadata
 
 
-@dataclass(slots=True)
-class Token:
-    """A bearer token, by its digest: the token itself is nowhere in the database."""
-
-    sha256: str
-    name: str
-    owner: str
-    created_at: float
-    expires_at: float | None
-    revoked: bool
-
-
-KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, Summary: ("trial_id", "group", "name"), Token: ("sha256",)}
+KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, **records.KEYS, Summary: ("trial_id", "group", "name")}
 """What has a table, and its primary key. That of metrics is ``id`` instead: the order in which the writer took the reports in."""
 
 INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
@@ -71,7 +59,7 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
         ("experiment_id", "reported_at"),
     ),
     Metric: (("trial_id", "group", "steps_completed"),),
-    Token: (("owner",),),
+    **records.FOUND_BY,
 }
 
 _NAMES: dict[type, str] = {PoolState: "pools", NodeHealth: "nodes", Summary: "metric_summaries"}

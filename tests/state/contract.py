@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -19,9 +20,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 from dethpc.domain import facts
+from dethpc.domain.ports import Store
+from dethpc.domain.records import User
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.errors import LeaseHeld, StoreError
 from dethpc.state import SqlStore, engines, open_store, rows, tables
+from dethpc.state.queries import records as queries
 from tests.state.factories import attempt, checkpoint, experiment, metric, note, run, trial
 from tests.state.reading import metrics, summaries
 from tests.state.writes_until_killed import AT_ONCE
@@ -33,8 +37,41 @@ def seqs(store: SqlStore, *trials: int) -> list[int]:
     return [found.seq for found in metrics(store, trials or [1])]
 
 
-class StoreContract:
+class RecordContract:
+    """What every store does with records. Subclasses give the fixture ``any_store`` and the method ``users``."""
+
+    def users(self, store: Any) -> list[User]:
+        raise NotImplementedError
+
+    def test_a_record_takes_the_place_of_the_one_with_its_key(self, any_store: Store) -> None:
+        ada, grace = User(1, "ada", 1.5, 1.5), User(2, "grace", 2.5, 2.5, password="$argon2")
+        any_store.put(grace)
+        any_store.put(ada)
+        any_store.put(replace(grace, active=False))
+        assert sorted(self.users(any_store), key=lambda user: user.id) == [ada, replace(grace, active=False)]
+
+    def test_a_record_is_dropped_by_its_key_and_may_be_missing(self, any_store: Store) -> None:
+        any_store.put(User(1, "ada", 1.5, 1.5))
+        any_store.put(User(2, "grace", 2.5, 2.5))
+        any_store.drop(User(1, "renamed", 9.0, 9.0))
+        any_store.drop(User(1, "ada", 1.5, 1.5))
+        assert [user.username for user in self.users(any_store)] == ["grace"]
+
+    def test_no_snapshot_holds_records(self, any_store: Store) -> None:
+        any_store.put(User(1, "ada", 1.5, 1.5))
+        assert not any(any_store.load().rows.values())
+
+
+class StoreContract(RecordContract):
     """Subclasses give the fixtures ``url`` (an empty database), ``store`` (open) and ``another_url``."""
+
+    @pytest.fixture
+    def any_store(self, store: SqlStore) -> SqlStore:
+        return store
+
+    def users(self, store: SqlStore) -> list[User]:
+        with store.read() as connection:
+            return queries.find(connection, User)
 
     def test_an_empty_store_loads_nothing_and_counts_from_one(self, store: SqlStore) -> None:
         snapshot = store.load()
@@ -279,13 +316,10 @@ class StoreContract:
         assert len(store.load().of(facts.Trial)) == 2
 
     def test_other_writes_share_the_writer(self, store: SqlStore) -> None:
-        token = tables.metadata.tables["tokens"]
+        table = rows.table(User)
 
         def add(connection: Connection) -> int:
-            connection.execute(
-                token.insert(),
-                {"sha256": "ab", "name": "x", "owner": "ada", "created_at": 1.0, "expires_at": None, "revoked": False},
-            )
+            connection.execute(table.insert(), asdict(User(7, "ada", 1.0, 1.0)))
             return 42
 
         assert store.write(add) == 42

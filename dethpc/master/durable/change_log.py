@@ -16,6 +16,7 @@ from dethpc.domain.facts import IN_MEMORY, Attempt, Experiment, Metric, NodeHeal
 from dethpc.domain.ports import Store
 from dethpc.domain.reports import ReportKind
 from dethpc.engine.reports import reported_values
+from dethpc.master.durable import records
 from dethpc.master.durable.row_file import RowFile, to_line
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read as read_journal
@@ -76,10 +77,11 @@ class ChangeLog:
 
 def rebuild(home: Home, store: Store) -> int:
     """Fill an empty store from shared_fs alone; returns the number of experiments."""
+    records.rebuild(home, store)
     ids = sorted(int(path.name) for path in home.experiments.iterdir() if path.name.isdigit())
-    store.commit(list(RowFile(home.node_changes).read()))
+    store.commit(list(RowFile(home.node_changes).rows()))
     for experiment_id in ids:
-        rows: list[Any] = list(RowFile(home.changes(experiment_id)).read())
+        rows: list[Any] = list(RowFile(home.changes(experiment_id)).rows())
         store.commit(rows)
         attempts = {(row.run_id, row.number): row for row in rows if isinstance(row, Attempt)}
         for attempt in attempts.values():

@@ -1,7 +1,9 @@
-"""Rows in a file, one JSON line each: ``{"table": ..., "key": [...], "row": {...}}``. The last line with a key counts."""
+"""Rows in a file, one JSON line each: ``{"table": ..., "key": [...], "row": {...}}``. The last line with a key counts; a row that
+is null was dropped."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -11,29 +13,41 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from dethpc.domain import facts
+from dethpc.domain import facts, records
 
-_KINDS: dict[str, type] = {kind.__name__: kind for kind in facts.KEYS}
+_KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, **records.KEYS}
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in _KEYS}
 
 
-def to_line(row: Any) -> str:
+def to_line(row: Any, *, dropped: bool = False) -> str:
+    if dropped:
+        return f"{_begin(row)}null}}\n"
     kind: Any = type(row)
     names, _ = _fields(kind)
     values = {name: getattr(row, name) for name in names}
     return f"{_begin(row)}{json.dumps(values, default=str)}}}\n"
 
 
-def from_line(line: str) -> Any:
-    """The row of a line. Raises ValueError or KeyError when the line is damaged."""
+def from_line(line: str) -> tuple[type, tuple[Any, ...], Any]:
+    """Kind, key and row of a line. Raises ValueError or KeyError when the line is damaged."""
     obj = json.loads(line)
-    kind = _KINDS[obj["table"]]
+    kind, key = _KINDS[obj["table"]], tuple(obj["key"])
+    if obj["row"] is None:
+        return kind, key, None
     _, hints = _fields(kind)
-    return kind(**{name: _restore(hints[name], value) for name, value in obj["row"].items() if name in hints})
+    return (
+        kind,
+        key,
+        kind(**{name: _restore(hints[name], value) for name, value in obj["row"].items() if name in hints}),
+    )
 
 
 def _begin(row: Any) -> str:
     """What the lines of one key have in common."""
-    return json.dumps({"table": type(row).__name__, "key": facts.key(row)})[:-1] + ', "row": '
+    return (
+        json.dumps({"table": type(row).__name__, "key": [getattr(row, name) for name in _KEYS[type(row)]]})[:-1]
+        + ', "row": '
+    )
 
 
 @cache
@@ -56,12 +70,28 @@ class RowFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, rows: Sequence[Any]) -> None:
+    def append(self, rows: Sequence[Any], *, dropped: bool = False) -> None:
         """Raises: OSError; some of the rows may be in the file then, and all may be appended again."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
             # The empty line ends what a writer that was killed left behind, so that it spoils no line but its own.
-            file.write("\n" + "".join(map(to_line, rows)))
+            file.write("\n" + "".join(to_line(row, dropped=dropped) for row in rows))
+
+    def become(self, rows: Sequence[Any]) -> None:
+        """Hold these rows and no other line: in one step, on disk when this returns. Nothing happens when it does already.
+
+        Raises: OSError; the file is what it was then.
+        """
+        text = "".join(map(to_line, rows))
+        with contextlib.suppress(FileNotFoundError):
+            if self.path.read_text() == text:
+                return
+        staged = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(self.path)
 
     def missing(self, rows: Sequence[Any]) -> list[Any]:
         """Those rows that are not what the file's last line of their key says. Raises: OSError."""
@@ -79,8 +109,12 @@ class RowFile:
 
         return [row for row in rows if not says(row)]
 
-    def read(self) -> Iterator[Any]:
+    def rows(self) -> Iterator[Any]:
         """Every row, in order: some several times. Nothing when there is no file. Raises: OSError."""
+        return (row for _, _, row in self.lines() if row is not None)
+
+    def lines(self) -> Iterator[tuple[type, tuple[Any, ...], Any]]:
+        """As ``rows``, each with its kind and key; None for one that was dropped."""
         try:
             with open(self.path, encoding="utf-8", errors="replace") as file:
                 for line in file:

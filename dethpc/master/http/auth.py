@@ -10,32 +10,31 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import json
 import os
 import secrets
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from sqlalchemy import select
+from typing import TYPE_CHECKING
 
 from dethpc.client.proof import proof
 from dethpc.domain.facts import Run
+from dethpc.domain.records import Token, TokenKind, User
 from dethpc.errors import MasterError, NotFound, Refused, Unauthorized
-from dethpc.rundir.files import write_json
-from dethpc.state import queries, tables
+from dethpc.state import queries
 
 if TYPE_CHECKING:
+    from dethpc.master.durable.records import Records
     from dethpc.state.store import SqlStore
 
 SESSION_SECONDS = 30 * 24 * 3600.0
+KEPT_SECONDS = 30 * 24 * 3600.0
+"""How long an expired token stays in lists."""
 _CLIENT_SALT = "GubPEmmotfiK9TMD6Zdw"  # what Determined's clients mix into a password before they send it
 _RUN_PREFIX = "run:"
 _REMEMBERED = 4096  # run tokens seen valid; each is asked of the database again after _MEMORY_SECONDS
 _MEMORY_SECONDS = 30.0
-_tokens = tables.metadata.tables["tokens"]
 
 
 @dataclass(frozen=True)
@@ -78,14 +77,21 @@ def salted(password: str) -> str:
 class Auth:
     """Checks tokens and passwords. Every method may be called from any thread."""
 
-    def __init__(self, home: Path, owner: str, store: SqlStore) -> None:
-        """Creates the owner's token file where there is none. Raises: OSError."""
+    def __init__(self, home: Path, owner: str, store: SqlStore, records: Records) -> None:
+        """Creates the owner's token file and record where there are none. Raises: OSError."""
         self.owner = owner
-        self._store = store
+        self._store, self._records = store, records
+        if not records.find(User, username=owner):
+            now = time.time()
+            records.add(User, username=owner, display_name=owner, created_at=now, modified_at=now)
         self._token = _owner_token(home / "token")
-        self._passwords = home / "passwords.json"
         self._seen: dict[str, tuple[float, Principal]] = {}
         self._one_login = threading.Lock()  # argon2 is costly by intention; guesses must queue
+
+    @property
+    def user(self) -> User:
+        """The owner's record."""
+        return self._records.find(User, username=self.owner)[0]
 
     # --- tokens
 
@@ -124,22 +130,32 @@ class Auth:
         return None
 
     def _is_session(self, sha256: str) -> bool:
-        query = select(_tokens.c.expires_at, _tokens.c.revoked).where(_tokens.c.sha256 == sha256)
-        with self._store.read() as connection:
-            row = connection.execute(query).first()
-        return row is not None and not row.revoked and (row.expires_at is None or row.expires_at > time.time())
+        return any(token.good(time.time()) for token in self._records.find(Token, sha256=sha256))
 
     def logout(self, token: str) -> None:
         """End a session. The owner's token file stays what it is."""
-        sha256 = digest(token)
-        with self._store.read() as connection:
-            known = connection.scalar(select(_tokens.c.sha256).where(_tokens.c.sha256 == sha256))
-        if known is not None:
-            self._store.write(
-                lambda connection: connection.execute(
-                    _tokens.update().where(_tokens.c.sha256 == sha256).values(revoked=True)
-                )
-            )
+        for session in self._records.find(Token, sha256=digest(token)):
+            if session.kind is TokenKind.SESSION:
+                self._records.drop(session)
+            else:
+                self._records.put(replace(session, revoked=True))
+
+    def make_token(self, kind: TokenKind, lifespan: float | None, description: str = "") -> tuple[str, Token]:
+        """A new token of the owner: what to send, and what is kept of it. ``lifespan`` in seconds; None: for ever."""
+        token, now = secrets.token_urlsafe(32), time.time()
+        for old in self._records.find(Token, kind=kind):
+            if old.expires_at is not None and old.expires_at < now - KEPT_SECONDS:
+                self._records.drop(old)
+        kept = self._records.add(
+            Token,
+            user_id=self.user.id,
+            kind=kind,
+            sha256=digest(token),
+            created_at=now,
+            expires_at=None if lifespan is None else now + lifespan,
+            description=description,
+        )
+        return token, kept
 
     def proof(self, nonce: str, address: tuple[str, int]) -> str:
         """What shows a client that this is the owner's master. Raises ValueError when ``nonce`` is no such number."""
@@ -158,31 +174,13 @@ class Auth:
             by_token = hmac.compare_digest(given.encode(), salted(self._token).encode())
             if not known or not (by_token or self._is_password(given)):
                 raise Forbidden("invalid credentials")
-        return self._new_session()
-
-    def _new_session(self) -> str:
-        token, now = secrets.token_urlsafe(32), time.time()
-        row = {
-            "sha256": digest(token),
-            "name": "login",
-            "owner": self.owner,
-            "created_at": now,
-            "expires_at": now + SESSION_SECONDS,
-            "revoked": False,
-        }
-
-        def put(connection: Any) -> None:
-            connection.execute(_tokens.delete().where(_tokens.c.expires_at < now))
-            connection.execute(_tokens.insert(), row)
-
-        self._store.write(put)
-        return token
+        return self.make_token(TokenKind.SESSION, SESSION_SECONDS)[0]
 
     def _is_password(self, given: str) -> bool:
         from argon2 import PasswordHasher
         from argon2.exceptions import Argon2Error, InvalidHashError
 
-        kept = self._kept_passwords().get(self.owner)
+        kept = self.user.password
         if not kept:
             return False
         try:
@@ -198,14 +196,8 @@ class Auth:
         if not given:
             raise Refused("a password cannot be empty")
         with self._one_login:
-            write_json(self._passwords, {**self._kept_passwords(), self.owner: PasswordHasher().hash(given)})
-
-    def _kept_passwords(self) -> dict[str, str]:
-        try:
-            kept = json.loads(self._passwords.read_text())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return kept if isinstance(kept, dict) else {}
+            hashed_again = PasswordHasher().hash(given)
+            self._records.put(replace(self.user, password=hashed_again, modified_at=time.time()))
 
 
 def _owner_token(path: Path) -> str:

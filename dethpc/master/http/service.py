@@ -11,6 +11,7 @@ from dethpc.domain.facts import Experiment, Row
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.ports import NodeInfo, PoolInfo
 from dethpc.engine.events import Event, QueueChange
+from dethpc.master.durable.records import Records
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.auth import Auth
@@ -27,6 +28,9 @@ class Master(Protocol):
 
     @property
     def store(self) -> SqlStore: ...
+
+    @property
+    def records(self) -> Records: ...
 
     @property
     def home(self) -> Path: ...

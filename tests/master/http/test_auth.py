@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.errors import Refused, Unauthorized
+from dethpc.client.session import Session
+from dethpc.errors import NotFound, Refused, Unauthorized
+from dethpc.master.durable.change_log import rebuild
+from dethpc.master.durable.records import Records
 from dethpc.master.http.auth import (
     Auth,
     Forbidden,
@@ -16,8 +19,9 @@ from dethpc.master.http.auth import (
     mint_run_token,
     salted,
 )
+from dethpc.rundir.home import Home
 from dethpc.state.store import SqlStore, open_store
-from tests.master.conftest import experiment, run_of, trial
+from tests.master.conftest import Served, experiment, run_of, trial
 
 
 @pytest.fixture
@@ -26,9 +30,13 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
         yield store
 
 
+def auth_of(home: Path, store: SqlStore) -> Auth:
+    return Auth(home, "ada", store, Records(store, Home(home)))
+
+
 @pytest.fixture
 def auth(tmp_path: Path, store: SqlStore) -> Auth:
-    return Auth(tmp_path, "ada", store)
+    return auth_of(tmp_path, store)
 
 
 def mode(path: Path) -> int:
@@ -39,7 +47,7 @@ def test_the_owners_token_is_made_once_and_for_the_owner_alone(tmp_path: Path, a
     token = (tmp_path / "token").read_text().strip()
     assert len(token) >= 32 and mode(tmp_path / "token") == 0o600
     assert auth.principal(token).is_owner
-    assert Auth(tmp_path, "ada", store).principal(token).is_owner
+    assert auth_of(tmp_path, store).principal(token).is_owner
     assert [path.name for path in tmp_path.iterdir() if "token" in path.name] == ["token"]
     for wrong in ("", "x", token[:-1], token + "x", "run:1.1.1:x", "\u00e9"):
         with pytest.raises(Unauthorized):
@@ -50,7 +58,7 @@ def test_a_login_is_a_token_of_its_own_and_ends_with_the_logout(tmp_path: Path, 
     token = (tmp_path / "token").read_text().strip()
     session = auth.login("ada", token, hashed=False)
     assert session != token and auth.principal(session).is_owner
-    assert Auth(tmp_path, "ada", store).principal(session).is_owner  # a restart ends no login
+    assert auth_of(tmp_path, store).principal(session).is_owner  # a restart ends no login
     auth.logout(session)
     with pytest.raises(Unauthorized):
         auth.principal(session)
@@ -67,8 +75,8 @@ def test_no_door_is_open_by_default(auth: Auth, name: str, password: str) -> Non
 
 def test_a_password_is_kept_as_argon2(tmp_path: Path, auth: Auth) -> None:
     auth.set_password("Correct-horse-1", hashed=False)
-    kept = (tmp_path / "passwords.json").read_text()
-    assert "$argon2" in kept and "horse" not in kept and mode(tmp_path / "passwords.json") == 0o600
+    kept = (tmp_path / "records.jsonl").read_text()
+    assert "$argon2" in kept and "horse" not in kept and mode(tmp_path / "records.jsonl") == 0o600
     assert auth.login("ada", salted("Correct-horse-1"), hashed=True)
     assert auth.login("ada", "Correct-horse-1", hashed=False)
     with pytest.raises(Forbidden):
@@ -89,3 +97,44 @@ def test_a_runs_token_names_its_run_and_is_kept_as_digest(auth: Auth, store: Sql
     assert sha256 == digest(token) and token not in sha256
     with pytest.raises(Unauthorized):
         auth.principal(mint_run_token(run.id)[0])
+
+
+def test_an_access_token_is_made_listed_described_and_revoked(served: Served) -> None:
+    session = served.session
+    made = session.post("/api/v1/tokens", {"userId": 1, "lifespan": "48h", "description": "nightly"})
+    script = Session(served.url, made["token"])
+    assert script.get("/api/v1/me")["user"]["username"] == served.owner
+    session.post("/api/v1/tokens", {"lifespan": "-1"})
+    first, second = session.get("/api/v1/tokens")["tokenInfo"]
+    assert (first["id"], first["description"], first["tokenType"]) == (
+        made["tokenId"],
+        "nightly",
+        "TOKEN_TYPE_ACCESS_TOKEN",
+    )
+    assert first["expiry"] and second.get("expiry") is None, "one is good for ever"
+    assert made["token"] not in (served.daemon.paths.records).read_text()
+    told = session.patch(f"/api/v1/tokens/{made['tokenId']}", {"description": "weekly"})["tokenInfo"]
+    assert (told["description"], told["revoked"]) == ("weekly", False)
+    assert session.patch(f"/api/v1/tokens/{made['tokenId']}", {"setRevoked": True})["tokenInfo"]["revoked"]
+    with pytest.raises(Unauthorized):
+        script.get("/api/v1/me")
+    listed = [token["id"] for token in session.get("/api/v1/tokens")["tokenInfo"]]
+    assert listed == [second["id"]]
+    assert len(session.get("/api/v1/tokens", params={"showInactive": True})["tokenInfo"]) == 2
+    assert session.get("/api/v1/tokens", params={"tokenIds": [first["id"]]})["tokenInfo"][0]["revoked"]
+    with pytest.raises(Refused, match="48h"):
+        session.post("/api/v1/tokens", {"lifespan": "2 days"})
+    with pytest.raises(NotFound):
+        session.post("/api/v1/tokens", {"userId": 7})
+
+
+def test_logins_tokens_and_the_password_are_good_after_a_rebuild(served: Served, tmp_path: Path) -> None:
+    token = served.session.post("/api/v1/tokens", {})["token"]
+    login = served.daemon.auth.login(served.owner, served.token, hashed=False)
+    served.daemon.auth.set_password("Correct-horse-1", hashed=False)
+    home = served.daemon.paths
+    with open_store(tmp_path / "again.db") as again:
+        rebuild(home, again)
+        auth = Auth(home.root, served.owner, again, Records(again, home))
+        assert auth.principal(token).is_owner and auth.principal(login).is_owner
+        assert auth.login(served.owner, "Correct-horse-1", hashed=False)

@@ -1,13 +1,15 @@
-"""Logins and users. There is one user: the master's owner."""
+"""Logins and users. One user may log in so far: the master's owner."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
 
+from dethpc.domain import records
 from dethpc.errors import NotFound, NotSupportedYet, Refused
-from dethpc.master.http.auth import Principal
 from dethpc.master.http.routes.access import Limit, Offset, Owner, TheMaster
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.user import LoginAnswer, LoginRequest, Proof, User, UserAnswer, UserPatch, Users
@@ -15,21 +17,11 @@ from dethpc.master.http.wire.user import LoginAnswer, LoginRequest, Proof, User,
 router = APIRouter(prefix="/api/v1", tags=["users"])
 
 
-def _user(name: str) -> User:
-    return User(username=name, display_name=name)
-
-
-def _known(who: Principal, known: bool) -> User:
-    if not known:
-        raise NotFound("user not found")
-    return _user(who.owner)
-
-
 @router.post("/auth/login")
 def login(request: LoginRequest, master: TheMaster) -> LoginAnswer:
     """Name and password of the owner; the text of the token file is always good as the password."""
     token = master.auth.login(request.username, request.password, hashed=bool(request.is_hashed))
-    return LoginAnswer(token=token, user=_user(master.auth.owner))
+    return LoginAnswer(token=token, user=User.of(master.auth.user))
 
 
 @router.get("/auth/proof")
@@ -49,13 +41,13 @@ def logout(request: Request, master: TheMaster, who: Owner) -> dict[str, Any]:
 
 @router.get("/auth/user", name="current_user")
 @router.get("/me")
-def me(who: Owner) -> UserAnswer:
-    return UserAnswer(user=_user(who.owner))
+def me(master: TheMaster, who: Owner) -> UserAnswer:
+    return UserAnswer(user=User.of(master.auth.user))
 
 
 @router.get("/users")
-def users(who: Owner, limit: Limit = 0, offset: Offset = 0) -> Users:
-    found, pagination = paged([_user(who.owner)], offset, limit)
+def users(master: TheMaster, who: Owner, limit: Limit = 0, offset: Offset = 0) -> Users:
+    found, pagination = paged([User.of(user) for user in master.records.find(records.User)], offset, limit)
     return Users(users=found, pagination=pagination)
 
 
@@ -71,30 +63,32 @@ def settings(who: Owner) -> dict[str, list[Any]]:
 
 
 @router.get("/users/{user_id}")
-def get_user(user_id: int, who: Owner) -> UserAnswer:
-    return UserAnswer(user=_known(who, user_id == 1))
+def get_user(user_id: int, master: TheMaster, who: Owner) -> UserAnswer:
+    return UserAnswer(user=User.of(master.records.get(records.User, user_id)))
 
 
 @router.get("/users/{username}/by-username")
-def get_user_by_name(username: str, who: Owner) -> UserAnswer:
-    return UserAnswer(user=_known(who, username == who.owner))
+def get_user_by_name(username: str, master: TheMaster, who: Owner) -> UserAnswer:
+    for user in master.records.find(records.User, username=username):
+        return UserAnswer(user=User.of(user))
+    raise NotFound(f"user {username!r} not found")
 
 
 @router.patch("/users/{user_id}")
 def change_user(user_id: int, request: UserPatch, master: TheMaster, who: Owner) -> UserAnswer:
-    """Only the password can be changed: the owner is who runs the master."""
-    user = _known(who, user_id == 1)
-    if request.username not in (None, who.owner) or request.active is False or request.admin is False:
-        raise Refused("the owner of a master is who runs it: only the password can be changed")
-    if request.display_name not in (None, who.owner):
-        raise NotSupportedYet("display names are not supported yet")
+    """Password and display name can be changed: the owner is who runs the master."""
+    user = master.records.get(records.User, user_id)
+    if request.username not in (None, user.username) or request.active is False or request.admin is False:
+        raise Refused("the owner of a master is who runs it: only the password and the display name can be changed")
+    if request.display_name is not None:
+        master.records.put(replace(user, display_name=request.display_name, modified_at=time.time()))
     if request.password is not None:
         master.auth.set_password(request.password, hashed=bool(request.is_hashed))
-    return UserAnswer(user=user)
+    return UserAnswer(user=User.of(master.records.get(records.User, user_id)))
 
 
 @router.post("/users/{user_id}/password")
 def set_password(user_id: int, password: Annotated[str, Body()], master: TheMaster, who: Owner) -> UserAnswer:
-    user = _known(who, user_id == 1)
+    user = master.records.get(records.User, user_id)
     master.auth.set_password(password, hashed=False)
-    return UserAnswer(user=user)
+    return UserAnswer(user=User.of(user))

@@ -1,17 +1,30 @@
-"""Users and logins on the wire. One master serves one user: its owner."""
+"""Users and logins on the wire."""
 
 from __future__ import annotations
 
-from dethpc.master.http.wire.base import Pagination, Wire
+from dethpc.domain import records
+from dethpc.master.http.wire.base import Pagination, Wire, time
 
 
 class User(Wire):
-    id: int = 1
+    id: int
     username: str
-    display_name: str = ""
-    admin: bool = True
-    active: bool = True
+    display_name: str
+    admin: bool
+    active: bool
+    modified_at: str
     remote: bool = False
+
+    @classmethod
+    def of(cls, user: records.User) -> User:
+        return cls(
+            id=user.id,
+            username=user.username,
+            display_name=user.display_name,
+            admin=user.admin,
+            active=user.active,
+            modified_at=time(user.modified_at),
+        )
 
 
 class LoginRequest(Wire):

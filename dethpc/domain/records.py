@@ -1,0 +1,63 @@
+"""Records: rows that no decision reads, so that the engine never meets them. One instance is one row.
+
+Instances are treated as values, as facts are. Times are seconds since the epoch (UTC). To add a kind: a dataclass here with its
+key, a migration, and whatever asks for it; the store, the change log and ``det master rebuild`` know it then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Union
+
+
+@dataclass(slots=True)
+class User:
+    """Somebody who may log in to this master."""
+
+    id: int
+    username: str
+    created_at: float
+    modified_at: float
+    display_name: str = ""
+    password: str = ""  # argon2 of what clients send in the place of the password; "": no password is good
+    admin: bool = True
+    active: bool = True
+
+
+class TokenKind(str, Enum):
+    """What a token was made for."""
+
+    SESSION = "USER_SESSION"  # a login
+    ACCESS = "ACCESS_TOKEN"  # a script that its user gave it to
+
+
+@dataclass(slots=True)
+class Token:
+    """A bearer token, by its digest: the token itself is in no file and no database."""
+
+    id: int
+    user_id: int
+    kind: TokenKind
+    sha256: str
+    created_at: float
+    expires_at: float | None = None  # None: never
+    description: str = ""
+    revoked: bool = False
+
+    def good(self, at: float) -> bool:
+        return not self.revoked and (self.expires_at is None or self.expires_at > at)
+
+
+Record = Union[User, Token]
+
+KEYS: dict[type, tuple[str, ...]] = {User: ("id",), Token: ("id",)}
+"""The fields that tell the records of one kind apart."""
+
+FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {User: (("username",),), Token: (("sha256",), ("user_id",))}
+"""The fields by which records are looked up besides: the indexes of their tables."""
+
+
+def key(record: Any) -> tuple[Any, ...]:
+    """What tells ``record`` apart from the others of its kind."""
+    return tuple(getattr(record, name) for name in KEYS[type(record)])

@@ -1,0 +1,96 @@
+"""Records in the database, and beside it in ``records.jsonl``, so that ``det master rebuild`` brings them back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dethpc.domain import records
+from dethpc.domain.ports import Store
+from dethpc.domain.records import Record
+from dethpc.master.durable.row_file import RowFile
+from dethpc.rundir.home import Home
+from dethpc.state import SqlStore
+from dethpc.state.queries import records as stored
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+MOST_LINES = 1000
+"""Lines appended before the file is written anew with what still counts."""
+
+
+class Records:
+    """Every method may be called from any thread. The file says no more than the database: digests, and no secrets."""
+
+    def __init__(self, store: SqlStore, home: Home) -> None:
+        """Writes the file anew where it does not say what the database does. Raises: OSError."""
+        self._store, self._file = store, RowFile(home.records)
+        self._lock = threading.Lock()
+        self._lines = 0
+        self._compact()
+
+    def get(self, kind: type[R], /, *key: Any) -> R:
+        """Raises: NotFound."""
+        with self._store.read() as connection:
+            return stored.get(connection, kind, *key)
+
+    def find(self, kind: type[R], /, **fields: Any) -> list[R]:
+        """Those whose fields have these values, by key."""
+        with self._store.read() as connection:
+            return stored.find(connection, kind, **fields)
+
+    def add(self, kind: type[R], /, **fields: Any) -> R:
+        """A new record with the next ``id``."""
+        with self._lock:
+            known: list[Any] = self.find(kind)
+            made: Callable[..., Any] = kind
+            record: R = made(id=max((one.id for one in known), default=0) + 1, **fields)
+            self._put(record)
+        return record
+
+    def put(self, record: Record) -> None:
+        """See ``ports.Store.put``."""
+        with self._lock:
+            self._put(record)
+
+    def drop(self, record: Record) -> None:
+        """See ``ports.Store.drop``."""
+        with self._lock:
+            self._store.drop(record)
+            self._write(record, dropped=True)
+
+    def _put(self, record: Any) -> None:
+        self._store.put(record)
+        self._write(record)
+
+    def _write(self, record: Record, *, dropped: bool = False) -> None:
+        """The database has the record already: when the file cannot be written, the next record or start mends it."""
+        try:
+            if self._lines >= MOST_LINES:
+                self._compact()
+            else:
+                self._file.append([record], dropped=dropped)
+                self._lines += 1
+        except OSError as error:
+            log.error("%s cannot be written: %s; it is tried again with the next change", self._file.path, error)
+            self._lines = MOST_LINES
+
+    def _compact(self) -> None:
+        with self._store.read() as connection:
+            kept: list[Any] = []
+            for kind in records.KEYS:
+                kept += stored.find(connection, kind)
+        self._file.become(kept)
+        self._lines = 0
+
+
+def rebuild(home: Home, store: Store) -> None:
+    """Fill an empty store with the records of the file."""
+    last = {(kind, key): row for kind, key, row in RowFile(home.records).lines()}
+    for row in last.values():
+        if row is not None:
+            store.put(row)
