@@ -108,6 +108,19 @@ class ExperimentConfig(Section):
         """The same in another resource pool."""
         return self.model_copy(update={"resources": self.resources.model_copy(update={"resource_pool": name})})
 
+    def with_seed(self, seed: int) -> ExperimentConfig:
+        """The same with this ``reproducibility.experiment_seed``."""
+        return self.model_copy(update={"reproducibility": Reproducibility(experiment_seed=seed)})
+
+    def with_source_checkpoint(self, uuid: str) -> ExperimentConfig:
+        """The same with trials that start from the weights of this checkpoint."""
+        searcher = self.searcher.model_copy(update={"source_checkpoint_uuid": uuid})
+        return self.model_copy(update={"searcher": searcher})
+
+    def with_sbatch_args(self, options: list[str]) -> ExperimentConfig:
+        """The same with these options for sbatch."""
+        return self.model_copy(update={"slurm": self.slurm.model_copy(update={"sbatch_args": options or None})})
+
     @cached_property
     def space(self) -> Space:
         """The hyperparameters, as searchers draw them."""

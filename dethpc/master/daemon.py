@@ -21,6 +21,7 @@ import uvicorn
 import dethpc
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
+from dethpc.config.searcher import WarmStart
 from dethpc.config.secrets import masked
 from dethpc.config.site import SiteConfig
 from dethpc.doctor.facts import sqlite_warning
@@ -175,8 +176,7 @@ class Daemon:
         for change in changes:
             known = self.ledger.state.experiments.get(change.experiment_id)
             if change.pool is not None and known is not None:
-                config = known.row.config
-                self._admission.check({**config, "resources": {**config["resources"], "resource_pool": change.pool}})
+                self._admission.check(known.config.in_pool(change.pool))
         self.ledger.do(events.UpdateQueue(changes, time.time()))
 
     def create_experiment(
@@ -196,20 +196,22 @@ class Daemon:
         config_yaml = revealed_text(config_yaml, self.store, self._defaults(), owner, parent_id)
         config, notes = self._load(config_yaml, context_targz, complete=not validate_only)
         if validate_only:
-            return Experiment(0, owner, config, config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""), notes
-        reproducibility = config.setdefault("reproducibility", {}) or {}
-        if reproducibility.get("experiment_seed") is None:
-            reproducibility["experiment_seed"] = secrets.randbelow(2**31)
-        config["reproducibility"] = reproducibility
-        self._resolve_source(config["searcher"])
+            return Experiment(
+                0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
+            ), notes
+        seed = config.reproducibility.experiment_seed
+        if seed is None:
+            seed = secrets.randbelow(2**31)
+            config = config.with_seed(seed)
+        config = self._with_source(config)
         sha256 = self.paths.keep_context(context_targz)
         rows = self.ledger.do(
             events.CreateExperiment(
                 owner=owner,
-                config=ExperimentConfig.from_json(config),
+                config=config,
                 original_config=config_yaml,
                 context_sha256=sha256,
-                seed=int(reproducibility["experiment_seed"]),
+                seed=seed,
                 queue_id=str(uuid.uuid4()),
                 activate=activate,
                 at=time.time(),
@@ -229,11 +231,11 @@ class Daemon:
 
     def _load(
         self, config_yaml: str, context_targz: bytes, *, complete: bool = True
-    ) -> tuple[dict[str, Any], list[str]]:
-        """The effective configuration, and what is to be told about it. Not ``complete``: the context may be missing."""
+    ) -> tuple[ExperimentConfig, list[str]]:
+        """The configuration, and what is to be told about it. Not ``complete``: the context may be missing."""
         notes: list[str] = []
-        config = load_config(config_yaml, file="config", defaults=self._defaults()).effective()
-        script = batch_script(config["entrypoint"])
+        config = load_config(config_yaml, file="config", defaults=self._defaults()).config
+        script = batch_script(config.entrypoint)
         if script is not None and (complete or contexts.members(context_targz)):
             cpus = {name: pool.cpus_per_slot for name, pool in self.site.pools.items() if pool.cpus_per_slot}
             config, notes = user_script.fold(
@@ -246,9 +248,9 @@ class Daemon:
         """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
         config_yaml = revealed_text(config_yaml, self.store, self._defaults(), owner, None)
         config, notes = self._load(config_yaml, context_targz)
-        run, trial, experiment = standalone.wanted(ExperimentConfig.from_json(config), owner, time.time())
+        run, trial, experiment = standalone.wanted(config, owner, time.time())
         experiment.context_sha256 = self.paths.keep_context(context_targz)
-        job = self._builder.write(run, trial, experiment, secrets.token_urlsafe(32), self_requeue=True)
+        job = self._builder.write(run, trial, experiment, config, secrets.token_urlsafe(32), self_requeue=True)
         return job.script.read_text(), job.run_dir, notes
 
     def import_run(self, run_dir: Path) -> Experiment:
@@ -272,19 +274,19 @@ class Daemon:
         }
         return {"checkpoint_storage": storage, "resources": {"resource_pool": self._admission.default_pool()}}
 
-    def _resolve_source(self, searcher: dict[str, Any]) -> None:
+    def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
         """``source_trial_id`` means that trial's latest checkpoint at this moment."""
-        source = searcher.get("source_trial_id")
+        source = config.searcher.source_trial_id if isinstance(config.searcher, WarmStart) else None
         if source is None:
-            return
+            return config
         try:
             with self.store.read() as connection:
-                trial = queries.trial(connection, int(source))
+                trial = queries.trial(connection, source)
         except NotFound:
             raise NotFound(f"searcher.source_trial_id: no trial {source}") from None
         if trial.latest_checkpoint is None:
             raise Refused(f"searcher.source_trial_id: trial {source} has no checkpoint to start from")
-        searcher["source_checkpoint_uuid"] = trial.latest_checkpoint
+        return config.with_source_checkpoint(trial.latest_checkpoint)
 
     def ring(self, attempt: AttemptId, lines: list[str]) -> tuple[int, str | None]:
         """Journal lines from a run: returns the last sequence number applied, and why the run should stop, if it should."""

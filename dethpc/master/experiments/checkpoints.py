@@ -15,6 +15,7 @@ from typing import Any
 from dethpc import storage
 from dethpc.domain.facts import Checkpoint
 from dethpc.domain.states import CheckpointState
+from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.errors import CheckpointError, Refused
 from dethpc.master.durable.ledger import Ledger
@@ -55,7 +56,10 @@ class Checkpoints:
         with self._store.read() as connection:
             found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
             origins = queries.checkpoint_origins(connection, found)
-        places = {c.uuid: storage.build(c.storage or origins[c.uuid].config["checkpoint_storage"]) for c in found}
+        places = {
+            c.uuid: storage.build(c.storage or TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage)
+            for c in found
+        }
         after = {c.uuid: _left(places[c.uuid], c, globs) for c in found}
         self.change(list(after), lambda checkpoint: _with(checkpoint, after[checkpoint.uuid]))
         for uuid, place in places.items():

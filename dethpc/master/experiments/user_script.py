@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from dethpc.config import load
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.entrypoint import BatchScript
 from dethpc.domain.ports import PoolInfo
 from dethpc.errors import ConfigError, NotFound, Problem
@@ -21,8 +22,8 @@ def fold(
     defaults: Mapping[str, Any],
     pools: Sequence[PoolInfo],
     cpus_per_slot: Mapping[str, int],
-) -> tuple[dict[str, Any], list[str]]:
-    """The effective configuration with the script's wishes under it, and what is to be told about them.
+) -> tuple[ExperimentConfig, list[str]]:
+    """The configuration with the script's wishes under it, and what is to be told about them.
 
     What the configuration says itself counts. ``cpus_per_slot`` by pool, of those that have one. Raises ConfigError.
     """
@@ -37,7 +38,7 @@ def fold(
     resources = lower.setdefault("resources", {})
     if script.partition and pool:
         resources["resource_pool"] = pool
-    before = load(config_yaml, file="config", defaults=lower).effective()["resources"]["resource_pool"]
+    before = load(config_yaml, file="config", defaults=lower).config.resources.resource_pool
     per_slot = cpus_per_slot.get(before, 1)
     resources["slots_per_trial"] = script.slots(per_slot)
     lower["slurm"] = {
@@ -46,21 +47,21 @@ def fold(
         "ntasks_per_node": script.ntasks_per_node,
         "cpus_per_task": script.cpus_per_task,
     }
-    config = load(config_yaml, file="config", defaults=lower).effective()
-    slurm = config["slurm"]
-    slurm["sbatch_args"] = [*script.kept, *(slurm.get("sbatch_args") or [])] or None
+    config = load(config_yaml, file="config", defaults=lower).config
+    config = config.with_sbatch_args([*script.kept, *(config.slurm.sbatch_args or [])])
     return config, [*script.notes, *_overruled(script, config, entrypoint.path, pool, per_slot)]
 
 
-def _overruled(script: UserScript, config: dict[str, Any], path: str, pool: str | None, per_slot: int) -> list[str]:
+def _overruled(script: UserScript, config: ExperimentConfig, path: str, pool: str | None, per_slot: int) -> list[str]:
     """Where the configuration says something else than the script."""
-    resources, notes = config["resources"], []
+    resources, notes = config.resources, []
     if script.partition and pool is None:
-        used = resources["resource_pool"]
-        notes.append(f"{path}: no resource pool has partition {script.partition}; the experiment goes to {used}")
-    elif pool is not None and resources["resource_pool"] != pool:
+        notes.append(
+            f"{path}: no resource pool has partition {script.partition}; the experiment goes to {resources.resource_pool}"
+        )
+    elif pool is not None and resources.resource_pool != pool:
         notes.append(f"{path}: --partition={script.partition} gives way to resources.resource_pool")
     wanted = script.slots(per_slot)
-    if wanted is not None and resources["slots_per_trial"] != wanted:
-        notes.append(f"{path} asks for {wanted} slots; resources.slots_per_trial says {resources['slots_per_trial']}")
+    if wanted is not None and resources.slots_per_trial != wanted:
+        notes.append(f"{path} asks for {wanted} slots; resources.slots_per_trial says {resources.slots_per_trial}")
     return notes

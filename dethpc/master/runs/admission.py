@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import PoolInfo
 from dethpc.engine.waiting import ResourceRequest, infeasible
@@ -29,11 +28,11 @@ class Admission:
         pools = self._view.pools(PLAN)
         return next((pool.name for pool in pools if pool.default), pools[0].name if pools else "default")
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: ExperimentConfig) -> None:
         """Refuse at once what could never start. Raises ConfigError."""
         pools = self._view.pools(PLAN)
-        resources = config["resources"]
-        name, usable = resources["resource_pool"], ", ".join(pool.name for pool in pools if pool.nodes)
+        resources = config.resources
+        name, usable = resources.resource_pool, ", ".join(pool.name for pool in pools if pool.nodes)
         pool = next((pool for pool in pools if pool.name == name), None)
         if pool is None:
             raise ConfigError([Problem("resources.resource_pool", repr(name), f"one of {usable}")])
@@ -49,41 +48,32 @@ class Admission:
         impossible = infeasible(self._request(config, found), self._view.pool(name))
         if impossible is not None:
             raise ConfigError([Problem(impossible.field, impossible.why, impossible.sooner)])
-        slots, most = int(resources["slots_per_trial"]), resources.get("max_slots")
-        if most is not None and most < slots:
-            raise ConfigError([Problem("resources.max_slots", str(most), f"at least the {slots} slots of one trial")])
         self._script.text(Path("/run"), "check", config, found)  # a dry run: raises what the real one would
 
-    def request(self, config: Mapping[str, Any]) -> ResourceRequest:
+    def request(self, config: ExperimentConfig) -> ResourceRequest:
         """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""
         return self._request(config, self.shape(config))
 
-    def _request(self, config: Mapping[str, Any], found: Shape) -> ResourceRequest:
-        name = config["resources"]["resource_pool"]
+    def _request(self, config: ExperimentConfig, found: Shape) -> ResourceRequest:
+        name = config.resources.resource_pool
         pool, slots = pool_of(self._site, name), max(1, found.slots_per_node)
-        options = [*pool.sbatch_args, *((config.get("slurm") or {}).get("sbatch_args") or [])]
+        options = [*pool.sbatch_args, *(config.slurm.sbatch_args or [])]
         return ResourceRequest(
             pool=name,
             nodes=found.nodes,
             slots_per_node=found.slots_per_node,
             slot_type=found.slot_type,
             time_limit=time_asked(options) or pool.time_min_seconds or pool.time_limit_seconds,
-            cpus_per_node=cores(pool, slots, config.get("slurm") or {}),
+            cpus_per_node=cores(pool, slots, config.slurm),
             memory_per_node_mb=slots * megabytes(pool.mem_per_slot or "0M"),
         )
 
-    def shape(self, config: Mapping[str, Any]) -> Shape:
+    def shape(self, config: ExperimentConfig) -> Shape:
         """Raises SchedulerUnavailable, and ValueError where the trial fits no node."""
-        resources, slurm = config["resources"], config.get("slurm") or {}
-        name = resources["resource_pool"]
+        resources, name = config.resources, config.resources.resource_pool
         pools, nodes = self._view.pools(PLAN), self._view.nodes(PLAN)
         site_pool = pool_of(self._site, name)
         slot_type = next((pool.slot_type for pool in pools if pool.name == name), "cpu")
         largest = max((node.slots for node in nodes if name in node.pools), default=0)
-        per_node = slurm.get("slots_per_node") or site_pool.slots_per_node or largest
-        return spread(
-            int(resources["slots_per_trial"]),
-            int(per_node),
-            slot_type,
-            single_node=bool(resources.get("is_single_node")),
-        )
+        per_node = config.slurm.slots_per_node or site_pool.slots_per_node or largest
+        return spread(resources.slots_per_trial, per_node, slot_type, single_node=resources.is_single_node or False)

@@ -8,10 +8,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.resources import Slurm
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import job_name, task_id
@@ -73,9 +74,10 @@ class JobBuilder:
         for run in runs:
             trial = state.trial(run.trial_id)
             assert trial is not None
-            experiment = state.experiments[run.experiment_id].row
+            experiment = state.experiments[run.experiment_id]
+            token, cost = tokens[run.id], costs[run.experiment_id]
             try:
-                jobs[run.id] = self.write(run, trial, experiment, tokens[run.id], checkpoint=costs[run.experiment_id])
+                jobs[run.id] = self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
             except (ValueError, ConfigError) as error:
                 jobs[run.id] = SubmitRejected(str(error))
         return jobs
@@ -95,28 +97,32 @@ class JobBuilder:
         run: Run,
         trial: Trial,
         experiment: Experiment,
+        config: ExperimentConfig,
         token: str,
         *,
         self_requeue: bool = False,
         checkpoint: float = 0.0,
     ) -> JobRequest:
-        """Write the run directory. ``checkpoint``: seconds that saving one takes. Raises ValueError, ConfigError, OSError."""
+        """Write the run directory. ``config``: the experiment's, typed. ``checkpoint``: seconds that saving one takes.
+
+        Raises ValueError, ConfigError, OSError.
+        """
         run_dir = self._home.run(run.id)
         run_dir.make()
-        found = self._admission.shape(experiment.config)
+        found = self._admission.shape(config)
         name = job_name(self._cluster_id, run.id)
-        left_out = self._left_out(-1 if self_requeue else trial.id, experiment.config)
+        left_out = self._left_out(-1 if self_requeue else trial.id, config)
         script = self._script.text(
             run_dir.path,
             name,
-            experiment.config,
+            config,
             found,
             left_out,
             nice=run.nice or None,
             self_requeue=self_requeue,
             checkpoint=checkpoint,
         )
-        write_json(run_dir.spec, self._spec(run, trial, experiment, found, token).to_json(), durable=False)
+        write_json(run_dir.spec, self._spec(run, trial, experiment, config, found, token).to_json(), durable=False)
         run_dir.script.write_text(script)
         return JobRequest(
             run_id=run.id,
@@ -128,7 +134,10 @@ class JobBuilder:
             nice=run.nice,
         )
 
-    def _spec(self, run: Run, trial: Trial, experiment: Experiment, found: Shape, token: str) -> Spec:
+    def _spec(
+        self, run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig, found: Shape, token: str
+    ) -> Spec:
+        storage = config.checkpoint_storage
         return Spec(
             cluster_id=self._cluster_id,
             cluster_name=self._site.cluster_name,
@@ -141,7 +150,7 @@ class JobBuilder:
             trial_seed=trial.seed,
             hparams=trial.hparams,
             config=experiment.config,
-            entrypoint=experiment.config["entrypoint"],
+            entrypoint=config.entrypoint,
             context=str(self._home.context(experiment.context_sha256)),
             context_sha256=experiment.context_sha256,
             token=token,
@@ -154,18 +163,18 @@ class JobBuilder:
             restarts=trial.restarts,
             owner=experiment.owner,
             environment={
-                **task_variables(experiment.config, found),
-                **user_variables(experiment.config, found.slot_type),
+                **task_variables(config.slurm, found),
+                **config.environment.variables(found.slot_type),
             },
             harness=str(self._harness),
-            checkpoint_storage=experiment.config["checkpoint_storage"],
+            checkpoint_storage=storage.model_dump(mode="json") if storage else {},
             search=trial.search,
         )
 
-    def _left_out(self, trial_id: int, config: Mapping[str, Any]) -> list[str]:
+    def _left_out(self, trial_id: int, config: ExperimentConfig) -> list[str]:
         """Nodes that the trial's next run is not to be sent to. Whoever names nodes themselves gets what they name."""
-        pool = config["resources"]["resource_pool"]
-        options = [*pool_of(self._site, pool).sbatch_args, *((config.get("slurm") or {}).get("sbatch_args") or [])]
+        pool = config.resources.resource_pool
+        options = [*pool_of(self._site, pool).sbatch_args, *(config.slurm.sbatch_args or [])]
         if any(_NAMES_NODES.search(option) for option in options):
             return []
         off = nodes.avoided(self._ledger.state, trial_id, time.time())
@@ -188,11 +197,10 @@ def job_environment() -> dict[str, str]:
     return kept
 
 
-def task_variables(config: Mapping[str, Any], found: Shape) -> dict[str, str]:
+def task_variables(slurm: Slurm, found: Shape) -> dict[str, str]:
     """The tasks that an ``srun`` in the entrypoint starts, where the configuration gives their number or size."""
-    slurm = config.get("slurm") or {}
     variables: dict[str, str] = {}
-    per_node, cpus = slurm.get("ntasks_per_node"), slurm.get("cpus_per_task")
+    per_node, cpus = slurm.ntasks_per_node, slurm.cpus_per_task
     if per_node:
         total = str(per_node * found.nodes)
         variables["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{found.nodes})" if found.nodes > 1 else str(per_node)
@@ -200,11 +208,3 @@ def task_variables(config: Mapping[str, Any], found: Shape) -> dict[str, str]:
     if cpus:
         variables |= {"SLURM_CPUS_PER_TASK": str(cpus), "SRUN_CPUS_PER_TASK": str(cpus)}
     return variables
-
-
-def user_variables(config: Mapping[str, Any], slot_type: str) -> dict[str, str]:
-    """``environment.environment_variables`` as names and values."""
-    given = (config.get("environment") or {}).get("environment_variables") or []
-    if isinstance(given, Mapping):
-        given = given.get(slot_type) or given.get("cpu" if slot_type == "cpu" else "gpu") or []
-    return dict(str(item).partition("=")[::2] for item in given)

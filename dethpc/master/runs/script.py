@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.master.runs.shape import Shape, cores, pool_of, times
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
@@ -21,7 +21,7 @@ class JobScript:
         self,
         run_dir: Path,
         name: str,
-        config: Mapping[str, Any],
+        config: ExperimentConfig,
         found: Shape,
         left_out: Sequence[str] = (),
         *,
@@ -29,12 +29,12 @@ class JobScript:
         self_requeue: bool = False,
         checkpoint: float = 0.0,
     ) -> str:
-        pool = pool_of(self._site, config["resources"]["resource_pool"])
-        slurm = config.get("slurm") or {}
+        pool = pool_of(self._site, config.resources.resource_pool)
+        slurm = config.slurm
         slots = max(1, found.slots_per_node)
         gres = None
         if found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes:
-            gres = pool.gres_of(slots, slurm.get("gpu_type"))
+            gres = pool.gres_of(slots, slurm.gpu_type)
         resources = Resources(
             nodes=found.nodes,
             cpus_per_task=cores(pool, slots, slurm),
@@ -59,7 +59,7 @@ class JobScript:
                 harness=str(self._harness),
                 python=pool.python,
                 resources=resources,
-                sbatch_args=[*pool.sbatch_args, *(slurm.get("sbatch_args") or [])],
+                sbatch_args=[*pool.sbatch_args, *(slurm.sbatch_args or [])],
                 prologue=pool.prologue,
                 use_srun=self._use_srun,
                 self_requeue=self_requeue,

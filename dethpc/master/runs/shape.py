@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from dethpc.config.resources import Slurm
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain import walltime
 
@@ -42,9 +42,9 @@ def pool_of(site: SiteConfig, name: str) -> PoolConfig:
     return pool if pool.partition else pool.model_copy(update={"partition": name})
 
 
-def cores(pool: PoolConfig, slots: int, slurm: Mapping[str, Any]) -> int:
+def cores(pool: PoolConfig, slots: int, slurm: Slurm) -> int:
     """Cores to ask of each node: those of its slots, or of the tasks of an ``srun`` in the entrypoint when they need more."""
-    tasks = int(slurm.get("ntasks_per_node") or 1) * int(slurm.get("cpus_per_task") or 0)
+    tasks = (slurm.ntasks_per_node or 1) * (slurm.cpus_per_task or 0)
     return max(slots * (pool.cpus_per_slot or 1), tasks)
 
 

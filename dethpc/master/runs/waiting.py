@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import ClusterState
@@ -37,6 +38,7 @@ class _Open:
     """What is known of an experiment's open trials at one moment. ``next``: why its next trial has no run yet."""
 
     row: Experiment
+    config: ExperimentConfig
     trials: list[tuple[Trial, Run | None]]
     next: WaitReason | None
 
@@ -74,7 +76,7 @@ class WaitExplainer:
     def _explained(self, found: _Open | None) -> Iterator[tuple[Trial, WaitReason]]:
         if found is None:
             return
-        asked, view, unavailable = self._asked(found.row), None, self._cadence.unavailable_because
+        asked, view, unavailable = self._asked(found.row, found.config), None, self._cadence.unavailable_because
         for trial, run in found.trials:
             if run is None:
                 yield trial, _without_run(trial, found)
@@ -89,9 +91,9 @@ class WaitExplainer:
                 view = view or self._view.pool_and_queue(run.pool)
                 yield trial, in_scheduler(run.reason, asked, view, run.scheduler_job_id or "")
 
-    def _asked(self, row: Experiment) -> ResourceRequest:
+    def _asked(self, row: Experiment, config: ExperimentConfig) -> ResourceRequest:
         try:
-            return self._admission.request(row.config)
+            return self._admission.request(config)
         except (SchedulerUnavailable, ValueError):
             return ResourceRequest(row.pool, 1, row.slots_per_trial)
 
@@ -110,7 +112,9 @@ class WaitExplainer:
             view = self._view.pool(run.pool)  # what does not cost Slurm a question: this may concern many runs
         except SchedulerUnavailable:
             view = PoolView()
-        waiting = in_scheduler(run.reason, self._asked(experiment.row), view, run.scheduler_job_id or "")
+        waiting = in_scheduler(
+            run.reason, self._asked(experiment.row, experiment.config), view, run.scheduler_job_id or ""
+        )
         line = logline.LogLine(time.time(), "INFO", None, "stdout", f"waiting: {waiting}")
         try:
             with open(self._home.run(run.id).waiting(run.attempt + 1), "a", encoding="utf-8") as file:
@@ -125,7 +129,8 @@ def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> 
         return None
     indexes = sorted(experiment.open) if index is None else [i for i in [index] if i in experiment.open]
     trials = [(experiment.trials[i], experiment.live.get(i)) for i in indexes]
-    return _Open(experiment.row, trials, in_queue(state, experiment, time.time()) if experiment.waiting else None)
+    why = in_queue(state, experiment, time.time()) if experiment.waiting else None
+    return _Open(experiment.row, experiment.config, trials, why)
 
 
 def _without_run(trial: Trial, found: _Open) -> WaitReason:

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, sel
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Trial
 from dethpc.domain.states import RunState
+from dethpc.domain.trial_config import SearcherConfig
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import sizes_of
 from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
@@ -73,11 +74,11 @@ def best_trials(connection: Connection, experiment_ids: Sequence[int]) -> dict[i
 
 
 def searcher_metric(config: Mapping[str, Any]) -> str:
-    return str((config.get("searcher") or {}).get("metric") or "")
+    return SearcherConfig.of(config).metric
 
 
 def smaller_is_better(config: Mapping[str, Any]) -> bool:
-    return bool((config.get("searcher") or {}).get("smaller_is_better", True))
+    return SearcherConfig.of(config).smaller_is_better
 
 
 _running_of_trial = select(literal(1)).where(_run.trial_id == _trial.id, _run.state == RunState.RUNNING).exists()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain.ports import PoolInfo
 from dethpc.errors import ConfigError, SchedulerUnavailable
@@ -16,8 +17,10 @@ from dethpc.master.runs.script import JobScript
 from tests.master.runs.fake_scheduler import FakeScheduler
 
 
-def config(pool: str = "default", slots: int = 1, **resources: Any) -> dict[str, Any]:
-    return {"resources": {"resource_pool": pool, "slots_per_trial": slots, **resources}}
+def config(pool: str = "default", slots: int = 1, **resources: Any) -> ExperimentConfig:
+    resources = {"resource_pool": pool, "slots_per_trial": slots, **resources}
+    searcher = {"name": "single", "metric": "loss"}
+    return ExperimentConfig.from_json({"entrypoint": "train", "searcher": searcher, "resources": resources})
 
 
 @pytest.fixture
@@ -43,11 +46,10 @@ def test_what_fits_is_admitted_and_its_request_says_what_it_asks_for(admission: 
         (config(pool="nowhere"), "resources.resource_pool"),
         (config(slots=6), "resources.slots_per_trial"),
         (config(slots=8), "resources.slots_per_trial"),
-        (config(slots=4, max_slots=2), "resources.max_slots"),
     ],
 )
 def test_what_could_never_start_is_refused_with_the_field_to_change(
-    admission: Admission, wanted: dict[str, Any], field: str
+    admission: Admission, wanted: ExperimentConfig, field: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         admission.check(wanted)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import PoolConfig
 from dethpc.domain.facts import Attempt, NodeHealth
 from dethpc.domain.ports import QueuedJob
@@ -90,7 +91,7 @@ def test_the_one_node_that_there_is_is_never_left_out(served: Served) -> None:
     name = node_of(served)
     served.session.post(f"/api/v1/agents/{name}/disable")
     builder = served.daemon._builder
-    config = {**experiment().config}
+    config = ExperimentConfig.from_json(experiment().config)
     assert builder._left_out(-1, config) == []
 
 

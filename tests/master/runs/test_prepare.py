@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dethpc.master.runs.prepare import job_environment, user_variables
+from dethpc.config.environment import Environment
+from dethpc.master.runs.prepare import job_environment
 
 
 def test_a_job_gets_no_variable_of_another_job_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,6 +16,6 @@ def test_a_job_gets_no_variable_of_another_job_and_no_secret(monkeypatch: pytest
 
 
 def test_user_variables_may_depend_on_the_kind_of_slot() -> None:
-    config = {"environment": {"environment_variables": {"cpu": ["A=1=2"], "cuda": ["A=3"]}}}
-    assert user_variables(config, "cpu") == {"A": "1=2"}
-    assert user_variables(config, "cuda") == {"A": "3"}
+    environment = Environment.model_validate({"environment_variables": {"cpu": ["A=1=2"], "cuda": ["A=3"]}})
+    assert environment.variables("cpu") == {"A": "1=2"}
+    assert environment.variables("cuda") == {"A": "3"}

@@ -7,6 +7,7 @@ from typing import Any
 
 from dethpc.domain import facts
 from dethpc.domain.states import State
+from dethpc.domain.trial_config import SearcherConfig
 from dethpc.master.http.wire.base import (
     Float,
     MaskedConfig,
@@ -70,7 +71,7 @@ class Experiment(Wire):
 
     @classmethod
     def of(cls, fact: facts.Experiment, figures: ExperimentFigures) -> Experiment:
-        searcher: dict[str, Any] = fact.config.get("searcher") or {}
+        searcher = SearcherConfig.of(fact.config)
         return cls(
             id=fact.id,
             name=fact.name,
@@ -94,8 +95,8 @@ class Experiment(Wire):
             trial_ids=figures.trial_ids,
             best_trial_id=figures.best_trial,
             best_trial_searcher_metric=figures.best_metric,
-            searcher_type=str(searcher.get("name", "")),
-            searcher_metric=str(searcher.get("metric", "")),
+            searcher_type=searcher.name,
+            searcher_metric=searcher.metric,
             checkpoint_count=figures.checkpoints,
             checkpoint_size=None if figures.checkpoint_bytes is None else str(figures.checkpoint_bytes),
             forked_from=fact.parent_id,
