@@ -29,7 +29,8 @@ __all__ = ["main"]
         "agent": ("dethpc.cli.agent:agent", "Look at the compute nodes."),
         "master": ("dethpc.cli.master:master", "Start, stop and inspect the master."),
         "doctor": ("dethpc.cli.doctor:doctor", "Look for what is wrong with this site and this installation."),
-        "user": ("dethpc.cli.user:user", "Who you are to the master."),
+        "user": ("dethpc.cli.user:user", "Who you are to the master, and who else may log in."),
+        "token": ("dethpc.cli.token:token", "Make and revoke access tokens."),
         "deploy": ("dethpc.cli.deploy:deploy", "Start a private Slurm for trying and testing."),
         "run-local": ("dethpc.cli.run_local:run_local", "Run a whole experiment on this machine."),
         "simulate": ("dethpc.cli.simulate:simulate", "What a search would take, before it is run."),
@@ -46,6 +47,7 @@ __all__ = ["main"]
         "s": "slot",
         "a": "agent",
         "u": "user",
+        "tkn": "token",
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -57,13 +57,13 @@ def list_experiments(
     as_json: bool = False,
 ) -> None:
     """List your experiments, the newest last."""
-    from dethpc.client import cluster, experiments
+    from dethpc.client import experiments, users
 
     session = connect()
     page = experiments.listing(
         session,
         archived=None if everybody or show_archived else False,
-        users=() if everybody else (cluster.me(session)["username"],),
+        users=() if everybody else (users.me(session)["username"],),
         newest_first=True,
         limit=limit,
         offset=offset,

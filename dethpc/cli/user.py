@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import click
 
 from dethpc.cli import output
@@ -11,17 +13,58 @@ from dethpc.cli.group import LazyGroup
 
 @click.group(cls=LazyGroup)
 def user() -> None:
-    """Who you are to the master."""
+    """Who you are to the master, and who else may log in."""
+
+
+@user.command("list")
+@click.option("-a", "--all", "inactive", is_flag=True, help="Inactive users, too.")
+@output.as_csv
+@output.as_json
+def list_users(inactive: bool, as_csv: bool, as_json: bool) -> None:
+    """List the users."""
+    from dethpc.client import users
+
+    found = [one for one in users.users(connect()) if inactive or one["active"]]
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [[u["id"], u["username"], u.get("displayName"), u["active"], u["admin"]] for u in found]
+    output.print_table(["ID", "Username", "Display name", "Active", "Admin"], rows, as_csv=as_csv)
 
 
 @user.command()
 @output.as_json
 def whoami(as_json: bool) -> None:
     """Print the user that the master takes you for."""
-    from dethpc.client import cluster
+    from dethpc.client import users
 
-    me = cluster.me(connect())
+    me = users.me(connect())
     if as_json:
         output.print_json(me)
     else:
         click.echo(f"You are logged in as user {me['username']!r}")
+
+
+@user.command("change-password")
+@click.argument("username", required=False)
+def change_password(username: Optional[str]) -> None:
+    """Set your password, or that of USERNAME. Clients that cannot read your token file log in with it."""
+    from dethpc.client import users
+
+    session = connect()
+    found = users.by_name(session, username) if username else users.me(session)
+    password = click.prompt(f"New password for user {found['username']!r}", hide_input=True, confirmation_prompt=True)
+    users.change(session, found["id"], password=password)
+    click.echo("Password changed")
+
+
+@user.command()
+@click.argument("username")
+@click.option("--display-name", metavar="NAME", required=True, help="What pages and lists call the user.")
+def edit(username: str, display_name: str) -> None:
+    """Change what is known of a user."""
+    from dethpc.client import users
+
+    session = connect()
+    users.change(session, users.by_name(session, username)["id"], displayName=display_name)
+    click.echo(f"Changed user {username!r}")

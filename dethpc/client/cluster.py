@@ -1,4 +1,4 @@
-"""The master, its resource pools, nodes and slots, and the user, over the REST API. Answers are the wire's JSON objects."""
+"""The master, its resource pools, nodes and slots, over the REST API. Answers are the wire's JSON objects."""
 
 from __future__ import annotations
 
@@ -27,11 +27,6 @@ def master_logs(session: Session, *, follow: bool = False, tail: Optional[int] =
         params["offset"] = -tail
     for entry in session.stream("/api/v1/master/logs", params=params):
         yield entry["logEntry"]
-
-
-def me(session: Session) -> Json:
-    found: Json = session.get("/api/v1/me")["user"]
-    return found
 
 
 def resource_pools(session: Session) -> List[Json]:

@@ -1,7 +1,7 @@
 """Records: rows that no decision reads, so that the engine never meets them. One instance is one row.
 
 Instances are treated as values, as facts are. Times are seconds since the epoch (UTC). To add a kind: a dataclass here with its
-key, a migration, and whatever asks for it; the store, the change log and ``det master rebuild`` know it then.
+key, and whatever asks for it; its table, the change log and ``det master rebuild`` follow. To change one: a migration.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
+from dethpc.domain import records
 from dethpc.errors import StoreError
-from dethpc.state.tables import REVISION
+from dethpc.state.tables import REVISION, TABLES, metadata
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 _LOCK = 0x0DE7_4C0D
@@ -20,6 +21,8 @@ def upgrade(connection: Connection) -> None:
     found = revision(connection)
     if found != REVISION:
         _migrate(connection, found)
+    # A new kind of record needs no migration: nothing but its own table is concerned. One that changes does.
+    metadata.create_all(connection, tables=[TABLES[kind] for kind in records.KEYS])
 
 
 def revision(connection: Connection) -> str | None:

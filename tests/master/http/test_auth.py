@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from dethpc.cli import main
 from dethpc.client.session import Session
 from dethpc.errors import NotFound, Refused, Unauthorized
 from dethpc.master.durable.change_log import rebuild
@@ -21,7 +25,7 @@ from dethpc.master.http.auth import (
 )
 from dethpc.rundir.home import Home
 from dethpc.state.store import SqlStore, open_store
-from tests.master.conftest import Served, experiment, run_of, trial
+from tests.master.conftest import Published, Served, experiment, run_of, trial
 
 
 @pytest.fixture
@@ -138,3 +142,38 @@ def test_logins_tokens_and_the_password_are_good_after_a_rebuild(served: Served,
         auth = Auth(home.root, served.owner, again, Records(again, home))
         assert auth.principal(token).is_owner and auth.principal(login).is_owner
         assert auth.login(served.owner, "Correct-horse-1", hashed=False)
+
+
+def test_users_and_tokens_on_the_command_line(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETHPC_HOME", str(served.daemon.home))
+    monkeypatch.setenv("DET_MASTER", served.url)
+    monkeypatch.setenv("DET_USER_TOKEN", served.token)
+
+    def det(*words: str, input: str | None = None) -> Any:
+        done = CliRunner().invoke(main, words, input=input, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.output) if "--json" in words else done.output
+
+    assert det("user", "list", "--json")[0]["username"] == served.owner
+    det("user", "edit", served.owner, "--display-name", "Ada")
+    assert "Ada" in det("user", "list")
+    det("user", "change-password", input="Correct-horse-1\nCorrect-horse-1\n")
+    assert served.daemon.auth.login(served.owner, "Correct-horse-1", hashed=False)
+    made = det("token", "create", "-e", "-1", "-d", "nightly", "--json")
+    assert Session(served.url, made["token"]).get("/api/v1/me")["user"]["displayName"] == "Ada"
+    number = str(made["tokenId"])
+    det("token", "edit", number, "-d", "weekly")
+    assert det("token", "list", "--json")[0]["description"] == "weekly"
+    det("token", "revoke", number)
+    assert det("token", "list", "--json") == []
+    assert det("token", "list", "--show-inactive", "--json") == det("token", "describe", number, "--json")
+
+
+def test_the_published_client_makes_lists_and_revokes_access_tokens(published: Published) -> None:
+    made = published.det("token", "create", "--expiration-days", "2", "--description", "nightly", "--json")
+    assert "nightly" in published.det("token", "list") and json.loads(made)["token"]
+    assert "Successfully revoked token" in published.det("token", "revoke", str(json.loads(made)["tokenId"]))
+    assert "nightly" not in published.det("token", "list")
+    assert json.loads(published.det("token", "list", "--show-inactive", "--json"))[0]["revoked"]
+    published.det("user", "edit", published.served.owner, "--display-name", "Ada")
+    assert "Ada" in published.det("user", "list")

@@ -190,30 +190,3 @@ def upgrade() -> None:
         sa.Column("last_steps", whole, nullable=False),
         sa.PrimaryKeyConstraint("trial_id", "group", "name", name="pk_metric_summaries"),
     )
-    op.create_table(
-        "tokens",
-        sa.Column("id", whole, nullable=False, autoincrement=False),
-        sa.Column("user_id", whole, nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("sha256", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("expires_at", sa.Double(), nullable=True),
-        sa.Column("description", sa.Text(), nullable=False),
-        sa.Column("revoked", sa.Boolean(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_tokens"),
-    )
-    op.create_index("ix_tokens_sha256", "tokens", ["sha256"])
-    op.create_index("ix_tokens_user_id", "tokens", ["user_id"])
-    op.create_table(
-        "users",
-        sa.Column("id", whole, nullable=False, autoincrement=False),
-        sa.Column("username", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("modified_at", sa.Double(), nullable=False),
-        sa.Column("display_name", sa.Text(), nullable=False),
-        sa.Column("password", sa.Text(), nullable=False),
-        sa.Column("admin", sa.Boolean(), nullable=False),
-        sa.Column("active", sa.Boolean(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_users"),
-    )
-    op.create_index("ix_users_username", "users", ["username"])

@@ -1,0 +1,105 @@
+"""``det token``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import click
+
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+from dethpc.cli.group import Failed, LazyGroup
+
+
+@click.group(cls=LazyGroup)
+def token() -> None:
+    """Make and revoke access tokens, which scripts send in the place of a password."""
+
+
+def _print(found: Sequence[dict[str, Any]], as_csv: bool, as_json: bool) -> None:
+    if as_json:
+        output.print_json(list(found))
+        return
+    rows = [
+        [
+            t["id"],
+            t["userId"],
+            t["description"],
+            output.when(t["createdAt"]),
+            output.when(t.get("expiry")),
+            t["revoked"],
+        ]
+        for t in found
+    ]
+    output.print_table(["ID", "User ID", "Description", "Created", "Expires", "Revoked"], rows, as_csv=as_csv)
+
+
+@token.command("list")
+@click.argument("username", required=False)
+@click.option("--show-inactive", is_flag=True, help="Revoked and expired tokens, too.")
+@output.as_csv
+@output.as_json
+def list_tokens(username: Optional[str], show_inactive: bool, as_csv: bool, as_json: bool) -> None:
+    """List access tokens; of USERNAME alone if you name one."""
+    from dethpc.client import tokens
+
+    _print(tokens.tokens(connect(), username=username, inactive=show_inactive), as_csv, as_json)
+
+
+@token.command()
+@click.argument("token_ids", metavar="TOKEN_ID...", type=int, nargs=-1, required=True)
+@output.as_csv
+@output.as_json
+def describe(token_ids: tuple[int, ...], as_csv: bool, as_json: bool) -> None:
+    """Show access tokens by id, even when they are revoked."""
+    from dethpc.client import tokens
+
+    found = tokens.tokens(connect(), ids=token_ids)
+    missing = set(token_ids) - {one["id"] for one in found}
+    if missing:
+        raise Failed(
+            [f"there is no access token {number}; see det token list --show-inactive" for number in sorted(missing)]
+        )
+    _print(found, as_csv, as_json)
+
+
+@token.command()
+@click.argument("username", required=False)
+@click.option(
+    "-e", "--expiration-days", metavar="DAYS", type=int, help="Days until it expires; -1: never. Default: 30."
+)
+@click.option("-d", "--description", metavar="TEXT", default="", help="What it is for.")
+@output.as_json
+def create(username: Optional[str], expiration_days: Optional[int], description: str, as_json: bool) -> None:
+    """Make an access token and print it. Nobody can see it again: keep it as you would a password."""
+    from dethpc.client import tokens, users
+
+    session = connect()
+    owner = users.by_name(session, username) if username else users.me(session)
+    made = tokens.create(session, owner["id"], days=expiration_days, description=description)
+    if as_json:
+        output.print_json(made)
+    else:
+        output.print_fields([("TokenID", made["tokenId"]), ("Access-Token", made["token"])])
+
+
+@token.command()
+@click.argument("token_id", type=int)
+@click.option("-d", "--description", metavar="TEXT", required=True, help="What it is for.")
+def edit(token_id: int, description: str) -> None:
+    """Change what an access token says that it is for."""
+    from dethpc.client import tokens
+
+    tokens.change(connect(), token_id, description=description)
+    click.echo(f"Changed access token {token_id}")
+
+
+@token.command()
+@click.argument("token_id", type=int)
+def revoke(token_id: int) -> None:
+    """End an access token for good."""
+    from dethpc.client import tokens
+
+    tokens.change(connect(), token_id, revoke=True)
+    click.echo(f"Revoked access token {token_id}")

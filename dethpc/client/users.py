@@ -1,0 +1,31 @@
+"""Users, over the REST API. Answers are the wire's JSON objects."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+from dethpc.client.session import Session
+
+Json = Dict[str, Any]
+
+
+def me(session: Session) -> Json:
+    found: Json = session.get("/api/v1/me")["user"]
+    return found
+
+
+def users(session: Session) -> List[Json]:
+    found: List[Json] = session.get("/api/v1/users")["users"]
+    return found
+
+
+def by_name(session: Session, username: str) -> Json:
+    """Raises NotFound."""
+    found: Json = session.get(f"/api/v1/users/{username}/by-username")["user"]
+    return found
+
+
+def change(session: Session, user: int, **changes: Any) -> Json:
+    """``password`` (in clear) or ``displayName``. Raises NotFound, Refused."""
+    found: Json = session.patch(f"/api/v1/users/{user}", {"isHashed": False, **changes})["user"]
+    return found
