@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
-from pathlib import Path
 from typing import Optional
 
 import click
 
 from dethpc.cli.output import as_json, print_json
+from dethpc.rundir.home import home
 
 
 @click.group()
@@ -24,7 +23,7 @@ def slurm_dev() -> None:
 
 
 def _default_folder() -> str:
-    return str(Path(os.environ.get("DETHPC_HOME") or Path.home() / ".dethpc") / "slurm-dev")
+    return str(home() / "slurm-dev")
 
 
 _folder = click.option("--folder", type=click.Path(), default=_default_folder, help="Where the cluster lives.")

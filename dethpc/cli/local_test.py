@@ -30,8 +30,9 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.stopping import StopRequest
 from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read
-from dethpc.rundir.layout import AttemptDir, RunDir
+from dethpc.rundir.layout import AttemptDir
 from dethpc.rundir.logline import read_lines
 from dethpc.rundir.spec import Spec
 
@@ -76,7 +77,7 @@ class _Circle:
         self._base = base
         self._loaded = loaded
         self._context = context
-        self._run = RunDir(base / "runs" / _RUN)
+        self._run = Home(base).run(_RUN)
 
     def write(self) -> None:
         """The run directory, as the master would write it."""
@@ -99,7 +100,7 @@ class _Circle:
         spec = Spec(
             cluster_id="local-test",
             cluster_name="local test",
-            master_file=str(self._base / "master.json"),
+            master_file=str(Home(self._base).master_file),
             run=_RUN,
             experiment_id=1,
             trial_id=1,
@@ -115,7 +116,7 @@ class _Circle:
             slots=1,
             slots_per_node=1,
             environment={**variables, "DETHPC_TEST_MODE": "1"},
-            checkpoint_storage={"type": "shared_fs", "host_path": str(self._base / "checkpoints")},
+            checkpoint_storage={"type": "shared_fs", "host_path": str(Home(self._base).checkpoints)},
         )
         write_json(self._run.spec, spec.to_json())
 

@@ -15,6 +15,7 @@ from dethpc import errors
 from dethpc.cli import master_process, output
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
+from dethpc.rundir.home import Home
 
 
 @click.group(cls=LazyGroup)
@@ -62,7 +63,7 @@ def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_ar
     """A singleton: of several jobs of this name Slurm runs one at a time, so that a requeued one finds its place free."""
     if shutil.which("sbatch") is None:
         raise errors.SchedulerUnavailable("sbatch is not on PATH: --slurm needs a Slurm login node")
-    log = root / "log" / "master.log"
+    log = Home(root).log
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     run = f"cd {shlex.quote(master_process.folder())} && exec {shlex.join(master_process.command(root, port, host or '0.0.0.0'))}"
     words = [
@@ -149,7 +150,7 @@ def logs(follow: bool, tail: Optional[int]) -> None:
             level = str(entry.get("level") or "").removeprefix("LOG_LEVEL_")
             click.echo(f"{output.when(entry.get('timestamp'))} {level}: {str(entry.get('message', '')).rstrip()}")
     except errors.MasterUnreachable:
-        log = _home() / "log" / "master.log"
+        log = Home(_home()).log
         if follow or not log.exists():
             raise
         text = log.read_text(errors="replace")

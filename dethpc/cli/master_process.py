@@ -16,6 +16,7 @@ from typing import Any, Optional
 
 from dethpc import errors
 from dethpc.cli import output
+from dethpc.rundir.home import Home
 from dethpc.rundir.process import lives
 
 _TIMEOUT = 60.0  # seconds; a login node's first import from a cold file system may take half of it
@@ -30,8 +31,8 @@ def up(*, port: Optional[int] = None) -> str:
     from dethpc.client import home
 
     root = home().absolute()
-    log = root / "log" / "master.log"
-    first = not (root / "dethpc.db").exists()
+    log = Home(root).log
+    first = not Home(root).database.exists()
     try:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         before = _size(log)
@@ -145,7 +146,7 @@ def _may_live(held: dict[str, Any]) -> bool:
 def read_master_file(root: Path) -> dict[str, Any]:
     """``master.json``; {} when there is none."""
     try:
-        found = json.loads((root / "master.json").read_bytes())
+        found = json.loads(Home(root).master_file.read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

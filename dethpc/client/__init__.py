@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dethpc.client.address import MasterFinder, home, master_url, token
+from dethpc.client.address import MasterFinder, master_url, token
 from dethpc.client.session import Session
+from dethpc.rundir.home import home
 
 __all__ = ["MasterFinder", "Session", "home", "master_url", "token"]

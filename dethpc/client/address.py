@@ -11,13 +11,9 @@ import os
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
+from dethpc.rundir.home import Home, home
+
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
-
-def home(env: Optional[Mapping[str, str]] = None) -> Path:
-    """The folder of all of a user's state: ``$DETHPC_HOME``, else ``~/.dethpc``. It need not exist."""
-    named = (os.environ if env is None else env).get("DETHPC_HOME")
-    return Path(named).expanduser() if named else Path.home() / ".dethpc"
 
 
 def canonical(url: str) -> str:
@@ -40,7 +36,7 @@ def canonical(url: str) -> str:
 def master_url(env: Optional[Mapping[str, str]] = None) -> Optional[str]:
     """The master's URL: ``DET_MASTER``, else what ``master.json`` in the home says, else None (none was ever started)."""
     named = (os.environ if env is None else env).get("DET_MASTER")
-    return canonical(named) if named else _url_in(home(env) / "master.json")
+    return canonical(named) if named else _url_in(Home(home(env)).master_file)
 
 
 def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) -> Optional[str]:
@@ -54,8 +50,8 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
-    own = _text(home(env) / "token")
-    if own and (url is None or _same(url, _url_in(home(env) / "master.json"))):
+    own = _text(Home(home(env)).token)
+    if own and (url is None or _same(url, _url_in(Home(home(env)).master_file))):
         return OwnerToken(own)
     return _from_auth_json(url, env) if url else None
 

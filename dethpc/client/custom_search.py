@@ -26,6 +26,7 @@ from dethpc.client import address, experiments
 from dethpc.client.session import Session
 from dethpc.errors import ContextError, MasterUnreachable, Refused
 from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.home import Home, home
 
 logger = logging.getLogger("dethpc.search")
 
@@ -195,7 +196,7 @@ class LocalSearchRunner:
         and whatever the method raises: the event that it choked on comes again after a restart.
         """
         if self._session is None:
-            finder = address.MasterFinder(str(address.home() / "master.json"), address.master_url())
+            finder = address.MasterFinder(str(Home(home()).master_file), address.master_url())
             self._session = Session(os.environ.get("DET_MASTER") or finder, address.token())
         self._load()
         if self.state.experiment_id is None:

@@ -316,9 +316,9 @@ def _section(checkpoint_storage: Optional[Storage]) -> Optional[Dict[str, Any]]:
 
 def _default_storage() -> Path:
     """Where Determined puts them, unless a home was named for all of dethpc's state."""
-    if os.environ.get("DETHPC_HOME"):
-        from dethpc.client.address import home
+    from dethpc.rundir.home import Home, named_home
 
-        return home() / "checkpoints"
+    if (named := named_home()) is not None:
+        return Home(named).checkpoints
     data = os.environ.get("XDG_DATA_HOME")
     return (Path(data) if data else Path.home() / ".local" / "share") / "determined"

@@ -144,8 +144,8 @@ def _key() -> bytes:
 
 def _own_secret() -> str:
     """A secret of this user, made when first needed; several machines see the same one in a shared home."""
-    from dethpc.client.address import home
     from dethpc.rundir.files import create_once, read_json
+    from dethpc.rundir.home import home
 
     path = home() / "distributed.json"
     try:

@@ -17,6 +17,7 @@ from dethpc.doctor.read_login import read_login
 from dethpc.doctor.read_nodes import read_nodes
 from dethpc.doctor.read_slurm import read_slurm
 from dethpc.errors import NotFound, NotSupportedYet
+from dethpc.rundir.home import Home
 from dethpc.scheduler.slurm.commands import SlurmCommands, is_configured
 from dethpc.storage import CheckpointStore, build
 
@@ -73,7 +74,7 @@ def _munge_socket(slurm: Slurm) -> str | None:
 def _somebody_listens(home: Path, site: SiteConfig) -> Iterator[tuple[str, int]]:
     """The address of the master if it listens; else that of a port which is opened here for as long, as a master would."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        parts = urlsplit(json.loads((home / "master.json").read_bytes())["url"])
+        parts = urlsplit(json.loads(Home(home).master_file.read_bytes())["url"])
         address = str(parts.hostname), int(parts.port or 0)
         socket.create_connection(address, timeout=5).close()
         yield address

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from dethpc.doctor.facts import Login
+from dethpc.rundir.home import Home
 from dethpc.storage import CheckpointStore
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -36,7 +37,7 @@ def read_login(home: Path, store: CheckpointStore | None, munge_socket: str | No
         python=sys.version_info[:2],
         packages={name: found for name in _PACKAGES if (found := _version(name))},
         home_mode=_mode(home),
-        token_mode=_mode(home / "token"),
+        token_mode=_mode(Home(home).token),
         locks=_locks(place),
         storage="" if store is None else str(store),
         storage_problem="" if store is None else _writing(store),

@@ -204,7 +204,7 @@ class Daemon:
             seed = secrets.randbelow(2**31)
             config = config.with_seed(seed)
         config = self._with_source(config)
-        sha256 = self.paths.keep_context(context_targz)
+        sha256 = contexts.keep(self.paths, context_targz)
         rows = self.ledger.do(
             events.CreateExperiment(
                 owner=owner,
@@ -249,7 +249,7 @@ class Daemon:
         config_yaml = revealed_text(config_yaml, self.store, self._defaults(), owner, None)
         config, notes = self._load(config_yaml, context_targz)
         run, trial, experiment = standalone.wanted(config, owner, time.time())
-        experiment.context_sha256 = self.paths.keep_context(context_targz)
+        experiment.context_sha256 = contexts.keep(self.paths, context_targz)
         job = self._builder.write(run, trial, experiment, config, secrets.token_urlsafe(32), self_requeue=True)
         return job.script.read_text(), job.run_dir, notes
 
@@ -365,7 +365,7 @@ def rebuild(root: Path, site_file: Path | None = None) -> int:
     lease = Lease(home.master_file, cluster_id(home))
     lease.take()
     try:
-        for path in home.root.glob("dethpc.db*"):
+        for path in home.root.glob(f"{home.database.name}*"):
             path.rename(path.with_name(f"{path.name}.{int(time.time())}.old"))
         store = open_store(home.database_url)
         try:

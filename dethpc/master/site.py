@@ -17,7 +17,7 @@ from dethpc.rundir.home import Home
 
 def cluster_id(home: Home) -> str:
     """A uuid, made once per home."""
-    path = home.root / "cluster.json"
+    path = home.cluster_file
     create_once(path, {"cluster_id": str(uuid.uuid4())})
     found = read_json(path)
     assert found is not None

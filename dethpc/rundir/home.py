@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import threading
 from pathlib import Path
+from typing import Mapping, Optional, Union
 
 from dethpc.rundir.layout import RunDir
+
+
+def named_home(env: Optional[Mapping[str, str]] = None) -> Optional[Path]:
+    """The folder that ``$DETHPC_HOME`` names, if it names one. It need not exist."""
+    named = (os.environ if env is None else env).get("DETHPC_HOME")
+    return Path(named).expanduser() if named else None
+
+
+def home(env: Optional[Mapping[str, str]] = None) -> Path:
+    """The folder of all of a user's state: ``$DETHPC_HOME``, else ``~/.dethpc``. It need not exist."""
+    return named_home(env) or Path.home() / ".dethpc"
 
 
 class Home:
     """One folder on shared_fs that holds all of a user's state, so that two installations never meet."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Union[Path, str]) -> None:
         self.root = Path(root).expanduser().absolute()
 
     def make(self) -> None:
@@ -24,15 +34,26 @@ class Home:
 
     @property
     def token(self) -> Path:
+        """The owner's key to the master."""
         return self.root / "token"
 
     @property
+    def cluster_file(self) -> Path:
+        """``{"cluster_id"}``: what tells this home from others."""
+        return self.root / "cluster.json"
+
+    @property
     def master_file(self) -> Path:
+        """The master's address and lease."""
         return self.root / "master.json"
 
     @property
+    def database(self) -> Path:
+        return self.root / "dethpc.db"
+
+    @property
     def database_url(self) -> str:
-        return f"sqlite:///{self.root / 'dethpc.db'}"
+        return f"sqlite:///{self.database}"
 
     @property
     def log(self) -> Path:
@@ -59,20 +80,6 @@ class Home:
     def context(self, sha256: str) -> Path:
         """Contexts are named by their content: experiments that share code share the file."""
         return self.root / "contexts" / f"{sha256}.tar.gz"
-
-    def keep_context(self, targz: bytes) -> str:
-        """Store a context; returns its SHA-256. It is whole on disk when this returns."""
-        sha256 = hashlib.sha256(targz).hexdigest()
-        path = self.context(sha256)
-        if not path.exists():
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-            with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(targz)
-                file.flush()
-                os.fsync(file.fileno())
-            staged.replace(path)
-        return sha256
 
     @property
     def node_changes(self) -> Path:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import hashlib
 import io
+import os
 import posixpath
 import tarfile
+import threading
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Protocol
 
 from dethpc.context import LIMIT
 from dethpc.errors import ContextError, NotFound
+from dethpc.rundir.home import Home
 
 
 class Member(Protocol):
@@ -79,6 +83,21 @@ def _inside(path: str) -> str:
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         raise ContextError(f"{path!r} is not a path inside the context directory")
     return str(PurePosixPath(path))
+
+
+def keep(home: Home, targz: bytes) -> str:
+    """Store a context; returns its SHA-256. It is whole on disk when this returns."""
+    sha256 = hashlib.sha256(targz).hexdigest()
+    path = home.context(sha256)
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(targz)
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(path)
+    return sha256
 
 
 def members(targz: bytes) -> list[tarfile.TarInfo]:

@@ -25,7 +25,7 @@ from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.unmanaged import is_unmanaged, unmanaged_run
 from dethpc.errors import ConfigError, NotFound, Problem, Refused
-from dethpc.master.durable.contexts import pack
+from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
 from dethpc.rundir import logline
 from dethpc.rundir.home import Home
@@ -109,7 +109,7 @@ class Unmanaged:
                     owner=owner,
                     config=config,
                     original_config=given,
-                    context_sha256=self._home.keep_context(pack([])),
+                    context_sha256=contexts.keep(self._home, contexts.pack([])),
                     seed=secrets.randbelow(2**31),
                     queue_id=queue_id,
                     activate=True,

@@ -22,6 +22,7 @@ from dethpc.client.proof import proof
 from dethpc.domain.facts import Run
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.errors import MasterError, NotFound, Refused, Unauthorized
+from dethpc.rundir.home import Home
 from dethpc.state import queries
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Auth:
         if not records.find(User, username=owner):
             now = time.time()
             records.add(User, username=owner, display_name=owner, created_at=now, modified_at=now)
-        self._token = _owner_token(home / "token")
+        self._token = _owner_token(Home(home).token)
         self._seen: dict[str, tuple[float, Principal]] = {}
         self._one_login = threading.Lock()  # argon2 is costly by intention; guesses must queue
 
