@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, NodeHealth, Run
 from dethpc.domain.ports import JobState, NodeInfo
+from dethpc.domain.resource_request import ResourceRequest, count
 from dethpc.domain.states import End
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
-from dethpc.engine.waiting import ResourceRequest, count, fits
 
 TRIALS = 2
 """How many different trials must have failed on a node before it is left out."""
@@ -124,13 +124,13 @@ def left_out(off: Iterable[NodeHealth], members: Sequence[NodeInfo], asked: Reso
     First those that a person disabled, then those that failed latest. ``members``: the pool's nodes as they are now.
     """
     known = {node.name: node for node in members}
-    room = sum(node.state.usable and fits(asked, node) for node in members) - asked.nodes
+    room = sum(node.state.usable and asked.fits(node) for node in members) - asked.nodes
     names = []
     for node in sorted(off, key=lambda node: (node.excluded_until is not None, -(node.excluded_since or 0), node.name)):
         info = known.get(node.name)
         if info is None:
             continue
-        if info.state.usable and fits(asked, info):
+        if info.state.usable and asked.fits(info):
             if room <= 0:
                 continue
             room -= 1

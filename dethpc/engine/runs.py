@@ -8,10 +8,11 @@ from dethpc.domain.facts import Attempt, Row, Run
 from dethpc.domain.ports import JobState
 from dethpc.domain.reports import Report
 from dethpc.domain.states import AttemptState, End, Intent, RunState
-from dethpc.engine import events, goodput, nodes
+from dethpc.engine import events, nodes
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import classify
 from dethpc.engine.experiments import kill_run
+from dethpc.engine.marks import marks
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.trials import TrialRun
@@ -102,7 +103,7 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
         return Decision()
     decision = TrialRun(state, run).reported(attempt, accepted)
-    seen = goodput.marks(attempt, event.reports, seq)
+    seen = marks(attempt, event.reports, seq)
     decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
     return decision
 

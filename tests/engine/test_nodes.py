@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dethpc.domain.facts import NodeHealth, Run
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobState, NodeInfo
+from dethpc.domain.resource_request import ResourceRequest
 from dethpc.engine import events
 from dethpc.engine.nodes import avoided, left_out
-from dethpc.engine.waiting import ResourceRequest
 from tests.engine.world import FAILED, FINISHED, World, config
 
 ECC = {**FAILED, "message": "exit code 1", "tail": ["RuntimeError: CUDA error: uncorrectable ECC error encountered"]}

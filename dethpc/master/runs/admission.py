@@ -7,8 +7,9 @@ from pathlib import Path
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import PoolInfo
-from dethpc.engine.waiting import ResourceRequest, infeasible
+from dethpc.domain.resource_request import ResourceRequest
 from dethpc.errors import ConfigError, Problem
+from dethpc.insight.waiting import infeasible
 from dethpc.master.runs.cluster_view import PLAN, ClusterView
 from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.shape import Shape, cores, megabytes, pool_of, spread, time_asked

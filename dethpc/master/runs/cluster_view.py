@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob, Scheduler
-from dethpc.engine.waiting import PoolView
 from dethpc.errors import SchedulerUnavailable
+from dethpc.insight.waiting import PoolView
 
 RETRY = 5.0
 """Seconds for which a question that got no answer is not asked again."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Run, Trial
+from dethpc.domain.resource_request import ResourceRequest
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import ClusterState
-from dethpc.engine.reasons import in_scheduler
 from dethpc.engine.state import waits_for_searcher
-from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, in_queue
 from dethpc.errors import SchedulerUnavailable
+from dethpc.insight.reasons import in_scheduler
+from dethpc.insight.waiting import PoolView, WaitReason, in_queue
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView

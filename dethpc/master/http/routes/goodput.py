@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from dethpc.engine.goodput import Goodput, of_run
+from dethpc.insight.goodput import Goodput, of_run
 from dethpc.master.http.routes.access import Owner, Reading, TheMaster
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.goodput import ExperimentGoodput, PoolsGoodput, PoolSlots, Slots, TrialGoodput, TrialSlots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dethpc.engine.goodput import Goodput
+from dethpc.insight.goodput import Goodput
 from dethpc.master.http.wire.base import Wire
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dethpc.domain.facts import Experiment
-from dethpc.engine.waiting import WaitReason
+from dethpc.insight.waiting import WaitReason
 from dethpc.master.http.wire.base import Wire, time_or_none
 from dethpc.master.runs.waiting import Group
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dethpc.domain.facts import Attempt, Run
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import AttemptState, End, RunState
-from dethpc.engine.goodput import Goodput, of_attempt, of_run
+from dethpc.insight.goodput import Goodput, of_attempt, of_run
 from tests.engine.world import FINISHED, STOPPED, World, config
 
 

@@ -1,6 +1,6 @@
 """Why is it waiting? The scheduler's reason, or our own queue's, in words, and what would start it sooner.
 
-Pure: from what a run asks for and how the pool looks now. What Slurm's own reasons mean is in ``engine.reasons``.
+Pure: from what a run asks for and how the pool looks now. What Slurm's own reasons mean is in ``insight.reasons``.
 """
 
 from __future__ import annotations
@@ -9,28 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.resource_request import ResourceRequest, count, noun
 from dethpc.engine.queue import window
 from dethpc.engine.state import ClusterState, ExperimentState
 from dethpc.engine.turns import ahead_of
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceRequest:
-    """What one run asks of its pool. Times in seconds; 0 or None: left to the site."""
-
-    pool: str
-    nodes: int
-    slots_per_node: int
-    slot_type: str = "cuda"
-    time_limit: float | None = None
-    cpus_per_node: int = 0
-    memory_per_node_mb: int = 0
-
-    def __str__(self) -> str:
-        each = count(self.slots_per_node, noun(self.slot_type))
-        if not self.slots_per_node:
-            return "a CPU of one node"
-        return f"{each} on one node" if self.nodes == 1 else f"{self.nodes} nodes of {each}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +54,7 @@ def sentence(text: str) -> str:
     return text if text.startswith("det ") else text[:1].upper() + text[1:]
 
 
-def noun(slot_type: str) -> str:
-    return "slot" if slot_type == "cpu" else "GPU"
-
-
-def count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 # --- what can never start
-
-
-def fits(asked: ResourceRequest, node: NodeInfo) -> bool:
-    """Whether the node, were it empty, holds one node's share of the job."""
-    return (
-        node.slots >= asked.slots_per_node
-        and (not node.cpus or node.cpus >= asked.cpus_per_node)
-        and (not node.memory_mb or node.memory_mb >= asked.memory_per_node_mb)
-    )
 
 
 def infeasible(asked: ResourceRequest, view: PoolView) -> Infeasible | None:
@@ -108,7 +73,7 @@ def infeasible(asked: ResourceRequest, view: PoolView) -> Infeasible | None:
         if total % largest:
             sooner = f"ask for a multiple of {largest} slots with slurm.slots_per_node: {largest}"
         return Infeasible(slots, f"{each} on one node asked, the largest node of pool {name} has {largest}", sooner)
-    fitting = [node for node in nodes if fits(asked, node)]
+    fitting = [node for node in nodes if asked.fits(node)]
     if not fitting:
         return _too_much(asked, [node for node in nodes if node.slots >= asked.slots_per_node], name)
     per_node = max(1, asked.slots_per_node)

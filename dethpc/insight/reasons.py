@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.ports import QueuedJob
-from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, count, fits, infeasible, noun, span
+from dethpc.domain.resource_request import ResourceRequest, count, noun
+from dethpc.insight.waiting import PoolView, WaitReason, infeasible, span
 
 
 def in_scheduler(reason: str, asked: ResourceRequest, view: PoolView, job_id: str = "") -> WaitReason:
@@ -57,7 +58,7 @@ Sentences = tuple[str, str]
 def _resources(case: Case) -> Sentences:
     asked, pool = case.asked, case.view.pool
     nodes = [node for node in case.view.nodes if node.state.usable]
-    if len([node for node in nodes if fits(asked, node)]) < asked.nodes:
+    if len([node for node in nodes if asked.fits(node)]) < asked.nodes:
         return _down(case)
     why = f"it waits for {asked} to be free"
     if pool is None or case.view.queue is None:
@@ -216,7 +217,7 @@ _REASONS: Sequence[tuple[str, Callable[[Case], Sentences]]] = (
 )
 
 _LIMIT = re.compile(
-    r"(QOS|Association|Assoc)?(Grp|Max|Min)?(.+?)(?:Per(User|Account|Job|NodeHealth|Acct))?(?:Limit)?(?:NotSatisfied)?"
+    r"(QOS|Association|Assoc)?(Grp|Max|Min)?(.+?)(?:Per(User|Account|Job|Node|Acct))?(?:Limit)?(?:NotSatisfied)?"
 )
 _QUANTITY = (
     (".*minutes", "CPU or GPU minutes"),
@@ -248,7 +249,7 @@ def _limit(word: str) -> Sentences | None:
             f"each job has to ask for more {quantity} than this one ({word})",
             "ask for more slots, or use another QOS",
         )
-    if per in ("Job", "NodeHealth"):
+    if per in ("Job", "Node"):
         whole = "one job" if per == "Job" else "one node"
         why = f"it asks for more {quantity} than {place} allows to {whole} ({word})"
         return why, "ask for less, or use another QOS"

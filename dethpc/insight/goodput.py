@@ -8,13 +8,10 @@ has the definitions in words.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dethpc.domain.facts import Attempt, Run
-from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import AttemptState, End
 
 _CLEAN = frozenset({End.COMPLETED, End.STOPPED, End.WAITING, End.INVALID_HP})
@@ -38,38 +35,6 @@ class Goodput:
         self.lost += other.lost
         self.overhead += other.overhead
         self.waiting += other.waiting
-
-
-def marks(attempt: Attempt, reports: Sequence[Report], seq: int) -> dict[str, Any]:
-    """What the attempt's row keeps of ``reports``, those of them that are taken in now: up to number ``seq``."""
-    first_at, first_steps = attempt.first_at, attempt.first_steps
-    last_at, last_steps, saved_at, saving = attempt.last_at, attempt.last_steps, attempt.saved_at, attempt.saving
-    for report in reports:
-        if not attempt.applied_seq < report.seq <= seq or report.kind not in (
-            ReportKind.METRICS,
-            ReportKind.CHECKPOINT,
-        ):
-            continue
-        steps = int(report.data.get("steps_completed") or 0)
-        if first_at is None:
-            first_at, first_steps = report.at, steps
-        last_at, last_steps = report.at, max(last_steps or 0, steps)
-        if report.kind == ReportKind.CHECKPOINT:
-            saved_at = report.at
-            saving = (saving or 0.0) + _measured(report.data.get("seconds"))
-    return {
-        "first_at": first_at,
-        "first_steps": first_steps,
-        "last_at": last_at,
-        "last_steps": last_steps,
-        "saved_at": saved_at,
-        "saving": saving,
-    }
-
-
-def _measured(seconds: object) -> float:
-    """0 for what is no time, as journals of other releases may have it."""
-    return seconds if isinstance(seconds, (int, float)) and 0 < seconds < math.inf else 0.0
 
 
 def of_attempt(attempt: Attempt, slots: int, now: float) -> Goodput:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.resource_request import ResourceRequest
 from dethpc.engine.pools import Rules
-from dethpc.engine.reasons import in_scheduler
-from dethpc.engine.waiting import PoolView, ResourceRequest, WaitReason, in_queue, infeasible
+from dethpc.insight.reasons import in_scheduler
+from dethpc.insight.waiting import PoolView, WaitReason, in_queue, infeasible
 from tests.engine.world import World, config
 
 ASKED = ResourceRequest("main", nodes=1, slots_per_node=4)
@@ -191,3 +192,8 @@ def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
     of[first.id].row = replace(of[first.id].row, slots_per_trial=2)
     said = in_queue(world.state, of[first.id], world.clock)
     assert "can never start" in said.why and f". det experiment set max-slots {first.id} 2" in str(said)
+
+
+@pytest.mark.parametrize(("word", "whole"), [("QOSMaxCpuPerNode", "one node"), ("QOSMaxCpuPerJobLimit", "one job")])
+def test_limit_says_to_what_it_applies(word: str, whole: str) -> None:
+    assert f"allows to {whole}" in in_scheduler(word, ASKED, VIEW).why
