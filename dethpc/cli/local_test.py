@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -24,7 +24,9 @@ import click
 
 import dethpc
 from dethpc.config import Loaded
-from dethpc.config.hyperparameters import Categorical, Const, Log, Space, parse_space
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.hyperparameters import Categorical, Const, Log, Space
+from dethpc.config.searcher import Single
 from dethpc.context.collect import Context
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.reports import Report, ReportKind
@@ -95,8 +97,7 @@ class _Circle:
                 content = entry.content() if entry.type == tarfile.REGTYPE else b""
                 member.size = len(content)
                 tar.addfile(member, BytesIO(content))
-        config = short(self._loaded.effective())
-        variables = _variables(config)
+        config = short(self._loaded.config)
         spec = Spec(
             cluster_id="local-test",
             cluster_name="local test",
@@ -106,16 +107,16 @@ class _Circle:
             trial_id=1,
             task_id="1.1",
             run_number=1,
-            trial_seed=int((config.get("reproducibility") or {}).get("experiment_seed") or 0),
-            hparams=lowest(parse_space(config["hyperparameters"])),
-            config=config,
-            entrypoint=config["entrypoint"],
+            trial_seed=config.reproducibility.experiment_seed or 0,
+            hparams=lowest(config.space),
+            config=config.to_json(),
+            entrypoint=config.entrypoint,
             context=str(archive),
             context_sha256="",
             token="local-test",
             slots=1,
             slots_per_node=1,
-            environment={**variables, "DETHPC_TEST_MODE": "1"},
+            environment={**config.environment.variables("cpu"), "DETHPC_TEST_MODE": "1"},
             checkpoint_storage={"type": "shared_fs", "host_path": str(Home(self._base).checkpoints)},
         )
         write_json(self._run.spec, spec.to_json())
@@ -179,17 +180,17 @@ def _events(attempt: AttemptDir) -> list[Report]:
     return read(attempt.journal)[0] if attempt.journal.exists() else []
 
 
-def short(config: dict[str, Any]) -> dict[str, Any]:
+def short(config: ExperimentConfig) -> ExperimentConfig:
     """The configuration of one batch of training and validation."""
-    searcher = {name: config["searcher"].get(name) for name in ("metric", "smaller_is_better")}
-    return {
-        **config,
-        "searcher": {"name": "single", **searcher, "max_length": {"batches": 1}},
+    metric, smaller = config.searcher.metric, config.searcher.smaller_is_better
+    changes = {
+        "searcher": Single(name="single", metric=metric, smaller_is_better=smaller, max_length={"batches": 1}),
         "scheduling_unit": 1,
         "min_validation_period": {"batches": 1},
         "min_checkpoint_period": {"batches": 0},
         "max_restarts": 0,
     }
+    return config.model_copy(update=changes)
 
 
 def lowest(space: Space) -> dict[str, Any]:
@@ -203,13 +204,6 @@ def _lowest(item: Any) -> Any:
     if isinstance(item, Categorical):
         return item.vals[0]
     return item.base**item.minval if isinstance(item, Log) else item.minval
-
-
-def _variables(config: dict[str, Any]) -> dict[str, str]:
-    given = (config.get("environment") or {}).get("environment_variables") or {}
-    chosen: Sequence[str] = given.get("cpu") or [] if isinstance(given, dict) else given
-    pairs = [text.partition("=") for text in chosen]
-    return {name: value if sign else os.environ.get(name, "") for name, sign, value in pairs}
 
 
 def _steps(first: _Attempt, second: Optional[_Attempt]) -> list[Step]:

@@ -19,6 +19,7 @@ from dethpc import errors
 from dethpc.cli import create, master_process, output, wait
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Settings
+from dethpc.domain.trial_config import SearcherConfig
 from dethpc.rundir.process import lives
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _run(
     if not as_json:
         from dethpc.cli.describe import trial_headers, trial_row
 
-        metric = ((about.get("config") or {}).get("searcher") or {}).get("metric")
+        metric = SearcherConfig.of(about.get("config") or {}).metric
         click.echo("")
         output.print_table(trial_headers(metric), [trial_row(trial) for trial in about["trials"]])
         output.say(f"\nMore of it: DETHPC_HOME={os.environ['DETHPC_HOME']} det experiment describe {number}")

@@ -30,4 +30,4 @@ def preview_search(request: wire.PreviewRequest, who: Owner) -> wire.Preview:
         )
         for length, count in sorted(preview(config.searcher, config.space, seed).items())
     ]
-    return wire.Preview(summary=wire.SearchSummary(config=config.to_json()["searcher"], trials=trials))
+    return wire.Preview(summary=wire.SearchSummary(config=config.searcher.model_dump(mode="json"), trials=trials))
