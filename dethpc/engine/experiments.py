@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from typing_extensions import assert_never
+
 from dethpc.config.searcher import WarmStart
 from dethpc.domain.facts import Experiment, Run, SearchNote, Trial
 from dethpc.domain.states import Intent, RunState, State
@@ -130,8 +132,10 @@ def _act(
             trial = experiment.trials[action.index]
             decision.rows.append(replace(trial, search={**trial.search, "waits": True}, reason=action.reason))
             stop_run(experiment, trial.index, action.reason, at, decision)
-        else:
+        elif isinstance(action, Continue):
             decision.rows.append(_continued(experiment.trials[action.index], action))
+        else:
+            assert_never(action)
         frees = True
     if frees:
         decision.then.append(events.Schedule(at))

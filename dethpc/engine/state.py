@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from typing_extensions import assert_never
+
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Space
 from dethpc.config.searcher import Method
@@ -200,10 +202,12 @@ class ClusterState:
             self.fresh[row.name] = {id: run for id, run in started.items() if (run.started_at or 0.0) > row.seen_at}
         elif isinstance(row, NodeHealth):
             self.nodes[row.name] = row
-        else:
+        elif isinstance(row, SearchNote):
             experiment = self.experiments[row.experiment_id]
             experiment.notes = max(experiment.notes, row.seq)
             experiment.searcher.noted(row.trial_index, row.kind, row.data)
+        else:
+            assert_never(row)
 
     def _apply_experiment(self, row: Experiment) -> None:
         known = self.experiments.get(row.id)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 
+from typing_extensions import assert_never
+
 from dethpc.config.hyperparameters import Space
 from dethpc.config.searcher import Method
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
@@ -79,8 +81,10 @@ class _Rehearsal:
                 elif isinstance(action, Wait):
                     self._waiting.add(action.index)
                     questions.append(partial(self._searcher.parked, action.index))
-                else:
+                elif isinstance(action, Continue):
                     self._go_on(action)
+                else:
+                    assert_never(action)
 
     def _create(self, action: Create) -> None:
         if action.index >= MAX_TRIALS:
