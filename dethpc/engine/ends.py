@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from dethpc.domain.end_report import EndReport
@@ -21,7 +22,7 @@ _FROM_SCHEDULER = {
 }
 _ASKED: Mapping[str, tuple[End, str]] = {
     StopReason.PREEMPTED: (End.PREEMPTED, "the scheduler asked for its slots"),
-    StopReason.TIME_LIMIT: (End.TIMEOUT, "the job came to its time limit"),
+    StopReason.TIME_LIMIT: (End.TIMEOUT, "the job reached its time limit"),
     StopReason.NODE_LOST: (End.NODE_FAIL, "a node was lost"),
 }
 _SETUP_PHASES = ("claim", "unpack", "rendezvous")
@@ -53,6 +54,138 @@ def conclusive(intent: Intent, report: EndReport | None) -> bool:
     return not report.stop_reason and not killed
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known of an attempt's end. ``report`` is empty where nobody lived to write one, and ``reported`` False then."""
+
+    run: Run
+    report: EndReport
+    reported: bool
+    record: JobRecord | None
+    early_exit: str
+    log_tail: str
+    asked: str  # why the attempt had been asked to stop
+    scheduler: tuple[End, str] | None  # what the scheduler's word alone amounts to
+    code: int | None
+
+    @property
+    def clean(self) -> bool:
+        """It left because it was asked to."""
+        return self.report.acked and self.code == 0
+
+    @property
+    def cut_short(self) -> bool:
+        """What fails after its slots were asked for had no fair chance; towards a time limit there was time for all of its work."""
+        killed = self.code is None or self.report.signal in (9, 15)
+        return self.asked in _ASKED and (self.asked == StopReason.PREEMPTED or killed)
+
+
+class Rule(NamedTuple):
+    """One line of the taxonomy: it speaks where it ``applies`` and no rule before it does."""
+
+    name: str
+    applies: Callable[[Evidence], bool]
+    verdict: Callable[[Evidence], Verdict]
+
+
+RULES = (
+    Rule(
+        "invalid hyperparameters",
+        lambda e: e.early_exit.endswith("INVALID_HP") and (e.report.finished or e.run.intent is not Intent.KILL),
+        lambda e: Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", e.code),
+    ),
+    Rule("finished", lambda e: e.report.finished, lambda e: Verdict(End.COMPLETED, "", 0)),
+    Rule(
+        "killed by the master",
+        lambda e: e.run.intent is Intent.KILL,
+        lambda e: Verdict(End.KILLED, e.run.intent_reason or "killed", e.code),
+    ),
+    Rule(
+        "stopped by the master",
+        lambda e: e.clean and e.run.intent is Intent.STOP,
+        lambda e: Verdict(End.STOPPED, e.run.intent_reason, 0),
+    ),
+    Rule(
+        # Some process may have met the memory limit, and yet the attempt ended well.
+        "the scheduler's word",
+        lambda e: e.scheduler is not None and not (e.clean and e.scheduler[0] is End.OUT_OF_MEMORY),
+        lambda e: Verdict(*(e.scheduler or (End.LOST, "")), e.code),
+    ),
+    Rule("left when asked", lambda e: e.clean and e.asked in _ASKED, lambda e: Verdict(*_ASKED[e.asked], 0)),
+    Rule(
+        "left for a reason of its own",
+        lambda e: e.clean,
+        lambda e: Verdict(End.STOPPED, f"stopped: {e.asked or 'asked to'}", 0),
+    ),
+    Rule(
+        "no master",
+        lambda e: e.report.phase == "waiting",
+        lambda e: Verdict(End.WAITING, e.report.message or "the master could not be reached", e.code),
+    ),
+    Rule(
+        "the launcher refused",
+        lambda e: e.report.phase == "launch",
+        lambda e: Verdict(End.LAUNCH_FAILED, e.report.message or f"exit code {e.code}", e.code, permanent=True),
+    ),
+    Rule(
+        "the nodes did not meet",
+        lambda e: e.report.phase == "rendezvous" and e.asked not in _ASKED,
+        lambda e: Verdict(End.LAUNCH_FAILED, e.report.message, e.code, tries=MAX_MISSED),
+    ),
+    Rule(
+        "failed before training",
+        lambda e: e.report.phase in _SETUP_PHASES and e.asked not in _ASKED,
+        lambda e: Verdict(End.LAUNCH_FAILED, e.report.message, e.code),
+    ),
+    Rule(
+        "cut short",
+        lambda e: e.reported and e.cut_short,
+        lambda e: Verdict(_ASKED[e.asked][0], e.report.message or _ASKED[e.asked][1], e.code),
+    ),
+    Rule(
+        "failed by itself",
+        lambda e: e.reported,
+        lambda e: Verdict(End.USER_ERROR, e.report.message or f"exit code {e.code}", e.code),
+    ),
+    Rule(
+        "stopped without a report",
+        lambda e: e.run.intent is Intent.STOP,
+        lambda e: Verdict(End.STOPPED, e.run.intent_reason, e.code),
+    ),
+    Rule("gone when asked", lambda e: e.asked in _ASKED, lambda e: Verdict(*_ASKED[e.asked], e.code)),
+    Rule(
+        "never started",
+        lambda e: e.run.attempt < 0 and e.record is not None and e.record.state is not JobState.COMPLETED,
+        lambda e: Verdict(End.LAUNCH_FAILED, e.log_tail or _before_training(e.record), e.code),
+    ),
+    Rule(
+        "no evidence",
+        lambda e: True,
+        lambda e: Verdict(End.LOST, e.log_tail or "the job is gone and left no report", e.code),
+    ),
+)
+"""In the order of trust: what the training said, what the master intended, what the scheduler says, what the end report tells."""
+
+
+def rule_for(
+    run: Run,
+    report: EndReport | None,
+    record: JobRecord | None,
+    *,
+    early_exit: str = "",
+    requeued: bool = False,
+    log_tail: str = "",
+    asked: str = "",
+) -> tuple[Rule, Evidence]:
+    """The first rule that applies, and what it applies to. Arguments as those of ``classify``."""
+    reported, known = report is not None, report or EndReport()
+    code = known.exit_code if known.exit_code is not None or record is None else record.exit_code
+    asked = known.stop_reason or asked
+    scheduler = _scheduler_end(record, requeued, asked)
+    evidence = Evidence(run, known, reported, record, early_exit, log_tail, asked, scheduler, code)
+    return next(rule for rule in RULES if rule.applies(evidence)), evidence
+
+
 def classify(
     run: Run,
     report: EndReport | None,
@@ -63,59 +196,20 @@ def classify(
     log_tail: str = "",
     asked: str = "",
 ) -> Verdict:
-    """What the master intended, the end report and the scheduler's record, in this order of trust.
+    """Why the attempt ended: what the first of ``RULES`` says that applies.
 
     ``early_exit`` is what user code reported through the Core API. ``asked`` is why the attempt had been asked to stop; it speaks
     where the scheduler has forgotten the job and nobody lived to write a report. ``log_tail`` is the end of the batch script's own
     output, the only evidence when nothing else was written.
     """
-    code = None if report is None else report.exit_code
-    if code is None and record is not None:
-        code = record.exit_code
-    if report is not None and report.finished:
-        if early_exit.endswith("INVALID_HP"):
-            return Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", code)
-        return Verdict(End.COMPLETED, "", 0)
-    if run.intent is Intent.KILL:
-        return Verdict(End.KILLED, run.intent_reason or "killed", code)
-    if early_exit.endswith("INVALID_HP"):
-        return Verdict(End.INVALID_HP, "the trial reported invalid hyperparameters", code)
+    rule, evidence = rule_for(
+        run, report, record, early_exit=early_exit, requeued=requeued, log_tail=log_tail, asked=asked
+    )
+    return rule.verdict(evidence)
 
-    asked = (report.stop_reason if report is not None else None) or asked
-    scheduler = _scheduler_end(record, requeued, asked)
-    message = report.message if report is not None else ""
-    if report is not None and report.acked and code == 0:
-        if run.intent is Intent.STOP:
-            return Verdict(End.STOPPED, run.intent_reason, 0)
-        if (
-            scheduler is None or scheduler[0] is End.OUT_OF_MEMORY
-        ):  # some process may have met it, and yet it ended well
-            scheduler = _ASKED.get(asked) or (End.STOPPED, f"stopped: {asked or 'asked to'}")
-        return Verdict(*scheduler, 0)
-    if scheduler is not None:
-        return Verdict(*scheduler, code)
-    if report is not None:
-        if report.phase == "waiting":
-            return Verdict(End.WAITING, message or "the master could not be reached", code)
-        if report.phase == "launch":
-            return Verdict(End.LAUNCH_FAILED, message or f"exit code {code}", code, permanent=True)
-        if report.phase in _SETUP_PHASES and asked not in _ASKED:
-            tries = MAX_MISSED if report.phase == "rendezvous" else MAX_LOST
-            return Verdict(End.LAUNCH_FAILED, message, code, tries=tries)
-        # What fails after its slots were asked for had no fair chance; towards a time limit there was time for all it had to do.
-        if asked in _ASKED and (asked == StopReason.PREEMPTED or code is None or report.signal in (9, 15)):
-            end, said = _ASKED[asked]
-            return Verdict(end, message or said, code)
-        return Verdict(End.USER_ERROR, message or f"exit code {code}", code)
-    if run.intent is Intent.STOP:
-        return Verdict(End.STOPPED, run.intent_reason, code)
-    if asked in _ASKED:
-        return Verdict(*_ASKED[asked], code)
-    if run.attempt < 0 and record is not None and record.state is not JobState.COMPLETED:
-        return Verdict(
-            End.LAUNCH_FAILED, log_tail or f"the job ended ({record.state.value}) before training began", code
-        )
-    return Verdict(End.LOST, log_tail or "the job is gone and left no report", code)
+
+def _before_training(record: JobRecord | None) -> str:
+    return f"the job ended ({record.state.value if record else 'gone'}) before training began"
 
 
 def _scheduler_end(record: JobRecord | None, requeued: bool, asked: str) -> tuple[End, str] | None:

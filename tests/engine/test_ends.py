@@ -10,7 +10,7 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
 from dethpc.domain.states import End, Intent, RunState
-from dethpc.engine.ends import classify, conclusive
+from dethpc.engine.ends import RULES, classify, conclusive, rule_for
 
 FINISHED = {"finished": True, "exit_code": 0}
 CLEAN = {"finished": False, "exit_code": 0, "acked": True}  # it had been asked to stop, and did
@@ -160,3 +160,43 @@ def test_a_job_that_ended_before_training_began(told: JobRecord | None, end: End
 def test_only_what_the_scheduler_could_add_to_is_waited_for(report: dict[str, Any], asked: str, settled: bool) -> None:
     assert conclusive(Intent.GO, _report({**report, "stop_reason": asked or None})) is settled
     assert conclusive(Intent.GO, None) is False
+
+
+# Which rule spoke: its name; end report; record; run; more of what is known.
+SPOKE: list[tuple[str, dict[str, Any] | None, JobRecord | None, Run, dict[str, Any]]] = [
+    ("invalid hyperparameters", FINISHED, None, run(Intent.KILL), {"early_exit": "EXITED_REASON_INVALID_HP"}),
+    ("finished", FINISHED, record(JobState.CANCELLED), run(Intent.KILL), {}),
+    ("killed by the master", FAILED, None, run(Intent.KILL), {"early_exit": "EXITED_REASON_INVALID_HP"}),
+    ("stopped by the master", CLEAN, record(JobState.CANCELLED), run(Intent.STOP), {"asked": "pause"}),
+    ("the scheduler's word", CLEAN, record(JobState.CANCELLED), run(), {"asked": "preempted"}),
+    ("left when asked", CLEAN, record(JobState.OUT_OF_MEMORY), run(), {"asked": "time_limit"}),
+    ("left for a reason of its own", CLEAN, None, run(), {"asked": "interrupted"}),
+    ("no master", {"exit_code": 1, "phase": "waiting"}, None, run(), {}),
+    ("the launcher refused", {"exit_code": 2, "phase": "launch"}, None, run(), {}),
+    ("the nodes did not meet", {"exit_code": 1, "phase": "rendezvous"}, None, run(), {}),
+    ("failed before training", {"exit_code": 1, "phase": "unpack"}, None, run(), {}),
+    ("cut short", FAILED, None, run(), {"asked": "preempted"}),
+    ("failed by itself", FAILED, None, run(), {"asked": "time_limit"}),
+    ("stopped without a report", None, None, run(Intent.STOP), {}),
+    ("gone when asked", None, None, run(), {"asked": "node_lost"}),
+    ("never started", None, record(JobState.FAILED), run(attempt=-1), {}),
+    ("no evidence", None, None, run(), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "report", "told", "of", "more"), SPOKE, ids=[row[0] for row in SPOKE])
+def test_rule_that_speaks_is_the_first_that_applies(
+    name: str, report: dict[str, Any] | None, told: JobRecord | None, of: Run, more: dict[str, Any]
+) -> None:
+    rule, evidence = rule_for(of, _report(report), told, **more)
+    assert rule.name == name
+    assert rule.verdict(evidence) == classify(of, _report(report), told, **more)
+
+
+def test_every_rule_of_the_taxonomy_is_shown() -> None:
+    assert [row[0] for row in SPOKE] == [rule.name for rule in RULES]
+
+
+def test_time_limit_has_one_message() -> None:
+    by_slurm = classify(run(), None, record(JobState.TIMEOUT))
+    assert by_slurm.reason == classify(run(), _report(CLEAN), None, asked="time_limit").reason
