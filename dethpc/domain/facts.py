@@ -44,6 +44,8 @@ class Experiment:
     unmanaged: bool = False
     queue_position: float = 0.0  # among those of its pool and priority; when it was created, until somebody moves it
     served: float = 0.0  # slot-seconds over weight that its ended runs have had in a fair-share pool
+    metric: str = ""  # the searcher's, as its configuration names it
+    smaller_is_better: bool = True
 
     @property
     def queue_number(self) -> int:

@@ -50,6 +50,8 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
         slots_per_trial=resources.slots_per_trial,
         parent_id=event.parent_id,
         unmanaged=event.unmanaged,
+        metric=config.searcher.metric,
+        smaller_is_better=config.searcher.smaller_is_better,
         queue_position=event.at,
     )
     searcher = state.build_searcher(config.searcher, config.space, row.seed)

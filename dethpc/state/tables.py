@@ -66,7 +66,7 @@ _NAMES: dict[type, str] = {PoolState: "pools", NodeHealth: "nodes", Summary: "me
 """Tables that are not called as the plural of what they hold."""
 
 _ADDED_LATER = {
-    Experiment: ("queue_position", "served"),
+    Experiment: ("queue_position", "served", "metric", "smaller_is_better"),
     Trial: ("metadata", "status", "stalled"),
     Run: ("nice",),
 }

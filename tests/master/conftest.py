@@ -64,6 +64,7 @@ def experiment(id: int = 1, **changes: Any) -> Experiment:
         started_at=T0 + id,
         ended_at=T0 + 100 + id,
         progress=1.0,
+        metric="loss",
     )
     return replace(fact, **changes)
 

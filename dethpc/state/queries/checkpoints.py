@@ -53,6 +53,7 @@ class CheckpointOrigin:
     """The training that wrote a checkpoint. ``validation``: the metrics reported at the checkpoint's step."""
 
     config: dict[str, Any]
+    metric: str  # of the searcher
     hparams: dict[str, Any]
     validation: dict[str, Any] | None
 
@@ -107,10 +108,10 @@ def checkpoint_seconds(connection: Connection, experiment_id: int, most: int = 1
 def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]) -> dict[str, CheckpointOrigin]:
     """Where each checkpoint of a page comes from."""
     experiments = {item.experiment_id for item in checkpoints}
-    configs: dict[int, dict[str, Any]] = {}
+    configs: dict[int, tuple[dict[str, Any], str]] = {}
     for ids in chunks(sorted(experiments)):
-        query = select(_experiment.id, _experiment.config).where(_experiment.id.in_(ids))
-        configs.update((id, config) for id, config in connection.execute(query))
+        query = select(_experiment.id, _experiment.config, _experiment.metric).where(_experiment.id.in_(ids))
+        configs.update((id, (config, metric)) for id, config, metric in connection.execute(query))
     hparams: dict[int, dict[str, Any]] = {}
     for ids in chunks(sorted({item.trial_id for item in checkpoints})):
         of_trials = select(_trial.id, _trial.hparams).where(_trial.id.in_(ids))
@@ -125,7 +126,7 @@ def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]
         validation.update((uuid, metrics) for uuid, metrics in connection.execute(measured))
     return {
         item.uuid: CheckpointOrigin(
-            configs.get(item.experiment_id, {}), hparams.get(item.trial_id, {}), validation.get(item.uuid)
+            *configs.get(item.experiment_id, ({}, "")), hparams.get(item.trial_id, {}), validation.get(item.uuid)
         )
         for item in checkpoints
     }

@@ -11,7 +11,6 @@ from dethpc.domain.states import CheckpointState
 from dethpc.state import rows
 from dethpc.state.queries.experiments import experiment
 from dethpc.state.queries.page import Page, chunks, having
-from dethpc.state.queries.trials import searcher_metric, smaller_is_better
 from dethpc.state.summaries import Summary
 
 _trial = rows.table(Trial).c
@@ -89,8 +88,8 @@ def workloads(
 
 def validation_history(connection: Connection, experiment_id: int) -> list[tuple[int, float, float]]:
     """(trial id, time, value) of each validation that was the best of the experiment until then."""
-    config = experiment(connection, experiment_id).config
-    name, smaller = searcher_metric(config), smaller_is_better(config)
+    of = experiment(connection, experiment_id)
+    name, smaller = of.metric, of.smaller_is_better
     of_experiment = select(_trial.id).where(_trial.experiment_id == experiment_id)
     query = (
         select(_metric.trial_id, _metric.reported_at, _metric.metrics)

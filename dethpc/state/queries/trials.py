@@ -10,7 +10,6 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, sel
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Trial
 from dethpc.domain.states import RunState
-from dethpc.domain.trial_config import SearcherConfig
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import sizes_of
 from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
@@ -18,6 +17,7 @@ from dethpc.state.summaries import Summary
 
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c
+_other = rows.table(Trial).alias().c
 _run = rows.table(Run).c
 _checkpoint = rows.table(Checkpoint).c
 _metric = rows.table(Metric).c
@@ -58,27 +58,22 @@ def best_trials(connection: Connection, experiment_ids: Sequence[int]) -> dict[i
     """The best trial of each experiment that has one, and its value of the searcher's metric."""
     best: dict[int, tuple[int, float]] = {}
     for ids in chunks(experiment_ids):
-        configs = connection.execute(select(_experiment.id, _experiment.config).where(_experiment.id.in_(ids)))
-        for id, config in configs.all():
-            smaller = smaller_is_better(config)
-            query = (
-                select(_trial.id, _trial.best_validation)
-                .where(_trial.experiment_id == id, _trial.best_validation.is_not(None))
-                .order_by(_trial.best_validation.asc() if smaller else _trial.best_validation.desc(), _trial.id)
-                .limit(1)
+        # Each by the index on (experiment_id, best_validation): a window over all trials would read every one of them.
+        chosen = select(
+            case(
+                (_experiment.smaller_is_better, _first(_other.best_validation)),
+                else_=_first(_other.best_validation.desc()),
             )
-            row = connection.execute(query).first()
-            if row is not None:
-                best[id] = (row[0], row[1])
+        ).where(_experiment.id.in_(ids))
+        query = select(_trial.experiment_id, _trial.id, _trial.best_validation).where(_trial.id.in_(chosen))
+        best.update((id, (trial_id, value)) for id, trial_id, value in connection.execute(query))
     return best
 
 
-def searcher_metric(config: Mapping[str, Any]) -> str:
-    return SearcherConfig.of(config).metric
-
-
-def smaller_is_better(config: Mapping[str, Any]) -> bool:
-    return SearcherConfig.of(config).smaller_is_better
+def _first(order: Any) -> Any:
+    """The id of the trial of ``_experiment`` that comes first."""
+    measured = (_other.experiment_id == _experiment.id, _other.best_validation.is_not(None))
+    return select(_other.id).where(*measured).order_by(order, _other.id).limit(1).scalar_subquery()
 
 
 _running_of_trial = select(literal(1)).where(_run.trial_id == _trial.id, _run.state == RunState.RUNNING).exists()

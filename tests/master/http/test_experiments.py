@@ -9,9 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy.event import listen
 
+from dethpc.domain.facts import Row
 from dethpc.domain.states import RunState, State
 from dethpc.errors import ConfigError, NotSupportedYet, Refused
+from dethpc.state import queries
 from tests.master.conftest import CONFIG, Served, experiment, run_of, trained, trial, uuid_of
 
 YAML = "name: n\nentrypoint: python3 t.py\nsearcher: {name: single, metric: loss}\n"
@@ -199,3 +202,19 @@ def test_numbers_that_json_lacks_are_spelled_out(served: Served) -> None:
     assert workload["training"]["metrics"]["avgMetrics"] == {"loss": "NaN"}
     served.session.get("/api/v1/experiments/1/trials")
     list(served.session.stream("/api/v1/trials/metrics/trial_metrics", params={"trialIds": 1}))
+
+
+def test_the_best_trials_of_a_page_are_one_query(served: Served) -> None:
+    rows: list[Row] = []
+    for id in range(1, 21):
+        rows.append(experiment(id, smaller_is_better=id % 2 == 1))
+        rows += [
+            trial(id * 10 + n, id, index=n, best_validation=value) for n, value in enumerate((2.0, 1.0, 3.0, None))
+        ]
+    served.put(rows)
+    asked: list[str] = []
+    with served.daemon.store.read() as connection:
+        listen(connection, "before_cursor_execute", lambda *about: asked.append(about[2]))
+        best = queries.best_trials(connection, range(1, 21))
+    assert best == {id: (id * 10 + 1, 1.0) if id % 2 else (id * 10 + 2, 3.0) for id in range(1, 21)}
+    assert len(asked) == 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Query
 from sqlalchemy import Connection
 
+from dethpc.domain.facts import Experiment
 from dethpc.master.http.routes.access import Limit, Offset, OrderBy, order
 from dethpc.master.http.wire.base import Pagination, names_of_states, page
 from dethpc.master.http.wire.checkpoint import Checkpoint, Checkpoints
@@ -34,13 +34,13 @@ class _Wanted:
         self._metric = sort_by_metric or None
         self._states = frozenset(names_of_states(states))
 
-    def of(self, connection: Connection, config: Mapping[str, Any], **owner: int) -> Checkpoints:
-        """``owner``: ``experiment_id`` or ``trial_id``. ``config`` is the experiment's."""
+    def of(self, connection: Connection, experiment: Experiment, **owner: int) -> Checkpoints:
+        """``owner``: ``experiment_id`` or ``trial_id``. ``experiment`` is the one that they belong to."""
         wanted = CheckpointFilter(**owner, states=self._states, metric=self._metric)
         if self._by_searcher:
-            wanted.metric = queries.searcher_metric(dict(config))
+            wanted.metric = experiment.metric
             if self._unordered:
-                self._order.descending = not queries.smaller_is_better(dict(config))
+                self._order.descending = not experiment.smaller_is_better
         found, total, begin = queries.list_checkpoints(connection, wanted, self._order, self._page)
         origins = queries.checkpoint_origins(connection, found)
         items = [Checkpoint.of(fact, origins[fact.uuid]) for fact in found]

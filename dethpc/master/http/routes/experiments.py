@@ -142,7 +142,7 @@ def all_labels(connection: Reading, who: Owner) -> wire.Labels:
 def metric_names(
     connection: Reading, who: Owner, ids: Annotated[list[int], Query()], period_seconds: int = 0
 ) -> StreamingResponse:
-    searcher = sorted({queries.searcher_metric(queries.experiment(connection, id).config) for id in ids} - {""})
+    searcher = sorted({queries.experiment(connection, id).metric for id in ids} - {""})
     names = queries.metric_names(connection, ids)
     answer = wire.MetricNames(
         searcher_metrics=searcher,
@@ -359,7 +359,7 @@ def trials(
 @router.get("/experiments/{experiment_id}/checkpoints")
 def checkpoints(experiment_id: int, connection: Reading, who: Anyone, wanted: CheckpointList) -> Checkpoints:
     may_see_experiment(who, experiment_id)
-    return wanted.of(connection, queries.experiment(connection, experiment_id).config, experiment_id=experiment_id)
+    return wanted.of(connection, queries.experiment(connection, experiment_id), experiment_id=experiment_id)
 
 
 @router.get("/experiments/{experiment_id}/validation-history")

@@ -152,7 +152,7 @@ def kill_trial(trial_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
 @router.get("/trials/{trial_id}/checkpoints")
 def checkpoints(trial_id: int, connection: Reading, who: Anyone, wanted: CheckpointList) -> Checkpoints:
     fact = visible(connection, who, trial_id)
-    return wanted.of(connection, queries.experiment(connection, fact.experiment_id).config, trial_id=trial_id)
+    return wanted.of(connection, queries.experiment(connection, fact.experiment_id), trial_id=trial_id)
 
 
 @router.get("/trials/{trial_id}/workloads")

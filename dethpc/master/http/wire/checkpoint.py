@@ -8,7 +8,7 @@ from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId, task_id
 from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Wire, state, time
 from dethpc.master.http.wire.trial import Metrics, split
-from dethpc.state.queries import CheckpointOrigin, searcher_metric
+from dethpc.state.queries import CheckpointOrigin
 
 
 class Training(Wire):
@@ -39,7 +39,7 @@ class Checkpoint(Wire):
         if fact.storage:
             config["checkpoint_storage"] = fact.storage
         validation = None if origin.validation is None else split(origin.validation)[0]
-        value: Any = (validation or {}).get(searcher_metric(config))
+        value: Any = (validation or {}).get(origin.metric)
         return cls(
             uuid=fact.uuid,
             task_id=task_id(fact.experiment_id, fact.trial_id),

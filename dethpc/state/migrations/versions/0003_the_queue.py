@@ -13,8 +13,10 @@ def upgrade() -> None:
     # SQLite adds a column without a default as nullable only; every row gets a value all the same.
     op.add_column("experiments", sa.Column("queue_position", sa.Double(), nullable=True))
     op.add_column("experiments", sa.Column("served", sa.Double(), nullable=True))
+    op.add_column("experiments", sa.Column("metric", sa.Text(), nullable=True))
+    op.add_column("experiments", sa.Column("smaller_is_better", sa.Boolean(), nullable=True))
     op.add_column("runs", sa.Column("nice", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True))
-    op.execute("UPDATE experiments SET queue_position = created_at, served = 0")
+    op.execute("UPDATE experiments SET queue_position = created_at, served = 0, metric = '', smaller_is_better = true")
     op.execute("UPDATE runs SET nice = 0")
     whole = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(
