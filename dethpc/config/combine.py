@@ -8,10 +8,13 @@ from typing import Any
 from dethpc.config.checkpoint_storage import common_fields
 from dethpc.config.environment import SLOT_TYPES
 from dethpc.config.problems import UNIONS
+from dethpc.config.searcher import WarmStart
 from dethpc.config.source import Place, Source, read_value
 from dethpc.errors import Path, Problem
 
-_SEARCHER_COMMON = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
+_SEARCHER_COMMON = WarmStart.model_fields.keys() - {"name"}
+"""What one search method lends another."""
+
 _JOINED: dict[Path, str] = {
     ("bind_mounts",): "container_path",
     ("resources", "devices"): "container_path",

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from dethpc.config.wording import show
+from dethpc.domain.trial_config import UNITS
 
 STORED = {"stored": True}
 """The validation context of what a database kept: fields that this release does not know are left out, not refused."""
@@ -48,8 +49,6 @@ def _integral(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_integral)]
 """A whole number; ``1e4`` is one too, ``true`` and ``"3"`` are not."""
-
-UNITS = ("batches", "records", "epochs")
 
 
 def _length(value: Any, least: int) -> Any:

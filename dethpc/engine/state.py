@@ -35,6 +35,7 @@ from dethpc.engine.jobs import Job, RunPlace
 from dethpc.engine.pools import Rules
 from dethpc.engine.queue_index import Place, QueueIndex, key
 from dethpc.engine.replace import replace
+from dethpc.errors import ConfigError, StoreError
 from dethpc.searcher.base import Exit, Searcher
 
 
@@ -216,11 +217,11 @@ class ClusterState:
                 self._forget(known)
         elif known is not None:
             if row.config is not known.row.config:
-                known.config = ExperimentConfig.from_json(row.config)
+                known.config = _config_of(row)
             known.row = row
             self._index_place(known)
         else:
-            config = ExperimentConfig.from_json(row.config)
+            config = _config_of(row)
             searcher = self.build_searcher(config.searcher, config.space, row.seed)
             experiment = ExperimentState(row, config, searcher)
             self.experiments[row.id] = self.jobs[experiment.id] = experiment
@@ -341,6 +342,13 @@ class ClusterState:
             self.resting.pop(trial.id, None)
         self.places.move(experiment.place, None)
         del self.experiments[experiment.row.id], self.jobs[experiment.id]
+
+
+def _config_of(row: Experiment) -> ExperimentConfig:
+    try:
+        return ExperimentConfig.from_json(row.config)
+    except ConfigError as error:
+        raise StoreError(f"experiment {row.id}: its stored configuration is invalid: {error}") from None
 
 
 def waits_for_searcher(trial: Trial) -> bool:

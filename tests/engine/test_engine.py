@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.engine.runs import next_deadline
+from dethpc.errors import StoreError
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
 
@@ -426,3 +428,10 @@ def play(world: World, experiment_id: int, action: str, choice: int, number: int
         report = {"finish": FINISHED, "fail": FAILED, "stopped": STOPPED}.get(action)
         record = {"node_fail": JobState.NODE_FAIL, "scancel": JobState.CANCELLED}.get(action)
         world.end(run, report, record)
+
+
+def test_an_experiment_whose_stored_configuration_is_invalid_is_named() -> None:
+    world = World()
+    row = replace(world.create(), id=7, config={"entrypoint": "train", "searcher": {"name": "gone", "metric": "loss"}})
+    with pytest.raises(StoreError, match="experiment 7: its stored configuration is invalid"):
+        world.state.apply(row)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.section import UNITS
+from dethpc.domain.trial_config import UNITS
 
 
 class Unknown(Exception):
