@@ -20,7 +20,7 @@ MAX_STALLED = 12
 """How many attempts in a row may end, through no fault of the trial's, without a checkpoint further on than where they began."""
 
 STALLED_BY_TIME = 4
-"""How many of them one counts as that reached its time limit: the next would reach it as well."""
+"""How many of these an attempt counts for that reached its time limit: the next would reach it as well."""
 
 MAX_REST = 300.0
 """The longest rest after a failure, in seconds."""
