@@ -67,8 +67,7 @@ def up(*, port: Optional[int] = None) -> str:
 def _doubt(root: Path) -> None:
     """Say once what the master's log says at each start."""
     from dethpc.config.site import find_site, load_site
-    from dethpc.doctor.facts import sqlite_warning
-    from dethpc.doctor.read_login import filesystem
+    from dethpc.rundir.filesystem import filesystem, sqlite_warning
 
     if doubt := sqlite_warning(filesystem(root), str(root), load_site(find_site(os.environ, root)).database):
         output.say(f"note: {doubt}")

@@ -125,34 +125,3 @@ class Facts:
         pool = self.pools[name]
         asked = SlurmPool(name, pool.partition or name, constraint=pool.constraint, gpu_type=pool.gpu_type)
         return [row for row in self.slurm.nodes if asked.has(row)]
-
-
-SHARED = (
-    "nfs",
-    "nfs4",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "fuse.ceph",
-    "afs",
-    "orangefs",
-    "panfs",
-    "wekafs",
-    "glusterfs",
-)
-"""File systems of several machines, as the kernel names them; ``fuse.`` may stand before."""
-
-
-def is_network(filesystem: str) -> bool:
-    return filesystem.removeprefix("fuse.").split(".")[0] in SHARED
-
-
-def sqlite_warning(filesystem: str, home: str, database: str | None) -> str | None:
-    """What to say at a master's start when its SQLite database lies where locks may not hold."""
-    if database is not None or not is_network(filesystem):
-        return None
-    return (
-        f"the database is SQLite in {home}, on {filesystem}, where locks may not hold between machines: "
-        "det doctor --check-nodes tries them, and PostgreSQL (database in the site configuration) needs none"
-    )

@@ -15,10 +15,10 @@ from importlib import metadata
 from pathlib import Path
 
 from dethpc.doctor.facts import Login
+from dethpc.rundir.filesystem import filesystem, mount
 from dethpc.rundir.home import Home
 from dethpc.storage import CheckpointStore
 
-_MOUNTS = Path("/proc/self/mountinfo")
 _PACKAGES = ("determined", "dethpc", "submitit", "pyslurm")
 
 
@@ -43,7 +43,7 @@ def read_login(home: Path, store: CheckpointStore | None, munge_socket: str | No
         storage_problem="" if store is None else _writing(store),
         free_bytes=space.f_bavail * space.f_frsize,
         free_files=space.f_favail if space.f_files else None,
-        quota=quota(_output("quota", "-w", "-p", fails=True) or "", _mount(place)[0]),
+        quota=quota(_output("quota", "-w", "-p", fails=True) or "", mount(place)[0]),
         umask=_umask(),
         kills_at_logout=_yes(_output("loginctl", "show-logind", "--property=KillUserProcesses", "--value")),
         lingers=_yes(_output("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")),
@@ -56,25 +56,6 @@ def read_login(home: Path, store: CheckpointStore | None, munge_socket: str | No
 def existing(path: Path) -> Path:
     """``path``, or the folder above it in which it would be made."""
     return next(parent for parent in (path, *path.parents) if parent.exists())
-
-
-def _mount(path: Path, mounts: Path = _MOUNTS) -> tuple[str, str]:
-    """(device, type) of the file system that holds ``path``."""
-    best, found = "", ("", "unknown")
-    real = str(path.resolve())
-    with contextlib.suppress(OSError):
-        for line in mounts.read_text(errors="replace").splitlines():
-            before, _, after = line.partition(" - ")
-            point = before.split()[4].encode().decode("unicode_escape")
-            inside = real == point or real.startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= len(best):
-                best, found = point, (after.split()[1], after.split()[0])
-    return found
-
-
-def filesystem(path: Path, mounts: Path = _MOUNTS) -> str:
-    """The type of the file system that holds ``path``, such as ``ext4``, ``nfs4`` or ``lustre``."""
-    return _mount(path, mounts)[1]
 
 
 def quota(output: str, device: str) -> str:

@@ -371,6 +371,9 @@ class Validated:
     at: float
 
 
+OfExperiment = Activate | Pause | Cancel | Kill | ChangeExperiment | Delete | Operate | AddTrial
+"""Wishes about one experiment, which may have left memory."""
+
 Event = Union[
     CreateExperiment,
     Activate,

@@ -17,7 +17,8 @@ def main() -> int:
     parser.add_argument("--site", type=Path, help="site configuration; default: the first one found")
     parser.add_argument("--rebuild", action="store_true", help="make the database again from shared_fs, then end")
     options = parser.parse_args()
-    from dethpc.master.daemon import rebuild, serve
+    from dethpc.master.rebuild import rebuild
+    from dethpc.master.serve import serve
 
     try:
         if options.rebuild:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dethpc.cli import master_process
-from dethpc.master.daemon import LOG_BYTES
+from dethpc.master.serve import LOG_BYTES
 
 pytestmark = pytest.mark.usefixtures("no_master_is_left")
 

@@ -11,10 +11,11 @@ import pytest
 
 from dethpc.config.site import SiteConfig, parse_site
 from dethpc.doctor import Finding, Level, checks, examine
-from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm, sqlite_warning
-from dethpc.doctor.read_login import filesystem, quota
+from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm
+from dethpc.doctor.read_login import quota
 from dethpc.doctor.read_slurm import associations, named, qualities, version
 from dethpc.domain.nodes import NodeState
+from dethpc.rundir.filesystem import filesystem, sqlite_warning
 from dethpc.scheduler.slurm.pools import NodeRow
 
 CONFIG = """\

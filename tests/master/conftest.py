@@ -26,7 +26,8 @@ from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
 from dethpc.errors import DethpcError
 from dethpc.master.daemon import Daemon
 from dethpc.master.http.app import create_app
-from dethpc.master.site import cluster_id, find_scheduler
+from dethpc.master.installation import cluster_id
+from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.home import Home
 
 T0 = 1_763_000_000.0
@@ -150,8 +151,8 @@ class Served:
 
     def __init__(self, daemon: Daemon, url: str) -> None:
         self.daemon, self.url = daemon, url
-        self.token = daemon.paths.token.read_text().strip()
-        self.owner = daemon.owner
+        self.token = daemon.installation.home.token.read_text().strip()
+        self.owner = daemon.services.auth.owner
         self.session = Session(url, self.token)
 
     def put(self, rows: Sequence[Row]) -> None:
@@ -176,7 +177,9 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
     daemon.ledger.start()
     server = uvicorn.Server(
-        uvicorn.Config(create_app(daemon), host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off")
+        uvicorn.Config(
+            create_app(daemon.services), host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off"
+        )
     )
     thread = threading.Thread(target=server.run, name="http")
     thread.start()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dethpc.doctor.facts import Facts, is_network
+from dethpc.doctor.facts import Facts
 from dethpc.doctor.finding import Finding, error, note, ok, warning
+from dethpc.rundir.filesystem import is_network
 
 CHANGE = "database: postgresql+psycopg://... in the site configuration, or DETHPC_HOME where locks work"
 

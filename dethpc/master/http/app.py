@@ -19,7 +19,7 @@ from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.middleware import PAGE_FILES, AuthMiddleware, error_body
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.routes import ROUTERS
-from dethpc.master.http.service import Master
+from dethpc.master.http.service import Services
 
 _log = logging.getLogger(__name__)
 
@@ -38,18 +38,18 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
 ]
 
 
-def create_app(master: Master) -> FastAPI:
+def create_app(services: Services) -> FastAPI:
     """The master's REST API, documented at ``/docs``. That page loads nothing from other servers: clusters are often offline."""
     app: FastAPI = FastAPIOffline(
         title="dethpc",
-        version=master.version,
+        version=services.installation.version,
         summary="Determined's REST API v1 on Slurm",
         redoc_url=None,
         static_url=PAGE_FILES,
         generate_unique_id_function=_operation,
     )
-    app.state.master = master
-    app.state.preemptions = Preemptions(master.should_stop)
+    app.state.services = services
+    app.state.preemptions = Preemptions(services.doorbell.should_stop)
     documented = [Depends(HTTPBearer(auto_error=False))]  # the gate checks; this puts the token into /docs
     for router in ROUTERS:
         app.include_router(router, dependencies=documented)
@@ -57,7 +57,7 @@ def create_app(master: Master) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _misshaped)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unforeseen)
-    app.add_middleware(AuthMiddleware, auth=master.auth)
+    app.add_middleware(AuthMiddleware, auth=services.auth)
     return app
 
 

@@ -21,9 +21,6 @@ from dethpc.insight.waiting import PoolView
 RETRY = 5.0
 """Seconds for which a question that got no answer is not asked again."""
 
-PAGE = 10.0
-"""How old, in seconds, pools and nodes may be for a person: a page that is reloaded costs the scheduler nothing."""
-
 PLAN = 300.0
 """How old they may be where their shape alone counts, which changes rarely."""
 
@@ -93,20 +90,23 @@ class Question(Generic[Answer]):
 
 
 class ClusterView:
-    """Every method may be called from any thread, and raises SchedulerUnavailable when there is nothing to tell."""
+    """Every method may be called from any thread, and raises SchedulerUnavailable when there is nothing to tell.
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    ``page``: how old, in seconds, pools and nodes may be for a person: a page that is reloaded costs the scheduler nothing.
+    """
+
+    def __init__(self, scheduler: Scheduler, page: float = 10.0) -> None:
+        self._scheduler, self._page = scheduler, page
         self._pools = Question(scheduler.pools)
         self._nodes = Question(scheduler.nodes)
         self._queues: dict[str, Question[list[QueuedJob]]] = {}
         self._lock = threading.Lock()
 
-    def pools(self, max_age: float = PAGE) -> list[PoolInfo]:
-        return self._pools.latest(max_age)
+    def pools(self, max_age: float | None = None) -> list[PoolInfo]:
+        return self._pools.latest(self._page if max_age is None else max_age)
 
-    def nodes(self, max_age: float = PAGE) -> list[NodeInfo]:
-        return self._nodes.latest(max_age)
+    def nodes(self, max_age: float | None = None) -> list[NodeInfo]:
+        return self._nodes.latest(self._page if max_age is None else max_age)
 
     def current_nodes(self, max_age: float = 0.0) -> list[NodeInfo]:
         """Never older than ``max_age`` seconds."""
@@ -130,7 +130,7 @@ class ClusterView:
     def pool_and_queue(self, name: str) -> PoolView:
         """The pool with everybody's jobs in it, as far as the scheduler answers."""
         try:
-            view = self.pool(name, PAGE)
+            view = self.pool(name, self._page)
         except SchedulerUnavailable:
             return PoolView()
         if view.pool is not None:

@@ -16,7 +16,7 @@ from dethpc.errors import NotFound, Refused
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import change_log
 from dethpc.master.experiments.unmanaged import Unmanaged
-from dethpc.master.site import find_scheduler
+from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
@@ -139,12 +139,12 @@ def test_an_invalid_hp_ends_the_trial_as_such(served: Served) -> None:
 def test_a_silent_script_is_taken_for_dead(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dethpc.master.experiments.unmanaged.SILENCE", 0.2)
     begun = begin(served)
-    served.daemon.unmanaged.start()
+    served.daemon.services.unmanaged.start()
     try:
         trial = until(lambda: (t := trial_row(served, begun)).state is State.ERROR and t)
         assert "said nothing" in trial.reason
     finally:
-        served.daemon.unmanaged.stop()
+        served.daemon.services.unmanaged.stop()
 
 
 def trial_row(served: Served, begun: dict[str, Any]) -> Any:
@@ -155,11 +155,11 @@ def trial_row(served: Served, begun: dict[str, Any]) -> Any:
 def test_what_only_the_journal_knows_is_applied_at_the_next_start(served: Served) -> None:
     begun = begin(served)
     report(served, begun, 1, 1.0)
-    served.daemon.unmanaged.stop()
-    path = served.daemon.paths.run(f"unmanaged-{begun['trial']}.1").attempt(0).journal
+    served.daemon.services.unmanaged.stop()
+    path = served.daemon.installation.home.run(f"unmanaged-{begun['trial']}.1").attempt(0).journal
     with JournalWriter(path) as journal:
         journal.append("metrics", {"group": "validation", "steps_completed": 2, "metrics": {"loss": 2.0}})
-    again = Unmanaged(served.daemon.ledger, served.daemon.paths, served.daemon.store)
+    again = Unmanaged(served.daemon.ledger, served.daemon.installation.home, served.daemon.store)
     again.start()
     try:
         assert steps_of(served, begun) == [1, 2]
@@ -178,7 +178,7 @@ def test_memory_is_a_fold_of_the_rows_and_the_database_can_be_made_again(served:
     assert folded.runs == daemon.ledger.state.runs and folded.attempts == daemon.ledger.state.attempts
     assert folded.experiments[1].trials == daemon.ledger.state.experiments[1].trials
     with open_store(tmp_path / "again.db") as again:
-        assert change_log.rebuild(daemon.paths, again) == 1
+        assert change_log.rebuild(daemon.installation.home, again) == 1
         assert [m.steps_completed for m in metrics(again, [1])] == [
             m.steps_completed for m in metrics(daemon.store, [1])
         ]
@@ -211,19 +211,21 @@ def test_a_trial_that_starts_again_after_a_restart_is_in_the_change_log(served: 
     last = served.daemon
     last.ledger.stop()
     last.lease.release()
-    daemon = Daemon(last.paths, last.site, last.scheduler, last.cluster_id, find_scheduler(last.paths, last.site)[1])
+    at = last.installation
+    scheduler, pace = find_scheduler(at.home, at.site)
+    daemon = Daemon(at.home, at.site, scheduler, at.cluster_id, pace)
     daemon.ledger.start()
     try:
         with daemon.store.read() as connection:
             found = queries.experiment(connection, 1)
         daemon.ledger.do(events.LoadExperiment(found))
-        daemon.unmanaged.begin(begun["trial"], resume=True)
+        daemon.services.unmanaged.begin(begun["trial"], resume=True)
     finally:
         daemon.ledger.stop()
         daemon.lease.release()
         daemon.store.close()
     with open_store(tmp_path / "again.db") as again:
-        assert change_log.rebuild(last.paths, again) == 1
+        assert change_log.rebuild(at.home, again) == 1
         assert again.load() == last.store.load()
         assert [run.number for run in again.load().of(Run)] == [1, 2]
 

@@ -116,7 +116,7 @@ def test_an_access_token_is_made_listed_described_and_revoked(served: Served) ->
         "TOKEN_TYPE_ACCESS_TOKEN",
     )
     assert first["expiry"] and second.get("expiry") is None, "one is good for ever"
-    assert made["token"] not in (served.daemon.paths.records).read_text()
+    assert made["token"] not in (served.daemon.installation.home.records).read_text()
     told = session.patch(f"/api/v1/tokens/{made['tokenId']}", {"description": "weekly"})["tokenInfo"]
     assert (told["description"], told["revoked"]) == ("weekly", False)
     assert session.patch(f"/api/v1/tokens/{made['tokenId']}", {"setRevoked": True})["tokenInfo"]["revoked"]
@@ -134,9 +134,9 @@ def test_an_access_token_is_made_listed_described_and_revoked(served: Served) ->
 
 def test_logins_tokens_and_the_password_are_good_after_a_rebuild(served: Served, tmp_path: Path) -> None:
     token = served.session.post("/api/v1/tokens", {})["token"]
-    login = served.daemon.auth.login(served.owner, served.token, hashed=False)
-    served.daemon.auth.set_password("Correct-horse-1", hashed=False)
-    home = served.daemon.paths
+    login = served.daemon.services.auth.login(served.owner, served.token, hashed=False)
+    served.daemon.services.auth.set_password("Correct-horse-1", hashed=False)
+    home = served.daemon.installation.home
     with open_store(tmp_path / "again.db") as again:
         rebuild(home, again)
         auth = Auth(home.root, served.owner, again, Records(again, home))
@@ -145,7 +145,7 @@ def test_logins_tokens_and_the_password_are_good_after_a_rebuild(served: Served,
 
 
 def test_users_and_tokens_on_the_command_line(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DETHPC_HOME", str(served.daemon.home))
+    monkeypatch.setenv("DETHPC_HOME", str(served.daemon.installation.home.root))
     monkeypatch.setenv("DET_MASTER", served.url)
     monkeypatch.setenv("DET_USER_TOKEN", served.token)
 
@@ -158,7 +158,7 @@ def test_users_and_tokens_on_the_command_line(served: Served, monkeypatch: pytes
     det("user", "edit", served.owner, "--display-name", "Ada")
     assert "Ada" in det("user", "list")
     det("user", "change-password", input="Correct-horse-1\nCorrect-horse-1\n")
-    assert served.daemon.auth.login(served.owner, "Correct-horse-1", hashed=False)
+    assert served.daemon.services.auth.login(served.owner, "Correct-horse-1", hashed=False)
     made = det("token", "create", "-e", "-1", "-d", "nightly", "--json")
     assert Session(served.url, made["token"]).get("/api/v1/me")["user"]["displayName"] == "Ada"
     number = str(made["tokenId"])

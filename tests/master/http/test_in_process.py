@@ -14,7 +14,7 @@ from tests.master.conftest import Served, experiment, trial
 
 def test_experiments_are_listed_as_over_http(served: Served) -> None:
     served.put([experiment(1), experiment(2, name="ünï"), trial(1, 2)])
-    session = Session(InProcess(create_app(served.daemon)), served.token)
+    session = Session(InProcess(create_app(served.daemon.services)), served.token)
     try:
         assert experiments.listing(session, newest_first=True) == experiments.listing(served.session, newest_first=True)
         assert list(experiments.trials(session, 2)) == list(experiments.trials(served.session, 2))
@@ -26,7 +26,7 @@ def test_experiments_are_listed_as_over_http(served: Served) -> None:
 
 
 def test_the_door_is_the_same(served: Served) -> None:
-    session = Session(InProcess(create_app(served.daemon)), "wrong")
+    session = Session(InProcess(create_app(served.daemon.services)), "wrong")
     try:
         with pytest.raises(Unauthorized):
             experiments.listing(session)

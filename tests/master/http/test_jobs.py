@@ -39,7 +39,7 @@ def order(served: Served) -> list[int]:
 
 
 def share(served: Served) -> None:
-    served.daemon.site.pools["default"] = PoolConfig(scheduler="fair_share")
+    served.daemon.installation.site.pools["default"] = PoolConfig(scheduler="fair_share")
     served.daemon.ledger.state.rules = {"default": Rules("fair_share")}
 
 

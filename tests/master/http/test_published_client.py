@@ -170,7 +170,7 @@ def test_the_sdk_reads_all_of_it(published: Published, served: Served) -> None:
     assert got["latest"] == uuid_of(3, 4)
     assert got["validation"] == [pytest.approx(1 / 3), pytest.approx(2 / 3)] and got["training"] == [1, 2, 3, 4]
     assert got["summary"] == pytest.approx(1 / 3)
-    assert got["listed"] == [1] and got["pools"] == [pool.name for pool in served.daemon.pools()]
+    assert got["listed"] == [1] and got["pools"] == [pool.name for pool in served.daemon.services.cluster.pools()]
 
 
 def test_the_sdk_creates_an_experiment(published: Published, project: Path) -> None:
@@ -187,7 +187,7 @@ def test_the_sdk_creates_an_experiment(published: Published, project: Path) -> N
 
 def test_logs(published: Published, served: Served) -> None:
     served.put([experiment(1), *trained(trial(1))])
-    log = served.daemon.paths.run("1.1.1").attempt(0)
+    log = served.daemon.installation.home.run("1.1.1").attempt(0)
     log.make()
     log.log(0).write_text(
         "2025-11-13T02:13:20.000Z\tINFO\t0\tstdout\thello\n2025-11-13T02:13:21.000Z\tERROR\t1\tstderr\tbad news\n"
@@ -204,12 +204,12 @@ def test_logs(published: Published, served: Served) -> None:
 
 
 def test_the_cluster(published: Published, served: Served) -> None:
-    served.daemon.log_path.write_text("2025-11-13 02:13:20,123 INFO dethpc: it lives\nTraceback:\n")
+    served.daemon.installation.home.log.write_text("2025-11-13 02:13:20,123 INFO dethpc: it lives\nTraceback:\n")
     assert "testbed" in published.det("master", "info")
     assert "it lives" in published.det("master", "logs")
     assert "Traceback" in published.det("master", "logs", "--tail", "1")
     assert "local" in published.det("master", "config")
-    node = served.daemon.nodes()[0].name
+    node = served.daemon.services.cluster.nodes()[0].name
     assert node in published.det("agent", "list")
     assert published.det("slot", "list").count("FREE") >= 4
     busy = trial(1, state=trial(1).state)

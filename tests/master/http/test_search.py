@@ -34,7 +34,7 @@ def create(served: Served, **searcher: Any) -> int:
         "searcher": {"metric": "loss", **searcher},
         "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
     }
-    return served.daemon.create_experiment("ada", yaml.safe_dump(config), b"", True)[0].id
+    return served.daemon.services.creator.create("ada", yaml.safe_dump(config), b"", True)[0].id
 
 
 def live(served: Served, experiment_id: int) -> list[Run]:

@@ -32,7 +32,9 @@ def stored(served: Served, experiment_id: int) -> tuple[Any, str]:
 
 def test_the_masters_configuration_shows_no_secret(served: Served) -> None:
     section = {"type": "s3", "bucket": "b", "access_key": "AKIA", "secret_key": "hush"}
-    served.daemon.site = SiteConfig.model_validate({"cluster_name": "testbed", "checkpoint_storage": section})
+    served.daemon.installation.site = SiteConfig.model_validate(
+        {"cluster_name": "testbed", "checkpoint_storage": section}
+    )
     shown = cluster.master_config(served.session)["checkpoint_storage"]
     assert shown == {**section, "access_key": MASK, "secret_key": MASK}
 

@@ -124,7 +124,7 @@ def test_metric_streams_are_in_order_and_whole(served: Served) -> None:
 
 
 def write(served: Served, run_id: str, *texts: str) -> None:
-    attempt = served.daemon.paths.run(run_id).attempt(0)
+    attempt = served.daemon.installation.home.run(run_id).attempt(0)
     attempt.make()
     with open(attempt.log(0), "a") as file:
         for text in texts:
@@ -180,9 +180,9 @@ def test_log_fields(served: Served) -> None:
 def started(served: Served) -> str:
     """The first run of the first experiment, as if a node had started it."""
     run_id: str = until(lambda: list(served.daemon.ledger.state.runs))[0]
-    served.daemon.do(events.Prepared(run_id, "", time.time()))
-    served.daemon.do(events.Submitted(run_id, "job", time.time()))
-    served.daemon.do(events.AttemptStarted(run_id, 0, ["node1"], None, 0, time.time()))
+    served.daemon.services.control.do(events.Prepared(run_id, "", time.time()))
+    served.daemon.services.control.do(events.Submitted(run_id, "job", time.time()))
+    served.daemon.services.control.do(events.AttemptStarted(run_id, 0, ["node1"], None, 0, time.time()))
     return run_id
 
 

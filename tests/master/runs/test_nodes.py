@@ -20,7 +20,7 @@ from tests.master.conftest import T0, Published, Served, experiment, run_of, tra
 
 
 def node_of(served: Served) -> str:
-    return served.daemon.nodes()[0].name
+    return served.daemon.services.cluster.nodes()[0].name
 
 
 def test_a_node_says_who_uses_it(served: Served) -> None:
@@ -46,7 +46,9 @@ def test_a_run_that_ended_since_slurm_was_asked_is_nobody_elses_job(
         QueuedJob("78", mine=True, running=True),
         QueuedJob("9", False, True),
     ]
-    monkeypatch.setattr(served.daemon.cluster_view, "running_jobs", lambda: {name: {job.job_id: job for job in jobs}})
+    monkeypatch.setattr(
+        served.daemon.services.cluster, "running_jobs", lambda: {name: {job.job_id: job for job in jobs}}
+    )
     (agent,) = served.session.get("/api/v1/agents")["agents"]
     assert (agent["uses"], agent["otherJobs"]) == ([], 2)
 
@@ -60,10 +62,10 @@ def test_disable_and_enable_are_kept_and_known_after_a_rebuild(served: Served, t
     assert served.daemon.ledger.state.nodes[name].excluded(T0 * 2)
     with served.daemon.store.read():
         assert served.daemon.store.load().of(NodeHealth) == [served.daemon.ledger.state.nodes[name]]
-    served.daemon._changes.append(served.daemon.store.load().of(NodeHealth))
+    served.daemon.changes.append(served.daemon.store.load().of(NodeHealth))
     with open_store(tmp_path / "again.db") as again:
-        (Home(served.daemon.paths.root).experiments).mkdir(exist_ok=True)
-        rebuild(served.daemon.paths, again)
+        (Home(served.daemon.installation.home.root).experiments).mkdir(exist_ok=True)
+        rebuild(served.daemon.installation.home, again)
         assert [node.reason for node in again.load().of(NodeHealth)] == ["smells"]
     told = served.session.post(f"/api/v1/agents/{name}/enable")["agent"]
     assert (told["enabled"], told["excluded"], told["reason"]) == (True, False, "")
@@ -90,7 +92,7 @@ def test_the_published_client_enables_and_disables(published: Published, served:
 def test_the_one_node_that_there_is_is_never_left_out(served: Served) -> None:
     name = node_of(served)
     served.session.post(f"/api/v1/agents/{name}/disable")
-    builder = served.daemon._builder
+    builder = served.daemon.builder
     config = ExperimentConfig.from_json(experiment().config)
     assert builder._left_out(-1, config) == []
 
@@ -126,6 +128,8 @@ def test_what_is_held_against_a_node_is_shown(served: Served) -> None:
 
 def test_the_configuration_that_counts_has_the_pools(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = PoolConfig(partition="gpu", time_limit="60")
-    monkeypatch.setattr(served.daemon, "site", served.daemon.site.model_copy(update={"pools": {"a": pool}}))
+    monkeypatch.setattr(
+        served.daemon.installation, "site", served.daemon.installation.site.model_copy(update={"pools": {"a": pool}})
+    )
     found = served.session.get("/api/v1/master/config")["config"]
     assert found["pools"] == {"a": {"partition": "gpu", "time_limit": "60"}}

@@ -15,7 +15,7 @@ from dethpc.engine import events
 from dethpc.errors import LeaseHeld, SubmitUncertain
 from dethpc.master.runs.live import Cadence, Pace
 from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
-from dethpc.master.site import find_scheduler
+from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 from tests.master.conftest import T0
@@ -237,7 +237,7 @@ def test_a_stop_is_passed_on_once_and_closes_the_run(world: World) -> None:
     world.ledger.do(events.Pause(1, time.time()))
     world.cycle()
     word = world.stop_word()
-    assert word is not None and word["intent"] == "stop"
+    assert word is not None and word["reason"] == world.run().intent_reason == "pause"
     closed = world.home.run("1.1.1").closed
     written = closed.stat().st_mtime_ns
     world.cycle(3)

@@ -1,22 +1,41 @@
-"""What every route needs: the master, who is asking, and a page of a list."""
+"""What routes need: the few of the master's objects that each works with, who is asking, and a page of a list."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Query, Request
 from sqlalchemy import Connection
 
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import NotFound
-from dethpc.master.http.auth import Forbidden, Principal
-from dethpc.master.http.service import Master
+from dethpc.master.durable.records import Records
+from dethpc.master.experiments.checkpoints import Checkpoints
+from dethpc.master.experiments.control import Control
+from dethpc.master.experiments.create import Creator
+from dethpc.master.experiments.unmanaged import Unmanaged
+from dethpc.master.http.auth import Auth, Forbidden, Principal
+from dethpc.master.http.doorbell import Doorbell
+from dethpc.master.http.service import Services
+from dethpc.master.installation import Installation
+from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.queries import Order
+from dethpc.state.store import SqlStore
 
 
-def the_master(request: Request) -> Master:
-    return cast(Master, request.app.state.master)
+def _services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+def _part(name: str) -> Any:
+    """A dependency: one of the ``Services``."""
+
+    def part(request: Request) -> Any:
+        return getattr(_services(request), name)
+
+    return Depends(part)
 
 
 def principal(request: Request) -> Principal:
@@ -33,11 +52,21 @@ def owner(request: Request) -> Principal:
 
 def reading(request: Request) -> Iterator[Connection]:
     """A read-only connection for the time of the route's function."""
-    with the_master(request).store.read() as connection:
+    with _services(request).store.read() as connection:
         yield connection
 
 
-TheMaster = Annotated[Master, Depends(the_master)]
+TheInstallation = Annotated[Installation, _part("installation")]
+TheAuth = Annotated[Auth, _part("auth")]
+TheRecords = Annotated[Records, _part("records")]
+TheStore = Annotated[SqlStore, _part("store")]
+TheControl = Annotated[Control, _part("control")]
+TheCreator = Annotated[Creator, _part("creator")]
+TheUnmanaged = Annotated[Unmanaged, _part("unmanaged")]
+TheCheckpoints = Annotated[Checkpoints, _part("checkpoints")]
+TheCluster = Annotated[ClusterView, _part("cluster")]
+TheWaits = Annotated[WaitExplainer, _part("waits")]
+TheDoorbell = Annotated[Doorbell, _part("doorbell")]
 Owner = Annotated[Principal, Depends(owner)]
 Anyone = Annotated[Principal, Depends(principal)]
 # Given back before the answer goes out: a client that reads slowly, or follows a log, must not keep a connection.

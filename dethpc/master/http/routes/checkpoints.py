@@ -8,7 +8,15 @@ from fastapi import APIRouter
 
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import Refused
-from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster, may_see_experiment
+from dethpc.master.http.routes.access import (
+    Anyone,
+    Owner,
+    Reading,
+    TheCheckpoints,
+    TheStore,
+    TheUnmanaged,
+    may_see_experiment,
+)
 from dethpc.master.http.wire import checkpoint as wire
 from dethpc.state import queries
 
@@ -24,7 +32,7 @@ def get_checkpoint(uuid: str, connection: Reading, who: Anyone) -> wire.Checkpoi
 
 
 @router.post("")
-def report_checkpoint(request: wire.ReportedCheckpoint, master: TheMaster, who: Owner) -> dict[str, Any]:
+def report_checkpoint(request: wire.ReportedCheckpoint, unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
     """A script outside the cluster stored a checkpoint."""
     _, _, trial = request.task_id.rpartition(".")
     steps = (request.metadata or {}).get("steps_completed")
@@ -36,12 +44,12 @@ def report_checkpoint(request: wire.ReportedCheckpoint, master: TheMaster, who: 
         "metadata": request.metadata,
         "resources": {path: int(size) for path, size in (request.resources or {}).items()},
     }
-    master.unmanaged.report(int(trial), ReportKind.CHECKPOINT, data)
+    unmanaged.report(int(trial), ReportKind.CHECKPOINT, data)
     return {}
 
 
 @router.patch("")
-def patch_checkpoints(request: wire.PatchRequest, master: TheMaster, who: Owner) -> dict[str, Any]:
+def patch_checkpoints(request: wire.PatchRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
     """Take in which files are left of checkpoints."""
     left = {
         one.uuid: {path: int(size) for path, size in (one.resources.resources or {}).items()}
@@ -49,29 +57,31 @@ def patch_checkpoints(request: wire.PatchRequest, master: TheMaster, who: Owner)
         if one.resources is not None
     }
     if left:
-        master.checkpoints.set_resources(left)
+        checkpoints.set_resources(left)
     return {}
 
 
 @router.delete("")
-def delete_checkpoints(request: wire.DeleteRequest, master: TheMaster, who: Owner) -> dict[str, Any]:
+def delete_checkpoints(request: wire.DeleteRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
     """Delete checkpoints with their files, unless a trial that has not ended would start from one of them."""
-    master.checkpoints.delete(request.checkpoint_uuids)
+    checkpoints.delete(request.checkpoint_uuids)
     return {}
 
 
 @router.post("/rm")
-def remove_files(request: wire.RemoveRequest, master: TheMaster, who: Owner) -> dict[str, Any]:
+def remove_files(request: wire.RemoveRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
     """Delete files of checkpoints; without globs only look which there are."""
-    master.checkpoints.remove(request.checkpoint_uuids, request.checkpoint_globs)
+    checkpoints.remove(request.checkpoint_uuids, request.checkpoint_globs)
     return {}
 
 
 @router.post("/{uuid}/metadata")
-def set_metadata(uuid: str, request: wire.MetadataRequest, master: TheMaster, who: Owner) -> wire.CheckpointAnswer:
+def set_metadata(
+    uuid: str, request: wire.MetadataRequest, store: TheStore, checkpoints: TheCheckpoints, who: Owner
+) -> wire.CheckpointAnswer:
     """Replace the metadata; those in the checkpoint's own file stay as they were stored."""
-    master.checkpoints.set_metadata(uuid, request.checkpoint.metadata or {})
-    with master.store.read() as connection:
+    checkpoints.set_metadata(uuid, request.checkpoint.metadata or {})
+    with store.read() as connection:
         fact = queries.checkpoint(connection, uuid)
         return wire.CheckpointAnswer(
             checkpoint=wire.Checkpoint.of(fact, queries.checkpoint_origins(connection, [fact])[uuid])

@@ -11,9 +11,17 @@ from dethpc.domain.ids import AttemptId
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
-from dethpc.master.http.routes.access import Limit, Offset, Owner, Reading, TheMaster
+from dethpc.master.http.routes.access import (
+    Limit,
+    Offset,
+    Owner,
+    Reading,
+    TheCluster,
+    TheControl,
+    TheInstallation,
+    TheStore,
+)
 from dethpc.master.http.routes.jobs import kind, pool_stats
-from dethpc.master.http.service import Master
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.cluster import (
     Agent,
@@ -27,25 +35,35 @@ from dethpc.master.http.wire.cluster import (
     Slots,
 )
 from dethpc.master.http.wire.task import container_id
+from dethpc.master.installation import Installation
+from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state import queries
+from dethpc.state.store import SqlStore
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
 
 @router.get("/resource-pools")
 def resource_pools(
-    master: TheMaster, connection: Reading, who: Owner, limit: Limit = 0, offset: Offset = 0
+    installation: TheInstallation,
+    cluster: TheCluster,
+    connection: Reading,
+    who: Owner,
+    limit: Limit = 0,
+    offset: Offset = 0,
 ) -> ResourcePools:
     stats = pool_stats(connection)
     pools = [
-        ResourcePool.of(info, kind=kind(master, info.name), cluster=master.cluster_name, stats=stats.get(info.name))
-        for info in master.pools()
+        ResourcePool.of(
+            info, kind=kind(installation, info.name), cluster=installation.cluster_name, stats=stats.get(info.name)
+        )
+        for info in cluster.pools()
     ]
     found, pagination = paged(pools, offset, limit)
     return ResourcePools(resource_pools=found, pagination=pagination)
 
 
-def _agents(master: Master, connection: Connection) -> list[Agent]:
+def _agents(installation: Installation, cluster: ClusterView, connection: Connection) -> list[Agent]:
     uses: dict[str, dict[str, NodeUse]] = {}
     for run in queries.live_runs(connection):
         if run.state is RunState.RUNNING and run.nodes:
@@ -56,59 +74,85 @@ def _agents(master: Master, connection: Connection) -> list[Agent]:
             )
             for node in run.nodes:
                 uses.setdefault(node, {})[container_id(attempt, node)] = use
-    running = master.cluster_view.running_jobs()
+    running = cluster.running_jobs()
     mine = {id for jobs in running.values() for id, job in jobs.items() if job.mine}
     ours = queries.jobs_of_runs(connection, mine)  # some have ended since Slurm was asked
     held = {node.name: node for node in queries.nodes(connection)}
     found = []
-    for info in sorted(master.nodes(), key=lambda node: node.name):
+    for info in sorted(cluster.nodes(), key=lambda node: node.name):
         others = running.get(info.name, {}).keys() - ours
         found.append(
-            Agent.of(info, uses.get(info.name, {}), master.version, held.get(info.name), len(others), clock.time())
+            Agent.of(
+                info, uses.get(info.name, {}), installation.version, held.get(info.name), len(others), clock.time()
+            )
         )
     return found
 
 
 @router.get("/agents")
-def agents(master: TheMaster, connection: Reading, who: Owner, limit: Limit = 0, offset: Offset = 0) -> Agents:
-    found, pagination = paged(_agents(master, connection), offset, limit)
+def agents(
+    installation: TheInstallation,
+    cluster: TheCluster,
+    connection: Reading,
+    who: Owner,
+    limit: Limit = 0,
+    offset: Offset = 0,
+) -> Agents:
+    found, pagination = paged(_agents(installation, cluster, connection), offset, limit)
     return Agents(agents=found, pagination=pagination)
 
 
-def _agent(master: Master, connection: Connection, name: str) -> Agent:
-    for agent in _agents(master, connection):
+def _agent(installation: Installation, cluster: ClusterView, connection: Connection, name: str) -> Agent:
+    for agent in _agents(installation, cluster, connection):
         if agent.id == name:
             return agent
     raise NotFound(f"node {name} not found")
 
 
 @router.get("/agents/{name}")
-def agent(name: str, master: TheMaster, connection: Reading, who: Owner) -> AgentAnswer:
-    return AgentAnswer(agent=_agent(master, connection, name))
+def agent(
+    name: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Owner
+) -> AgentAnswer:
+    return AgentAnswer(agent=_agent(installation, cluster, connection, name))
 
 
 @router.post("/agents/{name}/disable")
 def disable(
-    name: str, master: TheMaster, connection: Reading, who: Owner, request: AgentDisable | None = None
+    name: str,
+    installation: TheInstallation,
+    store: TheStore,
+    control: TheControl,
+    cluster: TheCluster,
+    connection: Reading,
+    who: Owner,
+    request: AgentDisable | None = None,
 ) -> AgentAnswer:
     """Send no trial there any more; those that run there go on."""
-    _agent(master, connection, name)
+    _agent(installation, cluster, connection, name)
     reason = (request.reason if request is not None else "") or f"disabled by {who.owner}"
-    master.do(events.DisableNode(name, reason, clock.time()))
-    return _now(master, name)
+    control.do(events.DisableNode(name, reason, clock.time()))
+    return _now(installation, store, cluster, name)
 
 
 @router.post("/agents/{name}/enable")
-def enable(name: str, master: TheMaster, connection: Reading, who: Owner) -> AgentAnswer:
+def enable(
+    name: str,
+    installation: TheInstallation,
+    store: TheStore,
+    control: TheControl,
+    cluster: TheCluster,
+    connection: Reading,
+    who: Owner,
+) -> AgentAnswer:
     """Trials may go there again; what was held against the node is forgotten."""
-    _agent(master, connection, name)
-    master.do(events.EnableNode(name, clock.time()))
-    return _now(master, name)
+    _agent(installation, cluster, connection, name)
+    control.do(events.EnableNode(name, clock.time()))
+    return _now(installation, store, cluster, name)
 
 
-def _now(master: Master, name: str) -> AgentAnswer:
-    with master.store.read() as connection:
-        return AgentAnswer(agent=_agent(master, connection, name))
+def _now(installation: Installation, store: SqlStore, cluster: ClusterView, name: str) -> AgentAnswer:
+    with store.read() as connection:
+        return AgentAnswer(agent=_agent(installation, cluster, connection, name))
 
 
 @router.post("/agents/{name}/slots/{slot}/enable")
@@ -120,13 +164,15 @@ def change_slot(name: str, slot: str, who: Owner) -> SlotAnswer:
 
 
 @router.get("/agents/{name}/slots")
-def slots(name: str, master: TheMaster, connection: Reading, who: Owner) -> Slots:
-    return Slots(slots=list(_agent(master, connection, name).slots.values()))
+def slots(name: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Owner) -> Slots:
+    return Slots(slots=list(_agent(installation, cluster, connection, name).slots.values()))
 
 
 @router.get("/agents/{name}/slots/{slot}")
-def slot(name: str, slot: str, master: TheMaster, connection: Reading, who: Owner) -> SlotAnswer:
-    found = _agent(master, connection, name).slots.get(slot.zfill(3))
+def slot(
+    name: str, slot: str, installation: TheInstallation, cluster: TheCluster, connection: Reading, who: Owner
+) -> SlotAnswer:
+    found = _agent(installation, cluster, connection, name).slots.get(slot.zfill(3))
     if found is None:
         raise NotFound(f"node {name} has no slot {slot}")
     return SlotAnswer(slot=found)

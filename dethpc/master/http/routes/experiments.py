@@ -16,6 +16,7 @@ from dethpc.domain import facts
 from dethpc.engine import events
 from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
+from dethpc.master.experiments.control import Control
 from dethpc.master.http.routes import jobs, streams
 from dethpc.master.http.routes.access import (
     Anyone,
@@ -25,18 +26,21 @@ from dethpc.master.http.routes.access import (
     Owner,
     Reading,
     SortBy,
-    TheMaster,
+    TheCluster,
+    TheControl,
+    TheCreator,
+    TheStore,
     may_see_experiment,
     order,
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
-from dethpc.master.http.service import Master
 from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import Pagination, names_of_states, page, time
 from dethpc.master.http.wire.checkpoint import Checkpoints
 from dethpc.master.http.wire.trial import Trial, Trials
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
+from dethpc.state.store import SqlStore
 
 router = APIRouter(prefix="/api/v1", tags=["experiments"])
 
@@ -161,13 +165,15 @@ def metric_names(
 
 
 @router.post("/experiments")
-def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner) -> wire.Created:
+def create_experiment(
+    request: wire.CreateRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Owner
+) -> wire.Created:
     """Create an experiment, or with ``validateOnly`` only say what its config would be."""
     if request.unmanaged:
-        fact = master.create_unmanaged(who.owner, request.config)
-        with master.store.read() as connection:
+        fact = creator.create_unmanaged(who.owner, request.config)
+        with store.read() as connection:
             return wire.Created(experiment=one(connection, fact.id), config=fact.config)
-    fact, notes = master.create_experiment(
+    fact, notes = creator.create(
         who.owner,
         request.config,
         contexts.pack(request.model_definition or []),
@@ -178,13 +184,13 @@ def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner
         template=request.template or None,
     )
     try:
-        fits = max((pool.slots for pool in master.pools() if pool.name == fact.pool), default=None)
+        fits = max((pool.slots for pool in cluster.pools() if pool.name == fact.pool), default=None)
     except SchedulerUnavailable:
         fits = None  # the experiment is there all the same
     warnings = ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"] if fits is not None and fact.slots_per_trial > fits else []
     answer = wire.Experiment.of(fact, ExperimentFigures())
     if not request.validate_only:
-        with master.store.read() as connection:
+        with store.read() as connection:
             answer = one(connection, fact.id)
     return wire.Created(experiment=answer, config=fact.config, warnings=warnings, notes=notes)
 
@@ -193,68 +199,70 @@ def create_experiment(request: wire.CreateRequest, master: TheMaster, who: Owner
 
 
 @router.get("/experiments/{experiment_id}")
-def get_experiment(experiment_id: int, master: TheMaster, connection: Reading, who: Anyone) -> wire.ExperimentAnswer:
+def get_experiment(experiment_id: int, control: TheControl, connection: Reading, who: Anyone) -> wire.ExperimentAnswer:
     may_see_experiment(who, experiment_id)
     fact = queries.experiment(connection, experiment_id)
     figures = queries.experiment_figures(connection, [experiment_id], trial_ids=True)[experiment_id]
     return wire.ExperimentAnswer(
         experiment=wire.Experiment.of(fact, figures),
         config=fact.config,
-        job_summary=jobs.summary(master, connection, fact),
+        job_summary=jobs.summary(control, connection, fact),
     )
 
 
 @router.post("/experiments/{experiment_id}/activate")
-def activate(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
-    master.do(events.Activate(experiment_id, clock.time()))
+def activate(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    control.do(events.Activate(experiment_id, clock.time()))
     return {}
 
 
 @router.post("/experiments/{experiment_id}/pause")
-def pause(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+def pause(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
     """Its trials checkpoint and give their slots back."""
-    master.do(events.Pause(experiment_id, clock.time()))
+    control.do(events.Pause(experiment_id, clock.time()))
     return {}
 
 
 @router.post("/experiments/{experiment_id}/cancel")
-def cancel(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+def cancel(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
     """End it; its trials checkpoint first."""
-    master.do(events.Cancel(experiment_id, clock.time()))
+    control.do(events.Cancel(experiment_id, clock.time()))
     return {}
 
 
 @router.post("/experiments/{experiment_id}/kill")
-def kill(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
+def kill(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
     """End it now."""
-    master.do(events.Kill(experiment_id, clock.time()))
+    control.do(events.Kill(experiment_id, clock.time()))
     return {}
 
 
 @router.post("/experiments/{experiment_id}/archive")
-def archive(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
-    _change(master, experiment_id, archived=True)
+def archive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    _change(control, experiment_id, archived=True)
     return {}
 
 
 @router.post("/experiments/{experiment_id}/unarchive")
-def unarchive(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
-    _change(master, experiment_id, archived=False)
+def unarchive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    _change(control, experiment_id, archived=False)
     return {}
 
 
 @router.delete("/experiments/{experiment_id}")
-def delete(experiment_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
-    master.do(events.Delete(experiment_id, clock.time()))
+def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    control.do(events.Delete(experiment_id, clock.time()))
     return {}
 
 
-def _change(master: Master, experiment_id: int, **changes: Any) -> None:
-    master.do(events.ChangeExperiment(experiment_id, changes, clock.time()))
+def _change(control: Control, experiment_id: int, **changes: Any) -> None:
+    control.do(events.ChangeExperiment(experiment_id, changes, clock.time()))
 
 
 @router.patch("/experiments/{experiment_id}")
-def patch(experiment_id: int, request: wire.ExperimentPatch, master: TheMaster, who: Owner) -> wire.ExperimentAnswer:
+def patch(
+    experiment_id: int, request: wire.ExperimentPatch, store: TheStore, control: TheControl, who: Owner
+) -> wire.ExperimentAnswer:
     """Set the fields that the request holds."""
     if request.checkpoint_storage:
         raise NotSupportedYet("changing the checkpoint garbage collection policy is not supported yet")
@@ -268,27 +276,27 @@ def patch(experiment_id: int, request: wire.ExperimentPatch, master: TheMaster, 
     if given.get("name", "x").strip() == "":
         raise Refused("the name of an experiment cannot be empty")
     if given:
-        _change(master, experiment_id, **given)
-    with master.store.read() as connection:
+        _change(control, experiment_id, **given)
+    with store.read() as connection:
         return wire.ExperimentAnswer(experiment=one(connection, experiment_id))
 
 
 @router.put("/experiments/{experiment_id}/labels/{label:path}")
-def add_label(experiment_id: int, label: str, master: TheMaster, who: Owner) -> wire.Labels:
-    return _set_labels(master, experiment_id, lambda labels: labels if label in labels else [*labels, label])
+def add_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> wire.Labels:
+    return _set_labels(store, control, experiment_id, lambda labels: labels if label in labels else [*labels, label])
 
 
 @router.delete("/experiments/{experiment_id}/labels/{label:path}")
-def remove_label(experiment_id: int, label: str, master: TheMaster, who: Owner) -> wire.Labels:
-    return _set_labels(master, experiment_id, lambda labels: [known for known in labels if known != label])
+def remove_label(experiment_id: int, label: str, store: TheStore, control: TheControl, who: Owner) -> wire.Labels:
+    return _set_labels(store, control, experiment_id, lambda labels: [known for known in labels if known != label])
 
 
-def _set_labels(master: Master, experiment_id: int, change: Any) -> wire.Labels:
-    with master.store.read() as connection:
+def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: Any) -> wire.Labels:
+    with store.read() as connection:
         labels = queries.experiment(connection, experiment_id).labels
     changed = change(labels)
     if changed != labels:
-        _change(master, experiment_id, labels=changed)
+        _change(control, experiment_id, labels=changed)
     return wire.Labels(labels=changed)
 
 
@@ -296,18 +304,18 @@ def _set_labels(master: Master, experiment_id: int, change: Any) -> wire.Labels:
 
 
 @router.get("/experiments/{experiment_id}/model_def")
-def model_definition(experiment_id: int, master: TheMaster, connection: Reading, who: Anyone) -> wire.ModelDefinition:
+def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Anyone) -> wire.ModelDefinition:
     may_see_experiment(who, experiment_id)
     queries.experiment(connection, experiment_id)
-    return wire.ModelDefinition(b64_tgz=base64.b64encode(master.context(experiment_id)).decode())
+    return wire.ModelDefinition(b64_tgz=base64.b64encode(creator.context(experiment_id)).decode())
 
 
 @router.get("/experiments/{experiment_id}/file_tree")
-def file_tree(experiment_id: int, master: TheMaster, connection: Reading, who: Owner) -> wire.FileTree:
+def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> wire.FileTree:
     queries.experiment(connection, experiment_id)
     top: list[wire.FileNode] = []
     folders: dict[str, list[wire.FileNode]] = {"": top, ".": top}
-    for member in contexts.members(master.context(experiment_id)):
+    for member in contexts.members(creator.context(experiment_id)):
         path = PurePosixPath(member.name)
         node = wire.FileNode(
             name=path.name,
@@ -324,11 +332,11 @@ def file_tree(experiment_id: int, master: TheMaster, connection: Reading, who: O
 
 @router.post("/experiments/{experiment_id}/file")
 def file(
-    experiment_id: int, request: wire.FileRequest, master: TheMaster, connection: Reading, who: Owner
+    experiment_id: int, request: wire.FileRequest, creator: TheCreator, connection: Reading, who: Owner
 ) -> wire.FileAnswer:
     queries.experiment(connection, experiment_id)
     return wire.FileAnswer(
-        file=base64.b64encode(contexts.content(master.context(experiment_id), request.path)).decode()
+        file=base64.b64encode(contexts.content(creator.context(experiment_id), request.path)).decode()
     )
 
 

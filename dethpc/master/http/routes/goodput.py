@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from dethpc.insight.goodput import Goodput, of_run
-from dethpc.master.http.routes.access import Owner, Reading, TheMaster
+from dethpc.master.http.routes.access import Owner, Reading
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.goodput import ExperimentGoodput, PoolsGoodput, PoolSlots, Slots, TrialGoodput, TrialSlots
 from dethpc.state import queries
@@ -44,7 +44,6 @@ def of_trial(trial_id: int, connection: Reading, who: Owner) -> TrialGoodput:
 
 @router.get("/resource-pools/goodput")
 def of_pools(
-    master: TheMaster,
     connection: Reading,
     who: Owner,
     days: Annotated[float, Query(gt=0, description="Of runs that had not ended so many days ago.")] = 30,

@@ -14,12 +14,14 @@ from dethpc.domain.states import State
 from dethpc.engine.events import QueueChange
 from dethpc.engine.pools import Kind
 from dethpc.errors import NotFound, Refused
-from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Reading, TheMaster
-from dethpc.master.http.service import Master
+from dethpc.master.experiments.control import Control
+from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Reading, TheCluster, TheControl
 from dethpc.master.http.wire import job as wire
 from dethpc.master.http.wire.base import names_of_states, paged
 from dethpc.master.http.wire.cluster import QueueStats
 from dethpc.master.http.wire.experiment import JobSummary
+from dethpc.master.installation import Installation
+from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state.queries import queue as stored
 from dethpc.state.queries.queue import Job
 
@@ -29,9 +31,9 @@ SHORTEST = 4
 """How many letters of a job's id name it, at least."""
 
 
-def kind(master: Master, pool: str) -> Kind:
+def kind(installation: Installation, pool: str) -> Kind:
     """How the pool's queue is ordered."""
-    known = master.site.pools.get(pool)
+    known = installation.site.pools.get(pool)
     return known.scheduler if known else "priority"
 
 
@@ -39,39 +41,44 @@ def _state(job: Job) -> str:
     return "STATE_SCHEDULED" if job.slots_running else "STATE_QUEUED"
 
 
-def _jobs(master: Master, connection: Connection, pool: str | None) -> list[tuple[int, Job]]:
+def _jobs(control: Control, connection: Connection, pool: str | None) -> list[tuple[int, Job]]:
     """Jobs in the order in which they are served, pool by pool, each with how many are ahead of it."""
     ordered: list[tuple[int, Job]] = []
     for name, group in groupby(stored.jobs(connection, pool), key=lambda job: job.pool):
-        places = {queue_id: n for n, queue_id in enumerate(master.queue_order(name))}
+        places = {queue_id: n for n, queue_id in enumerate(control.queue_order(name))}
         ordered += enumerate(sorted(group, key=lambda job: places.get(job.queue_id, len(places))))
     return ordered
 
 
-def summary(master: Master, connection: Connection, fact: facts.Experiment) -> JobSummary | None:
+def summary(control: Control, connection: Connection, fact: facts.Experiment) -> JobSummary | None:
     """Where the experiment stands in the queue; None when it wants no slots."""
     if fact.state is not State.ACTIVE:
         return None
-    for ahead, job in _jobs(master, connection, fact.pool):
+    for ahead, job in _jobs(control, connection, fact.pool):
         if job.id == fact.id:
             return JobSummary(state=_state(job), jobs_ahead=ahead)
     return JobSummary(state="STATE_QUEUED", jobs_ahead=0)
 
 
 def _listed(
-    master: Master, connection: Connection, pool: str | None, states: Sequence[str], descending: bool
+    control: Control,
+    cluster: ClusterView,
+    connection: Connection,
+    pool: str | None,
+    states: Sequence[str],
+    descending: bool,
 ) -> list[wire.Job]:
     wanted = names_of_states(states)
     jobs = [
         wire.Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead))
-        for ahead, job in _jobs(master, connection, pool or _default_pool(master))
+        for ahead, job in _jobs(control, connection, pool or _default_pool(cluster))
         if not wanted or _state(job).removeprefix("STATE_") in wanted
     ]
     return jobs[::-1] if descending else jobs
 
 
-def _default_pool(master: Master) -> str | None:
-    return next((pool.name for pool in master.pools() if pool.default), None)
+def _default_pool(cluster: ClusterView) -> str | None:
+    return next((pool.name for pool in cluster.pools() if pool.default), None)
 
 
 Pool = Annotated[str | None, Query(alias="resourcePool")]
@@ -80,7 +87,8 @@ States = Annotated[tuple[str, ...], Query()]
 
 @router.get("/job-queues-v2")
 def queue_v2(
-    master: TheMaster,
+    control: TheControl,
+    cluster: TheCluster,
     connection: Reading,
     who: Owner,
     pool: Pool = None,
@@ -89,13 +97,16 @@ def queue_v2(
     order_by: OrderBy = "",
     states: States = (),
 ) -> wire.JobsV2:
-    found, pagination = paged(_listed(master, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit)
+    found, pagination = paged(
+        _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
+    )
     return wire.JobsV2(jobs=[wire.JobV2(full=job) for job in found], pagination=pagination)
 
 
 @router.get("/job-queues")
 def queue(
-    master: TheMaster,
+    control: TheControl,
+    cluster: TheCluster,
     connection: Reading,
     who: Owner,
     pool: Pool = None,
@@ -104,7 +115,9 @@ def queue(
     order_by: OrderBy = "",
     states: States = (),
 ) -> wire.Jobs:
-    found, pagination = paged(_listed(master, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit)
+    found, pagination = paged(
+        _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
+    )
     return wire.Jobs(jobs=found, pagination=pagination)
 
 
@@ -122,19 +135,19 @@ def pool_stats(connection: Connection) -> dict[str, QueueStats]:
 
 @router.get("/job-queues/stats")
 def queue_stats(
-    master: TheMaster,
+    cluster: TheCluster,
     connection: Reading,
     who: Owner,
     pools: Annotated[tuple[str, ...], Query(alias="resourcePools")] = (),
 ) -> wire.PoolQueues:
     stats = pool_stats(connection)
-    names = pools or [pool.name for pool in master.pools()]
+    names = pools or [pool.name for pool in cluster.pools()]
     none = QueueStats(queued_count=0, scheduled_count=0)
     return wire.PoolQueues(results=[wire.PoolQueue(resource_pool=name, stats=stats.get(name, none)) for name in names])
 
 
 @router.post("/job-queues")
-def update(request: wire.QueueUpdate, master: TheMaster, connection: Reading, who: Owner) -> dict[str, Any]:
+def update(request: wire.QueueUpdate, control: TheControl, connection: Reading, who: Owner) -> dict[str, Any]:
     """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
     by_job = {job.queue_id: job.id for job in stored.jobs(connection)}
 
@@ -154,7 +167,7 @@ def update(request: wire.QueueUpdate, master: TheMaster, connection: Reading, wh
                 behind_of=found(wish.behind_of),
             )
         )
-    master.update_queue(changes)
+    control.update_queue(changes)
     return {}
 
 

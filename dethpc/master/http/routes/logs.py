@@ -13,12 +13,13 @@ from fastapi.responses import StreamingResponse
 
 from dethpc.errors import Refused
 from dethpc.master.http.routes import streams
-from dethpc.master.http.service import Master
 from dethpc.master.http.wire.base import seconds
 from dethpc.master.http.wire.log import LogEntry, LogFields
+from dethpc.master.installation import Installation
 from dethpc.master.runs import logs
 from dethpc.master.runs.logs import Filter, Follower, Line, Source
 from dethpc.state import queries
+from dethpc.state.store import SqlStore
 
 
 @dataclass
@@ -71,29 +72,29 @@ def _asked(
 Filtered = Annotated[LogQuery, Depends(_asked)]
 
 
-def _sources(master: Master, trial_id: int) -> list[list[Source]]:
-    with master.store.read() as connection:
+def _sources(installation: Installation, store: SqlStore, trial_id: int) -> list[list[Source]]:
+    with store.read() as connection:
         runs = [run.id for run in queries.runs_of_trial(connection, trial_id)]
-    return logs.sources(master.home / "runs", runs)
+    return logs.sources(installation.home.root / "runs", runs)
 
 
-def stream(master: Master, trial_id: int, task: str, asked: LogQuery) -> StreamingResponse:
+def stream(installation: Installation, store: SqlStore, trial_id: int, task: str, asked: LogQuery) -> StreamingResponse:
     def encoded(lines: Sequence[Line]) -> bytes:
         return b"".join(streams.line(LogEntry.of(line, trial_id, task)) for line in lines)
 
     async def once() -> AsyncIterator[bytes]:
-        attempts = await asyncio.to_thread(_sources, master, trial_id)
+        attempts = await asyncio.to_thread(_sources, installation, store, trial_id)
         lines = logs.read(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
         async for chunk in streams.in_thread(lines):
             yield encoded(chunk)
 
     async def follow() -> AsyncIterator[bytes]:
-        follower = Follower(lambda: _sources(master, trial_id), asked.wanted)
+        follower = Follower(lambda: _sources(installation, store, trial_id), asked.wanted)
         async for chunk in streams.in_thread(follower.history()):
             yield encoded(chunk)
         while True:
             # In this order: what is written before the end is read after it is seen.
-            over = await asyncio.to_thread(_over, master, trial_id)
+            over = await asyncio.to_thread(_over, store, trial_id)
             lines = await asyncio.to_thread(follower.more)
             if lines:
                 yield encoded(lines)
@@ -106,16 +107,16 @@ def stream(master: Master, trial_id: int, task: str, asked: LogQuery) -> Streami
     return streams.ndjson(follow() if asked.follow else once())
 
 
-def _over(master: Master, trial_id: int) -> bool:
-    with master.store.read() as connection:
+def _over(store: SqlStore, trial_id: int) -> bool:
+    with store.read() as connection:
         return queries.trial_is_over(connection, trial_id)
 
 
-def fields(master: Master, trial_id: int) -> StreamingResponse:
+def fields(installation: Installation, store: SqlStore, trial_id: int) -> StreamingResponse:
     """The values that the trial's log can be filtered by, so far."""
 
     def found() -> LogFields:
-        attempts = _sources(master, trial_id)
+        attempts = _sources(installation, store, trial_id)
         ranks = {line.rank for line in logs.read(attempts, Filter(), 100_000) if line.rank is not None}
         every = [source for attempt in attempts for source in attempt]
         return LogFields(

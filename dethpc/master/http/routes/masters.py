@@ -9,9 +9,10 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
+from dethpc.config.secrets import masked
 from dethpc.errors import NotSupportedYet
 from dethpc.master.http.routes import streams
-from dethpc.master.http.routes.access import Owner, TheMaster
+from dethpc.master.http.routes.access import Owner, TheCreator, TheInstallation
 from dethpc.master.http.wire import master as wire
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
@@ -21,29 +22,40 @@ router = APIRouter(tags=["master"])
 
 
 @router.get("/info")
-def short_info(master: TheMaster) -> wire.ShortInfo:
+def short_info(installation: TheInstallation) -> wire.ShortInfo:
     return wire.ShortInfo(
-        cluster_id=master.cluster_id,
-        cluster_name=master.cluster_name,
-        master_id=master.cluster_id,
-        dethpc_version=master.version,
+        cluster_id=installation.cluster_id,
+        cluster_name=installation.cluster_name,
+        master_id=installation.cluster_id,
+        dethpc_version=installation.version,
     )
 
 
 @router.get("/api/v1/master")
-def info(master: TheMaster) -> wire.Info:
+def info(installation: TheInstallation) -> wire.Info:
     return wire.Info(
-        cluster_id=master.cluster_id,
-        cluster_name=master.cluster_name,
-        master_id=master.cluster_id,
-        dethpc_version=master.version,
-        started_at=time(master.started_at),
+        cluster_id=installation.cluster_id,
+        cluster_name=installation.cluster_name,
+        master_id=installation.cluster_id,
+        dethpc_version=installation.version,
+        started_at=time(installation.started_at),
     )
 
 
 @router.get("/api/v1/master/config")
-def config(master: TheMaster, who: Owner) -> wire.Config:
-    return wire.Config(config=master.config())
+def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> wire.Config:
+    """What counts, secrets left out."""
+    site = installation.site
+    pools = {name: pool.model_dump(mode="json", exclude_defaults=True) for name, pool in site.pools.items()}
+    shown = {
+        "cluster_name": installation.cluster_name,
+        "cluster_id": installation.cluster_id,
+        "home": str(installation.home.root),
+        "scheduler": installation.scheduler,
+        **creator.defaults(),
+        "pools": pools,
+    }
+    return wire.Config(config=masked(shown))
 
 
 @router.patch("/api/v1/master/config")
@@ -64,7 +76,7 @@ def cluster_message() -> wire.ClusterMessage:
 
 @router.get("/api/v1/master/logs")
 def master_logs(
-    master: TheMaster, who: Owner, offset: int = 0, limit: int = 0, follow: bool = False
+    installation: TheInstallation, who: Owner, offset: int = 0, limit: int = 0, follow: bool = False
 ) -> StreamingResponse:
     """Lines of the master's log after the first ``offset``; a negative offset: the last so many."""
 
@@ -81,11 +93,11 @@ def master_logs(
         )
 
     async def lines() -> AsyncIterator[bytes]:
-        entries, count, end = await asyncio.to_thread(logs.master_log, master.log_path, offset, limit)
+        entries, count, end = await asyncio.to_thread(logs.master_log, installation.home.log, offset, limit)
         yield encoded(entries)
         while follow:
             await asyncio.sleep(streams.PAUSE)
-            entries, count, end = await asyncio.to_thread(logs.master_log_after, master.log_path, count, end)
+            entries, count, end = await asyncio.to_thread(logs.master_log_after, installation.home.log, count, end)
             if entries:
                 yield encoded(entries)
 
@@ -93,6 +105,6 @@ def master_logs(
 
 
 @router.get("/", include_in_schema=False)
-def root(master: TheMaster) -> dict[str, Any]:
+def root(installation: TheInstallation) -> dict[str, Any]:
     """Until there is a WebUI."""
-    return {"dethpc": master.version, "api": "/docs"}
+    return {"dethpc": installation.version, "api": "/docs"}

@@ -6,18 +6,18 @@ from fastapi import APIRouter
 
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import Refused
-from dethpc.master.http.routes.access import Anyone, TheMaster, may_be_run
+from dethpc.master.http.routes.access import Anyone, TheDoorbell, may_be_run
 from dethpc.master.http.wire.task import RingAnswer, RingRequest, Stop
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 
 @router.post("/{run}/attempts/{k}/events")
-def ring(run: str, k: int, request: RingRequest, master: TheMaster, who: Anyone) -> RingAnswer:
+def ring(run: str, k: int, request: RingRequest, doorbell: TheDoorbell, who: Anyone) -> RingAnswer:
     """Take in journal lines; the answer says how far the journal is applied and whether the attempt should stop."""
     may_be_run(who, run)
     try:
-        applied, reason = master.ring(AttemptId(run, k), request.lines)
+        applied, reason = doorbell.ring(AttemptId(run, k), request.lines)
     except ValueError as error:
         raise Refused(str(error)) from None
     return RingAnswer(applied_seq=applied, stop=None if reason is None else Stop(reason=reason))

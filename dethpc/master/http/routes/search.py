@@ -16,13 +16,13 @@ from dethpc.domain.facts import Experiment
 from dethpc.domain.states import State
 from dethpc.engine import ClusterState, events
 from dethpc.errors import NotFound, Refused
-from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster, may_see_experiment
-from dethpc.master.http.service import Master
+from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheControl, TheStore, may_see_experiment
 from dethpc.master.http.wire.base import state
 from dethpc.master.http.wire.search import Operations, Search, SearcherEvents
 from dethpc.searcher.custom import CustomSearch
 from dethpc.searcher.methods import build
 from dethpc.state import queries
+from dethpc.state.store import SqlStore
 
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 
@@ -71,8 +71,8 @@ def estimated_end(progress: float, times: list[tuple[float, float | None]], now:
 class _Inbox:
     """The events that a search method has not dealt with, as committed. Reads on from where it had got to."""
 
-    def __init__(self, master: Master, experiment_id: int) -> None:
-        self._master, self._id = master, experiment_id
+    def __init__(self, store: SqlStore, experiment_id: int) -> None:
+        self._store, self._id = store, experiment_id
         self._read = 0
         config = ExperimentConfig.from_json(self._experiment().config)
         if not isinstance(config.searcher, Custom):
@@ -80,7 +80,7 @@ class _Inbox:
         self._searcher = CustomSearch(config.searcher, config.space, 0)
 
     def _experiment(self) -> Experiment:
-        with self._master.store.read() as connection:
+        with self._store.read() as connection:
             found = queries.experiment(connection, self._id)
         if found.state is State.DELETED:
             raise NotFound(f"experiment {self._id} not found")
@@ -89,7 +89,7 @@ class _Inbox:
     def look(self) -> list[dict[str, Any]]:
         """Oldest first. Of an experiment that has ended: a last event that says so."""
         experiment = self._experiment()
-        with self._master.store.read() as connection:
+        with self._store.read() as connection:
             for note in queries.search_notes(connection, self._id, after=self._read):
                 self._searcher.noted(note.trial_index, note.kind, note.data)
                 self._read = note.seq
@@ -104,12 +104,12 @@ class _Inbox:
 @router.get("/{experiment_id}/searcher/events")
 async def searcher_events(
     experiment_id: int,
-    master: TheMaster,
+    store: TheStore,
     who: Owner,
     timeout: Annotated[float, Query(alias="timeoutSeconds")] = LONGEST,
 ) -> SearcherEvents:
     """Events that the search method has not answered; waits for the first as long as asked (an empty list: there was none)."""
-    inbox = await asyncio.to_thread(_Inbox, master, experiment_id)
+    inbox = await asyncio.to_thread(_Inbox, store, experiment_id)
     found = await _until(inbox.look, min(timeout, LONGEST))
     return SearcherEvents(searcher_events=found)
 
@@ -123,11 +123,11 @@ async def _until(look: Callable[[], list[dict[str, Any]]], timeout: float) -> li
 
 @router.post("/{experiment_id}/searcher_operations", name="searcher_operations_as_named_by_determined")
 @router.post("/{experiment_id}/searcher/operations")
-def searcher_operations(experiment_id: int, request: Operations, master: TheMaster, who: Owner) -> dict[str, Any]:
+def searcher_operations(experiment_id: int, request: Operations, control: TheControl, who: Owner) -> dict[str, Any]:
     """What the search method wants in answer to an event, and to all before it. An answer that is repeated changes nothing."""
     try:
         event_id = int(request.triggered_by_event["id"])
     except (KeyError, TypeError, ValueError):
         raise Refused("triggeredByEvent.id is the number of the event that these operations answer") from None
-    master.do(events.Operate(experiment_id, request.searcher_operations, event_id, clock.time()))
+    control.do(events.Operate(experiment_id, request.searcher_operations, event_id, clock.time()))
     return {}

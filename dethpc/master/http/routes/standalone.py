@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi import APIRouter
 
 from dethpc.master.durable import contexts
-from dethpc.master.http.routes.access import Owner, TheMaster
+from dethpc.master.http.routes.access import Owner, TheCreator, TheStore
 from dethpc.master.http.routes.experiments import one
 from dethpc.master.http.wire import standalone as wire
 
@@ -15,15 +15,15 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["runs"])
 
 
 @router.post("/render")
-def render(request: wire.RenderRequest, master: TheMaster, who: Owner) -> wire.Rendered:
+def render(request: wire.RenderRequest, creator: TheCreator, who: Owner) -> wire.Rendered:
     """A batch script that ``sbatch`` runs without a master, and the run directory it belongs to."""
-    script, run_dir, notes = master.render(who.owner, request.config, contexts.pack(request.model_definition or []))
+    script, run_dir, notes = creator.render(who.owner, request.config, contexts.pack(request.model_definition or []))
     return wire.Rendered(script=script, run=run_dir.name, run_directory=str(run_dir), notes=notes)
 
 
 @router.post("/import")
-def import_run(request: wire.ImportRequest, master: TheMaster, who: Owner) -> wire.Imported:
+def import_run(request: wire.ImportRequest, store: TheStore, creator: TheCreator, who: Owner) -> wire.Imported:
     """Make an experiment of a run that such a script has finished."""
-    fact = master.import_run(Path(request.run_directory))
-    with master.store.read() as connection:
+    fact = creator.import_run(Path(request.run_directory))
+    with store.read() as connection:
         return wire.Imported(experiment=one(connection, fact.id))

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from dethpc.domain import facts
 from dethpc.domain.ids import task_id as id_of_task
 from dethpc.errors import NotFound
-from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster
+from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheInstallation, TheStore
 from dethpc.master.http.routes.logs import Filtered, fields, stream
 from dethpc.master.http.routes.trials import visible
 from dethpc.master.http.wire import task as wire
@@ -64,10 +64,14 @@ def get_task(task_id: str, connection: Reading, who: Anyone) -> wire.TaskAnswer:
 
 
 @router.get("/{task_id}/logs")
-def task_logs(task_id: str, master: TheMaster, connection: Reading, who: Anyone, asked: Filtered) -> StreamingResponse:
-    return stream(master, _trial(connection, who, task_id).id, task_id, asked)
+def task_logs(
+    task_id: str, installation: TheInstallation, store: TheStore, connection: Reading, who: Anyone, asked: Filtered
+) -> StreamingResponse:
+    return stream(installation, store, _trial(connection, who, task_id).id, task_id, asked)
 
 
 @router.get("/{task_id}/logs/fields")
-def task_log_fields(task_id: str, master: TheMaster, connection: Reading, who: Anyone) -> StreamingResponse:
-    return fields(master, _trial(connection, who, task_id).id)
+def task_log_fields(
+    task_id: str, installation: TheInstallation, store: TheStore, connection: Reading, who: Anyone
+) -> StreamingResponse:
+    return fields(installation, store, _trial(connection, who, task_id).id)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.errors import Refused
-from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, SortBy, TheMaster
+from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, SortBy, TheAuth, TheRecords
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.token import MadeToken, NewToken, TokenAnswer, TokenInfo, TokenPatch, Tokens
 
@@ -25,7 +25,7 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 @router.get("")
 def tokens(
-    master: TheMaster,
+    records: TheRecords,
     who: Owner,
     token_ids: Annotated[list[int] | None, Query(alias="tokenIds")] = None,
     username: str | None = None,
@@ -37,10 +37,10 @@ def tokens(
 ) -> Tokens:
     """Access tokens that are good; with ``showInactive``, or by id, those that are revoked or have expired, too."""
     now = time.time()
-    owners = None if not username else {user.id for user in master.records.find(User, username=username)}
+    owners = None if not username else {user.id for user in records.find(User, username=username)}
     found = [
         token
-        for token in master.records.find(Token, kind=TokenKind.ACCESS)
+        for token in records.find(Token, kind=TokenKind.ACCESS)
         if (token.id in token_ids if token_ids else show_inactive or token.good(now))
         and (owners is None or token.user_id in owners)
     ]
@@ -63,23 +63,23 @@ _SORTED_BY = {
 
 
 @router.post("")
-def create(request: NewToken, master: TheMaster, who: Owner) -> MadeToken:
+def create(request: NewToken, records: TheRecords, auth: TheAuth, who: Owner) -> MadeToken:
     """Nobody can see the token again: only its digest is kept."""
     if request.user_id is not None:
-        master.records.get(User, request.user_id)
-    token, kept = master.auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "")
+        records.get(User, request.user_id)
+    token, kept = auth.make_token(TokenKind.ACCESS, _lifespan(request.lifespan), request.description or "")
     return MadeToken(token=token, token_id=kept.id)
 
 
 @router.patch("/{token_id}")
-def change(token_id: int, request: TokenPatch, master: TheMaster, who: Owner) -> TokenAnswer:
+def change(token_id: int, request: TokenPatch, records: TheRecords, who: Owner) -> TokenAnswer:
     """A token that was revoked stays so."""
-    token = master.records.get(Token, token_id)
+    token = records.get(Token, token_id)
     if request.description is not None:
         token = replace(token, description=request.description)
     if request.set_revoked:
         token = replace(token, revoked=True)
-    master.records.put(token)
+    records.put(token)
     return TokenAnswer(token_info=TokenInfo.of(token))
 
 

@@ -21,13 +21,14 @@ from dethpc.master.http.routes.access import (
     OrderBy,
     Owner,
     Reading,
-    TheMaster,
+    TheControl,
+    TheInstallation,
+    TheStore,
     may_see_experiment,
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
 from dethpc.master.http.routes.logs import Filtered, fields, stream
 from dethpc.master.http.routes.series import drawn
-from dethpc.master.http.service import Master
 from dethpc.master.http.wire.base import Pagination, page
 from dethpc.master.http.wire.checkpoint import Checkpoints
 from dethpc.master.http.wire.trial import (
@@ -43,6 +44,7 @@ from dethpc.master.http.wire.trial import (
     Workloads,
 )
 from dethpc.state import queries
+from dethpc.state.store import SqlStore
 
 router = APIRouter(prefix="/api/v1", tags=["trials"])
 
@@ -89,8 +91,8 @@ def time_series(
     return Comparison(trials=answer)
 
 
-def _reports(master: Master, who: Any, trial_ids: list[int], group: str | None) -> StreamingResponse:
-    with master.store.read() as connection:
+def _reports(store: SqlStore, who: Any, trial_ids: list[int], group: str | None) -> StreamingResponse:
+    with store.read() as connection:
         for trial_id in trial_ids:
             visible(connection, who, trial_id)
 
@@ -99,7 +101,7 @@ def _reports(master: Master, who: Any, trial_ids: list[int], group: str | None) 
             after = 0
             while True:
                 # A short read for each message: a slow client must not hold an old state of the database open.
-                with master.store.read() as connection:
+                with store.read() as connection:
                     found = queries.metrics_after(connection, trial_id, group, after, _REPORTS)
                 if found:
                     after = found[-1][0]
@@ -119,19 +121,19 @@ TrialIds = Annotated[list[int], Query(alias="trialIds")]
 
 
 @router.get("/trials/metrics/trial_metrics")
-def metrics(master: TheMaster, who: Anyone, trial_ids: TrialIds, group: str = "") -> StreamingResponse:
+def metrics(store: TheStore, who: Anyone, trial_ids: TrialIds, group: str = "") -> StreamingResponse:
     """Reports of a group, or of every group, in order."""
-    return _reports(master, who, trial_ids, group or None)
+    return _reports(store, who, trial_ids, group or None)
 
 
 @router.get("/trials/metrics/training_metrics")
-def training_metrics(master: TheMaster, who: Anyone, trial_ids: TrialIds) -> StreamingResponse:
-    return _reports(master, who, trial_ids, "training")
+def training_metrics(store: TheStore, who: Anyone, trial_ids: TrialIds) -> StreamingResponse:
+    return _reports(store, who, trial_ids, "training")
 
 
 @router.get("/trials/metrics/validation_metrics")
-def validation_metrics(master: TheMaster, who: Anyone, trial_ids: TrialIds) -> StreamingResponse:
-    return _reports(master, who, trial_ids, "validation")
+def validation_metrics(store: TheStore, who: Anyone, trial_ids: TrialIds) -> StreamingResponse:
+    return _reports(store, who, trial_ids, "validation")
 
 
 # --- one trial
@@ -144,8 +146,8 @@ def get_trial(trial_id: int, connection: Reading, who: Anyone) -> TrialAnswer:
 
 
 @router.post("/trials/{trial_id}/kill")
-def kill_trial(trial_id: int, master: TheMaster, who: Owner) -> dict[str, Any]:
-    master.do(events.KillTrial(trial_id, clock.time()))
+def kill_trial(trial_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
+    control.do(events.KillTrial(trial_id, clock.time()))
     return {}
 
 
@@ -203,14 +205,16 @@ def _workload(fact: facts.Metric | facts.Checkpoint, batch_metrics: bool) -> Wor
 
 @router.get("/trials/{trial_id}/logs")
 def trial_logs(
-    trial_id: int, master: TheMaster, connection: Reading, who: Anyone, asked: Filtered
+    trial_id: int, installation: TheInstallation, store: TheStore, connection: Reading, who: Anyone, asked: Filtered
 ) -> StreamingResponse:
     """Lines of all attempts in order; with ``follow`` until the trial ends."""
     fact = visible(connection, who, trial_id)
-    return stream(master, trial_id, task_id(fact.experiment_id, trial_id), asked)
+    return stream(installation, store, trial_id, task_id(fact.experiment_id, trial_id), asked)
 
 
 @router.get("/trials/{trial_id}/logs/fields")
-def trial_log_fields(trial_id: int, master: TheMaster, connection: Reading, who: Anyone) -> StreamingResponse:
+def trial_log_fields(
+    trial_id: int, installation: TheInstallation, store: TheStore, connection: Reading, who: Anyone
+) -> StreamingResponse:
     visible(connection, who, trial_id)
-    return fields(master, trial_id)
+    return fields(installation, store, trial_id)

@@ -12,24 +12,34 @@ from sqlalchemy import Connection
 from dethpc.domain.reports import ReportKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
-from dethpc.master.experiments.unmanaged import states
+from dethpc.master.experiments.create import Creator
+from dethpc.master.experiments.unmanaged import Unmanaged, states
 from dethpc.master.http.auth import Forbidden, Principal
-from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheMaster, may_see_experiment
+from dethpc.master.http.routes.access import (
+    Anyone,
+    Owner,
+    Reading,
+    TheControl,
+    TheCreator,
+    TheStore,
+    TheUnmanaged,
+    may_see_experiment,
+)
 from dethpc.master.http.routes.experiments import one
-from dethpc.master.http.service import Master
 from dethpc.master.http.wire import unmanaged as wire
 from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
 from dethpc.master.http.wire.trial import Trial
 from dethpc.state import queries
+from dethpc.state.store import SqlStore
 
 router = APIRouter(prefix="/api/v1", tags=["unmanaged"])
 logs = APIRouter(tags=["unmanaged"])
 _log = logging.getLogger(__name__)
 
 
-def _put(master: Master, owner: str, config: str, external_id: str) -> ExperimentAnswer:
-    fact = master.create_unmanaged(owner, config, external_id)
-    with master.store.read() as connection:
+def _put(store: SqlStore, creator: Creator, owner: str, config: str, external_id: str) -> ExperimentAnswer:
+    fact = creator.create_unmanaged(owner, config, external_id)
+    with store.read() as connection:
         return ExperimentAnswer(experiment=one(connection, fact.id), config=fact.config)
 
 
@@ -38,11 +48,11 @@ def _trial(connection: Connection, trial_id: int) -> Trial:
     return Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id])
 
 
-def _is_unmanaged(master: Master, who: Principal, trial_id: int) -> bool:
+def _is_unmanaged(store: SqlStore, who: Principal, trial_id: int) -> bool:
     """Raises NotFound, and Forbidden to a run that speaks for another trial."""
     if not who.is_owner and who.trial_id != trial_id:
         raise Forbidden("a run's token is not good for another trial")
-    with master.store.read() as connection:
+    with store.read() as connection:
         trial = queries.trial(connection, trial_id)
         return queries.experiment(connection, trial.experiment_id).unmanaged
 
@@ -51,32 +61,38 @@ def _is_unmanaged(master: Master, who: Principal, trial_id: int) -> bool:
 
 
 @router.put("/experiments/by-external-id/{external_id:path}")
-def put_experiment(external_id: str, request: CreateRequest, master: TheMaster, who: Owner) -> ExperimentAnswer:
+def put_experiment(
+    external_id: str, request: CreateRequest, store: TheStore, creator: TheCreator, who: Owner
+) -> ExperimentAnswer:
     """The unmanaged experiment of this external id, created where there is none."""
-    return _put(master, who.owner, request.config, external_id)
+    return _put(store, creator, who.owner, request.config, external_id)
 
 
 @router.post("/trials")
-def create_trial(request: wire.NewTrial, master: TheMaster, who: Owner) -> wire.TrialAnswer:
-    return _new_trial(master, request, None)
+def create_trial(request: wire.NewTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> wire.TrialAnswer:
+    return _new_trial(store, unmanaged, request, None)
 
 
 @router.put("/trials")
-def put_trial(request: wire.PutTrial, master: TheMaster, who: Owner) -> wire.TrialAnswer:
+def put_trial(request: wire.PutTrial, store: TheStore, unmanaged: TheUnmanaged, who: Owner) -> wire.TrialAnswer:
     """The trial of this external id in its experiment, created where there is none."""
-    return _new_trial(master, request.create_trial_request, request.external_trial_id)
+    return _new_trial(store, unmanaged, request.create_trial_request, request.external_trial_id)
 
 
-def _new_trial(master: Master, request: wire.NewTrial, external_id: str | None) -> wire.TrialAnswer:
-    fact = master.unmanaged.trial(request.experiment_id, request.hparams or {}, external_id)
-    with master.store.read() as connection:
+def _new_trial(
+    store: SqlStore, unmanaged: Unmanaged, request: wire.NewTrial, external_id: str | None
+) -> wire.TrialAnswer:
+    fact = unmanaged.trial(request.experiment_id, request.hparams or {}, external_id)
+    with store.read() as connection:
         return wire.TrialAnswer(trial=_trial(connection, fact.id))
 
 
 @router.post("/trials/{trial_id}/start")
-def start_trial(trial_id: int, request: wire.BeginRequest, master: TheMaster, who: Owner) -> wire.Begun:
-    run = master.unmanaged.begin(trial_id, resume=bool(request.resume))
-    with master.store.read() as connection:
+def start_trial(
+    trial_id: int, request: wire.BeginRequest, store: TheStore, unmanaged: TheUnmanaged, who: Owner
+) -> wire.Begun:
+    run = unmanaged.begin(trial_id, resume=bool(request.resume))
+    with store.read() as connection:
         attempt = queries.attempt(connection, run.id, 0)
     return wire.Begun(
         trial_run_id=run.number, latest_checkpoint=attempt.resumed_from, steps_completed=attempt.resumed_steps
@@ -84,10 +100,12 @@ def start_trial(trial_id: int, request: wire.BeginRequest, master: TheMaster, wh
 
 
 @router.patch("/trials/{trial_id}")
-def patch_trial(trial_id: int, request: wire.TrialPatch, master: TheMaster, who: Owner) -> wire.TrialAnswer:
+def patch_trial(
+    trial_id: int, request: wire.TrialPatch, store: TheStore, unmanaged: TheUnmanaged, who: Owner
+) -> wire.TrialAnswer:
     """The state of an unmanaged trial; without one, a sign of life."""
-    master.unmanaged.state(trial_id, states(request.state))
-    with master.store.read() as connection:
+    unmanaged.state(trial_id, states(request.state))
+    with store.read() as connection:
         return wire.TrialAnswer(trial=_trial(connection, trial_id))
 
 
@@ -101,55 +119,59 @@ def prepare(request: wire.PrepareRequest, who: Anyone) -> wire.Prepared:
 
 
 @router.post("/trials/{trial_id}/metrics")
-def report_metrics(trial_id: int, request: wire.MetricsRequest, master: TheMaster, who: Owner) -> dict[str, Any]:
-    return _metrics(master, trial_id, request.group, request.metrics)
+def report_metrics(trial_id: int, request: wire.MetricsRequest, unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
+    return _metrics(unmanaged, trial_id, request.group, request.metrics)
 
 
 @router.post("/trials/{trial_id}/training_metrics")
-def report_training(trial_id: int, request: wire.TrialMetrics, master: TheMaster, who: Owner) -> dict[str, Any]:
-    return _metrics(master, trial_id, "training", request)
+def report_training(trial_id: int, request: wire.TrialMetrics, unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
+    return _metrics(unmanaged, trial_id, "training", request)
 
 
 @router.post("/trials/{trial_id}/validation_metrics")
-def report_validation(trial_id: int, request: wire.TrialMetrics, master: TheMaster, who: Owner) -> dict[str, Any]:
-    return _metrics(master, trial_id, "validation", request)
+def report_validation(trial_id: int, request: wire.TrialMetrics, unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
+    return _metrics(unmanaged, trial_id, "validation", request)
 
 
-def _metrics(master: Master, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
+def _metrics(unmanaged: Unmanaged, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
     if not group or "." in group:
         raise Refused(f"a group of metrics has a name without '.', not {group!r}")
-    steps = master.unmanaged.steps(trial_id) if report.steps_completed is None else report.steps_completed
+    steps = unmanaged.steps(trial_id) if report.steps_completed is None else report.steps_completed
     data: dict[str, Any] = {"group": group, "steps_completed": steps, "metrics": report.metrics.avg_metrics or {}}
     if report.metrics.batch_metrics:
         data["batch_metrics"] = report.metrics.batch_metrics
-    master.unmanaged.report(trial_id, ReportKind.METRICS, data, report.trial_run_id or None)
+    unmanaged.report(trial_id, ReportKind.METRICS, data, report.trial_run_id or None)
     return {}
 
 
 @router.post("/trials/{trial_id}/progress")
 def report_progress(
-    trial_id: int, request: Annotated[wire.Progress | float, Body()], master: TheMaster, who: Owner
+    trial_id: int, request: Annotated[wire.Progress | float, Body()], unmanaged: TheUnmanaged, who: Owner
 ) -> dict[str, Any]:
     value = request if isinstance(request, float) else request.progress
-    master.unmanaged.report(trial_id, ReportKind.PROGRESS, {"progress": value})
+    unmanaged.report(trial_id, ReportKind.PROGRESS, {"progress": value})
     return {}
 
 
 @router.post("/trials/{trial_id}/early_exit")
-def report_early_exit(trial_id: int, request: wire.EarlyExit, master: TheMaster, who: Anyone) -> dict[str, Any]:
-    if _is_unmanaged(master, who, trial_id):
-        master.unmanaged.report(trial_id, ReportKind.EARLY_EXIT, {"reason": request.reason})
+def report_early_exit(
+    trial_id: int, request: wire.EarlyExit, store: TheStore, control: TheControl, unmanaged: TheUnmanaged, who: Anyone
+) -> dict[str, Any]:
+    if _is_unmanaged(store, who, trial_id):
+        unmanaged.report(trial_id, ReportKind.EARLY_EXIT, {"reason": request.reason})
     else:
-        master.do(events.EarlyExit(trial_id, request.reason, clock.time()))
+        control.do(events.EarlyExit(trial_id, request.reason, clock.time()))
     return {}
 
 
 @router.post("/trials/{trial_id}/runner/metadata")
-def report_status(trial_id: int, request: wire.Status, master: TheMaster, who: Anyone) -> dict[str, Any]:
-    if _is_unmanaged(master, who, trial_id):
-        master.unmanaged.report(trial_id, ReportKind.STATUS, {"status": request.state})
+def report_status(
+    trial_id: int, request: wire.Status, store: TheStore, control: TheControl, unmanaged: TheUnmanaged, who: Anyone
+) -> dict[str, Any]:
+    if _is_unmanaged(store, who, trial_id):
+        unmanaged.report(trial_id, ReportKind.STATUS, {"status": request.state})
     else:
-        master.do(events.DescribeTrial(trial_id, {"status": request.state}, clock.time()))
+        control.do(events.DescribeTrial(trial_id, {"status": request.state}, clock.time()))
     return {}
 
 
@@ -162,18 +184,20 @@ def get_metadata(run_id: int, connection: Reading, who: Anyone) -> wire.Metadata
 
 
 @router.post("/runs/{run_id}/metadata")
-def set_metadata(run_id: int, request: wire.Metadata, master: TheMaster, who: Anyone) -> wire.Metadata:
+def set_metadata(
+    run_id: int, request: wire.Metadata, store: TheStore, control: TheControl, unmanaged: TheUnmanaged, who: Anyone
+) -> wire.Metadata:
     if not isinstance(request.metadata, dict):
         raise Refused("metadata is an object of names and values")
-    if _is_unmanaged(master, who, run_id) and who.is_owner and master.unmanaged.running(run_id):
-        master.unmanaged.report(run_id, ReportKind.RUN_METADATA, {"metadata": request.metadata})
+    if _is_unmanaged(store, who, run_id) and who.is_owner and unmanaged.running(run_id):
+        unmanaged.report(run_id, ReportKind.RUN_METADATA, {"metadata": request.metadata})
     else:
-        master.do(events.DescribeTrial(run_id, {"metadata": request.metadata}, clock.time()))
+        control.do(events.DescribeTrial(run_id, {"metadata": request.metadata}, clock.time()))
     return request
 
 
 @router.post("/webhooks/custom")
-def alert(request: wire.AlertRequest, master: TheMaster, who: Anyone) -> dict[str, Any]:
+def alert(request: wire.AlertRequest, who: Anyone) -> dict[str, Any]:
     """Something that training code wants known: it stands in the master's log. Webhooks come in a later release."""
     told = f"{request.data.title}: {request.data.description}"
     _log.warning(
@@ -186,12 +210,12 @@ def alert(request: wire.AlertRequest, master: TheMaster, who: Anyone) -> dict[st
 
 
 @logs.post("/task-logs")
-def task_logs(lines: list[wire.TaskLog], master: TheMaster, who: Owner) -> dict[str, Any]:
+def task_logs(lines: list[wire.TaskLog], unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
     """Output of unmanaged trials, line by line."""
     for line in lines:
         _, _, trial = line.task_id.rpartition(".")
         if not trial.isdigit():
             raise NotFound(f"task {line.task_id} not found")
         rank = int(line.rank) if line.rank not in (None, "") else None
-        master.unmanaged.log(int(trial), rank, [line.log])
+        unmanaged.log(int(trial), rank, [line.log])
     return {}

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
 
-from dethpc.domain import records
+from dethpc.domain.records import User as UserRecord
 from dethpc.errors import NotFound, NotSupportedYet, Refused
-from dethpc.master.http.routes.access import Limit, Offset, Owner, TheMaster
+from dethpc.master.http.routes.access import Limit, Offset, Owner, TheAuth, TheRecords
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.user import LoginAnswer, LoginRequest, Proof, User, UserAnswer, UserPatch, Users
 
@@ -18,36 +18,36 @@ router = APIRouter(prefix="/api/v1", tags=["users"])
 
 
 @router.post("/auth/login")
-def login(request: LoginRequest, master: TheMaster) -> LoginAnswer:
+def login(request: LoginRequest, auth: TheAuth) -> LoginAnswer:
     """Name and password of the owner; the text of the token file is always good as the password."""
-    token = master.auth.login(request.username, request.password, hashed=bool(request.is_hashed))
-    return LoginAnswer(token=token, user=User.of(master.auth.user))
+    token = auth.login(request.username, request.password, hashed=bool(request.is_hashed))
+    return LoginAnswer(token=token, user=User.of(auth.user))
 
 
 @router.get("/auth/proof")
-def proof(nonce: str, request: Request, master: TheMaster) -> Proof:
+def proof(nonce: str, request: Request, auth: TheAuth) -> Proof:
     """Shows a client that has the owner's token that this server has it, too, before the client sends it."""
     try:
-        return Proof(proof=master.auth.proof(nonce, request.scope["server"]))
+        return Proof(proof=auth.proof(nonce, request.scope["server"]))
     except ValueError as error:
         raise Refused(str(error)) from None
 
 
 @router.post("/auth/logout")
-def logout(request: Request, master: TheMaster, who: Owner) -> dict[str, Any]:
-    master.auth.logout(request.state.token)
+def logout(request: Request, auth: TheAuth, who: Owner) -> dict[str, Any]:
+    auth.logout(request.state.token)
     return {}
 
 
 @router.get("/auth/user", name="current_user")
 @router.get("/me")
-def me(master: TheMaster, who: Owner) -> UserAnswer:
-    return UserAnswer(user=User.of(master.auth.user))
+def me(auth: TheAuth, who: Owner) -> UserAnswer:
+    return UserAnswer(user=User.of(auth.user))
 
 
 @router.get("/users")
-def users(master: TheMaster, who: Owner, limit: Limit = 0, offset: Offset = 0) -> Users:
-    found, pagination = paged([User.of(user) for user in master.records.find(records.User)], offset, limit)
+def users(records: TheRecords, who: Owner, limit: Limit = 0, offset: Offset = 0) -> Users:
+    found, pagination = paged([User.of(user) for user in records.find(UserRecord)], offset, limit)
     return Users(users=found, pagination=pagination)
 
 
@@ -63,32 +63,34 @@ def settings(who: Owner) -> dict[str, list[Any]]:
 
 
 @router.get("/users/{user_id}")
-def get_user(user_id: int, master: TheMaster, who: Owner) -> UserAnswer:
-    return UserAnswer(user=User.of(master.records.get(records.User, user_id)))
+def get_user(user_id: int, records: TheRecords, who: Owner) -> UserAnswer:
+    return UserAnswer(user=User.of(records.get(UserRecord, user_id)))
 
 
 @router.get("/users/{username}/by-username")
-def get_user_by_name(username: str, master: TheMaster, who: Owner) -> UserAnswer:
-    for user in master.records.find(records.User, username=username):
+def get_user_by_name(username: str, records: TheRecords, who: Owner) -> UserAnswer:
+    for user in records.find(UserRecord, username=username):
         return UserAnswer(user=User.of(user))
     raise NotFound(f"user {username!r} not found")
 
 
 @router.patch("/users/{user_id}")
-def change_user(user_id: int, request: UserPatch, master: TheMaster, who: Owner) -> UserAnswer:
+def change_user(user_id: int, request: UserPatch, records: TheRecords, auth: TheAuth, who: Owner) -> UserAnswer:
     """Password and display name can be changed: the owner is who runs the master."""
-    user = master.records.get(records.User, user_id)
+    user = records.get(UserRecord, user_id)
     if request.username not in (None, user.username) or request.active is False or request.admin is False:
         raise Refused("the owner of a master is who runs it: only the password and the display name can be changed")
     if request.display_name is not None:
-        master.records.put(replace(user, display_name=request.display_name, modified_at=time.time()))
+        records.put(replace(user, display_name=request.display_name, modified_at=time.time()))
     if request.password is not None:
-        master.auth.set_password(request.password, hashed=bool(request.is_hashed))
-    return UserAnswer(user=User.of(master.records.get(records.User, user_id)))
+        auth.set_password(request.password, hashed=bool(request.is_hashed))
+    return UserAnswer(user=User.of(records.get(UserRecord, user_id)))
 
 
 @router.post("/users/{user_id}/password")
-def set_password(user_id: int, password: Annotated[str, Body()], master: TheMaster, who: Owner) -> UserAnswer:
-    user = master.records.get(records.User, user_id)
-    master.auth.set_password(password, hashed=False)
+def set_password(
+    user_id: int, password: Annotated[str, Body()], records: TheRecords, auth: TheAuth, who: Owner
+) -> UserAnswer:
+    user = records.get(UserRecord, user_id)
+    auth.set_password(password, hashed=False)
     return UserAnswer(user=User.of(user))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter
 
-from dethpc.master.http.routes.access import Owner, TheMaster
-from dethpc.master.http.service import Master
+from dethpc.master.http.routes.access import Owner, TheStore, TheWaits
 from dethpc.master.http.wire.waiting import AllWaits, ExperimentWaits, Reason, TrialWaits
 from dethpc.master.runs.waiting import Group
 from dethpc.state import queries
+from dethpc.state.store import SqlStore
 
 router = APIRouter(prefix="/api/v1", tags=["waiting"])
 
@@ -19,27 +19,27 @@ router = APIRouter(prefix="/api/v1", tags=["waiting"])
 
 
 @router.get("/experiments/{experiment_id}/waiting")
-def of_experiment(experiment_id: int, master: TheMaster, who: Owner) -> ExperimentWaits:
+def of_experiment(experiment_id: int, store: TheStore, waits: TheWaits, who: Owner) -> ExperimentWaits:
     """What the experiment's trials wait for, and what would start them sooner."""
-    return _waits(master, experiment_id, master.waits.of_experiment(experiment_id))
+    return _waits(store, experiment_id, waits.of_experiment(experiment_id))
 
 
 @router.get("/trials/{trial_id}/waiting")
-def of_trial(trial_id: int, master: TheMaster, who: Owner) -> TrialWaits:
+def of_trial(trial_id: int, store: TheStore, waits: TheWaits, who: Owner) -> TrialWaits:
     """What the trial waits for, if it does."""
-    with master.store.read() as connection:
+    with store.read() as connection:
         queries.trial(connection, trial_id)
-    waiting = master.waits.of_trial(trial_id)
+    waiting = waits.of_trial(trial_id)
     return TrialWaits(trial_id=trial_id, waiting=Reason.of(waiting) if waiting is not None else None)
 
 
 @router.get("/waiting")
-def every(master: TheMaster, who: Owner) -> AllWaits:
+def every(store: TheStore, waits: TheWaits, who: Owner) -> AllWaits:
     """What every experiment that has not ended waits for; those that wait for nothing are left out."""
-    groups = {id: master.waits.of_experiment(id) for id in master.waits.live()}
-    return AllWaits(experiments=[_waits(master, id, waits) for id, waits in groups.items() if waits])
+    groups = {id: waits.of_experiment(id) for id in waits.live()}
+    return AllWaits(experiments=[_waits(store, id, waits) for id, waits in groups.items() if waits])
 
 
-def _waits(master: Master, experiment_id: int, groups: Sequence[Group]) -> ExperimentWaits:
-    with master.store.read() as connection:
+def _waits(store: SqlStore, experiment_id: int, groups: Sequence[Group]) -> ExperimentWaits:
+    with store.read() as connection:
         return ExperimentWaits.of(queries.experiment(connection, experiment_id), groups)

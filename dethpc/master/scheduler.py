@@ -1,32 +1,15 @@
-"""What this master serves: the cluster's id, its site configuration, its scheduler."""
+"""The scheduler of this master: Slurm by the site's pools and limits, or this machine."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import uuid
-from pathlib import Path
 
-from dethpc.config.site import SiteConfig, find_site, load_site
+from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import Scheduler
 from dethpc.errors import ConfigError, Problem
 from dethpc.master.runs.live import Pace
-from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.home import Home
-
-
-def cluster_id(home: Home) -> str:
-    """A uuid, made once per home."""
-    path = home.cluster_file
-    create_once(path, {"cluster_id": str(uuid.uuid4())})
-    found = read_json(path)
-    assert found is not None
-    return str(found["cluster_id"])
-
-
-def site_of(home: Home, file: Path | None) -> SiteConfig:
-    """The site configuration in ``file``, or the first one found. Raises ConfigError."""
-    return load_site(file or find_site(os.environ, home.root))
 
 
 def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:

@@ -1,0 +1,166 @@
+"""Experiments come into being: from a configuration and a context, for runs elsewhere, or from a run that was submitted by hand."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.loading import load as load_config
+from dethpc.config.searcher import WarmStart
+from dethpc.domain.entrypoint import batch_script
+from dethpc.domain.facts import Experiment
+from dethpc.domain.ports import Scheduler
+from dethpc.domain.states import State
+from dethpc.engine import events
+from dethpc.errors import NotFound, Refused
+from dethpc.master.durable import contexts
+from dethpc.master.durable.ledger import Ledger
+from dethpc.master.experiments import standalone, user_script
+from dethpc.master.experiments.secrets import revealed_text
+from dethpc.master.experiments.unmanaged import Unmanaged, config_of
+from dethpc.master.installation import Installation
+from dethpc.master.runs.admission import Admission
+from dethpc.master.runs.prepare import JobBuilder
+from dethpc.state import queries
+from dethpc.state.store import SqlStore
+
+
+class Creator:
+    """Every method may be called from any thread, and raises SchedulerUnavailable while nothing is known of the cluster."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        ledger: Ledger,
+        store: SqlStore,
+        scheduler: Scheduler,
+        admission: Admission,
+        builder: JobBuilder,
+        unmanaged: Unmanaged,
+    ) -> None:
+        self._installation, self._home = installation, installation.home
+        self._ledger, self._store, self._scheduler = ledger, store, scheduler
+        self._admission, self._builder, self._unmanaged = admission, builder, unmanaged
+
+    def create(
+        self,
+        owner: str,
+        config_yaml: str,
+        context_targz: bytes,
+        activate: bool,
+        parent_id: int | None = None,
+        project_id: int | None = None,
+        validate_only: bool = False,
+        template: str | None = None,
+    ) -> tuple[Experiment, list[str]]:
+        """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
+        if template:
+            raise Refused("templates are not supported yet")
+        config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, parent_id)
+        config, notes = self._load(config_yaml, context_targz, complete=not validate_only)
+        if validate_only:
+            return Experiment(
+                0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
+            ), notes
+        seed = config.reproducibility.experiment_seed
+        if seed is None:
+            seed = secrets.randbelow(2**31)
+            config = config.with_seed(seed)
+        config = self._with_source(config)
+        sha256 = contexts.keep(self._home, context_targz)
+        rows = self._ledger.do(
+            events.CreateExperiment(
+                owner=owner,
+                config=config,
+                original_config=config_yaml,
+                context_sha256=sha256,
+                seed=seed,
+                queue_id=str(uuid.uuid4()),
+                activate=activate,
+                at=time.time(),
+                parent_id=parent_id,
+                project_id=project_id or 1,
+            )
+        )
+        experiment = rows[0]
+        assert isinstance(experiment, Experiment)
+        return experiment, notes
+
+    def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
+        """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""
+        config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, None)
+        config = load_config(config_of(config_yaml), file="config", defaults=self.defaults()).config
+        return self._unmanaged.experiment(owner, config_yaml, config, external_id)
+
+    def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
+        """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
+        config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, None)
+        config, notes = self._load(config_yaml, context_targz)
+        run, trial, experiment = standalone.wanted(config, owner, time.time())
+        experiment.context_sha256 = contexts.keep(self._home, context_targz)
+        job = self._builder.write(run, trial, experiment, config, secrets.token_urlsafe(32), self_requeue=True)
+        return job.script.read_text(), job.run_dir, notes
+
+    def import_run(self, run_dir: Path) -> Experiment:
+        """An experiment from a run that ``render`` made. Raises Refused, RunDirError."""
+        live = {job_id for job_id, record in self._scheduler.jobs().items() if record.state.live}
+        entry, happened = standalone.history(run_dir, live)
+        expected = self._home.run(entry.run_id).path
+        if run_dir.resolve() != expected.resolve():
+            raise Refused(f"{run_dir} is not where this master keeps runs; expected {expected}")
+        row = self._ledger.do(entry)[0]
+        assert isinstance(row, Experiment)
+        for event in happened:
+            self._ledger.do(event)
+        return self._ledger.state.experiments[row.id].row
+
+    def context(self, experiment_id: int) -> bytes:
+        """The context directory as tar.gz."""
+        with self._store.read() as connection:
+            experiment = queries.experiment(connection, experiment_id)
+        return self._home.context(experiment.context_sha256).read_bytes()
+
+    # --- the configuration
+
+    def defaults(self) -> dict[str, Any]:
+        """What the site gives to every experiment that does not say otherwise."""
+        storage = self._installation.site.checkpoint_storage or {
+            "type": "shared_fs",
+            "host_path": str(self._home.checkpoints),
+        }
+        return {"checkpoint_storage": storage, "resources": {"resource_pool": self._admission.default_pool()}}
+
+    def _load(
+        self, config_yaml: str, context_targz: bytes, *, complete: bool = True
+    ) -> tuple[ExperimentConfig, list[str]]:
+        """The configuration, and what is to be told about it. Not ``complete``: the context may be missing."""
+        notes: list[str] = []
+        config = load_config(config_yaml, file="config", defaults=self.defaults()).config
+        script = batch_script(config.entrypoint)
+        if script is not None and (complete or contexts.members(context_targz)):
+            cpus = {
+                name: pool.cpus_per_slot for name, pool in self._installation.site.pools.items() if pool.cpus_per_slot
+            }
+            config, notes = user_script.fold(
+                config_yaml, script, context_targz, self.defaults(), self._admission.pools(), cpus
+            )
+        self._admission.check(config)
+        return config, notes
+
+    def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
+        """``source_trial_id`` means that trial's latest checkpoint at this moment."""
+        source = config.searcher.source_trial_id if isinstance(config.searcher, WarmStart) else None
+        if source is None:
+            return config
+        try:
+            with self._store.read() as connection:
+                trial = queries.trial(connection, source)
+        except NotFound:
+            raise NotFound(f"searcher.source_trial_id: no trial {source}") from None
+        if trial.latest_checkpoint is None:
+            raise Refused(f"searcher.source_trial_id: trial {source} has no checkpoint to start from")
+        return config.with_source_checkpoint(trial.latest_checkpoint)

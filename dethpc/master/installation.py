@@ -1,0 +1,42 @@
+"""One master's installation: where it lives, what its site says, who it is."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dethpc
+from dethpc.config.site import SiteConfig, find_site, load_site
+from dethpc.rundir.files import create_once, read_json
+from dethpc.rundir.home import Home
+
+
+@dataclass(slots=True)
+class Installation:
+    home: Home
+    site: SiteConfig
+    cluster_id: str
+    scheduler: str  # slurm or local
+    started_at: float = field(default_factory=time.time)
+    version: str = dethpc.__version__
+
+    @property
+    def cluster_name(self) -> str:
+        return self.site.cluster_name
+
+
+def cluster_id(home: Home) -> str:
+    """A uuid, made once per home."""
+    path = home.cluster_file
+    create_once(path, {"cluster_id": str(uuid.uuid4())})
+    found = read_json(path)
+    assert found is not None
+    return str(found["cluster_id"])
+
+
+def site_of(home: Home, file: Path | None) -> SiteConfig:
+    """The site configuration in ``file``, or the first one found. Raises ConfigError."""
+    return load_site(file or find_site(os.environ, home.root))

@@ -1,0 +1,43 @@
+"""From a home and a site configuration to a master that serves until a signal ends it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from dethpc.master.daemon import Daemon
+from dethpc.master.installation import cluster_id, site_of
+from dethpc.master.scheduler import find_scheduler
+from dethpc.rundir.filesystem import filesystem, sqlite_warning
+from dethpc.rundir.home import Home
+
+log = logging.getLogger(__name__)
+
+LOG_BYTES, LOG_FILES = 10 << 20, 3
+"""How long ``master.log`` grows before it becomes ``master.log.1``, and how many of those are kept."""
+
+
+def serve(root: Path, host: str | None, port: int, site_file: Path | None = None) -> None:
+    """Be the master until a signal ends it. Raises LeaseHeld when there is one already."""
+    os.umask(0o077)
+    home = Home(root)
+    home.make()
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=[RotatingFileHandler(home.log, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")],
+    )
+    for name in ("alembic", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    site = site_of(home, site_file)
+    if doubt := sqlite_warning(filesystem(home.root), str(home.root), site.database):
+        log.warning("%s", doubt)
+    scheduler, pace = find_scheduler(home, site)
+    daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: daemon.stop())
+    listen = host or site.master.host or ("127.0.0.1" if scheduler.kind == "local" else "0.0.0.0")  # noqa: S104
+    daemon.serve(listen, port or site.master.port)

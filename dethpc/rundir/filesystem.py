@@ -1,0 +1,58 @@
+"""Which file system holds a path, and what that means for the database there."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Optional
+
+_MOUNTS = Path("/proc/self/mountinfo")
+
+SHARED = (
+    "nfs",
+    "nfs4",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "fuse.ceph",
+    "afs",
+    "orangefs",
+    "panfs",
+    "wekafs",
+    "glusterfs",
+)
+"""File systems of several machines, as the kernel names them; ``fuse.`` may stand before."""
+
+
+def is_network(filesystem: str) -> bool:
+    return filesystem.removeprefix("fuse.").split(".")[0] in SHARED
+
+
+def mount(path: Path, mounts: Path = _MOUNTS) -> tuple[str, str]:
+    """(device, type) of the file system that holds ``path``."""
+    best, found = "", ("", "unknown")
+    real = str(path.resolve())
+    with contextlib.suppress(OSError):
+        for line in mounts.read_text(errors="replace").splitlines():
+            before, _, after = line.partition(" - ")
+            point = before.split()[4].encode().decode("unicode_escape")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, found = point, (after.split()[1], after.split()[0])
+    return found
+
+
+def filesystem(path: Path, mounts: Path = _MOUNTS) -> str:
+    """The type of the file system that holds ``path``, such as ``ext4``, ``nfs4`` or ``lustre``."""
+    return mount(path, mounts)[1]
+
+
+def sqlite_warning(filesystem: str, home: str, database: Optional[str]) -> Optional[str]:
+    """What to say at a master's start when its SQLite database lies where locks may not hold."""
+    if database is not None or not is_network(filesystem):
+        return None
+    return (
+        f"the database is SQLite in {home}, on {filesystem}, where locks may not hold between machines: "
+        "det doctor --check-nodes tries them, and PostgreSQL (database in the site configuration) needs none"
+    )
