@@ -17,6 +17,7 @@ from dethpc.domain import facts, records
 
 _KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, **records.KEYS}
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in _KEYS}
+_encode = json.JSONEncoder(default=str).encode  # one for all lines: json.dumps would make one for each
 
 
 def to_line(row: Any, *, dropped: bool = False) -> str:
@@ -25,7 +26,7 @@ def to_line(row: Any, *, dropped: bool = False) -> str:
     kind: Any = type(row)
     names, _ = _fields(kind)
     values = {name: getattr(row, name) for name in names}
-    return f"{_begin(row)}{json.dumps(values, default=str)}}}\n"
+    return f"{_begin(row)}{_encode(values)}}}\n"
 
 
 def from_line(line: str) -> tuple[type, tuple[Any, ...], Any]:
@@ -45,7 +46,7 @@ def from_line(line: str) -> tuple[type, tuple[Any, ...], Any]:
 def _begin(row: Any) -> str:
     """What the lines of one key have in common."""
     return (
-        json.dumps({"table": type(row).__name__, "key": [getattr(row, name) for name in _KEYS[type(row)]]})[:-1]
+        _encode({"table": type(row).__name__, "key": [getattr(row, name) for name in _KEYS[type(row)]]})[:-1]
         + ', "row": '
     )
 
