@@ -320,6 +320,17 @@ def test_the_next_attempt_that_has_started_before_anybody_asked_ends_the_one_bef
     assert (world.run().state, world.run().attempt) == (RunState.RUNNING, 1)
 
 
+def test_an_attempt_that_starts_after_its_run_was_stopped_and_has_ended_changes_nothing(world: World) -> None:
+    """The cycle comes to an end: nobody looks for the next attempt of a run that has just ended."""
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.ledger.do(events.Pause(1, time.time()))
+    world.node_starts(k=1)
+    world.cycle()
+    assert world.ended("1.1.1") and world.trial().state is State.PAUSED
+
+
 def test_a_job_that_is_queued_again_after_a_stop_is_cancelled(world: World) -> None:
     world.cycle()
     world.node_starts()
