@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State
+from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State, TaskKind
 
 
 @dataclass(slots=True)
@@ -41,7 +41,8 @@ class Experiment:
     progress: float = 0.0
     parent_id: int | None = None
     reason: str = ""  # why it is in this state, in words
-    unmanaged: bool = False
+    kind: TaskKind = TaskKind.TRIAL  # of its trials' tasks
+    imported_run: str = ""  # the id of the run that it was imported from
     queue_position: float = 0.0  # among those of its pool and priority; when it was created, until somebody moves it
     served: float = 0.0  # slot-seconds over weight that its ended runs have had in a fair-share pool
     metric: str = ""  # the searcher's, as its configuration names it
@@ -89,13 +90,48 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Run:
-    """One submission of a trial to the scheduler: one Slurm job. A row in SUBMITTING is the wish to submit."""
+class Task:
+    """What is scheduled: a run belongs to a task.
+
+    A trial's task comes and ends with the trial. Its pool, slots, priority, weight, place in the queue and configuration are its
+    experiment's: the fields below ``reason`` mean nothing for a trial's task. ``state`` is ACTIVE until the task has ended;
+    whether a trial is paused is said by its own row.
+    """
 
     id: str
-    experiment_id: int
-    trial_id: int
-    number: int  # 1-based within the trial
+    kind: TaskKind
+    queue_id: str  # of the job in the queue that its runs count for: its experiment's, or its own
+    owner: str
+    state: State
+    created_at: float
+    experiment_id: int | None = None
+    trial_id: int | None = None
+    ended_at: float | None = None
+    reason: str = ""  # why it is in this state, in words
+    name: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    pool: str = ""
+    slots: int = 0  # of each of its runs
+    priority: int = 42
+    weight: float = 1.0
+    queue_position: float = 0.0
+    served: float = 0.0  # slot-seconds over weight that its ended runs have had in a fair-share pool
+    runs: int = 0  # how many it has had
+
+    @property
+    def queue_number(self) -> int:
+        """Its place among jobs of the same instant: before experiments."""
+        return 0
+
+
+@dataclass(slots=True)
+class Run:
+    """One submission of a task to the scheduler: one Slurm job. A row in SUBMITTING is the wish to submit."""
+
+    id: str
+    experiment_id: int | None  # whose change log and snapshot hold the row; None: a task of its own
+    task_id: str
+    number: int  # 1-based within the task
     state: RunState
     created_at: float
     slots: int
@@ -122,8 +158,8 @@ class Attempt:
 
     run_id: str
     number: int  # 0-based within the run
-    experiment_id: int
-    trial_id: int
+    experiment_id: int | None  # as of its run
+    task_id: str
     state: AttemptState
     started_at: float
     ended_at: float | None = None
@@ -216,7 +252,7 @@ class PoolState:
     turn: float = 0.0  # seconds that a run lasts, roughly; 0: not known
 
 
-Row = Union[PoolState, NodeHealth, Experiment, Trial, SearchNote, Run, Attempt, Checkpoint, Metric]
+Row = Union[PoolState, NodeHealth, Experiment, Trial, Task, SearchNote, Run, Attempt, Checkpoint, Metric]
 """What a Change writes. ``apply`` puts the row in the place of the one with the same key, save those of ``ADDED_ONLY``."""
 
 KEYS: dict[type, tuple[str, ...]] = {
@@ -224,6 +260,7 @@ KEYS: dict[type, tuple[str, ...]] = {
     NodeHealth: ("name",),
     Experiment: ("id",),
     Trial: ("id",),
+    Task: ("id",),
     SearchNote: ("experiment_id", "seq"),
     Run: ("id",),
     Attempt: ("run_id", "number"),

@@ -1,4 +1,5 @@
-"""Identifiers. Experiments and trials are integers; a run is ``<experiment>.<trial>.<n>``; an attempt ``<run>.<k>``."""
+"""Identifiers. Experiments and trials are integers; the task of a trial is ``<experiment>.<trial>``, of which a run is
+``<task>.<n>``; an attempt is ``<run>.<k>``. Nothing is decided by the form of an id."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ class AttemptId(NamedTuple):
         return cls(run, int(number))
 
 
-def run_id(experiment: int, trial: int, number: int) -> RunId:
-    """``number`` counts the runs of the trial from 1."""
-    return f"{experiment}.{trial}.{number}"
+def run_id(task: str, number: int) -> RunId:
+    """``number`` counts the runs of the task from 1."""
+    return f"{task}.{number}"
 
 
 def task_id(experiment: int, trial: int) -> str:

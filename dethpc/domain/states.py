@@ -43,6 +43,33 @@ _ENDS = {
 }
 
 
+class TaskKind(str, Enum):
+    """What a task is for."""
+
+    TRIAL = "TRIAL"
+    UNMANAGED_TRIAL = "UNMANAGED_TRIAL"  # a script elsewhere trains, and reports
+    IMPORTED_TRIAL = "IMPORTED_TRIAL"  # it was trained without a master; its run directory was imported
+    CHECKPOINT_GC = "CHECKPOINT_GC"
+    COMMAND = "COMMAND"
+    SHELL = "SHELL"
+    NOTEBOOK = "NOTEBOOK"
+    TENSORBOARD = "TENSORBOARD"
+    IMAGE_PULL = "IMAGE_PULL"
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a trial."""
+        return self in _TRAINING
+
+    @property
+    def submitted(self) -> bool:
+        """Whether the master submits its runs to the scheduler."""
+        return self not in (TaskKind.UNMANAGED_TRIAL, TaskKind.IMPORTED_TRIAL)
+
+
+_TRAINING = frozenset({TaskKind.TRIAL, TaskKind.UNMANAGED_TRIAL, TaskKind.IMPORTED_TRIAL})
+
+
 class Intent(str, Enum):
     """What the master wants of a run. Committed before anything is done about it."""
 

@@ -11,7 +11,19 @@ from collections.abc import Callable
 from typing import Any
 
 from dethpc.domain.facts import Row
-from dethpc.engine import checkpoints, events, experiments, nodes, queue, reorder, runs, trials, unmanaged
+from dethpc.engine import (
+    checkpoints,
+    events,
+    experiments,
+    nodes,
+    queue,
+    reorder,
+    runs,
+    search,
+    tasks,
+    trials,
+    unmanaged,
+)
 from dethpc.engine.decision import Decision
 from dethpc.engine.state import ClusterState
 
@@ -46,11 +58,13 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.Delete: experiments.delete,
     events.LoadExperiment: experiments.load,
     events.ImportRun: experiments.import_run,
-    events.TrialClosed: experiments.trial_closed,
-    events.Operate: experiments.operate,
-    events.Validated: experiments.validated,
-    events.Parked: experiments.parked,
-    events.Operated: experiments.operated,
+    events.TrialClosed: search.trial_closed,
+    events.Operate: search.operate,
+    events.Validated: search.validated,
+    events.Parked: search.parked,
+    events.Operated: search.operated,
+    events.CreateTask: tasks.create,
+    events.KillTask: tasks.kill,
     events.AddTrial: unmanaged.add_trial,
     events.BeginTrial: unmanaged.begin,
     events.EarlyExit: trials.early_exit,

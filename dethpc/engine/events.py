@@ -11,6 +11,7 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.reports import Report
+from dethpc.domain.states import TaskKind
 from dethpc.engine.nice import PendingJob
 from dethpc.searcher.base import Exit
 
@@ -29,8 +30,8 @@ class CreateExperiment:
     at: float
     parent_id: int | None = None
     project_id: int = 1
-    unmanaged: bool = False
-    id: int | None = None  # given only when an experiment is taken in from outside
+    kind: TaskKind = TaskKind.TRIAL
+    imported_run: str = ""
 
 
 @dataclass(slots=True)
@@ -137,6 +138,31 @@ class Operate:
     experiment_id: int
     operations: list[dict[str, Any]]
     event_id: int
+    at: float
+
+
+# --- tasks without a trial
+
+
+@dataclass(slots=True)
+class CreateTask:
+    """``id``: a uuid. ``slots``: of its one run."""
+
+    id: str
+    kind: TaskKind
+    owner: str
+    name: str
+    config: dict[str, Any]
+    pool: str
+    slots: int
+    at: float
+    priority: int = 42
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class KillTask:
+    task_id: str
     at: float
 
 
@@ -387,6 +413,8 @@ Event = Union[
     LoadExperiment,
     ImportRun,
     Operate,
+    CreateTask,
+    KillTask,
     AddTrial,
     BeginTrial,
     EarlyExit,

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dethpc.domain.facts import Experiment, Row, Run
+from dethpc.domain.facts import Experiment, Row, Run, Task
 from dethpc.engine.queue_index import Place
 
 
@@ -34,7 +34,7 @@ class Job(ABC):
 
     @property
     @abstractmethod
-    def entry(self) -> Experiment:
+    def entry(self) -> Experiment | Task:
         """The row that says where in the queue it is: its pool, priority, position, weight, and what it was served."""
 
     @property

@@ -43,7 +43,8 @@ def judged(
     state: ClusterState, run: Run, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded
 ) -> list[NodeHealth]:
     """Rows of nodes that an attempt's end speaks for or against."""
-    if attempt is None or not attempt.nodes or not state.bad_nodes.failures:
+    trial_id = state.tasks[run.task_id].trial_id
+    if attempt is None or trial_id is None or not attempt.nodes or not state.bad_nodes.failures:
         return []
     if verdict.end in _WELL and attempt.applied_seq > 0:
         return [cleared for name in attempt.nodes if (cleared := _cleared(state.nodes.get(name))) is not None]
@@ -51,10 +52,10 @@ def judged(
     if found is None:
         return []
     kind, names, certain = found
-    good_nodes = state.experiments[run.experiment_id].good_nodes
+    good_nodes = state.experiments[state.trial_index[trial_id][0]].good_nodes
     if not certain:
         names = [name for name in names if good_nodes - {name}]
-    return [_blamed(state, name, kind, run, 1 / len(names), verdict.reason, event.at) for name in names]
+    return [_blamed(state, name, kind, trial_id, run, 1 / len(names), verdict.reason, event.at) for name in names]
 
 
 def _cleared(node: NodeHealth | None) -> NodeHealth | None:
@@ -91,10 +92,12 @@ def _where(attempt: Attempt, report: EndReport) -> Sequence[str]:
     return attempt.nodes
 
 
-def _blamed(state: ClusterState, name: str, kind: str, run: Run, weight: float, message: str, at: float) -> NodeHealth:
+def _blamed(
+    state: ClusterState, name: str, kind: str, trial_id: int, run: Run, weight: float, message: str, at: float
+) -> NodeHealth:
     """The node with one failure more. ``weight``: a failure on several nodes, one of which did it, counts in parts."""
     limits, node = state.bad_nodes, state.nodes.get(name) or NodeHealth(name)
-    failure = {"at": at, "trial": run.trial_id, "run": run.id, "weight": weight, "kind": kind, "message": message[:200]}
+    failure = {"at": at, "trial": trial_id, "run": run.id, "weight": weight, "kind": kind, "message": message[:200]}
     failures = [*(f for f in node.failures if at - f["at"] < limits.within), failure]
     node = replace(node, failures=failures)
     trials = {f["trial"] for f in failures}
@@ -138,10 +141,10 @@ def left_out(off: Iterable[NodeHealth], members: Sequence[NodeInfo], asked: Reso
     return sorted(names)
 
 
-def avoided(state: ClusterState, trial_id: int, at: float) -> list[NodeHealth]:
-    """Nodes to leave out for a trial's next run: those that are off, and the one on which its last run did not even start."""
+def avoided(state: ClusterState, task_id: str, at: float) -> list[NodeHealth]:
+    """Nodes to leave out for a task's next run: those that are off, and the one on which its last run did not even start."""
     off = [node for node in list(state.nodes.values()) if node.excluded(at)]
-    last = next(reversed(state.attempts.get(trial_id, ())), None)
+    last = next(reversed(state.attempts.get(task_id, ())), None)
     if last is not None and last.end is End.LAUNCH_FAILED and len(last.nodes) == 1:
         off.append(
             NodeHealth(last.nodes[0], excluded_since=0.0, excluded_until=at, reason="its last run did not start there")

@@ -90,7 +90,10 @@ def window(state: ClusterState, pool: str) -> int:
 
 
 def served(state: ClusterState, event: events.Served) -> Decision:
-    entry = state.jobs[event.queue_id].entry
+    job = state.jobs.get(event.queue_id)
+    if job is None:
+        return Decision()  # a task that has ended, and asks for nothing more
+    entry = job.entry
     return Decision([replace(entry, served=entry.served + event.slot_seconds / entry.weight)])
 
 

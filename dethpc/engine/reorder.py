@@ -6,10 +6,11 @@ from dethpc.domain.facts import Experiment, Row
 from dethpc.domain.states import RunState, State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.experiments import allowed, kill_run
+from dethpc.engine.experiments import allowed
 from dethpc.engine.queue_index import key
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
+from dethpc.engine.stop import kill_run
 from dethpc.errors import NotFound, Refused
 
 
@@ -49,7 +50,7 @@ def _row(state: ClusterState, changed: dict[int, Experiment], experiment_id: int
     if experiment_id in changed:
         return changed[experiment_id]
     experiment = state.experiments.get(experiment_id)
-    if experiment is None or experiment.row.state is not State.ACTIVE or experiment.row.unmanaged:
+    if experiment is None or experiment.row.state is not State.ACTIVE or not experiment.row.kind.submitted:
         raise NotFound(f"experiment {experiment_id} is not in the queue")
     return experiment.row
 
@@ -72,7 +73,7 @@ def _move(state: ClusterState, row: Experiment, anchor_id: int, side: int, chang
         (
             each
             for each in (changed.get(e.row.id, e.row) for e in state.active())
-            if each.pool == row.pool and each.priority == anchor.priority and each.id != row.id and not each.unmanaged
+            if each.pool == row.pool and each.priority == anchor.priority and each.id != row.id and each.kind.submitted
         ),
         key=lambda each: key(each, "priority"),
     )

@@ -11,14 +11,20 @@ from dethpc.domain.states import AttemptState, End, Intent, RunState
 from dethpc.engine import events, nodes
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import classify
-from dethpc.engine.experiments import kill_run
 from dethpc.engine.marks import marks
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
+from dethpc.engine.stop import kill_run
+from dethpc.engine.tasks import TaskRun
 from dethpc.engine.trials import TrialRun
 
 PREEMPTION_TIMEOUT = 3600.0
 """Seconds that a run has for its checkpoint after it was asked to stop, unless the config says otherwise."""
+
+
+def _owned(state: ClusterState, run: Run) -> TrialRun | TaskRun:
+    """The live run as what it belongs to sees it."""
+    return TrialRun(state, run) if state.tasks[run.task_id].kind.trains else TaskRun(state, run)
 
 
 def prepared(state: ClusterState, event: events.Prepared) -> Decision:
@@ -41,7 +47,7 @@ def submit_failed(state: ClusterState, event: events.SubmitFailed) -> Decision:
     if run is None:
         return Decision()
     ended_run = replace(run, state=RunState.ENDED, end=End.LAUNCH_FAILED, reason=event.message, ended_at=event.at)
-    then = TrialRun(state, run).refused(event.message, event.at)
+    then = _owned(state, run).refused(event.message, event.at)
     return Decision([ended_run, *then.rows], then.then)
 
 
@@ -66,7 +72,7 @@ def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
         run_id=run.id,
         number=event.attempt,
         experiment_id=run.experiment_id,
-        trial_id=run.trial_id,
+        task_id=run.task_id,
         state=AttemptState.RUNNING,
         started_at=event.at,
         resumed_from=event.resumed_from,
@@ -81,7 +87,7 @@ def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
         started_at=run.started_at or event.at,
         reason="",
     )
-    rows: list[Row] = [attempt, running, *TrialRun(state, run).started(event)]
+    rows: list[Row] = [attempt, running, *_owned(state, run).started(event)]
     return Decision(rows, [events.Schedule(event.at)])  # it has left the scheduler's queue: another may join it
 
 
@@ -102,7 +108,7 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     offset = attempt.applied_offset if event.offset is None else event.offset
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
         return Decision()
-    decision = TrialRun(state, run).reported(attempt, accepted)
+    decision = _owned(state, run).reported(attempt, accepted)
     seen = marks(attempt, event.reports, seq)
     decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
     return decision
@@ -124,7 +130,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
     run = state.runs.get(event.run_id)
     if run is None or run.state is RunState.ENDED:
         return Decision()
-    meaning, decision = TrialRun(state, run), Decision()
+    meaning, decision = _owned(state, run), Decision()
     verdict = classify(
         run,
         event.report,
@@ -177,9 +183,8 @@ def tick(state: ClusterState, event: events.Tick) -> Decision:
     for run in state.runs.values():
         deadline = _deadline(state, run)
         if deadline is not None and event.at >= deadline:
-            index = state.trial_index[run.trial_id][1]
             reason = f"{run.intent_reason}: did not stop within its preemption_timeout"
-            kill_run(state.experiments[run.experiment_id], index, reason, decision)
+            kill_run(state.job_of(run), state.member_of(run), reason, decision)
     return decision
 
 
@@ -197,4 +202,4 @@ def _deadline(state: ClusterState, run: Run) -> float | None:
 
 def preemption_timeout(state: ClusterState, run: Run) -> float:
     """Seconds from the wish to stop the live run until it is killed."""
-    return float(TrialRun(state, run).preemption_timeout or PREEMPTION_TIMEOUT)
+    return float(_owned(state, run).preemption_timeout or PREEMPTION_TIMEOUT)

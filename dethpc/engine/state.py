@@ -26,16 +26,17 @@ from dethpc.domain.facts import (
     Row,
     Run,
     SearchNote,
+    Task,
     Trial,
 )
-from dethpc.domain.ids import run_id
+from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.engine.jobs import Job, RunPlace
 from dethpc.engine.pools import Rules
 from dethpc.engine.queue_index import Place, QueueIndex, key
 from dethpc.engine.replace import replace
-from dethpc.errors import ConfigError, StoreError
+from dethpc.errors import ConfigError, NotFound, StoreError
 from dethpc.searcher.base import Exit, Searcher
 
 
@@ -81,15 +82,15 @@ class ExperimentState(Job):
 
     @property
     def queued(self) -> bool:
-        return self.row.state is State.ACTIVE and not self.row.unmanaged
+        return self.row.state is State.ACTIVE and self.row.kind.submitted
 
     def submission(self, member: int, place: RunPlace) -> list[Row]:
         row, trial = self.row, self.trials[member]
         number = trial.runs + 1
         run = Run(
-            id=run_id(row.id, trial.id, number),
+            id=run_id(task_id(row.id, trial.id), number),
             experiment_id=row.id,
-            trial_id=trial.id,
+            task_id=task_id(row.id, trial.id),
             number=number,
             state=RunState.SUBMITTING,
             created_at=place.at,
@@ -101,45 +102,105 @@ class ExperimentState(Job):
 
 
 @dataclass(slots=True)
+class TaskState(Job):
+    """A task without a trial. It has one run at a time, as its member 0."""
+
+    row: Task
+
+    @property
+    def entry(self) -> Task:
+        return self.row
+
+    @property
+    def slots(self) -> int:
+        return self.row.slots
+
+    @property
+    def room(self) -> int:
+        return len(self.waiting)
+
+    @property
+    def queued(self) -> bool:
+        return self.row.state is State.ACTIVE and self.row.kind.submitted
+
+    def submission(self, member: int, place: RunPlace) -> list[Row]:
+        row = replace(self.row, runs=self.row.runs + 1)
+        run = Run(
+            id=run_id(row.id, row.runs),
+            experiment_id=None,
+            task_id=row.id,
+            number=row.runs,
+            state=RunState.SUBMITTING,
+            created_at=place.at,
+            slots=row.slots,
+            pool=place.pool,
+            nice=place.nice,
+        )
+        return [row, run]
+
+
+@dataclass(slots=True)
 class ClusterState:
-    """All experiments. ``next_trial_id`` and ``next_experiment_id`` are the ids that the next rows will get."""
+    """All experiments and tasks. ``next_trial_id`` and ``next_experiment_id`` are the ids that the next rows will get."""
 
     build_searcher: BuildSearcher
     rules: Mapping[str, Rules] = field(default_factory=dict)  # by pool; the default ones for a pool that is not here
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)  # by queue id
     trial_index: dict[int, tuple[int, int]] = field(default_factory=dict)  # trial id -> (experiment id, index)
+    tasks: dict[str, Task] = field(default_factory=dict)  # those that have not ended, or of which a run has not
     runs: dict[str, Run] = field(default_factory=dict)  # live ones
     pools: dict[str, PoolState] = field(default_factory=dict)  # what was last seen of them
     places: QueueIndex = field(default_factory=QueueIndex)  # jobs that want another run
     pending: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs in the scheduler's own queue
     fresh: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs that started since it was seen
     busy: dict[str, dict[str, int]] = field(default_factory=dict)  # pool -> job -> its live runs there
-    attempts: dict[int, list[Attempt]] = field(default_factory=dict)  # trial id -> of open trials, oldest first
+    attempts: dict[str, list[Attempt]] = field(default_factory=dict)  # task id -> of open tasks, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
     resting: dict[int, float] = field(default_factory=dict)  # trial id -> until when, of open trials that have failed
     nodes: dict[str, NodeHealth] = field(default_factory=dict)  # those that something is, or was, held against
     bad_nodes: BadNodePolicy = BadNodePolicy()
+    ended: set[int] = field(default_factory=set)  # experiments about which nothing is to be decided any more
     next_experiment_id: int = 1
     next_trial_id: int = 1
+
+    def experiment(self, experiment_id: int) -> ExperimentState:
+        """Raises: NotFound."""
+        try:
+            return self.experiments[experiment_id]
+        except KeyError:
+            raise NotFound(f"no experiment {experiment_id}") from None
 
     def trial(self, trial_id: int) -> Trial | None:
         place = self.trial_index.get(trial_id)
         return None if place is None else self.experiments[place[0]].trials[place[1]]
 
+    def trial_of(self, run: Run) -> Trial | None:
+        """Of a live run; None: its task has none."""
+        trial_id = self.tasks[run.task_id].trial_id
+        return None if trial_id is None else self.trial(trial_id)
+
+    def submits(self, run: Run) -> bool:
+        """Whether the run, which has not ended, is the scheduler's: the master submits it."""
+        task = self.tasks.get(run.task_id)
+        return task is not None and task.kind.submitted
+
     def job_of(self, run: Run) -> Job:
         """The job of a live run."""
-        return self.experiments[run.experiment_id]
+        return self.jobs[self.tasks[run.task_id].queue_id]
 
     def member_of(self, run: Run) -> int:
         """Whose the live run is within its job."""
-        return self.trial_index[run.trial_id][1]
+        return self._member(self.tasks[run.task_id])
+
+    def _member(self, task: Task) -> int:
+        return 0 if task.trial_id is None else self.trial_index[task.trial_id][1]
 
     def attempt(self, run_id: str, number: int) -> Attempt | None:
         run = self.runs.get(run_id)
         if run is None:
             return None
-        for attempt in reversed(self.attempts.get(run.trial_id, ())):
+        for attempt in reversed(self.attempts.get(run.task_id, ())):
             if attempt.run_id == run_id and attempt.number == number:
                 return attempt
         return None
@@ -165,19 +226,25 @@ class ClusterState:
         number = {run.id: run.number for run in snapshot.of(Run)}
 
         def order(row: Any) -> Any:
-            return (row.trial_id, number.get(row.run_id, 0), row.number) if isinstance(row, Attempt) else facts.key(row)
+            return (row.task_id, number.get(row.run_id, 0), row.number) if isinstance(row, Attempt) else facts.key(row)
 
         ended: list[Trial] = []
+        ended_tasks: list[Task] = []
         for fact in facts.IN_MEMORY:
             for row in sorted(snapshot.of(fact), key=order):
                 if isinstance(row, Trial) and row.state.terminal:
                     # A searcher hears of a trial's end after its notes, as it did when they were made.
                     ended.append(row)
                     row = replace(row, state=State.STOPPING_COMPLETED)
+                elif isinstance(row, Task) and row.state.terminal:
+                    ended_tasks.append(row)  # its runs and attempts say something of their experiment and of nodes
+                    row = replace(row, state=State.STOPPING_COMPLETED)
                 state.apply(row)
             if fact is SearchNote:
                 for trial in ended:
                     state.apply(trial)
+        for task in ended_tasks:
+            state.apply(task)
         state.next_experiment_id = max(state.next_experiment_id, snapshot.next_experiment_id)
         state.next_trial_id = max(state.next_trial_id, snapshot.next_trial_id)
         return state
@@ -188,6 +255,8 @@ class ClusterState:
             return  # metrics stay in the store
         if isinstance(row, Trial):
             self._apply_trial(row)
+        elif isinstance(row, Task):
+            self._apply_task(row)
         elif isinstance(row, Run):
             self._apply_run(row)
         elif isinstance(row, Attempt):
@@ -225,6 +294,7 @@ class ClusterState:
             searcher = self.build_searcher(config.searcher, config.space, row.seed)
             experiment = ExperimentState(row, config, searcher)
             self.experiments[row.id] = self.jobs[experiment.id] = experiment
+            self._index_place(experiment)
         self.next_experiment_id = max(self.next_experiment_id, row.id + 1)
 
     def _apply_trial(self, row: Trial) -> None:
@@ -242,7 +312,6 @@ class ClusterState:
         if row.state.terminal and row.index in experiment.open:
             experiment.open.discard(row.index)
             experiment.searcher.closed(row.index, exit_of(row), row.best_validation)
-            self.attempts.pop(row.id, None)
             self.checkpoints.pop(row.id, None)
         elif not row.state.terminal:
             experiment.searcher.advanced(row.index, row.progress)
@@ -252,23 +321,49 @@ class ClusterState:
             self.resting[row.id] = row.not_before
         self._index_waiting(experiment, row)
 
-    def _apply_run(self, row: Run) -> None:
-        place = self.trial_index.get(row.trial_id)
-        if place is None:
+    def _apply_task(self, row: Task) -> None:
+        self.tasks[row.id] = row
+        if row.trial_id is None:
+            known = self.jobs.get(row.queue_id)
+            if isinstance(known, TaskState):
+                known.row = row
+            else:
+                known = self.jobs[row.queue_id] = TaskState(row)
+            self._index_task(known)
+        self._drop_if_over(row)
+
+    def _drop_if_over(self, task: Task) -> None:
+        """Nothing is decided any more about a task that has ended with all its runs."""
+        if not task.state.terminal:
             return
-        experiment = self.experiments[place[0]]
-        trial = experiment.trials[place[1]]
-        self._count(experiment, self.runs.get(row.id), -1)
-        self._count(experiment, row, 1)
+        self.attempts.pop(task.id, None)
+        if self._member(task) in self.jobs[task.queue_id].live:
+            return
+        del self.tasks[task.id]
+        if task.trial_id is None:
+            self.places.move(self.jobs[task.queue_id].place, None)
+            del self.jobs[task.queue_id]
+
+    def _apply_run(self, row: Run) -> None:
+        task = self.tasks.get(row.task_id)
+        if task is None:
+            return
+        job, member = self.jobs[task.queue_id], self.member_of(row)
+        self._count(job, self.runs.get(row.id), -1)
+        self._count(job, row, 1)
         if row.state is RunState.ENDED:
             self.runs.pop(row.id, None)
-            live = experiment.live.get(trial.index)
+            live = job.live.get(member)
             if live is not None and live.id == row.id:
-                del experiment.live[trial.index]
+                del job.live[member]
         else:
             self.runs[row.id] = row
-            experiment.live[trial.index] = row
-        self._index_waiting(experiment, trial)
+            job.live[member] = row
+        if isinstance(job, ExperimentState):
+            self._index_waiting(job, job.trials[member])
+        elif isinstance(job, TaskState):
+            self._index_task(job)
+        self._drop_if_over(task)
 
     def _count(self, job: Job, run: Run | None, sign: int) -> None:
         if run is None or run.state is RunState.ENDED:
@@ -295,12 +390,14 @@ class ClusterState:
             self.fresh.setdefault(run.pool, {})[run.id] = run
 
     def _apply_attempt(self, row: Attempt) -> None:
-        place = self.trial_index.get(row.trial_id)
-        if place is not None and row.applied_seq:
-            self.experiments[place[0]].good_nodes.update(row.nodes)
-        if not self._is_open(row.trial_id):
+        task = self.tasks.get(row.task_id)
+        if task is None:
             return
-        attempts = self.attempts.setdefault(row.trial_id, [])
+        if task.experiment_id is not None and row.applied_seq:
+            self.experiments[task.experiment_id].good_nodes.update(row.nodes)
+        if task.state.terminal:
+            return
+        attempts = self.attempts.setdefault(row.task_id, [])
         for i in range(len(attempts) - 1, -1, -1):
             if attempts[i].run_id == row.run_id and attempts[i].number == row.number:
                 attempts[i] = row
@@ -322,6 +419,10 @@ class ClusterState:
             del experiment.waiting[i]
         self._index_place(experiment)
 
+    def _index_task(self, task: TaskState) -> None:
+        task.waiting = [0] if task.queued and not task.live else []
+        self._index_place(task)
+
     def _index_place(self, job: Job) -> None:
         entry, place = job.entry, None
         if job.queued and job.room > 0:
@@ -329,18 +430,29 @@ class ClusterState:
         if place != job.place:
             self.places.move(job.place, place)
             job.place = place
+        if isinstance(job, ExperimentState):
+            over = job.row.state.terminal and not job.live and not job.open
+            (self.ended.add if over else self.ended.discard)(job.row.id)
 
     def _is_open(self, trial_id: int) -> bool:
         trial = self.trial(trial_id)
         return trial is not None and not trial.state.terminal
 
+    def evict_ended(self) -> None:
+        """Forget experiments that have ended with all their runs. ``LoadExperiment`` brings one back where an event needs it."""
+        for id in list(self.ended):
+            self._forget(self.experiments[id])
+
     def _forget(self, experiment: ExperimentState) -> None:
         for trial in experiment.trials:
             self.trial_index.pop(trial.id, None)
-            self.attempts.pop(trial.id, None)
             self.checkpoints.pop(trial.id, None)
             self.resting.pop(trial.id, None)
+            task = task_id(trial.experiment_id, trial.id)
+            self.tasks.pop(task, None)
+            self.attempts.pop(task, None)
         self.places.move(experiment.place, None)
+        self.ended.discard(experiment.row.id)
         del self.experiments[experiment.row.id], self.jobs[experiment.id]
 
 

@@ -11,9 +11,10 @@ from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, Sta
 from dethpc.engine import events, reports
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
-from dethpc.engine.experiments import paused_with
 from dethpc.engine.replace import replace
-from dethpc.engine.state import ClusterState, ExperimentState, exit_of, waits_for_searcher
+from dethpc.engine.search import paused_with
+from dethpc.engine.state import ClusterState, ExperimentState, waits_for_searcher
+from dethpc.engine.stop import close_trial
 from dethpc.errors import NotFound, Refused
 
 MAX_STALLED = 12
@@ -30,7 +31,7 @@ class TrialRun:
     """A live run of a trial, and what happens to it means for the trial."""
 
     def __init__(self, state: ClusterState, run: Run) -> None:
-        trial = state.trial(run.trial_id)
+        trial = state.trial(state.tasks[run.task_id].trial_id or 0)
         assert trial is not None
         self._state, self._run, self._trial = state, run, trial
         self._experiment = state.experiments[trial.experiment_id]
@@ -48,14 +49,14 @@ class TrialRun:
     def refused(self, message: str, at: float) -> Decision:
         """The scheduler would refuse every other trial of the experiment as well, but each says so itself."""
         decision = Decision()
-        _close(self._trial, State.ERROR, message, at, decision)
+        _close(self._experiment, self._trial, State.ERROR, message, at, decision)
         return decision
 
     def started(self, event: events.AttemptStarted) -> list[Row]:
         trial = self._trial
         own = self._state.checkpoints.get(trial.id, {})
         return [
-            *_void_after_resume(self._state, trial, event),
+            *_void_after_resume(self._state, self._run, trial, event),
             replace(
                 trial,
                 started_at=trial.started_at or event.at,
@@ -86,12 +87,12 @@ class TrialRun:
         return decision
 
 
-def _void_after_resume(state: ClusterState, trial: Trial, event: events.AttemptStarted) -> list[Attempt]:
+def _void_after_resume(state: ClusterState, run: Run, trial: Trial, event: events.AttemptStarted) -> list[Attempt]:
     """Earlier attempts with what they reported after the checkpoint that this one resumes from declared void.
 
     A later attempt does that part of the training again, so its reports would otherwise be counted twice.
     """
-    earlier = state.attempts.get(trial.id, [])
+    earlier = state.attempts.get(run.task_id, [])
     checkpoint = state.checkpoints.get(trial.id, {}).get(event.resumed_from or "")
     changed: list[Attempt] = []
     after_checkpoint = checkpoint is None
@@ -149,25 +150,41 @@ def _after_run(
         decision.rows.append(trial)
     elif end is End.COMPLETED:
         trial = _warned(trial, experiment)
-        _close(trial, State.COMPLETED if not trial.state.stopping else trial.state.end, trial.reason, at, decision)
+        _close(
+            experiment,
+            trial,
+            State.COMPLETED if not trial.state.stopping else trial.state.end,
+            trial.reason,
+            at,
+            decision,
+        )
     elif trial.state.stopping:
-        _close(trial, trial.state.end, trial.reason, at, decision)
-    elif experiment.row.unmanaged:
-        _close(trial, State.ERROR, reason or end.value, at, decision)  # nobody will submit it again
+        _close(experiment, trial, trial.state.end, trial.reason, at, decision)
+    elif not experiment.row.kind.submitted:
+        _close(experiment, trial, State.ERROR, reason or end.value, at, decision)  # nobody will submit it again
     elif end is End.INVALID_HP or verdict.permanent:
-        _close(trial, State.ERROR, reason, at, decision)
+        _close(experiment, trial, State.ERROR, reason, at, decision)
     elif end.counts_as_restart:
         restarts = trial.restarts + 1
         limit = experiment.config.max_restarts
         if restarts > limit:
-            _close(replace(trial, restarts=limit), State.ERROR, f"{reason} (after {limit} restarts)", at, decision)
+            _close(
+                experiment,
+                replace(trial, restarts=limit),
+                State.ERROR,
+                f"{reason} (after {limit} restarts)",
+                at,
+                decision,
+            )
         else:
             trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
             decision.rows.append(replace(trial, reason=f"restarted: {reason}"))
     elif trial.lost >= verdict.tries:
-        _close(trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, decision)
+        _close(
+            experiment, trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, decision
+        )
     elif why := _stuck(trial, verdict):
-        _close(trial, State.ERROR, why, at, decision)
+        _close(experiment, trial, State.ERROR, why, at, decision)
     elif end is End.CANCELLED:
         paused = replace(trial, state=State.PAUSED, reason=reason)
         others = [experiment.trials[index] for index in experiment.open if index != trial.index]
@@ -196,16 +213,19 @@ def _goes_on(trial: Trial) -> bool:
 def _warned(trial: Trial, experiment: ExperimentState) -> Trial:
     """Said of a trial that finished and cannot be compared with the others."""
     searcher = experiment.config.searcher
-    if trial.best_validation is not None or trial.reason or searcher.name == "single" or experiment.row.unmanaged:
+    if (
+        trial.best_validation is not None
+        or trial.reason
+        or searcher.name == "single"
+        or not experiment.row.kind.submitted
+    ):
         return trial
     return replace(trial, reason=f"finished without ever reporting a usable {searcher.metric}, the searcher's metric")
 
 
-def _close(trial: Trial, how: State, reason: str, at: float, decision: Decision) -> None:
+def _close(experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, decision: Decision) -> None:
     progress = 1.0 if how is State.COMPLETED else trial.progress
-    closed = replace(trial, state=how, reason=reason, ended_at=at, progress=progress)
-    decision.rows.append(closed)
-    decision.then.append(events.TrialClosed(trial.id, exit_of(closed), at))
+    close_trial(experiment, replace(trial, progress=progress), how, reason, at, decision)
 
 
 def early_exit(state: ClusterState, event: events.EarlyExit) -> Decision:

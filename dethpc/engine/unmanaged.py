@@ -7,25 +7,16 @@ as any other, written by the master. So what holds for reports, fencing and resu
 from __future__ import annotations
 
 from dethpc.domain.facts import Row, Run, Trial
-from dethpc.domain.ids import RunId
-from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State
+from dethpc.domain.ids import run_id, task_id
+from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.experiments import new_trial
 from dethpc.engine.replace import replace
+from dethpc.engine.search import new_trial
 from dethpc.engine.state import ClusterState, ExperimentState
+from dethpc.engine.stop import trial_task
 from dethpc.errors import NotFound, Refused
 from dethpc.searcher.base import Create
-
-PREFIX = "unmanaged-"
-
-
-def unmanaged_run(trial_id: int, n: int) -> RunId:
-    return f"{PREFIX}{trial_id}.{n}"
-
-
-def is_unmanaged(run: RunId) -> bool:
-    return run.startswith(PREFIX)
 
 
 def add_trial(state: ClusterState, event: events.AddTrial) -> Decision:
@@ -36,7 +27,7 @@ def add_trial(state: ClusterState, event: events.AddTrial) -> Decision:
     search = {"request_id": event.request_id}
     create = Create(len(experiment.trials), event.hparams, search)
     trial = replace(new_trial(state, experiment, create, state.next_trial_id, event.at), state=State.ACTIVE)
-    return Decision([*_reopened(experiment), trial])
+    return Decision([*_reopened(experiment), trial, trial_task(experiment.row, trial)])
 
 
 def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
@@ -47,7 +38,8 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
     experiment = _experiment(state, trial.experiment_id)
     rows: list[Row] = _reopened(experiment)
     if trial.state.terminal:
-        rows += [replace(trial, state=State.ACTIVE, ended_at=None, reason="", early_exit="")]
+        again = replace(trial, state=State.ACTIVE, ended_at=None, reason="", early_exit="")
+        rows += [again, trial_task(experiment.row, again)]
         rows += [*event.attempts, *event.checkpoints]
     checkpoints = {c.uuid: c for c in event.checkpoints} or state.checkpoints.get(trial.id, {})
     latest = checkpoints.get(trial.latest_checkpoint or "") if event.resume else None
@@ -56,9 +48,9 @@ def begin(state: ClusterState, event: events.BeginTrial) -> Decision:
     rows += _replaced(state, experiment, trial, event.at)
     n = trial.runs + 1
     run = Run(
-        id=unmanaged_run(trial.id, n),
+        id=run_id(task_id(trial.experiment_id, trial.id), n),
         experiment_id=trial.experiment_id,
-        trial_id=trial.id,
+        task_id=task_id(trial.experiment_id, trial.id),
         number=n,
         state=RunState.PENDING,
         created_at=event.at,
@@ -103,6 +95,6 @@ def _experiment(state: ClusterState, experiment_id: int) -> ExperimentState:
     experiment = state.experiments.get(experiment_id)
     if experiment is None:
         raise NotFound(f"no experiment {experiment_id}")
-    if not experiment.row.unmanaged:
+    if experiment.row.kind is not TaskKind.UNMANAGED_TRIAL:
         raise Refused(f"experiment {experiment_id} is not unmanaged: its trials are the searcher's and the scheduler's")
     return experiment

@@ -91,6 +91,11 @@ class Home:
         """Users, tokens and whatever else no decision reads, one committed row a line."""
         return self.root / "records.jsonl"
 
+    @property
+    def task_changes(self) -> Path:
+        """The master's decisions about tasks that belong to no experiment, one committed row a line."""
+        return self.root / "tasks.jsonl"
+
     def changes(self, experiment_id: int) -> Path:
         """The master's decisions about an experiment, one committed row a line."""
         return self.experiment(experiment_id) / "changes.jsonl"

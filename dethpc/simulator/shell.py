@@ -144,7 +144,7 @@ class Shell:
             if run.intent is not Intent.GO:
                 self._take(events.AttemptEnded(run_id, -1, None, None, self._world.now))
                 return
-            trial = self.state.trial(run.trial_id)
+            trial = self.state.trial_of(run)
             assert trial is not None
             self._world.submit(run, trial)
             job = self._world.jobs[run_id]

@@ -226,8 +226,8 @@ class Simulation:
     # --- what the master does to the world
 
     def submit(self, run: Run, trial: Trial) -> None:
-        search = self._searches[run.experiment_id]
-        searcher = self.shell.state.experiments[run.experiment_id].config.searcher
+        search = self._search_of(run)
+        searcher = self.shell.state.experiments[search.experiment_id].config.searcher
         targets = [math.ceil(length) for length in trial.search.get("lengths", ())]
         self.jobs[run.id] = Job(
             run=run,
@@ -294,6 +294,10 @@ class Simulation:
 
     # --- the queue
 
+    def _search_of(self, run: Run) -> _Search:
+        assert run.experiment_id is not None  # only searches are simulated
+        return self._searches[run.experiment_id]
+
     def _queue(self, job_id: str, slots: int, nice: int = 0) -> None:
         self.cluster.submit(job_id, slots, self.now, nice)
         self._queued_since[job_id] = self.now
@@ -306,7 +310,7 @@ class Simulation:
                 self._at(self.now + self._rng.expovariate(1 / self._site.load_duration), partial(self._free, job_id))
                 continue
             job = self.jobs[job_id]
-            search = self._searches[job.run.experiment_id]
+            search = self._search_of(job.run)
             search.waited += self.now - queued
             search.hold(self.now, job.run.slots)
             self._held_since[job_id] = self.now
@@ -354,7 +358,7 @@ class Simulation:
         since = self._held_since.pop(job_id, None)
         if since is not None:
             run = self.jobs[job_id].run
-            search = self._searches[run.experiment_id]
+            search = self._search_of(run)
             search.slot_seconds += run.slots * (self.now - since)
             search.hold(self.now, -run.slots)
         self._start_jobs()
@@ -388,7 +392,7 @@ class Simulation:
         self._of(job, job.at + (until - job.steps) * self._step(job), lambda job: self._validate(job, until))
 
     def _next_validation(self, job: Job, steps: int) -> int:
-        period = self._searches[job.run.experiment_id].period
+        period = self._search_of(job.run).period
         until = min(job.length, (steps // period + 1) * period)
         if self._pace.validation_period is None:
             until = min((target for target in job.targets if steps < target < until), default=until)
@@ -402,7 +406,7 @@ class Simulation:
 
     def _train(self, job: Job, until: int) -> None:
         job.weights = self._workload.train(job.weights, job.trial.hparams, job.steps, until)
-        self._searches[job.run.experiment_id].steps += until - job.steps
+        self._search_of(job.run).steps += until - job.steps
         job.steps, job.at = until, self.now
 
     def _validate(self, job: Job, until: int) -> None:
@@ -427,7 +431,7 @@ class Simulation:
             value = math.nan
         data = {"group": "validation", "steps_completed": steps, "metrics": {job.metric: value, job.unit: steps}}
         job.attempts[-1].write(self.now, ReportKind.METRICS, data)
-        self._note_best(self._searches[job.run.experiment_id], job, value)
+        self._note_best(self._search_of(job.run), job, value)
 
     def _note_best(self, search: _Search, job: Job, value: float) -> None:
         searcher = self.shell.state.experiments[search.experiment_id].config.searcher
@@ -467,7 +471,7 @@ class Simulation:
             attempt = job.attempts[-1]
             if report is None:  # what it trained since its last validation is lost
                 since = max(0, int((self.now - job.at) / self._step(job)))
-                self._searches[job.run.experiment_id].steps += min(since, job.length - job.steps)
+                self._search_of(job.run).steps += min(since, job.length - job.steps)
             attempt.over, attempt.end, attempt.requeued = True, report, again
             attempt.record = job.record(state) if evidence else None
         job.state = JobState.PENDING if again else state

@@ -12,10 +12,11 @@ from dethpc.state.tables import REVISION, TABLES, metadata
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 _LOCK = 0x0DE7_4C0D
+_UNRELEASED = frozenset({"0001", "0002", "0003", "0004", "0005"})
 
 
 def upgrade(connection: Connection) -> None:
-    """Raises: StoreError when a newer release wrote the database."""
+    """Raises: StoreError when a newer release wrote the database, or none."""
     if connection.dialect.name == "postgresql":  # SQLite's BEGIN IMMEDIATE already keeps others out
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     found = revision(connection)
@@ -41,6 +42,11 @@ def _migrate(connection: Connection, found: str | None) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
+    if found in _UNRELEASED:
+        raise StoreError(
+            f"the state database has schema {found}, which no release had; move the database aside and make it anew from the run "
+            "directories: det master rebuild"
+        )
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if found is not None and found not in known:
         raise StoreError(

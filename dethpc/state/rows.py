@@ -117,7 +117,7 @@ def _fold(connection: Connection, known: dict[summaries.Key, Summary], metrics: 
 def _void(connection: Connection, attempts: Iterable[Attempt]) -> None:
     """Delete metrics that no longer count. Those that arrive later are left out by ``_add_metrics``."""
     columns = table(Metric).c
-    trials = set()
+    trials: set[int] = set()
     for attempt in attempts:
         if attempt.void_after is not None:
             beyond = (
@@ -125,8 +125,8 @@ def _void(connection: Connection, attempts: Iterable[Attempt]) -> None:
                 columns.attempt == attempt.number,
                 columns.seq > attempt.void_after,
             )
-            if connection.execute(delete(table(Metric)).where(*beyond)).rowcount:
-                trials.add(attempt.trial_id)
+            trials.update(connection.scalars(select(columns.trial_id).where(*beyond).distinct()))
+            connection.execute(delete(table(Metric)).where(*beyond))
     _summarise_anew(connection, trials)
 
 

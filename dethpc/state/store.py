@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from dethpc.domain import facts, records
-from dethpc.domain.facts import Experiment, Row, Run, Trial
+from dethpc.domain.facts import Attempt, Experiment, Row, Run, Task, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.records import Record
 from dethpc.domain.states import RunState, State
@@ -125,9 +125,12 @@ def _of_experiments(fact: type[Any], ids: Sequence[int]) -> list[ColumnElement[b
     columns = rows.table(fact).c
     if fact is Experiment:
         return [columns.id.in_(ids)]
-    if "experiment_id" in columns:
-        return [columns.experiment_id.in_(ids)]
-    return []
+    if fact in (Task, Run, Attempt):
+        task, run = rows.table(Task).c, rows.table(Run).c
+        live = or_(task.state.not_in(_TERMINAL), task.id.in_(select(run.task_id).where(run.state.in_(_LIVE_RUN))))
+        own = select(task.id).where(task.experiment_id.is_(None), live)
+        return [or_(columns.experiment_id.in_(ids), (columns.id if fact is Task else columns.task_id).in_(own))]
+    return [columns.experiment_id.in_(ids)] if "experiment_id" in columns else []
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from sqlalchemy import Table as SqlTable
 from sqlmodel import Field, SQLModel
 
 from dethpc.domain import facts, records
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, PoolState, Run, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, PoolState, Run, Task, Trial
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 from dethpc.state.summaries import Summary
 
-REVISION = "0005"
+REVISION = "first"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -51,8 +51,9 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
         ("state", "id"),
         ("request_id",),
     ),
-    Run: (("trial_id", "number"), ("experiment_id", "state"), ("state",), ("scheduler_job_id",)),
-    Attempt: (("trial_id",), ("experiment_id",)),
+    Task: (("trial_id",), ("experiment_id",), ("state",)),
+    Run: (("task_id", "number"), ("experiment_id", "state"), ("state",), ("scheduler_job_id",)),
+    Attempt: (("task_id",), ("experiment_id",)),
     Checkpoint: (
         ("trial_id", "steps_completed"),
         ("experiment_id", "state", "reported_at"),
@@ -64,13 +65,6 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
 
 _NAMES: dict[type, str] = {PoolState: "pools", NodeHealth: "nodes", Summary: "metric_summaries"}
 """Tables that are not called as the plural of what they hold."""
-
-_ADDED_LATER = {
-    Experiment: ("queue_position", "served", "metric", "smaller_is_better"),
-    Trial: ("metadata", "status", "stalled"),
-    Run: ("nice",),
-}
-"""Columns that came with a migration and so allow nulls, though the migration left none."""
 
 _TYPES: dict[type, Any] = {int: Whole, float: Number, str: Words, bool: Flag}
 
@@ -86,7 +80,7 @@ def _table(kind: type) -> SqlTable:
     for field in fields(kind):
         hint = hints[field.name]
         named = [each for each in get_args(hint) if each is not type(None)] if type(None) in get_args(hint) else [hint]
-        optional = type(None) in get_args(hint) or field.name in _ADDED_LATER.get(kind, ())
+        optional = type(None) in get_args(hint)
         options: dict[str, Any] = {"sa_type": _column_type(named[0]), "nullable": optional}
         if options["sa_type"] is Whole:
             options["sa_column_kwargs"] = {"autoincrement": False}

@@ -207,7 +207,7 @@ def test_a_script_submitted_by_hand_trains_without_a_master_and_is_taken_in_late
     path.write_text(script)
     job = slurm_command(user, "sbatch", "--parsable", str(path)).strip()
     wait_until(lambda: job not in jobs(user))
-    (run_dir,) = user.home.glob("runs/hand-*")
+    (run_dir,) = user.home.glob("runs/*")
     out = user.det("experiment", "import", str(run_dir))
     experiment = int(out.split()[-1])
     assert user.experiment(experiment)["state"] == "STATE_COMPLETED"

@@ -21,7 +21,7 @@ NOTHING: dict[str, Any] = {}
 
 def run(intent: Intent = Intent.GO, attempt: int = 0) -> Run:
     return Run(
-        "1.1.1", 1, 1, 1, RunState.RUNNING, 0.0, 1, "main", intent=intent, intent_reason="pause", attempt=attempt
+        "1.1.1", 1, "1.1", 1, RunState.RUNNING, 0.0, 1, "main", intent=intent, intent_reason="pause", attempt=attempt
     )
 
 

@@ -390,7 +390,7 @@ def test_memory_is_a_fold_of_the_rows_whatever_happens(actions: list[tuple[str, 
         world.assert_memory_is_a_fold_of_the_rows()
         trials = world.rows(Trial)
         assert [t.hparams for t in trials] == [t.hparams for t in world.state.experiments[experiment.id].trials]
-        per_trial = [run.trial_id for run in world.live()]
+        per_trial = [run.task_id for run in world.live()]
         assert len(per_trial) == len(set(per_trial)), "a trial never has two live runs"
 
 
@@ -411,7 +411,7 @@ def play(world: World, experiment_id: int, action: str, choice: int, number: int
     elif action == "start" and run.state is not RunState.RUNNING:
         world.start(run)
     elif action == "kill_trial" and not world.trial(run).state.terminal:
-        world.do(events.KillTrial(run.trial_id, world.now()))
+        world.do(events.KillTrial(world.state.tasks[run.task_id].trial_id, world.now()))
     elif run.state is not RunState.RUNNING:
         return
     elif action == "train":

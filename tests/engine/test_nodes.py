@@ -151,9 +151,9 @@ def test_the_next_run_of_a_trial_goes_elsewhere_than_where_it_did_not_start() ->
     searching(world)
     run = world.live()[0]
     fail(world, run, "n0", UNPACK)
-    assert [node.name for node in avoided(world.state, run.trial_id, world.clock)] == ["n0"]
+    assert [node.name for node in avoided(world.state, run.task_id, world.clock)] == ["n0"]
     other = world.live()[1]
-    assert avoided(world.state, other.trial_id, world.clock) == []
+    assert avoided(world.state, other.task_id, world.clock) == []
 
 
 NAMES = [f"n{i}" for i in range(6)]

@@ -113,7 +113,7 @@ def test_another_pool_gets_the_runs_that_wait_and_running_ones_go_on() -> None:
     assert world.state.runs[withdrawn.id].intent is Intent.KILL
     world.end(withdrawn, None)
     (again,) = [run for run in world.live() if run.id != running.id]
-    assert (again.pool, again.trial_id) == ("other", withdrawn.trial_id)
+    assert (again.pool, again.task_id) == ("other", withdrawn.task_id)
     assert world.state.experiments[id].row.config["resources"]["resource_pool"] == "other"
     world.assert_memory_is_a_fold_of_the_rows()
 
@@ -342,7 +342,7 @@ def test_max_slots_holds_and_memory_is_a_fold_whatever_happens(actions: list[tup
 
 def _order(world: World, run: Run) -> tuple[Any, ...]:
     row = world.state.experiments[run.experiment_id].row
-    return (row.priority, row.queue_position, row.created_at, row.id, world.state.trial_index[run.trial_id][1])
+    return (row.priority, row.queue_position, row.created_at, row.id, world.state.member_of(run))
 
 
 def _play(world: World, limits: dict[int, int | None], action: str, n: int) -> None:

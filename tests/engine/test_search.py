@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.domain.facts import Run, SearchNote, Trial
+from dethpc.domain.ids import task_id
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import Intent, State
 from dethpc.engine import events
@@ -183,7 +184,7 @@ def test_a_trial_that_reached_its_length_waits_without_slots_and_goes_on_from_it
     waiting = [trial for trial in trials(world, experiment) if trial.search.get("waits")]
     assert [trial.index for trial in waiting] == [0, 1]
     assert all("waits at rung 0 (batches 2)" in trial.reason for trial in waiting)
-    assert {run.trial_id for run in world.live()}.isdisjoint(trial.id for trial in waiting)
+    assert {run.task_id for run in world.live()}.isdisjoint(task_id(trial.experiment_id, trial.id) for trial in waiting)
     for run in runs[6:]:
         train(world, run, by_index)
     again = world.live()
@@ -208,7 +209,7 @@ def test_pausing_and_activating_the_experiment_does_not_wake_who_waits() -> None
     for run in world.live():
         world.end(run, None, JobState.CANCELLED)
     world.do(events.Activate(experiment, world.now()))
-    assert first.trial_id not in {run.trial_id for run in world.live()}
+    assert first.task_id not in {run.task_id for run in world.live()}
     assert len(world.live()) == 7
     run_all(world, by_index)
     assert state(world, experiment) is State.COMPLETED
@@ -227,7 +228,7 @@ def test_a_trial_promoted_while_it_trains_may_end_its_run_and_is_not_over() -> N
     assert world.trial(last).search["lengths"] == [2, 8]
     world.report(last, "checkpoint", uuid="c", steps_completed=2, metadata={}, resources={})
     world.end(last, FINISHED)
-    again = next(run for run in world.live() if run.trial_id == last.trial_id)
+    again = next(run for run in world.live() if run.task_id == last.task_id)
     world.start(again)
     world.end(again, FINISHED)
     assert trials(world, experiment)[7].state is State.COMPLETED, "it knew of its length and ended by itself"

@@ -79,14 +79,15 @@ class World:
 
     def start(self, run: Run, *nodes: str) -> None:
         self.do(events.Submitted(run.id, f"job-{run.id}", self.now()))
-        trial = self.trial(run)
-        checkpoint = self.state.checkpoints.get(trial.id, {}).get(trial.latest_checkpoint or "")
+        trial = self.state.trial_of(run)
+        latest = trial.latest_checkpoint if trial is not None else None
+        checkpoint = self.state.checkpoints.get(trial.id, {}).get(latest or "") if trial is not None else None
         steps = checkpoint.steps_completed if checkpoint else 0
         k = self.state.runs[run.id].attempt + 1
-        self.do(events.AttemptStarted(run.id, k, list(nodes) or ["n0"], trial.latest_checkpoint, steps, self.now()))
+        self.do(events.AttemptStarted(run.id, k, list(nodes) or ["n0"], latest, steps, self.now()))
 
     def trial(self, run: Run) -> Trial:
-        trial = self.state.trial(run.trial_id)
+        trial = self.state.trial_of(run)
         assert trial is not None
         return trial
 
@@ -113,6 +114,9 @@ class World:
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
         folded = ClusterState.fold(build, copy.deepcopy(self.snapshot()), self.state.rules)
         assert folded.runs == self.state.runs
+        assert folded.tasks == self.state.tasks
+        assert folded.ended == self.state.ended
+        assert folded.jobs.keys() == self.state.jobs.keys()
         for name in ("pending", "busy", "fresh"):
             indexes = [{k: n for k, n in getattr(state, name).items() if n} for state in (folded, self.state)]
             assert indexes[0] == indexes[1], name

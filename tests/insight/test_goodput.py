@@ -17,7 +17,7 @@ from tests.engine.world import FINISHED, STOPPED, World, config
 
 def attempt(begin: float = 0, end: float | None = 100, how: End | None = End.COMPLETED, **marks: Any) -> Attempt:
     state = AttemptState.RUNNING if how is None else AttemptState.ENDED
-    return Attempt("1.1.1", 0, 1, 1, state, begin, None if how is None else end, end=how, **marks)
+    return Attempt("1.1.1", 0, 1, "1.1", state, begin, None if how is None else end, end=how, **marks)
 
 
 TRAINED = {"first_at": 20.0, "first_steps": 10, "last_at": 90.0, "last_steps": 80}
@@ -95,15 +95,15 @@ def test_nothing_is_counted_twice_or_left_out(
 
 
 def test_waits_are_those_of_runs_before_and_between_their_starts() -> None:
-    run = Run("1.1.1", 1, 1, 1, RunState.RUNNING, created_at=0.0, slots=2, pool="main")
+    run = Run("1.1.1", 1, "1.1", 1, RunState.RUNNING, created_at=0.0, slots=2, pool="main")
     first = attempt(10, 20, End.NODE_FAIL)
     again = attempt(50, None, None)
     assert of_run(run, [], 7).waiting == 14
     assert of_run(run, [first], 30).waiting == 2 * (10 + 10), "queued again"
     assert of_run(run, [first, again], 60).waiting == 2 * (10 + 30)
-    ended = Run("1.1.1", 1, 1, 1, RunState.ENDED, created_at=0.0, slots=2, pool="main", ended_at=5.0)
+    ended = Run("1.1.1", 1, "1.1", 1, RunState.ENDED, created_at=0.0, slots=2, pool="main", ended_at=5.0)
     assert of_run(ended, [], 60).waiting == 10, "cancelled before it started"
-    over = Run("1.1.1", 1, 1, 1, RunState.ENDED, created_at=0.0, slots=2, pool="main", ended_at=25.0)
+    over = Run("1.1.1", 1, "1.1", 1, RunState.ENDED, created_at=0.0, slots=2, pool="main", ended_at=25.0)
     assert of_run(over, [first], 60).waiting == 20
 
 

@@ -20,9 +20,10 @@ import uvicorn
 
 from dethpc.client.session import Session
 from dethpc.config.site import SiteConfig
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Trial
-from dethpc.domain.ids import run_id
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
+from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
+from dethpc.engine.stop import trial_task
 from dethpc.errors import DethpcError
 from dethpc.master.daemon import Daemon
 from dethpc.master.http.app import create_app
@@ -90,11 +91,15 @@ def trial(id: int, experiment_id: int = 1, **changes: Any) -> Trial:
     return replace(fact, **changes)
 
 
+def task_of(trial: Trial) -> Task:
+    return trial_task(experiment(trial.experiment_id), trial)
+
+
 def run_of(trial: Trial, n: int = 1, **changes: Any) -> Run:
     fact = Run(
-        id=run_id(trial.experiment_id, trial.id, n),
+        id=run_id(task_id(trial.experiment_id, trial.id), n),
         experiment_id=trial.experiment_id,
-        trial_id=trial.id,
+        task_id=task_id(trial.experiment_id, trial.id),
         number=n,
         state=RunState.ENDED,
         created_at=T0 + 2,
@@ -113,16 +118,16 @@ def uuid_of(trial_id: int, steps: int) -> str:
 def trained(trial: Trial) -> list[Row]:
     """A trial with a run, training at every step, and validation and a checkpoint at steps 2 and 4."""
     run = run_of(trial)
-    attempt = Attempt(run.id, 0, trial.experiment_id, trial.id, AttemptState.ENDED, T0 + 2, T0 + 90, nodes=["node1"])
+    attempt = Attempt(run.id, 0, trial.experiment_id, run.task_id, AttemptState.ENDED, T0 + 2, T0 + 90, nodes=["node1"])
     rows: list[Row] = [trial, run, attempt]
     seq = 0
     for step in range(1, 5):
         seq += 1
-        rows.append(_metric(run, seq, "training", step, {"loss": 8.0 / step, "epoch": step}))
+        rows.append(_metric(run, trial, seq, "training", step, {"loss": 8.0 / step, "epoch": step}))
         if step % 2 == 0:
             seq += 1
             value = (1.0 if step == 2 else 2.0) / trial.id
-            rows.append(_metric(run, seq, "validation", step, {"loss": value, "accuracy": 1 - value}))
+            rows.append(_metric(run, trial, seq, "validation", step, {"loss": value, "accuracy": 1 - value}))
             seq += 1
             rows.append(
                 Checkpoint(
@@ -142,8 +147,8 @@ def trained(trial: Trial) -> list[Row]:
     return rows
 
 
-def _metric(run: Run, seq: int, group: str, step: int, metrics: dict[str, Any]) -> Metric:
-    return Metric(run.id, 0, seq, run.experiment_id, run.trial_id, group, step, T0 + 10 * step, metrics)
+def _metric(run: Run, trial: Trial, seq: int, group: str, step: int, metrics: dict[str, Any]) -> Metric:
+    return Metric(run.id, 0, seq, trial.experiment_id, trial.id, group, step, T0 + 10 * step, metrics)
 
 
 class Served:
@@ -157,7 +162,8 @@ class Served:
 
     def put(self, rows: Sequence[Row]) -> None:
         """Rows that the engine's memory does not know: for what is read alone."""
-        self.daemon.store.commit(list(rows))
+        tasks = [task_of(row) for row in rows if isinstance(row, Trial)]
+        self.daemon.store.commit([*rows, *tasks])
 
     def as_run(self, run: Run, token: str) -> Session:
         from dethpc.master.http.auth import digest

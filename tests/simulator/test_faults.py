@@ -97,7 +97,7 @@ class World:
         for row in rows:
             if isinstance(row, Trial) and row.state.terminal:
                 self.finals.append(row.id)
-        runs = [run.trial_id for run in self.simulation.shell.state.runs.values()]
+        runs = [run.task_id for run in self.simulation.shell.state.runs.values()]
         assert len(runs) == len(set(runs)), "a trial has two live runs"
         training = [job.trial.id for job in self.simulation.jobs.values() if job.attempts and not job.attempts[-1].over]
         assert len(training) == len(set(training)), "a trial trains twice at once"

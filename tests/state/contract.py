@@ -356,7 +356,7 @@ class StoreContract(RecordContract):
                     if n == stop:
                         writer.send_signal(signal.SIGKILL)
             with open_store(url) as store:
-                applied = {a.trial_id: a.applied_seq for a in store.load().of(facts.Attempt)}
+                applied = {int(a.task_id.partition(".")[2]): a.applied_seq for a in store.load().of(facts.Attempt)}
                 for trial_id, done in acknowledged.items():
                     stored = seqs(store, trial_id)
                     assert len(stored) >= done and len(stored) % AT_ONCE == 0

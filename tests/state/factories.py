@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run, SearchNote, Trial
+from dethpc.domain.ids import task_id
 from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
 
 
@@ -23,12 +24,27 @@ def trial(id: int = 1, experiment_id: int = 1, **fields: Any) -> Trial:
 def run(id: str = "1.1.1", experiment_id: int = 1, trial_id: int = 1, **fields: Any) -> Run:
     fields.setdefault("state", RunState.RUNNING)
     return Run(
-        id=id, experiment_id=experiment_id, trial_id=trial_id, number=1, created_at=3.5, slots=1, pool="a", **fields
+        id=id,
+        experiment_id=experiment_id,
+        task_id=task_id(experiment_id, trial_id),
+        number=1,
+        created_at=3.5,
+        slots=1,
+        pool="a",
+        **fields,
     )
 
 
 def attempt(run_id: str = "1.1.1", k: int = 0, trial_id: int = 1, **fields: Any) -> Attempt:
-    return Attempt(run_id, k, fields.pop("experiment_id", 1), trial_id, AttemptState.RUNNING, 4.5, **fields)
+    return Attempt(
+        run_id,
+        k,
+        fields.get("experiment_id", 1),
+        task_id(fields.pop("experiment_id", 1), trial_id),
+        AttemptState.RUNNING,
+        4.5,
+        **fields,
+    )
 
 
 def metric(seq: int, run_id: str = "1.1.1", k: int = 0, trial_id: int = 1, **fields: Any) -> Metric:

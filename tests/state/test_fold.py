@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Experiment, Metric, NodeHealth, PoolState, Run, SearchNote, Trial
+from dethpc.domain.facts import Attempt, Experiment, Metric, NodeHealth, PoolState, Run, SearchNote, Task, Trial
 from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store, summaries
@@ -39,6 +39,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
     max_leaves=4,
 )
+TASK_ID = st.sampled_from(["1.1", "2.1", "own"])
 RUN_ID = st.builds("{}.{}.{}".format, SMALL, SMALL, SMALL)
 
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
@@ -46,6 +47,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "uuid": st.sampled_from(["a", "b", "c"]),
     "experiment_id": SMALL,
     "trial_id": SMALL,
+    "task_id": TASK_ID,
     "number": st.integers(0, 1),
     "attempt": st.integers(0, 1),
     "seq": st.integers(1, 8),
@@ -73,7 +75,9 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 def rows_of(fact: type[Any]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(fact)
-    special = {**SPECIAL, "id": RUN_ID if fact is Run else SMALL}
+    special = {**SPECIAL, "id": {Run: RUN_ID, Task: TASK_ID}.get(fact, SMALL)}
+    if fact in (Task, Run, Attempt):
+        special["experiment_id"] = st.none() | SMALL
     if fact in (NodeHealth, PoolState):
         special["name"] = st.sampled_from(["n0", "n1"])
     fields = {f.name: special[f.name] if f.name in special else values(hints[f.name]) for f in dataclasses.fields(fact)}
@@ -117,14 +121,16 @@ class Model:
             return [row for _, row in sorted(self.rows[fact].items())]
         unfinished = {run.experiment_id for run in self.rows[Run].values() if run.state is not RunState.ENDED}
         experiments = {e.id for e in self.rows[Experiment].values() if not e.state.terminal or e.id in unfinished}
-        trials = {t.id: t.experiment_id for t in self.rows[Trial].values()}
+        live = {run.task_id for run in self.rows[Run].values() if run.state is not RunState.ENDED}
+        own = {t.id for t in self.rows[Task].values() if not t.state.terminal or t.id in live}
+        own -= {t.id for t in self.rows[Task].values() if t.experiment_id is not None}
 
-        def experiment(row: Any) -> int | None:
-            if fact is Experiment:
-                return int(row.id)
-            return row.experiment_id if hasattr(row, "experiment_id") else trials.get(row.trial_id)
+        def wanted(row: Any) -> bool:
+            if fact in (Task, Run, Attempt) and (row.id if fact is Task else row.task_id) in own:
+                return True
+            return (row.id if fact is Experiment else row.experiment_id) in experiments
 
-        return [row for _, row in sorted(self.rows[fact].items()) if experiment(row) in experiments]
+        return [row for _, row in sorted(self.rows[fact].items()) if wanted(row)]
 
 
 class Folds(RuleBasedStateMachine):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dethpc.domain.facts import IN_MEMORY, Attempt, Experiment, Metric, NodeHealth, PoolState, Row
+from dethpc.domain.facts import IN_MEMORY, Attempt, Experiment, Metric, NodeHealth, PoolState, Row, Task
 from dethpc.domain.ports import Store
 from dethpc.domain.reports import ReportKind
 from dethpc.engine.reports import reported_values
@@ -72,7 +72,8 @@ class ChangeLog:
             return None
         if isinstance(row, NodeHealth):
             return self._home.node_changes
-        return self._home.changes(row.id if isinstance(row, Experiment) else row.experiment_id)
+        experiment_id = row.id if isinstance(row, Experiment) else row.experiment_id
+        return self._home.task_changes if experiment_id is None else self._home.changes(experiment_id)
 
 
 def rebuild(home: Home, store: Store) -> int:
@@ -80,16 +81,18 @@ def rebuild(home: Home, store: Store) -> int:
     records.rebuild(home, store)
     ids = sorted(int(path.name) for path in home.experiments.iterdir() if path.name.isdigit())
     store.commit(list(RowFile(home.node_changes).rows()))
+    store.commit(list(RowFile(home.task_changes).rows()))
     for experiment_id in ids:
         rows: list[Any] = list(RowFile(home.changes(experiment_id)).rows())
         store.commit(rows)
         attempts = {(row.run_id, row.number): row for row in rows if isinstance(row, Attempt)}
+        trials = {row.id: row.trial_id for row in rows if isinstance(row, Task) and row.trial_id is not None}
         for attempt in attempts.values():
-            store.commit([*_journal_metrics(home, experiment_id, attempt), attempt])
+            store.commit([*_journal_metrics(home, experiment_id, trials[attempt.task_id], attempt), attempt])
     return len(ids)
 
 
-def _journal_metrics(home: Home, experiment_id: int, attempt: Attempt) -> Iterator[Metric]:
+def _journal_metrics(home: Home, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
     journal = home.run(attempt.run_id).attempt(attempt.number).journal
     reports, _ = read_journal(journal)
     for report in reports:
@@ -99,7 +102,7 @@ def _journal_metrics(home: Home, experiment_id: int, attempt: Attempt) -> Iterat
                 attempt=attempt.number,
                 seq=report.seq,
                 experiment_id=experiment_id,
-                trial_id=attempt.trial_id,
+                trial_id=trial_id,
                 group=str(report.data["group"]),
                 steps_completed=int(report.data["steps_completed"]),
                 reported_at=report.at,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -45,6 +47,7 @@ class Creator:
         self._installation, self._home = installation, installation.home
         self._ledger, self._store, self._scheduler = ledger, store, scheduler
         self._admission, self._builder, self._unmanaged = admission, builder, unmanaged
+        self._importing = threading.Lock()  # so that two requests do not import the same run
 
     def create(
         self,
@@ -112,11 +115,20 @@ class Creator:
         expected = self._home.run(entry.run_id).path
         if run_dir.resolve() != expected.resolve():
             raise Refused(f"{run_dir} is not where this master keeps runs; expected {expected}")
-        row = self._ledger.do(entry)[0]
-        assert isinstance(row, Experiment)
-        for event in happened:
-            self._ledger.do(event)
-        return self._ledger.state.experiments[row.id].row
+        with self._importing:
+            self._refuse_second_import(entry.run_id)
+            row = self._ledger.do(entry)[0]
+            assert isinstance(row, Experiment)
+            for event in happened:
+                self._ledger.do(event)
+        with self._store.read() as connection:
+            return queries.experiment(connection, row.id)
+
+    def _refuse_second_import(self, run_id: str) -> None:
+        """Asks the database: the experiment may have ended long ago."""
+        with self._store.read() as connection, contextlib.suppress(NotFound):
+            known = queries.run(connection, run_id)
+            raise Refused(f"run {run_id} is experiment {known.experiment_id} already")
 
     def context(self, experiment_id: int) -> bytes:
         """The context directory as tar.gz."""

@@ -12,6 +12,7 @@ import yaml
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Run, Trial
+from dethpc.domain.ids import run_id
 from dethpc.domain.states import RunState, State
 from dethpc.engine import events
 from dethpc.errors import Refused
@@ -38,7 +39,8 @@ def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial,
     if first is None:
         raise Refused(f"searcher.name: {config.searcher.name} makes no trial without a master")
     slots = config.resources.slots_per_trial
-    run = Run(f"hand-{uuid.uuid4().hex[:12]}.1", 0, 0, 1, RunState.SUBMITTING, at, slots, "")
+    task = uuid.uuid4().hex  # so that no master has to be asked
+    run = Run(run_id(task, 1), None, task, 1, RunState.SUBMITTING, at, slots, "")
     trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at, search=first.search)
     effective = config.to_json()
     experiment = Experiment(0, owner, effective, yaml.safe_dump(effective), State.ACTIVE, at, seed, queue_id="")
@@ -52,7 +54,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[eve
     if found is None:
         raise Refused(f"{path} is no run directory: it has no spec.json")
     spec = Spec.from_json(found)
-    if not spec.run.startswith("hand-"):
+    if spec.experiment_id:
         raise Refused(f"{path} belongs to experiment {spec.experiment_id}, which knows it already")
     job_id = claimed_by(run_dir)
     if job_id is None:

@@ -20,10 +20,10 @@ import yaml
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, Row, Run, Trial
+from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.reports import ReportKind
-from dethpc.domain.states import Intent, RunState, State
+from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine import events
-from dethpc.engine.unmanaged import is_unmanaged, unmanaged_run
 from dethpc.errors import ConfigError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
@@ -114,7 +114,7 @@ class Unmanaged:
                     queue_id=queue_id,
                     activate=True,
                     at=time.time(),
-                    unmanaged=True,
+                    kind=TaskKind.UNMANAGED_TRIAL,
                 )
             )[0]
         assert isinstance(row, Experiment)
@@ -173,7 +173,8 @@ class Unmanaged:
 
     def log(self, trial_id: int, rank: int | None, lines: Iterable[str]) -> None:
         """Output, which may come after the word that the trial is over."""
-        attempt = self._home.run(unmanaged_run(trial_id, self._known(trial_id).runs)).attempt(0)
+        trial = self._known(trial_id)
+        attempt = self._home.run(run_id(task_id(trial.experiment_id, trial.id), trial.runs)).attempt(0)
         attempt.make()
         with open(attempt.log(0), "a") as file:
             for line in lines:
@@ -198,7 +199,7 @@ class Unmanaged:
             trial = self._ledger.state.trial(trial_id)
         if trial is None:
             raise NotFound(f"no trial {trial_id}")
-        if not self._ledger.state.experiments[trial.experiment_id].row.unmanaged:
+        if self._ledger.state.experiments[trial.experiment_id].row.kind is not TaskKind.UNMANAGED_TRIAL:
             raise Refused(f"trial {trial_id} is not unmanaged: its reports come by the journal of its run")
         return trial
 
@@ -208,7 +209,7 @@ class Unmanaged:
             return
         with self._store.read() as connection:
             experiment = queries.experiment(connection, experiment_id)
-            trials = queries.trials_of_experiment(connection, experiment_id) if experiment.unmanaged else []
+            trials = queries.trials_of_experiment(connection, experiment_id) if not experiment.kind.submitted else []
         self._ledger.do(events.LoadExperiment(experiment, trials))
 
     def _run(self, trial_id: int, number: int | None = None) -> Run:
@@ -229,8 +230,12 @@ class Unmanaged:
             journal = self._journals[run_id] = JournalWriter(attempt.journal)
         return journal
 
+    def _is_unmanaged(self, run: Run) -> bool:
+        task = self._ledger.state.tasks.get(run.task_id)
+        return task is not None and task.kind is TaskKind.UNMANAGED_TRIAL
+
     def _live(self) -> list[Run]:
-        return [run for run in list(self._ledger.state.runs.values()) if is_unmanaged(run.id)]
+        return [run for run in list(self._ledger.state.runs.values()) if self._is_unmanaged(run)]
 
     def _catch_up(self, run: Run) -> None:
         attempt = self._ledger.state.attempt(run.id, 0)
@@ -246,14 +251,15 @@ class Unmanaged:
     def _committed(self, rows: Sequence[Row]) -> None:
         """On the ledger's thread: runs that the owner wants no more end at once, for nobody can be told."""
         for row in rows:
-            if isinstance(row, Run) and is_unmanaged(row.id):
-                if row.state is RunState.ENDED:
-                    self._heard.pop(row.id, None)
-                    journal = self._journals.pop(row.id, None)
-                    if journal is not None:
-                        journal.close()
-                elif row.intent is not Intent.GO:
-                    self._end(row, "")
+            if not isinstance(row, Run):
+                continue
+            if row.state is RunState.ENDED:
+                self._heard.pop(row.id, None)
+                journal = self._journals.pop(row.id, None)
+                if journal is not None:
+                    journal.close()
+            elif row.intent is not Intent.GO and self._is_unmanaged(row):
+                self._end(row, "")
 
     def _end(self, run: Run, why: str) -> None:
         self._ledger.post(events.AttemptEnded(run.id, run.attempt, None, None, time.time(), log_tail=why))

@@ -119,11 +119,15 @@ class Auth:
         run = self._find_run(token[len(_RUN_PREFIX) :].partition(":")[0])
         if run is None or not hmac.compare_digest(run.token_sha256, key):
             raise Unauthorized("the run's token is wrong", 401)
-        principal = Principal(self.owner, run.id, run.experiment_id, run.trial_id)
+        principal = Principal(self.owner, run.id, run.experiment_id, self._trial_of(run))
         if len(self._seen) >= _REMEMBERED:
             self._seen.clear()
         self._seen[key] = (time.monotonic(), principal)
         return principal
+
+    def _trial_of(self, run: Run) -> int | None:
+        with self._store.read() as connection:
+            return queries.task(connection, run.task_id).trial_id
 
     def _find_run(self, run_id: str) -> Run | None:
         with self._store.read() as connection, contextlib.suppress(NotFound):

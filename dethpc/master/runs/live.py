@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from dethpc.domain.facts import Row, Run
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
-from dethpc.engine.unmanaged import is_unmanaged
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.master.durable.ledger import Ledger
 
@@ -64,12 +63,12 @@ class LiveRun:
 class LiveRuns:
     """Every run that has a job, or is to get one, until it has ended. For the reconciler's thread alone.
 
-    Unmanaged runs have no job and are not here.
+    Runs of trials that are trained elsewhere have no job and are not here.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._runs = {id: LiveRun(run) for id, run in ledger.state.runs.items() if not is_unmanaged(id)}
+        self._runs = {id: LiveRun(run) for id, run in ledger.state.runs.items() if ledger.state.submits(run)}
         self._committed_runs: queue.SimpleQueue[Run] = queue.SimpleQueue()
         self._listeners: list[RunListener] = []
         self.changed = threading.Event()  # set when a run may have changed: look now
@@ -115,7 +114,7 @@ class LiveRuns:
     def _committed(self, rows: Sequence[Row]) -> None:
         """On the ledger's thread."""
         for row in rows:
-            if isinstance(row, Run) and not is_unmanaged(row.id):
+            if isinstance(row, Run) and (row.state is RunState.ENDED or self._ledger.state.submits(row)):
                 self._committed_runs.put(row)
                 self.changed.set()
 

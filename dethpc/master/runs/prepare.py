@@ -15,7 +15,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.resources import Slurm
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Experiment, Run, Trial
-from dethpc.domain.ids import job_name, task_id
+from dethpc.domain.ids import job_name
 from dethpc.domain.ports import JobRequest
 from dethpc.engine import events, nodes
 from dethpc.errors import ConfigError, RunDirError, SubmitRejected
@@ -69,13 +69,16 @@ class JobBuilder:
         announced = [self._ledger.post(events.Prepared(id, digest(token), time.time())) for id, token in tokens.items()]
         for future in announced:
             future.result()
-        costs = {id: self._checkpoint_cost(id) for id in {run.experiment_id for run in runs}}
+        experiments = {run.experiment_id for run in runs if run.experiment_id is not None}
+        costs = {id: self._checkpoint_cost(id) for id in experiments}
         jobs: dict[str, JobRequest | SubmitRejected] = {}
         for run in runs:
-            trial = state.trial(run.trial_id)
-            assert trial is not None
-            experiment = state.experiments[run.experiment_id]
-            token, cost = tokens[run.id], costs[run.experiment_id]
+            trial = state.trial_of(run)
+            if trial is None:
+                jobs[run.id] = SubmitRejected("only trials can be run yet")
+                continue
+            experiment = state.experiments[trial.experiment_id]
+            token, cost = tokens[run.id], costs[trial.experiment_id]
             try:
                 jobs[run.id] = self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
             except (ValueError, ConfigError) as error:
@@ -111,7 +114,7 @@ class JobBuilder:
         run_dir.make()
         found = self._admission.shape(config)
         name = job_name(self._cluster_id, run.id)
-        left_out = self._left_out(-1 if self_requeue else trial.id, config)
+        left_out = self._left_out(run.task_id, config)
         script = self._script.text(
             run_dir.path,
             name,
@@ -145,7 +148,7 @@ class JobBuilder:
             run=run.id,
             experiment_id=experiment.id,
             trial_id=trial.id,
-            task_id=task_id(experiment.id, trial.id),
+            task_id=run.task_id,
             run_number=run.number,
             trial_seed=trial.seed,
             hparams=trial.hparams,
@@ -171,13 +174,13 @@ class JobBuilder:
             search=trial.search,
         )
 
-    def _left_out(self, trial_id: int, config: ExperimentConfig) -> list[str]:
-        """Nodes that the trial's next run is not to be sent to. Whoever names nodes themselves gets what they name."""
+    def _left_out(self, task_id: str, config: ExperimentConfig) -> list[str]:
+        """Nodes that the task's next run is not to be sent to. Whoever names nodes themselves gets what they name."""
         pool = config.resources.resource_pool
         options = [*pool_of(self._site, pool).sbatch_args, *(config.slurm.sbatch_args or [])]
         if any(_NAMES_NODES.search(option) for option in options):
             return []
-        off = nodes.avoided(self._ledger.state, trial_id, time.time())
+        off = nodes.avoided(self._ledger.state, task_id, time.time())
         return nodes.left_out(off, self._view.pool(pool).nodes, self._admission.request(config)) if off else []
 
 

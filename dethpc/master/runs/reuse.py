@@ -82,9 +82,13 @@ def _fits(done: Run, run: Run, state: ClusterState) -> bool:
 
     Fair shares even out over time, however long a job lasts.
     """
-    if (done.experiment_id, done.pool, done.slots) != (run.experiment_id, run.pool, run.slots):
+    if (done.experiment_id, done.pool, done.slots) != (
+        run.experiment_id,
+        run.pool,
+        run.slots,
+    ) or run.experiment_id is None:
         return False
     kind = state.rules_of(run.pool).kind
-    waiting = {other.experiment_id for other in state.pending.get(run.pool, {}).values()}
-    mine = key(state.experiments[run.experiment_id].row, kind)
-    return kind == "fair_share" or all(key(state.experiments[id].row, kind) >= mine for id in waiting)
+    waiting = [state.job_of(other) for other in state.pending.get(run.pool, {}).values()]
+    mine = key(state.job_of(run).entry, kind)
+    return kind == "fair_share" or all(key(job.entry, kind) >= mine for job in waiting)

@@ -72,7 +72,7 @@ class WaitExplainer:
 
     def live(self) -> list[int]:
         """Ids of the experiments that have not ended and may have something that waits."""
-        return self._ledger.look(lambda state: [e.row.id for e in state.active() if not e.row.unmanaged])
+        return self._ledger.look(lambda state: [e.row.id for e in state.active() if e.row.kind.submitted])
 
     def _explained(self, found: _Open | None) -> Iterator[tuple[Trial, WaitReason]]:
         if found is None:
@@ -106,7 +106,7 @@ class WaitExplainer:
             return
         if before is not None and (before.state, before.reason) == (run.state, run.reason):
             return
-        experiment = self._ledger.state.experiments.get(run.experiment_id)
+        experiment = self._ledger.state.experiments.get(run.experiment_id or 0)
         if experiment is None:
             return
         try:
@@ -126,7 +126,7 @@ class WaitExplainer:
 
 def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> _Open | None:
     experiment = state.experiments.get(experiment_id)
-    if experiment is None or experiment.row.state.terminal or experiment.row.unmanaged:
+    if experiment is None or experiment.row.state.terminal or not experiment.row.kind.submitted:
         return None
     indexes = sorted(experiment.open) if index is None else [i for i in [index] if i in experiment.open]
     trials = [(experiment.trials[i], experiment.live.get(i)) for i in indexes]

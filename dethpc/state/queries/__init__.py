@@ -32,7 +32,6 @@ from dethpc.state.queries.runs import (
     attempt,
     attempts_of_trial,
     jobs_of_runs,
-    live_runs,
     nodes,
     run,
     runs_of_trial,
@@ -40,6 +39,7 @@ from dethpc.state.queries.runs import (
     training_times,
 )
 from dethpc.state.queries.searches import search, search_notes
+from dethpc.state.queries.tasks import live_runs, task, trials_of_tasks
 from dethpc.state.queries.trials import (
     TRIAL_KEYS,
     TrialFigures,
@@ -95,9 +95,11 @@ __all__ = [
     "training_times",
     "trial",
     "trial_figures",
+    "task",
     "trial_is_over",
     "trials_by_id",
     "trials_of_experiment",
+    "trials_of_tasks",
     "validation_history",
     "workloads",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, case, func, or_, select
 
 from dethpc.domain.facts import Experiment, Run, Trial
-from dethpc.domain.states import RunState, State
+from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.state import rows
 
 _experiment = rows.table(Experiment).c
@@ -40,7 +40,7 @@ _COLUMNS = ("id", "queue_id", "name", "owner", "pool", "created_at", "priority",
 
 def jobs(connection: Connection, pool: str | None = None) -> list[Job]:
     """Experiments that want slots, by pool and age; in which order they are served is the pool's matter."""
-    in_queue = [_experiment.state == State.ACTIVE, _experiment.unmanaged.is_not(True)]
+    in_queue = [_experiment.state == State.ACTIVE, _experiment.kind == TaskKind.TRIAL]
     if pool is not None:
         in_queue.append(_experiment.pool == pool)
     columns = [_experiment[name] for name in (*_COLUMNS, "slots_per_trial")]

@@ -6,14 +6,17 @@ from collections.abc import Collection, Iterator
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
-from dethpc.domain.facts import Attempt, Experiment, NodeHealth, Run
-from dethpc.domain.states import RunState
+from dethpc.domain.facts import Attempt, Experiment, NodeHealth, Run, Task
+from dethpc.domain.states import RunState, TaskKind
 from dethpc.state import rows
 from dethpc.state.queries.page import one
+from dethpc.state.queries.tasks import of_trial
 
 _experiment = rows.table(Experiment).c
 _run = rows.table(Run).c
 _attempt = rows.table(Attempt).c
+_tasks = rows.table(Task)
+_task = _tasks.c
 
 
 def run(connection: Connection, run_id: str) -> Run:
@@ -23,7 +26,7 @@ def run(connection: Connection, run_id: str) -> Run:
 
 def runs_of_trial(connection: Connection, trial_id: int) -> list[Run]:
     """In the order in which they were submitted."""
-    query = rows.query(Run, _run.trial_id == trial_id).order_by(_run.number)
+    query = rows.query(Run, _run.task_id.in_(of_trial(trial_id))).order_by(_run.number)
     return [Run(*row) for row in connection.execute(query)]
 
 
@@ -32,26 +35,24 @@ def runs_with_attempts(
 ) -> Iterator[tuple[Run, list[Attempt]]]:
     """Runs with their attempts in order, those on the cluster alone; by trial and number. ``since``: those that had not ended
     by then. Costs two queries, whatever the number."""
-    elsewhere = select(_experiment.id).where(_experiment.unmanaged)
-    where: list[ColumnElement[bool]] = [_run.experiment_id.not_in(elsewhere)]
+    submitted = [kind for kind in TaskKind if kind.submitted]
+    on_cluster = select(_experiment.id).where(_experiment.kind.in_(submitted))
+    where: list[ColumnElement[bool]] = [_run.experiment_id.in_(on_cluster)]
     if experiment_id is not None:
         where.append(_run.experiment_id == experiment_id)
     if trial_id is not None:
-        where.append(_run.trial_id == trial_id)
+        where.append(_run.task_id.in_(of_trial(trial_id)))
     if since is not None:
         where.append(or_(_run.ended_at.is_(None), _run.ended_at > since))
     attempts: dict[str, list[Attempt]] = {}
     of_runs = rows.query(Attempt, _attempt.run_id.in_(select(_run.id).where(*where)))
     for row in connection.execute(of_runs.order_by(_attempt.run_id, _attempt.number)):
         attempts.setdefault(row[0], []).append(Attempt(*row))
-    for row in connection.execute(rows.query(Run, *where).order_by(_run.trial_id, _run.number)):
+    for row in connection.execute(
+        rows.query(Run, *where).join(_tasks, _task.id == _run.task_id).order_by(_task.trial_id, _run.number)
+    ):
         run = Run(*row)
         yield run, attempts.get(run.id, [])
-
-
-def live_runs(connection: Connection) -> list[Run]:
-    """Every run that has not ended."""
-    return rows.read(connection, Run, _run.state.in_([state for state in RunState if state is not RunState.ENDED]))
 
 
 def jobs_of_runs(connection: Connection, job_ids: Collection[str]) -> set[str]:
@@ -72,7 +73,7 @@ def training_times(connection: Connection, experiment_id: int) -> list[tuple[flo
 
 
 def attempts_of_trial(connection: Connection, trial_id: int) -> list[Attempt]:
-    return rows.read(connection, Attempt, _attempt.trial_id == trial_id)
+    return rows.read(connection, Attempt, _attempt.task_id.in_(of_trial(trial_id)))
 
 
 def attempt(connection: Connection, run_id: str, k: int) -> Attempt:

@@ -8,17 +8,19 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, select
 
-from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Trial
+from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Task, Trial
 from dethpc.domain.states import RunState
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import sizes_of
 from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
+from dethpc.state.queries.tasks import of_trial
 from dethpc.state.summaries import Summary
 
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c
 _other = rows.table(Trial).alias().c
 _run = rows.table(Run).c
+_task = rows.table(Task).c
 _checkpoint = rows.table(Checkpoint).c
 _metric = rows.table(Metric).c
 _summary = rows.table(Summary).c
@@ -44,7 +46,7 @@ def trials_by_id(connection: Connection, trial_ids: Sequence[int]) -> list[Trial
 def trial_is_over(connection: Connection, trial_id: int) -> bool:
     """Whether nothing of the trial will be written any more: it has ended and so have its runs."""
     state = connection.scalar(select(_trial.state).where(_trial.id == trial_id))
-    live = select(_run.id).where(_run.trial_id == trial_id, _run.state != RunState.ENDED).limit(1)
+    live = select(_run.id).where(_run.task_id.in_(of_trial(trial_id)), _run.state != RunState.ENDED).limit(1)
     return state is None or (state.terminal and connection.scalar(live) is None)
 
 
@@ -76,7 +78,11 @@ def _first(order: Any) -> Any:
     return select(_other.id).where(*measured).order_by(order, _other.id).limit(1).scalar_subquery()
 
 
-_running_of_trial = select(literal(1)).where(_run.trial_id == _trial.id, _run.state == RunState.RUNNING).exists()
+_running_of_trial = (
+    select(literal(1))
+    .where(_run.task_id == _task.id, _task.trial_id == _trial.id, _run.state == RunState.RUNNING)
+    .exists()
+)
 TRIAL_KEYS: Mapping[str, ColumnElement[Any]] = {
     "id": _trial.id,
     "start_time": _trial.started_at,
@@ -127,7 +133,9 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
     """Figures of the trials of one page."""
     figures = {trial.id: TrialFigures() for trial in trials}
     for ids in chunks(list(figures)):
-        for id in connection.scalars(select(_run.trial_id).where(_run.trial_id.in_(ids), _running_now)):
+        for id in connection.scalars(
+            select(_task.trial_id).where(_task.id == _run.task_id, _task.trial_id.in_(ids), _running_now)
+        ):
             figures[id].running = True
         validation = and_(_metric.trial_id.in_(ids), _metric.group == "validation")
         at_best = and_(_metric.trial_id == _trial.id, _metric.steps_completed == _trial.best_validation_steps)

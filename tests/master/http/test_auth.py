@@ -25,7 +25,7 @@ from dethpc.master.http.auth import (
 )
 from dethpc.rundir.home import Home
 from dethpc.state.store import SqlStore, open_store
-from tests.master.conftest import Published, Served, experiment, run_of, trial
+from tests.master.conftest import Published, Served, experiment, run_of, task_of, trial
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_runs_token_names_its_run_and_is_kept_as_digest(auth: Auth, store: Sql
     with pytest.raises(Unauthorized):
         auth.principal(token)
     run.token_sha256 = sha256
-    store.commit([experiment(2), trial(3, 2), run])
+    store.commit([experiment(2), trial(3, 2), task_of(trial(3, 2)), run])
     who = auth.principal(token)
     assert (who.run_id, who.experiment_id, who.trial_id, who.is_owner) == ("2.3.1", 2, 3, False)
     assert sha256 == digest(token) and token not in sha256

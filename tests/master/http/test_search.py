@@ -12,6 +12,7 @@ import yaml
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.reports import Report
+from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.search import estimated_end
@@ -37,9 +38,13 @@ def create(served: Served, **searcher: Any) -> int:
     return served.daemon.services.creator.create("ada", yaml.safe_dump(config), b"", True)[0].id
 
 
+def trial_of(run: Run) -> int:
+    return int(run.task_id.partition(".")[2])
+
+
 def live(served: Served, experiment_id: int) -> list[Run]:
     runs = [run for run in served.daemon.ledger.state.runs.values() if run.experiment_id == experiment_id]
-    return sorted(runs, key=lambda run: run.trial_id)
+    return sorted(runs, key=trial_of)
 
 
 def train(served: Served, run: Run, steps: int, loss: float, k: int = 0) -> None:
@@ -77,9 +82,9 @@ def test_a_search_shows_its_rungs_and_why_a_trial_was_stopped(served: Served) ->
     found = served.session.get(url)
     lower, upper = found["brackets"][0]["rungs"]
     assert [(t["trialId"], t["value"], t["wentOn"]) for t in lower["trials"]] == [
-        (runs[2].trial_id, 0.25, False),
-        (runs[0].trial_id, 0.5, False),
-        (runs[1].trial_id, 0.75, False),
+        (trial_of(runs[2]), 0.25, False),
+        (trial_of(runs[0]), 0.5, False),
+        (trial_of(runs[1]), 0.75, False),
     ]
     assert (lower["entered"], lower["cutOff"], upper["entered"]) == (3, 0.25, 0)
     best, stopped = found["trials"][2], found["trials"][1]
@@ -88,7 +93,7 @@ def test_a_search_shows_its_rungs_and_why_a_trial_was_stopped(served: Served) ->
     assert "loss 0.75 did not reach the cut-off 0.5" in stopped["reason"]
     assert found["progress"] == 0.25 and found["estimatedEndTime"] > "2026"
     (first,) = served.session.get(url, params={"limit": 1})["brackets"][0]["rungs"][0]["trials"]
-    assert first["trialId"] == runs[2].trial_id
+    assert first["trialId"] == trial_of(runs[2])
     train(served, runs[2], 16, 0.125)
     for run in (*runs[:1], *runs[2:]):
         end(served, run)
@@ -124,7 +129,7 @@ def test_a_search_that_an_earlier_master_ended_or_that_was_no_search_is_shown(se
     config = {"entrypoint": "x", "searcher": {"name": "custom", "metric": "loss"}, "hyperparameters": {}}
     served.put(
         [
-            experiment(8, unmanaged=True, config=config),
+            experiment(8, kind=TaskKind.IMPORTED_TRIAL, config=config),
             trial(9, 8, index=0),
         ]
     )

@@ -11,7 +11,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import PoolConfig
 from dethpc.domain.facts import Attempt, NodeHealth
 from dethpc.domain.ports import QueuedJob
-from dethpc.domain.states import AttemptState, End, RunState, State
+from dethpc.domain.states import AttemptState, End, RunState, State, TaskKind
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable.change_log import rebuild
 from dethpc.rundir.home import Home
@@ -99,9 +99,11 @@ def test_the_one_node_that_there_is_is_never_left_out(served: Served) -> None:
 
 def test_goodput_of_an_experiment_its_trials_and_the_pool(served: Served) -> None:
     rows = [replace(row, end=End.COMPLETED) if isinstance(row, Attempt) else row for row in trained(trial(1))]
-    served.put([experiment(1), *rows, experiment(2, unmanaged=True), *trained(trial(9, experiment_id=2))])
+    served.put(
+        [experiment(1), *rows, experiment(2, kind=TaskKind.UNMANAGED_TRIAL), *trained(trial(9, experiment_id=2))]
+    )
     other = trial(2)
-    failed = Attempt(run_of(other).id, 0, 1, 2, AttemptState.ENDED, T0 + 12, T0 + 22, end=End.NODE_FAIL)
+    failed = Attempt(run_of(other).id, 0, 1, "1.2", AttemptState.ENDED, T0 + 12, T0 + 22, end=End.NODE_FAIL)
     served.put([other, run_of(other, slots=4, ended_at=T0 + 22), failed])
     found = served.session.get("/api/v1/experiments/1/goodput")
     by_trial = {each["trialId"]: each for each in found["trials"]}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dethpc.domain.end_report import EndReport
-from dethpc.domain.facts import Experiment, Run
-from dethpc.domain.states import Intent, RunState, State
+from dethpc.domain.facts import Experiment, Run, Task
+from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine.state import ClusterState
 from dethpc.master.runs import reuse
 from dethpc.master.runs.reuse import ReusableJobs
@@ -18,8 +18,8 @@ from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
 
-DONE = Run("1.1.1", 1, 1, 1, RunState.RUNNING, 0.0, 2, "short", scheduler_job_id="77", attempt=0)
-WANTED = Run("1.2.1", 1, 2, 1, RunState.SUBMITTING, 0.0, 2, "short")
+DONE = Run("1.1.1", 1, "1.1", 1, RunState.RUNNING, 0.0, 2, "short", scheduler_job_id="77", attempt=0)
+WANTED = Run("1.2.1", 1, "1.2", 1, RunState.SUBMITTING, 0.0, 2, "short")
 SCRIPT = Path("/runs/1.2.1/job.sbatch")
 GOOD = EndReport(exit_code=0)
 CONFIG = {"entrypoint": "train", "searcher": {"name": "single", "metric": "loss"}, "hyperparameters": {}}
@@ -36,6 +36,10 @@ def state(*runs: Run, **priorities: int) -> ClusterState:
     found = ClusterState(build)
     for id, priority in ((1, 42), (2, priorities.get("other", 42))):
         found.apply(Experiment(id, "ada", CONFIG, "", State.ACTIVE, 0.0, 1, queue_id=str(id), priority=priority))
+    for run in runs:
+        assert run.experiment_id is not None
+        kind, queue_id = TaskKind.TRIAL, str(run.experiment_id)
+        found.tasks[run.task_id] = Task(run.task_id, kind, queue_id, "ada", State.ACTIVE, 0.0, run.experiment_id)
     found.runs.update({run.id: run for run in runs})
     found.pending["short"] = dict(found.runs)
     return found
@@ -82,13 +86,13 @@ def test_a_job_is_as_old_as_its_first_run(home: Home) -> None:
     assert reusable.take(WANTED, state(WANTED), SCRIPT) == "77"
     reusable._pools = {"short": 300.0}  # now the job is old, though its second run is young
     reusable.offer(replace(WANTED, scheduler_job_id="77", attempt=0, started_at=time.time()), GOOD)
-    assert reusable.take(replace(WANTED, id="1.3.1", trial_id=3), state(WANTED), SCRIPT) is None
+    assert reusable.take(replace(WANTED, id="1.3.1", task_id="1.3"), state(WANTED), SCRIPT) is None
 
 
 def test_a_more_urgent_experiment_that_waits_comes_first(home: Home) -> None:
     reusable = ReusableJobs(home, {"short": 1200.0})
     reusable.offer(DONE, GOOD)
-    other = Run("2.1.1", 2, 9, 1, RunState.PENDING, 0.0, 1, "short")
+    other = Run("2.1.1", 2, "2.9", 1, RunState.PENDING, 0.0, 1, "short")
     assert reusable.take(WANTED, state(WANTED, other, other=1), SCRIPT) is None
     assert reusable.take(WANTED, state(WANTED, other, other=42), SCRIPT) == "77"
 

@@ -65,12 +65,15 @@ def resource_pools(
 
 def _agents(installation: Installation, cluster: ClusterView, connection: Connection) -> list[Agent]:
     uses: dict[str, dict[str, NodeUse]] = {}
-    for run in queries.live_runs(connection):
+    for run, task in queries.live_runs(connection):
         if run.state is RunState.RUNNING and run.nodes:
             attempt = AttemptId(run.id, max(run.attempt, 0))
             share = run.slots // len(run.nodes)
             use = NodeUse(
-                trial_id=run.trial_id, experiment_id=run.experiment_id, allocation_id=str(attempt), slots=share
+                trial_id=task.trial_id or 0,
+                experiment_id=task.experiment_id or 0,
+                allocation_id=str(attempt),
+                slots=share,
             )
             for node in run.nodes:
                 uses.setdefault(node, {})[container_id(attempt, node)] = use

@@ -25,10 +25,11 @@ def of_experiment(
 ) -> ExperimentGoodput:
     queries.experiment(connection, experiment_id)
     now, total, by_trial = clock.time(), Goodput(), dict[int, Goodput]()
+    trial_of = queries.trials_of_tasks(connection, experiment_id)
     for run, attempts in queries.runs_with_attempts(connection, experiment_id=experiment_id):
         found = of_run(run, attempts, now)
         total.add(found)
-        by_trial.setdefault(run.trial_id, Goodput()).add(found)
+        by_trial.setdefault(trial_of[run.task_id], Goodput()).add(found)
     told = [TrialSlots(trial_id=id, **Slots.of(found).model_dump()) for id, found in by_trial.items()] if trials else []
     return ExperimentGoodput(experiment_id=experiment_id, total=Slots.of(total), trials=told)
 

@@ -45,7 +45,7 @@ def search(
     rows = queries.search(connection, experiment_id)
     # A run that was submitted by hand and imported is no searcher's.
     (experiment,) = rows.of(Experiment)
-    known = replace(rows, rows={Experiment: [experiment]}) if experiment.unmanaged else rows
+    known = replace(rows, rows={Experiment: [experiment]}) if not experiment.kind.submitted else rows
     searcher = ClusterState.fold(build, known).experiments[experiment_id].searcher
     end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
     return Search.of(searcher.describe(), rows, end, limit or None)

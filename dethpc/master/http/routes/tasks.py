@@ -9,7 +9,6 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from dethpc.domain import facts
-from dethpc.domain.ids import task_id as id_of_task
 from dethpc.errors import NotFound
 from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheInstallation, TheStore
 from dethpc.master.http.routes.logs import Filtered, fields, stream
@@ -23,21 +22,18 @@ router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
 def _trial(connection: Connection, who: Any, task_id: str) -> facts.Trial:
     """Raises: NotFound, Forbidden."""
-    experiment, dot, trial = task_id.partition(".")
-    if not (dot and experiment.isdigit() and trial.isdigit()):
-        raise NotFound(f"task {task_id} not found")
-    fact = visible(connection, who, int(trial))
-    if id_of_task(fact.experiment_id, fact.id) != task_id:
-        raise NotFound(f"task {task_id} not found")
-    return fact
+    trial_id = queries.task(connection, task_id).trial_id
+    if trial_id is None:
+        raise NotFound(f"task {task_id} has no trial")
+    return visible(connection, who, trial_id)
 
 
 @router.get("")
 def tasks(connection: Reading, who: Owner) -> wire.Tasks:
     """Every run that has not ended."""
-    runs = queries.live_runs(connection)
-    names = queries.names_of_experiments(connection, (run.experiment_id for run in runs))
-    summaries = [wire.AllocationSummary.of(run, names.get(run.experiment_id, "")) for run in runs]
+    live = queries.live_runs(connection)
+    names = queries.names_of_experiments(connection, (run.experiment_id for run, _ in live if run.experiment_id))
+    summaries = [wire.AllocationSummary.of(run, task, names.get(run.experiment_id or 0, "")) for run, task in live]
     return wire.Tasks(allocation_id_to_summary={summary.allocation_id: summary for summary in summaries})
 
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Body
 from sqlalchemy import Connection
 
 from dethpc.domain.reports import ReportKind
+from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments.create import Creator
@@ -54,7 +55,7 @@ def _is_unmanaged(store: SqlStore, who: Principal, trial_id: int) -> bool:
         raise Forbidden("a run's token is not good for another trial")
     with store.read() as connection:
         trial = queries.trial(connection, trial_id)
-        return queries.experiment(connection, trial.experiment_id).unmanaged
+        return queries.experiment(connection, trial.experiment_id).kind is TaskKind.UNMANAGED_TRIAL
 
 
 # --- experiments and trials

@@ -101,7 +101,7 @@ class Experiment(Wire):
             checkpoint_size=None if figures.checkpoint_bytes is None else str(figures.checkpoint_bytes),
             forked_from=fact.parent_id,
             project_id=fact.project_id,
-            unmanaged=fact.unmanaged,
+            unmanaged=not fact.kind.submitted,
             reason=fact.reason,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dethpc.domain import facts
-from dethpc.domain.ids import AttemptId, task_id
+from dethpc.domain.ids import AttemptId
 from dethpc.domain.states import AttemptState, RunState
 from dethpc.master.http.wire.base import Wire, time, time_or_none
 
@@ -11,6 +11,12 @@ from dethpc.master.http.wire.base import Wire, time, time_or_none
 def container_id(attempt: AttemptId, node: str) -> str:
     """One node's share of an attempt."""
     return f"{attempt}@{node}"
+
+
+def _name(task: facts.Task, experiment: str) -> str:
+    if task.trial_id is None:
+        return task.name
+    return f"Trial {task.trial_id} (Experiment {task.experiment_id}{': ' + experiment if experiment else ''})"
 
 
 class Allocation(Wire):
@@ -29,7 +35,7 @@ class Allocation(Wire):
         ended = attempt.state is AttemptState.ENDED
         return cls(
             allocation_id=str(AttemptId(attempt.run_id, attempt.number)),
-            task_id=task_id(run.experiment_id, run.trial_id),
+            task_id=run.task_id,
             state="STATE_TERMINATED" if ended else "STATE_RUNNING",
             slots=run.slots,
             start_time=time(attempt.started_at),
@@ -80,13 +86,13 @@ class AllocationSummary(Wire):
     reason: str  # ours: why it is pending
 
     @classmethod
-    def of(cls, run: facts.Run, experiment: str) -> AllocationSummary:
+    def of(cls, run: facts.Run, task: facts.Task, experiment: str) -> AllocationSummary:
         attempt = AttemptId(run.id, max(run.attempt, 0))
         nodes = run.nodes if run.state is RunState.RUNNING else []
         return cls(
-            task_id=task_id(run.experiment_id, run.trial_id),
+            task_id=run.task_id,
             allocation_id=str(attempt),
-            name=f"Trial {run.trial_id} (Experiment {run.experiment_id}{': ' + experiment if experiment else ''})",
+            name=_name(task, experiment),
             registered_time=time(run.created_at),
             resource_pool=run.pool,
             slots_needed=run.slots,

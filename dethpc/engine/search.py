@@ -1,0 +1,198 @@
+"""Decisions of a search: what a searcher wants becomes trials, and what trials do is told to it."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable
+
+from typing_extensions import assert_never
+
+from dethpc.config.searcher import WarmStart
+from dethpc.domain.facts import Experiment, SearchNote, Trial
+from dethpc.domain.states import State
+from dethpc.engine import events
+from dethpc.engine.decision import Decision
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState, ExperimentState, waits_for_searcher
+from dethpc.engine.stop import end_trial, stop_run, trial_task
+from dethpc.errors import Refused
+from dethpc.searcher.base import Action, Continue, Create, Note, Stop, Wait
+from dethpc.searcher.custom import CustomSearch
+
+
+def act(
+    state: ClusterState, experiment: ExperimentState, actions: Iterable[Action], at: float, decision: Decision
+) -> None:
+    """Turn a searcher's actions into rows."""
+    row, notes, created, frees = experiment.row, experiment.notes, 0, False
+    for action in actions:
+        if isinstance(action, Create):
+            trial = new_trial(state, experiment, action, state.next_trial_id + created, at)
+            decision.rows += [trial, trial_task(row, trial)]
+            created += 1
+        elif isinstance(action, Note):
+            notes += 1
+            decision.rows.append(SearchNote(row.id, notes, action.index, action.kind, action.data))
+            continue
+        elif isinstance(action, Stop):
+            trial = experiment.trials[action.index]
+            end_trial(experiment, trial, State.STOPPING_COMPLETED, action.reason, at, decision)
+        elif isinstance(action, Wait):
+            trial = experiment.trials[action.index]
+            decision.rows.append(replace(trial, search={**trial.search, "waits": True}, reason=action.reason))
+            stop_run(experiment, trial.index, action.reason, at, decision)
+        elif isinstance(action, Continue):
+            decision.rows.append(_continued(experiment.trials[action.index], action))
+        else:
+            assert_never(action)
+        frees = True
+    if frees:
+        decision.then.append(events.Schedule(at))
+
+
+def _continued(trial: Trial, action: Continue) -> Trial:
+    """``granted_in`` is the run that knows only of the lengths before: its end is not the trial's."""
+    lengths = [*trial.search.get("lengths", ()), action.length]
+    search = {**trial.search, "lengths": lengths, "waits": False, "granted_in": trial.runs}
+    return replace(trial, search=search, reason=action.reason)
+
+
+def new_trial(state: ClusterState, experiment: ExperimentState, action: Create, trial_id: int, at: float) -> Trial:
+    row = experiment.row
+    if action.source is None:
+        searcher = experiment.config.searcher
+        source = searcher.source_checkpoint_uuid if isinstance(searcher, WarmStart) else None
+    else:
+        parent = experiment.trials[action.source]
+        source = parent.latest_checkpoint or parent.source_checkpoint
+    digest = hashlib.sha256(f"{row.seed}:{action.index}".encode()).digest()
+    return Trial(
+        id=trial_id,
+        experiment_id=row.id,
+        index=action.index,
+        hparams=action.hparams,
+        search=action.search,
+        seed=int.from_bytes(digest[:4], "big") & 0x7FFFFFFF,
+        state=State.PAUSED if row.state is State.PAUSED else State.ACTIVE,
+        created_at=at,
+        request_id=action.search.get("request_id") or str(uuid.uuid5(uuid.UUID(row.queue_id), str(action.index))),
+        source_checkpoint=source,
+    )
+
+
+def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
+    """The search goes on without the trial, or the experiment ends with it."""
+    trial = state.trial(event.trial_id)
+    assert trial is not None
+    experiment = state.experiments[trial.experiment_id]
+    row, decision = experiment.row, Decision()
+    if not row.state.stopping and not row.state.terminal and row.kind.submitted:
+        actions = experiment.searcher.exited(trial.index, event.how)
+        act(state, experiment, actions, event.at, decision)
+        searching = not experiment.searcher.over
+        if searching or any(isinstance(action, (Create, Continue)) for action in actions):
+            decision.rows.append(replace(row, progress=experiment.searcher.progress))
+            return decision
+    if experiment.open:
+        left = (experiment.trials[index] for index in experiment.open)
+        decision.rows.append(replace(paused_with(row, left), progress=experiment.searcher.progress))
+    elif not row.state.terminal:
+        decision.rows.append(_ended(experiment, event.at))
+    return decision
+
+
+def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
+    """The experiment, paused when every trial that is ``left`` is: it waits for its owner, and should look like it.
+
+    Trials that wait for the searcher will only move when another has, so they do not count.
+    """
+    reasons: dict[str, None] = {}
+    some = False
+    for trial in left:
+        if row.state is not State.ACTIVE or (trial.state is not State.PAUSED and not waits_for_searcher(trial)):
+            return row
+        if trial.state is State.PAUSED and not waits_for_searcher(trial):
+            some = True
+            if trial.reason:
+                reasons[trial.reason] = None
+    if not some:
+        return row
+    return replace(row, state=State.PAUSED, reason=f"{'; '.join(reasons)}; activate the experiment to go on")
+
+
+def _ended(experiment: ExperimentState, at: float) -> Experiment:
+    row = experiment.row
+    row = replace(row, ended_at=at, progress=_trained(experiment))
+    if row.state.stopping:
+        return replace(row, state=row.state.end)
+    completed = sum(trial.state is State.COMPLETED for trial in experiment.trials)
+    if completed:
+        return replace(row, state=State.COMPLETED, reason="", progress=1.0)
+    if all(trial.state is State.CANCELED for trial in experiment.trials):
+        return replace(row, state=State.CANCELED, reason="every trial was killed")
+    last = next((t.reason for t in reversed(experiment.trials) if t.state is State.ERROR), "")
+    return replace(row, state=State.ERROR, reason=f"no trial completed; the last error: {last}")
+
+
+def _trained(experiment: ExperimentState) -> float:
+    """How far an experiment came that ended before its search did: what its trials trained, of those that it would have had.
+
+    To the searcher a trial that failed is done with; whoever looks at what is left of it wants to know what was trained.
+    """
+    planned = max(experiment.searcher.total, len(experiment.trials), 1)
+    done = sum(1.0 if trial.state is State.COMPLETED else trial.progress for trial in experiment.trials)
+    return min(1.0, done / planned)
+
+
+def validated(state: ClusterState, event: events.Validated) -> Decision:
+    """The searcher's metric was reported."""
+    trial = state.trial(event.trial_id)
+    assert trial is not None
+    experiment, decision = state.experiments[trial.experiment_id], Decision()
+    row = experiment.row
+    if (
+        trial.state in (State.ACTIVE, State.PAUSED)
+        and not waits_for_searcher(trial)
+        and not row.state.stopping
+        and row.kind.submitted
+    ):
+        actions = experiment.searcher.validated(trial.index, event.length, event.metric)
+        act(state, experiment, actions, event.at, decision)
+    return decision
+
+
+def parked(state: ClusterState, event: events.Parked) -> Decision:
+    """A trial waits for its searcher and has given its slots back."""
+    trial = state.trial(event.trial_id)
+    assert trial is not None
+    experiment, decision = state.experiments[trial.experiment_id], Decision()
+    if waits_for_searcher(trial) and not trial.state.terminal and not experiment.row.state.stopping:
+        act(state, experiment, experiment.searcher.parked(trial.index), event.at, decision)
+    return decision
+
+
+def operate(state: ClusterState, event: events.Operate) -> Decision:
+    """Raises Refused when the experiment is not open to a search method from outside, or does not understand the operations."""
+    experiment = state.experiment(event.experiment_id)
+    row, searcher = experiment.row, experiment.searcher
+    if not isinstance(searcher, CustomSearch):
+        raise Refused(f"experiment {row.id} has searcher {experiment.config.searcher.name}, not custom")
+    if row.state.terminal or row.state.stopping:
+        raise Refused(f"experiment {row.id} is {row.state.value}; its search is over")
+    try:
+        actions = searcher.operate(event.operations, event.event_id)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"searcher operations: {error}") from None
+    decision = Decision()
+    act(state, experiment, actions, event.at, decision)
+    decision.then.append(events.Operated(row.id, event.at))
+    return decision
+
+
+def operated(state: ClusterState, event: events.Operated) -> Decision:
+    experiment = state.experiments[event.experiment_id]
+    row = experiment.row
+    if experiment.searcher.over and not experiment.open and not row.state.terminal:
+        return Decision([_ended(experiment, event.at)])
+    return Decision()

@@ -1,0 +1,99 @@
+"""Tasks without a trial, such as commands and garbage collections: they come, are killed, and end with their run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dethpc.domain.facts import Attempt, Row, Run, Task
+from dethpc.domain.reports import Report
+from dethpc.domain.states import AttemptState, End, State
+from dethpc.engine import events
+from dethpc.engine.decision import Decision
+from dethpc.engine.ends import Verdict
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState
+from dethpc.engine.stop import kill_run
+from dethpc.errors import NotFound, Refused
+
+
+def create(state: ClusterState, event: events.CreateTask) -> Decision:
+    """Raises Refused for a kind whose tasks come with a trial."""
+    if event.kind.trains:
+        raise Refused(f"a task of kind {event.kind.value} comes with its trial; create an experiment")
+    if event.id in state.tasks or event.id in state.jobs:
+        return Decision()
+    task = Task(
+        id=event.id,
+        kind=event.kind,
+        queue_id=event.id,
+        owner=event.owner,
+        state=State.ACTIVE,
+        created_at=event.at,
+        name=event.name,
+        config=event.config,
+        pool=event.pool,
+        slots=event.slots,
+        priority=event.priority,
+        weight=event.weight,
+        queue_position=event.at,
+    )
+    return Decision([task], [events.Schedule(event.at)])
+
+
+def kill(state: ClusterState, event: events.KillTask) -> Decision:
+    """Raises NotFound, Refused."""
+    task = state.tasks.get(event.task_id)
+    if task is None or task.state.terminal:
+        raise NotFound(f"task {event.task_id} is not there any more, or never was")
+    if task.kind.trains:
+        raise Refused(f"task {task.id} is that of trial {task.trial_id}; kill the trial")
+    reason = "killed by its owner"
+    if not state.jobs[task.queue_id].live:
+        return Decision([_closed(task, State.CANCELED, reason, event.at)])
+    decision = Decision([replace(task, state=State.STOPPING_KILLED, reason=reason)])
+    kill_run(state.jobs[task.queue_id], 0, reason, decision)
+    return decision
+
+
+def _closed(task: Task, how: State, reason: str, at: float) -> Task:
+    return replace(task, state=how, reason=reason, ended_at=at)
+
+
+class TaskRun:
+    """A live run of a task without a trial, and what happens to it means for the task: it has no second one."""
+
+    early_exit = ""
+    preemption_timeout: float | None = None
+
+    def __init__(self, state: ClusterState, run: Run) -> None:
+        self._state, self._task = state, state.tasks[run.task_id]
+
+    def refused(self, message: str, at: float) -> Decision:
+        return Decision([_closed(self._task, State.ERROR, message, at)], [events.Schedule(at)])
+
+    def started(self, event: events.AttemptStarted) -> list[Row]:
+        """Earlier starts of the same run are over."""
+        return [
+            replace(attempt, state=AttemptState.ENDED, ended_at=event.at, end=End.NODE_FAIL)
+            for attempt in self._state.attempts.get(self._task.id, ())
+            if attempt.state is AttemptState.RUNNING
+        ]
+
+    def reported(self, attempt: Attempt, accepted: Sequence[Report]) -> Decision:
+        """What a task without a trial reports, nobody asks for yet."""
+        return Decision()
+
+    def queued_again(self, attempt: Attempt | None, verdict: Verdict) -> tuple[str, list[Row]]:
+        return "", []
+
+    def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
+        task = self._task
+        if task.state.stopping:
+            how, reason = task.state.end, task.reason
+        elif verdict.end is End.COMPLETED:
+            how, reason = State.COMPLETED, ""
+        elif verdict.end in (End.CANCELLED, End.KILLED, End.STOPPED):
+            how, reason = State.CANCELED, verdict.reason
+        else:
+            how, reason = State.ERROR, verdict.reason or verdict.end.value
+        return Decision([_closed(task, how, reason, event.at)], [events.Schedule(event.at)])

@@ -1,0 +1,135 @@
+"""Tasks without a trial wait, run and end among experiments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dethpc.domain.facts import Task
+from dethpc.domain.ports import JobState
+from dethpc.domain.states import Intent, RunState, State, TaskKind
+from dethpc.engine import events
+from dethpc.engine.pools import Kind, Rules
+from dethpc.engine.turns import in_order, order
+from dethpc.errors import NotFound, Refused
+from tests.engine.test_queue import create
+from tests.engine.world import FAILED, FINISHED, World
+
+ID = "0c5e1f5e-0000-4000-8000-000000000001"
+
+
+def command(world: World, id: str = ID, **fields: Any) -> Task:
+    fields = {"kind": TaskKind.COMMAND, "pool": "main", "slots": 1, **fields}
+    wish = events.CreateTask(id=id, owner="me", name="ls", config={"entrypoint": "ls"}, at=world.now(), **fields)
+    world.do(wish)
+    world.assert_memory_is_a_fold_of_the_rows()
+    return row(world, id)
+
+
+def row(world: World, id: str = ID) -> Task:
+    return next(task for task in world.rows(Task) if task.id == id)
+
+
+def run_of(world: World, id: str = ID) -> Any:
+    return next(run for run in world.live() if run.task_id == id)
+
+
+@pytest.mark.parametrize("kind", ["priority", "fair_share", "fifo"])
+def test_a_command_is_queued_among_experiments_in_every_kind_of_pool(kind: Kind) -> None:
+    world = World()
+    world.state.rules = {"main": Rules(kind, window=1)}
+    before, task, after = create(world), command(world), create(world)
+    shown = [job.entry.created_at for job in order(world.state, "main", world.clock)]
+    assert shown == sorted(shown) and len(shown) == 3
+    served = []
+    for _ in range(3):
+        (run,) = in_order(world.state, "main", world.clock)
+        served.append(run.experiment_id or run.task_id)
+        world.start(run)
+        world.end(run, FINISHED)
+        world.assert_memory_is_a_fold_of_the_rows()
+    assert served == [before, task.id, after]
+
+
+def test_a_command_with_a_better_priority_goes_first() -> None:
+    world = World()
+    world.state.rules = {"main": Rules("priority", window=1)}
+    create(world, 3)
+    command(world, priority=1)
+    world.start(next(iter(world.live())))
+    assert [run.task_id for run in in_order(world.state, "main", world.clock)] == [ID]
+
+
+def test_a_command_that_used_its_share_lets_others_go_first() -> None:
+    world = World()
+    world.state.rules = {"main": Rules("fair_share", window=1)}
+    command(world)
+    world.start(run_of(world))
+    world.clock += 1000
+    waiting = create(world, 4)
+    world.end(run_of(world), FINISHED)
+    assert [run.experiment_id for run in in_order(world.state, "main", world.clock)] == [waiting]
+
+
+@pytest.mark.parametrize(("report", "state"), [(FINISHED, State.COMPLETED), (FAILED, State.ERROR)])
+def test_a_command_ends_as_its_one_run_does_and_is_not_begun_again(report: dict[str, Any], state: State) -> None:
+    world = World()
+    assert command(world).state is State.ACTIVE
+    run = run_of(world)
+    assert (run.id, run.experiment_id, run.number, run.state) == (f"{ID}.1", None, 1, RunState.SUBMITTING)
+    world.start(run)
+    world.end(run, report)
+    assert row(world).state is state and row(world).ended_at is not None
+    assert not world.live() and ID not in world.state.tasks and ID not in world.state.jobs
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_command_that_the_scheduler_refuses_ends_with_its_reason() -> None:
+    world = World()
+    command(world)
+    world.do(events.SubmitFailed(run_of(world).id, "no such partition", world.now()))
+    assert (row(world).state, row(world).reason) == (State.ERROR, "no such partition")
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_running_command_that_is_killed_ends_with_its_job() -> None:
+    world = World()
+    command(world)
+    run = run_of(world)
+    world.start(run)
+    world.do(events.KillTask(ID, world.now()))
+    assert run_of(world).intent is Intent.KILL and row(world).state is State.STOPPING_KILLED
+    world.assert_memory_is_a_fold_of_the_rows()
+    world.end(run, None, JobState.CANCELLED)
+    assert (row(world).state, row(world).reason) == (State.CANCELED, "killed by its owner")
+    with pytest.raises(NotFound):
+        world.do(events.KillTask(ID, world.now()))
+
+
+def test_a_command_that_waits_in_our_queue_is_killed_at_once() -> None:
+    world = World()
+    world.state.rules = {"main": Rules("priority", window=1)}
+    create(world)
+    command(world)
+    world.do(events.KillTask(ID, world.now()))
+    assert row(world).state is State.CANCELED and not world.state.places.count
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_trials_task_comes_and_ends_with_the_trial() -> None:
+    world = World()
+    experiment = create(world)
+    (run,) = world.live()
+    task = row(world, run.task_id)
+    assert (task.kind, task.state, task.experiment_id) == (TaskKind.TRIAL, State.ACTIVE, experiment)
+    with pytest.raises(Refused, match="kill the trial"):
+        world.do(events.KillTask(task.id, world.now()))
+    world.start(run)
+    world.end(run, FINISHED)
+    assert row(world, task.id).state is State.COMPLETED and not world.state.tasks
+
+
+def test_a_task_with_a_trial_cannot_be_created_alone() -> None:
+    with pytest.raises(Refused, match="create an experiment"):
+        command(World(), kind=TaskKind.TRIAL)
