@@ -1,4 +1,7 @@
-"""What can happen. Every event carries the time at which it was seen; the engine itself has no clock."""
+"""What can happen. Every event carries the time at which it was seen; the engine itself has no clock.
+
+One list, however long: it is read as a whole.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Trial
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.reports import Report
 from dethpc.domain.states import TaskKind
+from dethpc.engine.changes import ExperimentChanges, TrialChanges
 from dethpc.engine.nice import PendingJob
 from dethpc.searcher.base import Exit
 
@@ -70,10 +74,10 @@ class KillTrial:
 
 @dataclass(slots=True)
 class ChangeExperiment:
-    """New values for fields of the experiment: name, description, notes, labels, archived, max_slots, weight, priority."""
+    """What its owner wants to be different about an experiment."""
 
     experiment_id: int
-    changes: dict[str, Any]
+    changes: ExperimentChanges
     at: float
 
 
@@ -208,7 +212,7 @@ class DescribeTrial:
     """What the owner or the training code says of a trial: its metadata, its status."""
 
     trial_id: int
-    changes: dict[str, Any]
+    changes: TrialChanges
     at: float
 
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dethpc.domain.facts import Experiment, Run
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.engine import events
+from dethpc.engine.changes import UNSET
 from dethpc.engine.decision import Decision
+from dethpc.engine.jobs import ExperimentState, waits_for_searcher
 from dethpc.engine.replace import replace
 from dethpc.engine.search import act, new_trial
-from dethpc.engine.state import ClusterState, ExperimentState, waits_for_searcher
+from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import end_trial, stop_run, trial_task
 from dethpc.errors import NotFound, Refused
 from dethpc.searcher.base import Create
 
 DEFAULT_PRIORITY = 42
-
-CHANGEABLE = ("name", "description", "notes", "labels", "archived", "max_slots", "weight", "priority", "project_id")
 
 
 def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
@@ -180,17 +179,15 @@ def kill_trial(state: ClusterState, event: events.KillTrial) -> Decision:
 def change(state: ClusterState, event: events.ChangeExperiment) -> Decision:
     experiment = state.experiment(event.experiment_id)
     row = experiment.row
-    unknown = sorted(set(event.changes) - set(CHANGEABLE))
-    if unknown:
-        raise Refused(f"cannot change {', '.join(unknown)}; changeable are {', '.join(CHANGEABLE)}")
-    if "archived" in event.changes and not row.state.terminal:
+    wanted = event.changes
+    if wanted.archived is not UNSET and not row.state.terminal:
         raise Refused(f"experiment {row.id} is {row.state.value}; only one that has ended can be archived")
     if row.kind.submitted:
-        allowed(state, row, priority=event.changes.get("priority"), weight=event.changes.get("weight"))
-    changed: dict[str, Any] = dict(event.changes)
-    decision = Decision([replace(row, **changed)], [events.Schedule(event.at)])
-    if "max_slots" in event.changes:
-        _give_back(experiment, event.changes["max_slots"], event.at, decision)
+        priority = None if wanted.priority is UNSET else wanted.priority
+        allowed(state, row, priority=priority, weight=None if wanted.weight is UNSET else wanted.weight)
+    decision = Decision([replace(row, **wanted.given())], [events.Schedule(event.at)])
+    if wanted.max_slots is not UNSET:
+        _give_back(experiment, wanted.max_slots, event.at, decision)
     return decision
 
 

@@ -13,8 +13,9 @@ from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import checkpoints, events
 from dethpc.engine.decision import Decision
+from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.replace import replace
-from dethpc.engine.state import ClusterState, ExperimentState
+from dethpc.engine.state import ClusterState
 
 
 def taken_in(

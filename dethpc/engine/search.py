@@ -13,8 +13,9 @@ from dethpc.domain.facts import Experiment, SearchNote, Trial
 from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
+from dethpc.engine.jobs import ExperimentState, waits_for_searcher
 from dethpc.engine.replace import replace
-from dethpc.engine.state import ClusterState, ExperimentState, waits_for_searcher
+from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import end_trial, stop_run, trial_task
 from dethpc.errors import Refused
 from dethpc.searcher.base import Action, Continue, Create, Note, Stop, Wait

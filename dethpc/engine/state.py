@@ -29,15 +29,15 @@ from dethpc.domain.facts import (
     Task,
     Trial,
 )
-from dethpc.domain.ids import run_id, task_id
+from dethpc.domain.ids import task_id
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
-from dethpc.engine.jobs import Job, RunPlace
+from dethpc.engine.jobs import ExperimentState, Job, TaskState, exit_of, waits_for_searcher
 from dethpc.engine.pools import Rules
 from dethpc.engine.queue_index import Place, QueueIndex, key
 from dethpc.engine.replace import replace
 from dethpc.errors import ConfigError, NotFound, StoreError
-from dethpc.searcher.base import Exit, Searcher
+from dethpc.searcher.base import Searcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,95 +53,10 @@ BuildSearcher = Callable[[Method, Space, int], Searcher]
 
 
 @dataclass(slots=True)
-class ExperimentState(Job):
-    """One experiment with everything that decisions about it need. What wants a run are its trials, by their index."""
-
-    row: Experiment
-    config: ExperimentConfig  # the row's, parsed once
-    searcher: Searcher
-    trials: list[Trial] = field(default_factory=list)  # by index
-    open: set[int] = field(default_factory=set)  # indexes of trials that have not ended
-    notes: int = 0
-    good_nodes: set[str] = field(default_factory=set)  # nodes on which some trial of it has trained
-
-    @property
-    def entry(self) -> Experiment:
-        return self.row
-
-    @property
-    def slots(self) -> int:
-        return self.row.slots_per_trial
-
-    @property
-    def room(self) -> int:
-        """How many more runs ``max_slots`` allows."""
-        row = self.row
-        if row.max_slots is None or row.slots_per_trial == 0:
-            return len(self.waiting)
-        return min(len(self.waiting), max(0, row.max_slots - self.live_slots) // row.slots_per_trial)
-
-    @property
-    def queued(self) -> bool:
-        return self.row.state is State.ACTIVE and self.row.kind.submitted
-
-    def submission(self, member: int, place: RunPlace) -> list[Row]:
-        row, trial = self.row, self.trials[member]
-        number = trial.runs + 1
-        run = Run(
-            id=run_id(task_id(row.id, trial.id), number),
-            experiment_id=row.id,
-            task_id=task_id(row.id, trial.id),
-            number=number,
-            state=RunState.SUBMITTING,
-            created_at=place.at,
-            slots=row.slots_per_trial,
-            pool=place.pool,
-            nice=place.nice,
-        )
-        return [replace(trial, runs=number), run]
-
-
-@dataclass(slots=True)
-class TaskState(Job):
-    """A task without a trial. It has one run at a time, as its member 0."""
-
-    row: Task
-
-    @property
-    def entry(self) -> Task:
-        return self.row
-
-    @property
-    def slots(self) -> int:
-        return self.row.slots
-
-    @property
-    def room(self) -> int:
-        return len(self.waiting)
-
-    @property
-    def queued(self) -> bool:
-        return self.row.state is State.ACTIVE and self.row.kind.submitted
-
-    def submission(self, member: int, place: RunPlace) -> list[Row]:
-        row = replace(self.row, runs=self.row.runs + 1)
-        run = Run(
-            id=run_id(row.id, row.runs),
-            experiment_id=None,
-            task_id=row.id,
-            number=row.runs,
-            state=RunState.SUBMITTING,
-            created_at=place.at,
-            slots=row.slots,
-            pool=place.pool,
-            nice=place.nice,
-        )
-        return [row, run]
-
-
-@dataclass(slots=True)
 class ClusterState:
-    """All experiments and tasks. ``next_trial_id`` and ``next_experiment_id`` are the ids that the next rows will get."""
+    """All experiments and tasks. One class, although a long one: here is all that a row changes in memory.
+
+    ``next_trial_id`` and ``next_experiment_id`` are the ids that the next rows will get."""
 
     build_searcher: BuildSearcher
     rules: Mapping[str, Rules] = field(default_factory=dict)  # by pool; the default ones for a pool that is not here
@@ -461,19 +376,3 @@ def _config_of(row: Experiment) -> ExperimentConfig:
         return ExperimentConfig.from_json(row.config)
     except ConfigError as error:
         raise StoreError(f"experiment {row.id}: its stored configuration is invalid: {error}") from None
-
-
-def waits_for_searcher(trial: Trial) -> bool:
-    """Whether the trial waits for its searcher, which is none of the user's pausing and activating."""
-    return bool(trial.search.get("waits"))
-
-
-def exit_of(trial: Trial) -> Exit:
-    """How a trial that ended left the search. Derived from the row alone, so that a fold gives the same."""
-    if trial.early_exit.endswith("INVALID_HP"):
-        return Exit.INVALID_HP
-    if trial.state is State.ERROR:
-        return Exit.ERRORED
-    if trial.state is State.CANCELED:
-        return Exit.CANCELED
-    return Exit.COMPLETED

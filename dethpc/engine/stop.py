@@ -7,9 +7,8 @@ from dethpc.domain.ids import task_id
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.jobs import Job
+from dethpc.engine.jobs import ExperimentState, Job, exit_of
 from dethpc.engine.replace import replace
-from dethpc.engine.state import ExperimentState, exit_of
 
 
 def trial_task(experiment: Experiment, trial: Trial) -> Task:

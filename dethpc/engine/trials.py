@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dethpc.domain.facts import Attempt, Row, Run, Trial
 from dethpc.domain.reports import Report
@@ -11,9 +10,10 @@ from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, Sta
 from dethpc.engine import events, reports
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
+from dethpc.engine.jobs import ExperimentState, waits_for_searcher
 from dethpc.engine.replace import replace
 from dethpc.engine.search import paused_with
-from dethpc.engine.state import ClusterState, ExperimentState, waits_for_searcher
+from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import close_trial
 from dethpc.errors import NotFound, Refused
 
@@ -239,5 +239,4 @@ def describe(state: ClusterState, event: events.DescribeTrial) -> Decision:
     trial = state.trial(event.trial_id)
     if trial is None:
         raise NotFound(f"no trial {event.trial_id}")
-    changed: dict[str, Any] = dict(event.changes)
-    return Decision([replace(trial, **changed)])
+    return Decision([replace(trial, **event.changes.given())])

@@ -11,9 +11,10 @@ from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.states import AttemptState, CheckpointState, End, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
+from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.replace import replace
 from dethpc.engine.search import new_trial
-from dethpc.engine.state import ClusterState, ExperimentState
+from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import trial_task
 from dethpc.errors import NotFound, Refused
 from dethpc.searcher.base import Create

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
 from dethpc.domain.resource_request import ResourceRequest, count, noun
+from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.queue import window
-from dethpc.engine.state import ClusterState, ExperimentState
+from dethpc.engine.state import ClusterState
 from dethpc.engine.turns import ahead_of
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dethpc.domain.facts import Run
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
+from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.events import QueueChange
 from dethpc.engine.nice import PendingJob, assign
 from dethpc.engine.pools import Free, Rules
@@ -100,7 +101,7 @@ def test_what_a_pools_scheduler_cannot_do_is_refused_with_the_reason() -> None:
         with pytest.raises(Refused, match=message):
             change(world, wish)
     with pytest.raises(Refused, match="weights mean nothing"):
-        world.do(events.ChangeExperiment(prior, {"weight": 2.0}, world.now()))
+        world.do(events.ChangeExperiment(prior, ExperimentChanges(weight=2.0), world.now()))
 
 
 def test_another_pool_gets_the_runs_that_wait_and_running_ones_go_on() -> None:
@@ -123,13 +124,13 @@ def test_a_smaller_max_slots_takes_back_what_waits_and_then_the_newest() -> None
     id = create(world, trials=6)
     for run in world.live()[:4]:
         world.start(run)
-    world.do(events.ChangeExperiment(id, {"max_slots": 3}, world.now()))
+    world.do(events.ChangeExperiment(id, ExperimentChanges(max_slots=3), world.now()))
     intents = [world.state.runs[f"{id}.{n}.1"].intent for n in range(1, 7)]
     assert intents == [Intent.GO] * 3 + [Intent.STOP] + [Intent.KILL] * 2
     for run in world.live()[3:]:
         world.end(run, None)
     assert len(world.live()) == 3
-    world.do(events.ChangeExperiment(id, {"max_slots": None}, world.now()))
+    world.do(events.ChangeExperiment(id, ExperimentChanges(max_slots=None), world.now()))
     assert len(world.live()) == 6
 
 
@@ -365,7 +366,7 @@ def _play(world: World, limits: dict[int, int | None], action: str, n: int) -> N
         id, other = ids[n % len(ids)], ids[n * 7 % len(ids)]
         if action == "slots":
             limits[id] = n % 5 + 3
-            world.do(events.ChangeExperiment(id, {"max_slots": limits[id]}, world.now()))
+            world.do(events.ChangeExperiment(id, ExperimentChanges(max_slots=limits[id]), world.now()))
             return
         wish = {
             "move": QueueChange(id, ahead_of=other) if n % 2 else QueueChange(id, behind_of=other),

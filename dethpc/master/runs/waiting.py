@@ -12,7 +12,7 @@ from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.resource_request import ResourceRequest
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import ClusterState
-from dethpc.engine.state import waits_for_searcher
+from dethpc.engine.jobs import waits_for_searcher
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.reasons import in_scheduler
 from dethpc.insight.waiting import PoolView, WaitReason, in_queue

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from dethpc.domain import facts
 from dethpc.engine import events
+from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import NotFound, NotSupportedYet, Refused, SchedulerUnavailable
 from dethpc.master.durable import contexts
 from dethpc.master.experiments.control import Control
@@ -239,13 +240,13 @@ def kill(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
 
 @router.post("/experiments/{experiment_id}/archive")
 def archive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    _change(control, experiment_id, archived=True)
+    _change(control, experiment_id, ExperimentChanges(archived=True))
     return {}
 
 
 @router.post("/experiments/{experiment_id}/unarchive")
 def unarchive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    _change(control, experiment_id, archived=False)
+    _change(control, experiment_id, ExperimentChanges(archived=False))
     return {}
 
 
@@ -255,7 +256,7 @@ def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any
     return {}
 
 
-def _change(control: Control, experiment_id: int, **changes: Any) -> None:
+def _change(control: Control, experiment_id: int, changes: ExperimentChanges) -> None:
     control.do(events.ChangeExperiment(experiment_id, changes, clock.time()))
 
 
@@ -276,7 +277,7 @@ def patch(
     if given.get("name", "x").strip() == "":
         raise Refused("the name of an experiment cannot be empty")
     if given:
-        _change(control, experiment_id, **given)
+        _change(control, experiment_id, ExperimentChanges(**given))
     with store.read() as connection:
         return wire.ExperimentAnswer(experiment=one(connection, experiment_id))
 
@@ -296,7 +297,7 @@ def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: A
         labels = queries.experiment(connection, experiment_id).labels
     changed = change(labels)
     if changed != labels:
-        _change(control, experiment_id, labels=changed)
+        _change(control, experiment_id, ExperimentChanges(labels=changed))
     return wire.Labels(labels=changed)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import TaskKind
 from dethpc.engine import events
+from dethpc.engine.changes import TrialChanges
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments.create import Creator
 from dethpc.master.experiments.unmanaged import Unmanaged, states
@@ -172,7 +173,7 @@ def report_status(
     if _is_unmanaged(store, who, trial_id):
         unmanaged.report(trial_id, ReportKind.STATUS, {"status": request.state})
     else:
-        control.do(events.DescribeTrial(trial_id, {"status": request.state}, clock.time()))
+        control.do(events.DescribeTrial(trial_id, TrialChanges(status=request.state), clock.time()))
     return {}
 
 
@@ -193,7 +194,7 @@ def set_metadata(
     if _is_unmanaged(store, who, run_id) and who.is_owner and unmanaged.running(run_id):
         unmanaged.report(run_id, ReportKind.RUN_METADATA, {"metadata": request.metadata})
     else:
-        control.do(events.DescribeTrial(run_id, {"metadata": request.metadata}, clock.time()))
+        control.do(events.DescribeTrial(run_id, TrialChanges(metadata=request.metadata), clock.time()))
     return request
 
 
