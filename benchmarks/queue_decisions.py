@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from dethpc.config import ExperimentConfig
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step

@@ -112,10 +112,14 @@ class Delete:
 
 @dataclass(slots=True)
 class LoadExperiment:
-    """An experiment that ended long ago, as the store has it, is wanted in memory again; with its trials, in order, if given."""
+    """An experiment that ended long ago, as the store has it, is wanted in memory again; with its trials, in order, if given.
+
+    ``then`` is what it is wanted for, and is decided at once: afterwards the experiment may leave memory again.
+    """
 
     experiment: Experiment
     trials: Sequence[Trial] = ()
+    then: Event | None = None
 
 
 @dataclass(slots=True)

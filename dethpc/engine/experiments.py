@@ -61,7 +61,8 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
 def load(state: ClusterState, event: events.LoadExperiment) -> Decision:
     known = state.experiments.get(event.experiment.id)
     trials = event.trials[len(known.trials) if known else 0 :]
-    return Decision([*([] if known else [event.experiment]), *trials])
+    then = [] if event.then is None else [event.then]
+    return Decision([*([] if known else [event.experiment]), *trials], then)
 
 
 def import_run(state: ClusterState, event: events.ImportRun) -> Decision:

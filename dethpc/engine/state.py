@@ -31,7 +31,7 @@ from dethpc.domain.facts import (
 )
 from dethpc.domain.ids import task_id
 from dethpc.domain.ports import Snapshot
-from dethpc.domain.states import RunState, State
+from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.engine.jobs import ExperimentState, Job, TaskState, exit_of, waits_for_searcher
 from dethpc.engine.pools import Rules
 from dethpc.engine.queue_index import Place, QueueIndex, key
@@ -354,8 +354,11 @@ class ClusterState:
         return trial is not None and not trial.state.terminal
 
     def evict_ended(self) -> None:
-        """Forget experiments that have ended with all their runs. ``LoadExperiment`` brings one back where an event needs it."""
-        for id in list(self.ended):
+        """Forget experiments that have ended with all their runs. ``LoadExperiment`` brings one back where an event needs it.
+
+        Unmanaged ones stay: a script may start their trials again at any time.
+        """
+        for id in [id for id in self.ended if self.experiments[id].row.kind is not TaskKind.UNMANAGED_TRIAL]:
             self._forget(self.experiments[id])
 
     def _forget(self, experiment: ExperimentState) -> None:

@@ -178,6 +178,7 @@ class Ledger:
             for each in self._listeners:
                 each.missed.append(rows)
             self._tell()
+            self.state.evict_ended()
         for future, changed in decided:
             future.set_result(changed)
 

@@ -1,4 +1,4 @@
-"""What owners ask of their experiments and of the queue, also of experiments that ended before this master started."""
+"""What owners ask of their experiments and of the queue, also of experiments that have ended and left memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dethpc.domain.facts import Row
 from dethpc.engine import events
 from dethpc.engine.turns import order
-from dethpc.errors import Refused
+from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
 from dethpc.state import queries
@@ -23,14 +23,25 @@ class Control:
 
     def do(self, event: events.Event) -> list[Row]:
         """Decide and commit; the rows that changed."""
-        if isinstance(event, events.OfExperiment) and event.experiment_id not in self._ledger.state.experiments:
-            with self._store.read() as connection:
-                self._ledger.do(events.LoadExperiment(queries.experiment(connection, event.experiment_id)))
-        if isinstance(event, events.KillTrial) and self._ledger.state.trial(event.trial_id) is None:
-            with self._store.read() as connection:
-                trial = queries.trial(connection, event.trial_id)
-            raise Refused(f"trial {trial.id} has ended already ({trial.state.value})")
-        return self._ledger.do(event)
+        try:
+            return self._ledger.do(event)
+        except NotFound:
+            ended = self._ended(event)
+            if ended is None:
+                raise
+        rows = self._ledger.do(ended)
+        return [row for row in rows if row is not ended.experiment and row not in ended.trials]
+
+    def _ended(self, event: events.Event) -> events.LoadExperiment | None:
+        """What brings back what the event is about; None: nothing that leaves memory. Raises NotFound."""
+        with self._store.read() as connection:
+            if isinstance(event, (events.KillTrial, events.DescribeTrial, events.EarlyExit)):
+                experiment_id = queries.trial(connection, event.trial_id).experiment_id
+                trials = queries.trials_of_experiment(connection, experiment_id)
+                return events.LoadExperiment(queries.experiment(connection, experiment_id), trials, event)
+            if isinstance(event, events.OfExperiment):
+                return events.LoadExperiment(queries.experiment(connection, event.experiment_id), (), event)
+        return None
 
     def queue_order(self, pool: str) -> list[str]:
         """Queue ids of the pool's jobs, the next one to be served first."""
