@@ -16,6 +16,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
 from dethpc.domain.records import Token, TokenKind, User
+from dethpc.domain.states import TaskKind
 from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.records import Records
@@ -103,7 +104,7 @@ def make(folder: Path) -> None:
         master.report(first, 1, 0.5)
         master.report(second, 1, 0.25)
         master.do(events.AttemptEnded(first.id, 0, EndReport(finished=True, exit_code=0), None, master.now()))
-        outside = master.create(OUTSIDE, unmanaged=True)
+        outside = master.create(OUTSIDE, kind=TaskKind.UNMANAGED_TRIAL)
         rows = master.do(events.AddTrial(outside, {"lr": 0.5}, "00000000-0000-4000-8000-0000000000aa", master.now()))
         (trial,) = (row for row in rows if isinstance(row, Trial))
         for value in (0.75, 0.125):  # started twice: the first run is shut out
