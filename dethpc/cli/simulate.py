@@ -12,7 +12,7 @@ import click
 from dethpc.cli import output
 
 if TYPE_CHECKING:
-    from dethpc.simulator import Pace, Result, Site
+    from dethpc.simulator import Faults, Pace, Result, Site, Workload
 
 _HOUR = 3600.0
 _WIDTH, _HEIGHT = 60, 8  # of the chart, in characters
@@ -73,7 +73,7 @@ def simulate(
     """
     from dethpc import config as configs
     from dethpc.cli.create import read_config
-    from dethpc.simulator import Faults, Pace, Replay
+    from dethpc.simulator import Pace
     from dethpc.simulator import simulate as run
 
     loaded = configs.load(read_config(config), file=config.name, overrides=list(overrides))
@@ -82,9 +82,6 @@ def simulate(
     configured = loaded.config
     if seed is None:
         seed = configured.reproducibility.experiment_seed or 0
-    workload = None
-    if curves is not None:
-        workload = Replay.read(curves, configured.searcher.metric, curves.name)
     site = _site(slots, nodes, slots_per_node, load)
     pace = Pace(
         startup=startup,
@@ -94,10 +91,7 @@ def simulate(
         validation_period=validate_every,
         checkpoint_each=1 if node_failure or preemption else 0,
     )
-    faults = Faults(
-        node_failure=node_failure * _HOUR if node_failure else None,
-        preemption=preemption * _HOUR if preemption else None,
-    )
+    workload, faults = _workload(curves, configured.searcher.metric), _faults(node_failure, preemption)
     began = time.perf_counter()
     result = run(configured, site, pace, workload=workload, seed=seed, faults=faults)
     took = time.perf_counter() - began
@@ -105,6 +99,23 @@ def simulate(
         output.print_json({**result.to_json(), "simulatedIn": took, "assumed": _assumed(site, pace, result, seed)})
     else:
         _show(result, site, pace, seed, took, curves)
+
+
+def _workload(curves: Any, metric: str) -> Optional[Workload]:
+    """None: trials learn as a model says."""
+    from dethpc.simulator import Replay
+
+    return None if curves is None else Replay.read(curves, metric, curves.name)
+
+
+def _faults(node_failure: Optional[float], preemption: Optional[float]) -> Faults:
+    """From hours."""
+    from dethpc.simulator import Faults
+
+    return Faults(
+        node_failure=node_failure * _HOUR if node_failure else None,
+        preemption=preemption * _HOUR if preemption else None,
+    )
 
 
 def _site(slots: Optional[int], nodes: Optional[int], slots_per_node: Optional[int], load: float) -> Site:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import time as clock
 from collections.abc import AsyncIterator
-from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -299,46 +297,6 @@ def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: A
     if changed != labels:
         _change(control, experiment_id, ExperimentChanges(labels=changed))
     return wire.Labels(labels=changed)
-
-
-# --- its context directory
-
-
-@router.get("/experiments/{experiment_id}/model_def")
-def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Anyone) -> wire.ModelDefinition:
-    may_see_experiment(who, experiment_id)
-    queries.experiment(connection, experiment_id)
-    return wire.ModelDefinition(b64_tgz=base64.b64encode(creator.context(experiment_id)).decode())
-
-
-@router.get("/experiments/{experiment_id}/file_tree")
-def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> wire.FileTree:
-    queries.experiment(connection, experiment_id)
-    top: list[wire.FileNode] = []
-    folders: dict[str, list[wire.FileNode]] = {"": top, ".": top}
-    for member in contexts.members(creator.context(experiment_id)):
-        path = PurePosixPath(member.name)
-        node = wire.FileNode(
-            name=path.name,
-            path=str(path),
-            is_dir=member.isdir(),
-            content_length=member.size,
-            modified_time=time(member.mtime),
-        )
-        if member.isdir():
-            folders[str(path)] = node.files
-        folders.get(str(path.parent), top).append(node)
-    return wire.FileTree(files=top)
-
-
-@router.post("/experiments/{experiment_id}/file")
-def file(
-    experiment_id: int, request: wire.FileRequest, creator: TheCreator, connection: Reading, who: Owner
-) -> wire.FileAnswer:
-    queries.experiment(connection, experiment_id)
-    return wire.FileAnswer(
-        file=base64.b64encode(contexts.content(creator.context(experiment_id), request.path)).decode()
-    )
 
 
 # --- what belongs to it

@@ -1,0 +1,53 @@
+"""Context directories of experiments: the archive, its files."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import PurePosixPath
+
+from fastapi import APIRouter
+
+from dethpc.master.durable import contexts
+from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheCreator, may_see_experiment
+from dethpc.master.http.wire import experiment as wire
+from dethpc.master.http.wire.base import time
+from dethpc.state import queries
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+
+
+@router.get("/model_def")
+def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Anyone) -> wire.ModelDefinition:
+    may_see_experiment(who, experiment_id)
+    queries.experiment(connection, experiment_id)
+    return wire.ModelDefinition(b64_tgz=base64.b64encode(creator.context(experiment_id)).decode())
+
+
+@router.get("/file_tree")
+def file_tree(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> wire.FileTree:
+    queries.experiment(connection, experiment_id)
+    top: list[wire.FileNode] = []
+    folders: dict[str, list[wire.FileNode]] = {"": top, ".": top}
+    for member in contexts.members(creator.context(experiment_id)):
+        path = PurePosixPath(member.name)
+        node = wire.FileNode(
+            name=path.name,
+            path=str(path),
+            is_dir=member.isdir(),
+            content_length=member.size,
+            modified_time=time(member.mtime),
+        )
+        if member.isdir():
+            folders[str(path)] = node.files
+        folders.get(str(path.parent), top).append(node)
+    return wire.FileTree(files=top)
+
+
+@router.post("/file")
+def file(
+    experiment_id: int, request: wire.FileRequest, creator: TheCreator, connection: Reading, who: Owner
+) -> wire.FileAnswer:
+    queries.experiment(connection, experiment_id)
+    return wire.FileAnswer(
+        file=base64.b64encode(contexts.content(creator.context(experiment_id), request.path)).decode()
+    )
