@@ -1,0 +1,58 @@
+"""What has ended leaves memory, and comes back where an event needs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dethpc.domain.facts import Experiment, Trial
+from dethpc.domain.states import State
+from dethpc.engine import events
+from dethpc.engine.changes import ExperimentChanges
+from dethpc.errors import NotFound, Refused
+from tests.engine.test_queue import create
+from tests.engine.world import FINISHED, World
+
+
+def ended(world: World) -> int:
+    experiment = create(world)
+    (run,) = world.live()
+    world.start(run)
+    world.end(run, FINISHED)
+    return experiment
+
+
+def test_an_experiment_that_has_ended_leaves_memory_whole() -> None:
+    world = World()
+    id = ended(world)
+    world.state.evict_ended()
+    state = world.state
+    assert not (state.experiments or state.jobs or state.tasks or state.trial_index or state.attempts)
+    assert not (state.checkpoints or state.resting or state.runs or state.ended or state.places.count)
+    assert create(world) == id + 1, "its id is not given again"
+
+
+def test_an_experiment_with_a_live_run_stays() -> None:
+    world = World()
+    create(world)
+    (run,) = world.live()
+    world.start(run)
+    world.do(events.Kill(run.experiment_id or 0, world.now()))
+    world.state.evict_ended()
+    assert run.experiment_id in world.state.experiments
+
+
+def test_what_an_event_is_about_comes_back_for_it() -> None:
+    world = World()
+    id = ended(world)
+    (row,), trials = world.rows(Experiment), world.rows(Trial)
+    world.state.evict_ended()
+    archive = events.ChangeExperiment(id, ExperimentChanges(archived=True), world.now())
+    with pytest.raises(NotFound):
+        world.do(archive)
+    world.do(events.LoadExperiment(row, (), archive))
+    assert world.rows(Experiment)[0].archived
+    world.state.evict_ended()
+    with pytest.raises(Refused, match="has ended already"):
+        world.do(events.LoadExperiment(row, trials, events.KillTrial(trials[0].id, world.now())))
+    world.state.evict_ended()
+    assert not world.state.experiments and world.rows(Trial)[0].state is State.COMPLETED
