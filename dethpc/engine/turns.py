@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from dethpc.domain.facts import Run
@@ -69,28 +70,38 @@ def in_order(state: ClusterState, pool: str, at: float) -> list[Run]:
     return [run for run in waiting if run.intent is Intent.GO]
 
 
-def _pending(state: ClusterState, pool: str) -> list[tuple[Job, int, Run]]:
-    """In the order of the trials of each job; those that are being withdrawn come last."""
-    runs = state.pending.get(pool, {}).values()
-    found = [(state.job_of(run), state.member_of(run), run) for run in runs]
-    return sorted(found, key=lambda each: (each[2].intent is not Intent.GO, each[1]))
+def _pending(state: ClusterState, pool: str) -> dict[str, list[Turn]]:
+    """By job, in the order of its trials; runs that are being withdrawn come last."""
+    tasks, index = state.tasks, state.trial_index
+    of: dict[str, list[tuple[bool, int, Run]]] = {}
+    for run in state.pending.get(pool, {}).values():
+        task = tasks[run.task_id]
+        member = 0 if task.trial_id is None else index[task.trial_id][1]
+        of.setdefault(task.queue_id, []).append((run.intent is not Intent.GO, member, run))
+    found: dict[str, list[Turn]] = {}
+    for queue_id, runs in of.items():
+        runs.sort(key=_by_member)
+        job = state.jobs[queue_id]
+        found[queue_id] = [Turn(job, member, run) for _, member, run in runs]
+    return found
+
+
+_by_member = itemgetter(0, 1)
 
 
 def _ordered(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
     """From the heads of the lists, one for each size of run, always the one that comes first."""
     kind, lists = state.rules_of(pool).kind, state.places.of(pool)
-    there = [(key(job.entry, kind), Turn(job, member, run)) for job, member, run in _pending(state, pool)]
-    there.sort(key=lambda each: each[0])
+    there = [(key(own[0].job.entry, kind), own) for own in _pending(state, pool).values()]
+    there.sort(key=itemgetter(0), reverse=True)
     heads = [(keys[0], slots, 0) for slots, keys in lists.items() if slots not in full]
     heapq.heapify(heads)
-    sent = 0
     while heads:
         head, slots, n = heapq.heappop(heads)
         if slots in full:
             continue
-        while sent < len(there) and there[sent][0] <= head:
-            yield there[sent][1]
-            sent += 1
+        while there and there[-1][0] <= head:
+            yield from there.pop()[1]
         job = state.jobs[head.queue_id]
         for member in job.waiting[: job.room]:
             if slots in full or job.id in over:
@@ -98,8 +109,8 @@ def _ordered(state: ClusterState, pool: str, at: float, full: Collection[int], o
             yield Turn(job, member, None)
         if n + 1 < len(lists[slots]):
             heapq.heappush(heads, (lists[slots][n + 1], slots, n + 1))
-    for _, turn in there[sent:]:
-        yield turn
+    while there:
+        yield from there.pop()[1]
 
 
 def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
@@ -108,9 +119,7 @@ def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], ov
     Of the jobs that have nothing in the pool yet, which may be many, only those are looked at whose turn may have come.
     """
     share, lists = _Share(state, pool, at), state.places.of(pool)
-    there: dict[str, list[Turn]] = {}
-    for job, member, run in _pending(state, pool):
-        there.setdefault(job.id, []).append(Turn(job, member, run))
+    there = _pending(state, pool)
     begun = [share.first(state.jobs[id]) for id in state.busy.get(pool, ())]
     newcomers = [(share.newcomer(keys[0], slots), slots, 0) for slots, keys in lists.items()]
     heapq.heapify(begun)
