@@ -10,7 +10,8 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Run, Task, Trial
 from dethpc.domain.ids import run_id, task_id
 from dethpc.domain.states import RunState, State
-from dethpc.engine.queue_index import Place
+from dethpc.engine.pools import Kind
+from dethpc.engine.queue_index import Place, QueueKey, key
 from dethpc.engine.replace import replace
 from dethpc.searcher.base import Exit, Searcher
 
@@ -36,6 +37,8 @@ class Job(ABC):
     running_slots: int = field(init=False, default=0)  # of those that run
     started: int = field(init=False, default=0)  # sum over those of slots times the millisecond of the start
     place: Place | None = field(init=False, default=None)  # in the queue, while it wants another run
+    _key: QueueKey | None = field(init=False, default=None)
+    _keyed: tuple[Experiment | Task | None, str] = field(init=False, default=(None, ""))
 
     @property
     @abstractmethod
@@ -64,6 +67,13 @@ class Job(ABC):
     @property
     def id(self) -> str:
         return self.entry.queue_id
+
+    def key(self, kind: Kind) -> QueueKey:
+        """Of its row, in a pool of this kind; made again only when the row is another."""
+        entry = self.entry
+        if self._key is None or self._keyed[0] is not entry or self._keyed[1] != kind:
+            self._key, self._keyed = key(entry, kind), (entry, kind)
+        return self._key
 
     def served(self, at: float) -> float:
         """Slot-seconds over weight that its runs have had until then."""

@@ -16,7 +16,7 @@ from dethpc.engine.decision import Decision
 from dethpc.engine.jobs import RunPlace
 from dethpc.engine.nice import assign
 from dethpc.engine.pools import Free
-from dethpc.engine.queue_index import QueueKey, key
+from dethpc.engine.queue_index import QueueKey
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.turns import in_order, shares, turns
@@ -46,7 +46,9 @@ def _submitted(state: ClusterState, pool: str, at: float) -> Iterator[Row]:
     for turn in turns(state, pool, at, full):
         if room.full(ahead):
             return
-        if turn.run is None:
+        if turn.waiting:
+            ahead += turn.waiting
+        else:
             job = turn.job
             if not room.take(job.slots, ahead):
                 full.add(job.slots)
@@ -56,7 +58,7 @@ def _submitted(state: ClusterState, pool: str, at: float) -> Iterator[Row]:
             own = job.place.key if job.place is not None else None
             nice = max((nice for other, nice in steps_back if own is None or other <= own), default=0)
             yield from job.submission(turn.member, RunPlace(pool, at, nice))
-        ahead += 1
+            ahead += 1
 
 
 class _Room:
@@ -100,7 +102,7 @@ def served(state: ClusterState, event: events.Served) -> Decision:
 def _steps_back(state: ClusterState, pool: str) -> list[tuple[QueueKey, int]]:
     """Runs of the pool that step back in the scheduler's queue: what joins it behind them steps back as far."""
     kind, runs = state.rules_of(pool).kind, state.pending.get(pool, {}).values()
-    return [(key(state.job_of(run).entry, kind), run.nice) for run in runs if run.nice]
+    return [(state.job_of(run).key(kind), run.nice) for run in runs if run.nice]
 
 
 # --- inside the scheduler's own queue

@@ -34,7 +34,7 @@ from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.engine.jobs import ExperimentState, Job, TaskState, exit_of, waits_for_searcher
 from dethpc.engine.pools import Rules
-from dethpc.engine.queue_index import Place, QueueIndex, key
+from dethpc.engine.queue_index import Place, QueueIndex
 from dethpc.engine.replace import replace
 from dethpc.errors import ConfigError, NotFound, StoreError
 from dethpc.searcher.base import Searcher
@@ -341,8 +341,12 @@ class ClusterState:
     def _index_place(self, job: Job) -> None:
         entry, place = job.entry, None
         if job.queued and job.room > 0:
-            place = Place(entry.pool, job.slots, key(entry, self.rules_of(entry.pool).kind))
-        if place != job.place:
+            mine, slots, known = job.key(self.rules_of(entry.pool).kind), job.slots, job.place
+            if known is not None and known.key is mine and known.slots == slots and known.pool == entry.pool:
+                place = known
+            else:
+                place = Place(entry.pool, slots, mine)
+        if place is not job.place and place != job.place:
             self.places.move(job.place, place)
             job.place = place
         if isinstance(job, ExperimentState):

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Collection, Iterator
-from operator import itemgetter
 from typing import NamedTuple
 
 from dethpc.domain.facts import Run
 from dethpc.domain.states import Intent
 from dethpc.engine.jobs import Job
 from dethpc.engine.pools import TURN
-from dethpc.engine.queue_index import QueueKey, key
+from dethpc.engine.queue_index import QueueKey
 from dethpc.engine.state import ClusterState
 
 
 class Turn(NamedTuple):
-    """One run's turn: of ``run``, which waits in the scheduler's own queue, or of one that ``member`` of the job may have now.
+    """``waiting`` runs of the job that wait in the scheduler's own queue already; 0: a new run, which ``member`` of it may have.
 
     ``had``: what the job is taken to have had already where shares count, slot-seconds over weight.
     """
 
     job: Job
-    member: int
-    run: Run | None
+    waiting: int
+    member: int = 0
     had: float = 0.0
 
 
@@ -49,14 +49,14 @@ def order(state: ClusterState, pool: str, at: float) -> list[Job]:
         share = _Share(state, pool, at)
         return sorted(jobs, key=share.first)
     kind = state.rules_of(pool).kind
-    return sorted(jobs, key=lambda job: key(job.entry, kind))
+    return sorted(jobs, key=lambda job: job.key(kind))
 
 
 def ahead_of(state: ClusterState, job: Job, at: float) -> int:
     """How many runs of other jobs are submitted before the next one of ``job``, which wants one."""
     ahead = 0
     for turn in turns(state, job.entry.pool, at):
-        if turn.run is None:
+        if not turn.waiting:
             if turn.job is job:
                 break
             ahead += 1
@@ -64,36 +64,31 @@ def ahead_of(state: ClusterState, job: Job, at: float) -> int:
 
 
 def in_order(state: ClusterState, pool: str, at: float) -> list[Run]:
-    """The pool's runs that wait in the scheduler's queue, as they should start."""
-    every_size = state.places.of(pool)
-    waiting = (turn.run for turn in turns(state, pool, at, full=every_size) if turn.run is not None)
-    return [run for run in waiting if run.intent is Intent.GO]
-
-
-def _pending(state: ClusterState, pool: str) -> dict[str, list[Turn]]:
-    """By job, in the order of its trials; runs that are being withdrawn come last."""
-    tasks, index = state.tasks, state.trial_index
-    of: dict[str, list[tuple[bool, int, Run]]] = {}
+    """The pool's runs that wait in the scheduler's queue, as they should start: those of a job in the order of its trials."""
+    runs: dict[str, list[Run]] = {}
     for run in state.pending.get(pool, {}).values():
-        task = tasks[run.task_id]
-        member = 0 if task.trial_id is None else index[task.trial_id][1]
-        of.setdefault(task.queue_id, []).append((run.intent is not Intent.GO, member, run))
-    found: dict[str, list[Turn]] = {}
-    for queue_id, runs in of.items():
-        runs.sort(key=_by_member)
-        job = state.jobs[queue_id]
-        found[queue_id] = [Turn(job, member, run) for _, member, run in runs]
-    return found
+        runs.setdefault(state.tasks[run.task_id].queue_id, []).append(run)
+    for own in runs.values():  # what is being withdrawn has its job's last turns
+        own.sort(key=lambda run: (run.intent is not Intent.GO, state.member_of(run)), reverse=True)
+    every_size = state.places.of(pool)
+    ordered = []
+    for turn in turns(state, pool, at, full=every_size):
+        own = runs[turn.job.id]
+        ordered += [own.pop() for _ in range(turn.waiting)]
+    return [run for run in ordered if run.intent is Intent.GO]
 
 
-_by_member = itemgetter(0, 1)
+def _waiting(state: ClusterState, pool: str) -> Counter[str]:
+    """How many runs of each job wait in the scheduler's queue."""
+    tasks = state.tasks
+    return Counter([tasks[run.task_id].queue_id for run in state.pending.get(pool, {}).values()])
 
 
 def _ordered(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
     """From the heads of the lists, one for each size of run, always the one that comes first."""
     kind, lists = state.rules_of(pool).kind, state.places.of(pool)
-    there = [(key(own[0].job.entry, kind), own) for own in _pending(state, pool).values()]
-    there.sort(key=itemgetter(0), reverse=True)
+    there = [(state.jobs[id].key(kind), count) for id, count in _waiting(state, pool).items()]
+    there.sort(reverse=True)
     heads = [(keys[0], slots, 0) for slots, keys in lists.items() if slots not in full]
     heapq.heapify(heads)
     while heads:
@@ -101,16 +96,17 @@ def _ordered(state: ClusterState, pool: str, at: float, full: Collection[int], o
         if slots in full:
             continue
         while there and there[-1][0] <= head:
-            yield from there.pop()[1]
+            mine, count = there.pop()
+            yield Turn(state.jobs[mine.queue_id], count)
         job = state.jobs[head.queue_id]
         for member in job.waiting[: job.room]:
             if slots in full or job.id in over:
                 break
-            yield Turn(job, member, None)
+            yield Turn(job, 0, member)
         if n + 1 < len(lists[slots]):
             heapq.heappush(heads, (lists[slots][n + 1], slots, n + 1))
-    while there:
-        yield from there.pop()[1]
+    for mine, count in reversed(there):
+        yield Turn(state.jobs[mine.queue_id], count)
 
 
 def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
@@ -119,7 +115,7 @@ def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], ov
     Of the jobs that have nothing in the pool yet, which may be many, only those are looked at whose turn may have come.
     """
     share, lists = _Share(state, pool, at), state.places.of(pool)
-    there = _pending(state, pool)
+    there = _waiting(state, pool)
     begun = [share.first(state.jobs[id]) for id in state.busy.get(pool, ())]
     newcomers = [(share.newcomer(keys[0], slots), slots, 0) for slots, keys in lists.items()]
     heapq.heapify(begun)
@@ -137,14 +133,13 @@ def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], ov
             continue
         claim = heapq.heappop(begun)
         job = state.jobs[claim.queue_id]
-        own = there.get(job.id, ())
-        more = claim.n - len(own)
+        more = claim.n - there[job.id]
         if more < 0:
-            yield own[claim.n]
+            yield Turn(job, 1)
         elif job.place is None or job.entry.pool != pool or more >= job.room or job.slots in full or job.id in over:
             continue
         else:
-            yield Turn(job, job.waiting[more], None, claim.had)
+            yield Turn(job, 0, job.waiting[more], claim.had)
         heapq.heappush(begun, _next(claim, share.cost(job)))
 
 
