@@ -77,7 +77,8 @@ class Job(ABC):
 
     def served(self, at: float) -> float:
         """Slot-seconds over weight that its runs have had until then."""
-        return self.entry.served + (self.running_slots * at - self.started / 1000) / self.entry.weight
+        entry = self.entry
+        return entry.served + (self.running_slots * at - self.started / 1000) / entry.weight
 
 
 @dataclass(slots=True)

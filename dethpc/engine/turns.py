@@ -116,7 +116,7 @@ def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], ov
     """
     share, lists = _Share(state, pool, at), state.places.of(pool)
     there = _waiting(state, pool)
-    begun = [share.first(state.jobs[id]) for id in state.busy.get(pool, ())]
+    begun = [share.first(state.jobs[id]) for id in share.busy]
     newcomers = [(share.newcomer(keys[0], slots), slots, 0) for slots, keys in lists.items()]
     heapq.heapify(begun)
     heapq.heapify(newcomers)
@@ -164,25 +164,24 @@ class _Share:
 
     def __init__(self, state: ClusterState, pool: str, at: float) -> None:
         seen = state.pools.get(pool)
-        self._at, self._turn = at, seen.turn if seen is not None and seen.turn else TURN
-        self.busy: Collection[str] = state.busy.get(pool, {})
-        # Of the jobs that have runs in the pool: where a newcomer begins.
-        self._floor = min((state.jobs[id].served(at) for id in self.busy), default=0.0)
+        self._turn = seen.turn if seen is not None and seen.turn else TURN
+        self.busy = {id: state.jobs[id].served(at) for id in state.busy.get(pool, ())}
+        self._floor = min(self.busy.values(), default=0.0)  # where a newcomer begins
 
-    def cost(self, job: Job, beside: int = 0) -> float:
-        """What a run counts for its job's share, and ``beside`` it that many slots."""
-        return (beside + job.slots) * self._turn / job.entry.weight
+    def cost(self, job: Job) -> float:
+        """What a run counts for its job's share."""
+        return job.slots * self._turn / job.entry.weight
 
     def first(self, job: Job) -> _Claim:
         """A job that had no use for its share in the past has no claim on it now."""
-        entry = job.entry
-        if job.id in self.busy:
-            had = job.served(self._at)
-            after = had + self.cost(job, job.running_slots)
-        else:
+        entry, slots = job.entry, job.slots
+        had = self.busy.get(entry.queue_id)
+        if had is None:
             had = max(entry.served, self._floor)
-            after = had + self.cost(job)
-        return _Claim(after, entry.created_at, entry.queue_number, job.id, 0, had)
+        else:
+            slots += job.running_slots
+        after = had + slots * self._turn / entry.weight
+        return _Claim(after, entry.created_at, entry.queue_number, entry.queue_id, 0, had)
 
     def newcomer(self, head: QueueKey, slots: int) -> float:
         """Before which no job from there on in the list has its turn."""
