@@ -373,6 +373,12 @@ class StoreContract(RecordContract):
         writer.dispose()
         reader.dispose()
 
+    def test_a_database_of_before_the_first_release_is_to_be_rebuilt(self, store: SqlStore, url: str) -> None:
+        store.write(lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = '0005'")))
+        store.close()
+        with pytest.raises(StoreError, match="det master rebuild"):
+            open_store(url)
+
     def test_a_database_of_a_newer_release_is_refused_and_left_alone(self, store: SqlStore, url: str) -> None:
         store.commit([experiment()])
         store.write(lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = '9999'")))
