@@ -85,8 +85,8 @@ def enable(node: Optional[str], every: bool) -> None:
 @agent.command()
 @_NODE
 @_ALL
-@click.option("--reason", default="", help="Why; shown by det agent list.")
-@click.option("--drain", is_flag=True, help="As always: trials that run there go on to their end.")
+@click.option("--reason", default="", help="The reason, shown by det agent list.")
+@click.option("--drain", is_flag=True, help="Accepted for compatibility: running trials always continue.")
 def disable(node: Optional[str], every: bool, reason: str, drain: bool) -> None:
     """Send no more trials to a node, as far as enough other nodes are left. Those that run there go on."""
     from dethpc.client import cluster
@@ -101,5 +101,5 @@ def _names(session: Any, node: Optional[str], every: bool) -> list[str]:
     from dethpc.client import cluster
 
     if bool(node) == every:
-        raise click.UsageError("Name a node, or say --all.")
+        raise click.UsageError("Give a node or --all.")
     return [node] if node else [str(agent["id"]) for agent in cluster.agents(session)]

@@ -64,8 +64,10 @@ def describe(uuid: str, as_json: bool) -> None:
 
 @checkpoint.command()
 @click.argument("uuid")
-@click.option("-o", "--output-dir", type=click.Path(file_okay=False), help="Where to [default: checkpoints/UUID].")
-@click.option("-q", "--quiet", is_flag=True, help="Print the path alone.")
+@click.option(
+    "-o", "--output-dir", type=click.Path(file_okay=False), help="Directory to write to [default: checkpoints/UUID]."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print only the path.")
 def download(uuid: str, output_dir: Optional[str], quiet: bool) -> None:
     """Download a checkpoint; its files are verified."""
     download_checkpoint(connect(), uuid, output_dir, quiet)
@@ -91,7 +93,7 @@ def delete(uuids: list[str], yes: bool) -> None:
 @checkpoint.command()
 @_UUIDS
 @click.option(
-    "--glob", "globs", multiple=True, help="Which files; ** means any folders. Without it: look what there is."
+    "--glob", "globs", multiple=True, help="Files to remove; ** matches any directories. Without it: reread the list."
 )
 @_YES
 def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:

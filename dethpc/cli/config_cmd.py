@@ -14,12 +14,12 @@ from dethpc.cli.group import LazyGroup
 
 @click.group(cls=LazyGroup)
 def config() -> None:
-    """Work on configuration files."""
+    """Work with configuration files."""
 
 
 @config.command()
 @click.argument("file", metavar="FILE", type=click.File(encoding="utf-8"))
-@click.option("-i", "--in-place", is_flag=True, help="Write FILE itself instead of standard output.")
+@click.option("-i", "--in-place", is_flag=True, help="Rewrite FILE instead of printing to standard output.")
 def upgrade(file: Any, in_place: bool) -> None:
     """Write an experiment's configuration of an older generation in its present form.
 
@@ -39,7 +39,7 @@ def upgrade(file: Any, in_place: bool) -> None:
     elif changes:
         _replace(Path(file.name), new, file.newlines if isinstance(file.newlines, str) else "\n")
     else:
-        output.say(f"det: {file.name} is in its present form already")
+        output.say(f"det: {file.name} is already in today's form")
 
 
 def _replace(path: Path, text: str, newline: str) -> None:

@@ -28,7 +28,7 @@ def connect(*, start: bool = True) -> Session:
 
     if session is None or not master_process.answers(session.url):
         if not start:
-            raise errors.MasterUnreachable("no master runs; start one with: det master up")
+            raise errors.MasterUnreachable("no master is running; start one with: det master up")
         master_process.up()
         session = _session(settings)
         assert session is not None

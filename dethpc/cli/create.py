@@ -28,8 +28,8 @@ _LARGE = 8 * 1024 * 1024  # bytes; below, sending takes no time worth a message
 @click.command()
 @click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
 @click.argument("context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path))
-@click.option("-f", "--follow", "--follow-first-trial", is_flag=True, help="Then follow the first trial's log.")
-@click.option("--paused", is_flag=True, help="Create it paused; start it with: det experiment activate.")
+@click.option("-f", "--follow", "--follow-first-trial", is_flag=True, help="Follow the first trial's log afterwards.")
+@click.option("--paused", is_flag=True, help="Create it paused; det experiment activate starts it.")
 @click.option(
     "--config",
     "overrides",
@@ -43,12 +43,12 @@ _LARGE = 8 * 1024 * 1024  # bytes; below, sending takes no time worth a message
     "includes",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Send this file or folder, too (repeatable).",
+    help="Also send this file or directory (repeatable).",
 )
-@click.option("--project", "--project_id", "project", type=int, metavar="ID", help="Put it into this project.")
+@click.option("--project", "--project_id", "project", type=int, metavar="ID", help="Create it in this project.")
 @click.option("--template", metavar="NAME", help="Not supported yet.")
-@click.option("--local", is_flag=True, help="With --test-mode: on this machine, without master or Slurm.")
-@click.option("-t", "--test-mode", "--test", is_flag=True, help="Train, validate, save and restore once, with --local.")
+@click.option("--local", is_flag=True, help="With --test-mode: run on this machine, without master or Slurm.")
+@click.option("-t", "--test-mode", "--test", is_flag=True, help="With --local: train, validate, save and restore once.")
 @output.as_json
 def create(
     config: Any,
@@ -71,12 +71,12 @@ def create(
     if template:
         raise errors.NotSupportedYet("--template is not supported yet; write its fields into the configuration")
     if local != test_mode:
-        raise click.UsageError("--local and --test-mode go together: a short test on this machine.")
+        raise click.UsageError("--local and --test-mode only work together: a short test on this machine.")
     if local:
         _test_here(read_config(config), config.name, overrides, context_dir, includes)
         return
     if paused and follow:
-        raise click.UsageError("--paused and --follow exclude each other: a paused experiment writes no log.")
+        raise click.UsageError("--paused and --follow are mutually exclusive: a paused experiment writes no log.")
     written = read_config(config)
     loaded, text = checked(written, config.name, overrides)
     with located(loaded):
@@ -141,7 +141,7 @@ def checked(text: str, file: str, overrides: Sequence[str]) -> tuple[Loaded, str
     for change in loaded.translated:
         output.say(f"det: older form: {change}")
     if loaded.translated and file != "<stdin>":
-        output.say(f"det: to write it so: det config upgrade {file}")
+        output.say(f"det: to rewrite it: det config upgrade {file}")
     for warning in loaded.warnings:
         output.say(f"det: warning: {warning}")
     return loaded, config.with_overrides(text, overrides, file=file) if overrides else text
@@ -173,7 +173,9 @@ def _follow(experiment_id: int) -> None:
     try:
         trial = first_trial(connect(), experiment_id, wait=True)
     except KeyboardInterrupt:
-        output.say(f"\nStopped waiting; the experiment goes on. Its log: det experiment logs -f {experiment_id}")
+        output.say(
+            f"\nStopped waiting; the experiment continues. To see its log: det experiment logs -f {experiment_id}"
+        )
         raise click.exceptions.Exit(130) from None
     if trial is None:
         raise errors.NotFound(

@@ -26,17 +26,17 @@ def _default_folder() -> str:
     return str(home() / "slurm-dev")
 
 
-_folder = click.option("--folder", type=click.Path(), default=_default_folder, help="Where the cluster lives.")
+_folder = click.option("--folder", type=click.Path(), default=_default_folder, help="The cluster's directory.")
 
 
 @slurm_dev.command()
 @_folder
-@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="How many nodes.")
+@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="Number of nodes.")
 @click.option(
-    "--gpus-per-node", type=click.IntRange(0, 64), default=4, show_default=True, help="GPUs of each node (pretended)."
+    "--gpus-per-node", type=click.IntRange(0, 64), default=4, show_default=True, help="Simulated GPUs per node."
 )
-@click.option("--cpus-per-node", type=click.IntRange(1, 1024), default=8, show_default=True, help="CPUs of each node.")
-@click.option("--accounting", is_flag=True, help="Run slurmdbd and MariaDB too, so that sacct works.")
+@click.option("--cpus-per-node", type=click.IntRange(1, 1024), default=8, show_default=True, help="CPUs per node.")
+@click.option("--accounting", is_flag=True, help="Also run slurmdbd and MariaDB, so that sacct works.")
 def up(folder: str, nodes: int, gpus_per_node: int, cpus_per_node: int, accounting: bool) -> None:
     """Start the cluster; prints the line that makes a shell use it.
 

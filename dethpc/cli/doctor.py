@@ -20,7 +20,7 @@ _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 
 
 @click.command()
-@click.option("--check-nodes", is_flag=True, help="Send a small job to each pool and look around on its node.")
+@click.option("--check-nodes", is_flag=True, help="Send a small job to each pool and check its node.")
 @click.option("--pool", "pools", multiple=True, metavar="NAME", help="With --check-nodes: only this pool (repeatable).")
 @click.option(
     "--timeout",
@@ -32,14 +32,14 @@ _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 @click.option(
     "--site",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Judge by this site configuration [default: the one that a master would take].",
+    help="Check this site configuration [default: the one a master would use].",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Only what is a warning or an error.")
+@click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors.")
 @output.as_json
 def doctor(
     check_nodes: bool, pools: tuple[str, ...], timeout: float, site: Optional[Path], quiet: bool, as_json: bool
 ) -> None:
-    """Look for what is wrong with this site and this installation.
+    """Check this site and this installation for problems.
 
     Says of each thing what was found, what dethpc will do about it, and what somebody could change. Starts no master.
     The exit code is 1 when there is an error.
@@ -50,7 +50,7 @@ def doctor(
     from dethpc.doctor.read import CheckNodes, read
 
     if pools and not check_nodes:
-        raise click.UsageError("--pool goes with --check-nodes.")
+        raise click.UsageError("--pool only works with --check-nodes.")
     root = home().absolute()
     configuration = load_site(site or find_site(os.environ, root))
     with _progress() as tell:

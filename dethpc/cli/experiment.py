@@ -23,17 +23,17 @@ Json = dict[str, Any]
     invoke_without_command=True,
     aliases={"lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"},
     lazy={
-        "create": ("dethpc.cli.create:create", "Submit CONFIG together with the files of CONTEXT_DIR."),
-        "render": ("dethpc.cli.render:render", "Print the batch script that a trial of CONFIG would be."),
-        "import": ("dethpc.cli.render:import_run", "Take in a run that was submitted with sbatch by hand."),
+        "create": ("dethpc.cli.create:create", "Submit CONFIG with the files in CONTEXT_DIR."),
+        "render": ("dethpc.cli.render:render", "Print the batch script of a trial of CONFIG."),
+        "import": ("dethpc.cli.render:import_run", "Import a run that was submitted by hand."),
         "goodput": ("dethpc.cli.goodput:of_experiment", "Show where its slot-hours went."),
         "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial."),
-        "wait": ("dethpc.cli.wait:wait", "Wait for the end and tell it by the exit code."),
+        "wait": ("dethpc.cli.wait:wait", "Wait until it ends; the exit code says how."),
     },
 )
 @click.pass_context
 def experiment(ctx: click.Context) -> None:
-    """Create, watch and steer experiments. Without a command: list them."""
+    """Create, watch and control experiments. Without a command: list them."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_experiments)
 
@@ -42,9 +42,11 @@ def experiment(ctx: click.Context) -> None:
 
 
 @experiment.command("list")
-@click.option("-a", "--all", "everybody", is_flag=True, help="Everybody's, archived ones too.")
-@click.option("--show-archived", is_flag=True, help="Archived ones too.")
-@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most this many, the newest.")
+@click.option("-a", "--all", "everybody", is_flag=True, help="Include everybody's and archived ones.")
+@click.option("--show-archived", is_flag=True, help="Include archived ones.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=200, show_default=True, help="At most this many of the newest."
+)
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the newest.")
 @output.as_csv
 @output.as_json
@@ -93,14 +95,14 @@ def list_experiments(
     output.print_table(headers, rows, as_csv=as_csv)
     total = (page.get("pagination") or {}).get("total") or len(found)
     if len(found) + offset < total and not as_csv:
-        output.say(f"{len(found)} of {total}; the older ones: --offset {offset + len(found)}")
+        output.say(f"{len(found)} of {total}; to see older ones: --offset {offset + len(found)}")
 
 
 @experiment.command()
 @IDS
-@click.option("--metrics", is_flag=True, help="Everything the trials reported, too.")
-@click.option("--search", is_flag=True, help="Where each trial stands in the search, too.")
-@click.option("--outdir", type=click.Path(path_type=Path, file_okay=False), help="Write CSV files into this folder.")
+@click.option("--metrics", is_flag=True, help="Include everything the trials reported.")
+@click.option("--search", is_flag=True, help="Include each trial's position in the search.")
+@click.option("--outdir", type=click.Path(path_type=Path, file_okay=False), help="Write CSV files to this directory.")
 @output.as_csv
 @output.as_json
 def describe(
@@ -122,9 +124,9 @@ def describe(
     type=click.Choice(["id", "state", "metric", "steps", "start", "end", "restarts"]),
     default="id",
     show_default=True,
-    help="In this order; metric: best first.",
+    help="Sort by this; metric: best first.",
 )
-@click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: all).")
+@click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
 @output.as_csv
 @output.as_json
@@ -305,7 +307,9 @@ def delete(ids: tuple[list[int], ...], yes: bool) -> None:
     """Take ended experiments out of every list, for good. Their logs and checkpoints stay on disk so far."""
     which = ", ".join(str(i) for i in sum(ids, []))
     if not yes:
-        click.confirm(f"Delete experiment {which}, for good? (Logs and checkpoints stay on disk so far.)", abort=True)
+        click.confirm(
+            f"Delete experiment {which} for good? (So far, its logs and checkpoints stay on disk.)", abort=True
+        )
 
     def do(session: Any, experiment_id: int) -> str:
         from dethpc.client import experiments

@@ -31,9 +31,7 @@ def of_experiment(experiment_id: int, as_csv: bool, as_json: bool) -> None:
 
 @click.command("goodput")
 @click.argument("name", required=False)
-@click.option(
-    "--days", type=click.FloatRange(0, min_open=True), default=30, help="Of runs of the last so many days [30]."
-)
+@click.option("--days", type=click.FloatRange(0, min_open=True), default=30, help="Count runs of the last N days [30].")
 @output.as_csv
 @output.as_json
 def of_pools(name: Optional[str], days: float, as_csv: bool, as_json: bool) -> None:

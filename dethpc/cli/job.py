@@ -24,8 +24,8 @@ def job(ctx: click.Context) -> None:
 
 
 @job.command("list")
-@click.option("-p", "--resource-pool", metavar="POOL", help="This pool's queue; without it the default pool's.")
-@click.option("--why", is_flag=True, help="What each job's trials wait for, and what would start them sooner.")
+@click.option("-p", "--resource-pool", metavar="POOL", help="Show this pool's queue [default: the default pool's].")
+@click.option("--why", is_flag=True, help="Show what each job's trials wait for, and what would start them sooner.")
 @output.as_csv
 @output.as_json
 def list_jobs(
@@ -127,11 +127,17 @@ def ruled(headers: list[str], rows: list[list[Any]]) -> list[str]:
 
 @job.command()
 @click.argument("job_id", metavar="ID")
-@click.option("-p", "--priority", type=click.IntRange(1, 99), help="1 (first) to 99 (last); pools by priority only.")
-@click.option("-w", "--weight", type=click.FloatRange(0, min_open=True), help="Its share; fair-share pools only.")
-@click.option("--resource-pool", metavar="POOL", help="Go on in this pool; runs that have started stay where they are.")
-@click.option("--ahead-of", metavar="ID", help="Go just before this job, with its priority; pools by priority only.")
-@click.option("--behind-of", metavar="ID", help="Go just behind this job, with its priority; pools by priority only.")
+@click.option(
+    "-p", "--priority", type=click.IntRange(1, 99), help="New priority, 1 (first) to 99 (last); priority pools only."
+)
+@click.option("-w", "--weight", type=click.FloatRange(0, min_open=True), help="New weight; fair-share pools only.")
+@click.option("--resource-pool", metavar="POOL", help="Move to this pool; runs that have started stay.")
+@click.option(
+    "--ahead-of", metavar="ID", help="Move directly ahead of this job, with its priority; priority pools only."
+)
+@click.option(
+    "--behind-of", metavar="ID", help="Move directly behind this job, with its priority; priority pools only."
+)
 def update(job_id: str, **wishes: Any) -> None:
     """Change one thing about a job of the queue. The beginning of its id is enough."""
     from dethpc.client import jobs

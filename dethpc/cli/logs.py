@@ -18,17 +18,19 @@ _LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         [
-            click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until the trial has ended."),
+            click.option("-f", "--follow", is_flag=True, help="Follow the log until the trial ends."),
             click.option("--head", type=click.IntRange(1), metavar="N", help="Only the first N lines."),
             click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines."),
-            click.option("--rank", "--rank-id", "ranks", type=int, multiple=True, help="Only this rank (repeatable)."),
+            click.option(
+                "--rank", "--rank-id", "ranks", type=int, multiple=True, help="Only lines of this rank (repeatable)."
+            ),
             click.option(
                 "--level",
                 type=click.Choice(_LEVELS, case_sensitive=False),
                 metavar="LEVEL",
-                help=f"This level and above: {', '.join(_LEVELS)}.",
+                help=f"Only this level and above: {', '.join(_LEVELS)}.",
             ),
-            click.option("--agent-id", "--node", "nodes", multiple=True, help="Only this node (repeatable)."),
+            click.option("--agent-id", "--node", "nodes", multiple=True, help="Only lines of this node (repeatable)."),
             click.option(
                 "--stdtype",
                 "stdtypes",
@@ -36,7 +38,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 multiple=True,
                 help="Only this stream.",
             ),
-            click.option("--search", metavar="TEXT", help="Only lines with this text."),
+            click.option("--search", metavar="TEXT", help="Only lines that contain this text."),
             click.option("--timestamp-after", "after", metavar="TIME", help="Only later lines (RFC 3339)."),
             click.option("--timestamp-before", "before", metavar="TIME", help="Only earlier lines (RFC 3339)."),
             output.as_json,
@@ -98,7 +100,7 @@ def show(
     from dethpc.client import logs
 
     if sum((follow, head is not None, tail is not None)) > 1:
-        raise click.UsageError("--follow, --head and --tail exclude each other: take one.")
+        raise click.UsageError("--follow, --head and --tail are mutually exclusive; use one of them.")
     lines_wanted = logs.Filter(level=level and level.upper(), **which)
     session = connect()
     lines: Iterator[dict[str, Any]]
@@ -120,7 +122,7 @@ def show(
     except KeyboardInterrupt:
         if not follow:
             raise
-        output.say(f"\nStopped watching; the trial goes on. To watch again: det trial logs -f {trial}")
+        output.say(f"\nStopped watching; the trial continues. To watch again: det trial logs -f {trial}")
         raise click.exceptions.Exit(130) from None
     if empty:
         _say_why(session, trial)

@@ -30,8 +30,8 @@ def master() -> None:
 @master.command()
 @click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port [default: any free one].")
 @click.option("--host", metavar="ADDRESS", help="Listen on this address (with --foreground or --slurm).")
-@click.option("--foreground", is_flag=True, help="Stay in this terminal until ctrl-C.")
-@click.option("--slurm", is_flag=True, help="Run it as a Slurm job of its own.")
+@click.option("--foreground", is_flag=True, help="Run in this terminal until Ctrl-C.")
+@click.option("--slurm", is_flag=True, help="Run the master as a Slurm job.")
 @click.option(
     "--sbatch-arg", "sbatch_args", multiple=True, metavar="ARG", help="With --slurm: an option for sbatch (repeatable)."
 )
@@ -39,10 +39,10 @@ def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, 
     """Start the master, unless it runs."""
     root = _home()
     if foreground and slurm:
-        raise click.UsageError("--foreground and --slurm exclude each other: take one.")
+        raise click.UsageError("--foreground and --slurm are mutually exclusive; use one of them.")
     url = master_process.read_master_file(root).get("url")
     if url and master_process.answers(url):
-        click.echo(f"A master runs already: {url}")
+        click.echo(f"A master is already running: {url}")
         return
     if foreground:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,12 +97,12 @@ def _job_name(root: Path) -> str:
 
 @master.command()
 @click.option(
-    "--timeout", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds to wait for its end."
+    "--timeout", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds to wait for it to stop."
 )
 def down(timeout: float) -> None:
     """Stop your master. Trials go on; the next master takes up their reports."""
     pid = master_process.stop(_home(), timeout)
-    click.echo("No master runs" if pid is None else f"Stopped the master (pid {pid})")
+    click.echo("No master is running" if pid is None else f"Stopped the master (pid {pid})")
 
 
 @master.command()
@@ -138,7 +138,7 @@ def config(as_json: bool) -> None:
 
 
 @master.command()
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log.")
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
 def logs(follow: bool, tail: Optional[int]) -> None:
     """Show the master's log: from the master when one answers, else the file that the last one left."""
@@ -154,7 +154,7 @@ def logs(follow: bool, tail: Optional[int]) -> None:
         if follow or not log.exists():
             raise
         text = log.read_text(errors="replace")
-        output.say(f"no master runs; this is {log}")
+        output.say(f"no master is running; this is the last one's log: {log}")
         click.echo(master_process.last_lines(text, tail) if tail else text, nl=bool(tail))
     except KeyboardInterrupt:
         output.say("\nStopped watching. To watch again: det master logs -f")
@@ -168,10 +168,10 @@ def rebuild(yes: bool) -> None:
     root = _home()
     url = master_process.read_master_file(root).get("url")
     if url and master_process.answers(url):
-        raise errors.Refused(f"a master runs at {url}: stop it first with det master down")
+        raise errors.Refused(f"a master is running at {url}; stop it first: det master down")
     if not yes:
         click.confirm(
-            f"Recreate the database of {root} from its experiments and runs? The old one is kept beside it.", abort=True
+            f"Recreate the database of {root} from its experiments and runs? The old database is kept.", abort=True
         )
     done = subprocess.run(
         [*master_process.command(root), "--rebuild"],

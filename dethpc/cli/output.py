@@ -9,8 +9,8 @@ from typing import Any, Optional
 
 import click
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the REST API spells it.")
-as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the REST API's JSON.")
+as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 
 
 def print_json(value: Any) -> None:

@@ -17,13 +17,18 @@ from dethpc.cli.connect import connect
 @click.argument("context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path))
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
 @click.option(
-    "-i", "--include", "includes", multiple=True, type=click.Path(exists=True, path_type=Path), help="Send this, too."
+    "-i",
+    "--include",
+    "includes",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Also send this file or directory (repeatable).",
 )
 @output.as_json
 def render(
     config: Any, context_dir: Optional[Path], overrides: Sequence[str], includes: Sequence[Path], as_json: bool
 ) -> None:
-    """Print the batch script that a trial of CONFIG would be.
+    """Print the batch script of a trial of CONFIG, for submitting by hand.
 
     \b
     The script stands on its own; no master is needed while it runs:
@@ -50,7 +55,7 @@ def render(
 @click.argument("run_dir", type=click.Path(exists=True, file_okay=False, resolve_path=True))
 @output.as_json
 def import_run(run_dir: str, as_json: bool) -> None:
-    """Take in a run that was submitted by hand: its metrics, checkpoints and logs."""
+    """Import a run that was submitted by hand: its metrics, checkpoints and logs."""
     from dethpc.client import experiments
 
     answer = experiments.import_run(connect(), run_dir)

@@ -39,13 +39,19 @@ _OURS = ("DET_MASTER", "DET_USER", "DET_USER_TOKEN", "DETHPC_SITE_CONFIG")
     "includes",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Take this file or folder along, too (repeatable).",
+    help="Also use this file or directory (repeatable).",
 )
 @click.option(
-    "--slots", type=click.IntRange(1), metavar="N", help="Slots of this machine [default: its GPUs, else its cores]."
+    "--slots",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Slots of this machine [default: its GPUs, or its cores if it has none].",
 )
 @click.option(
-    "--home", type=click.Path(path_type=Path), metavar="DIR", help="Keep everything here [default: local in the home]."
+    "--home",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep everything in this directory [default: local in DETHPC_HOME].",
 )
 @output.as_json
 @click.pass_context

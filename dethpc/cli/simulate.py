@@ -25,23 +25,31 @@ Positive = click.FloatRange(min=0)
 @click.command()
 @click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
-@click.option("--slots", type=AtLeastOne, metavar="N", help="Slots in all, on as few nodes as hold them.")
+@click.option("--slots", type=AtLeastOne, metavar="N", help="Slots in total, on as few nodes as possible.")
 @click.option("--nodes", type=AtLeastOne, metavar="N", help="Nodes [4].")
-@click.option("--slots-per-node", type=AtLeastOne, metavar="N", help="Slots of each node [8].")
+@click.option("--slots-per-node", type=AtLeastOne, metavar="N", help="Slots per node [8].")
 @click.option(
-    "--load", type=click.FloatRange(0, 0.95), default=0.0, metavar="SHARE", help="Slots that others hold [0]."
+    "--load",
+    type=click.FloatRange(0, 0.95),
+    default=0.0,
+    metavar="SHARE",
+    help="Share of the slots that others hold [0].",
 )
-@click.option("--startup", type=Positive, default=30.0, metavar="S", help="Seconds from slots to the first step [30].")
-@click.option("--step-time", type=Positive, default=1.0, metavar="S", help="Seconds of one step [1].")
-@click.option("--length", type=AtLeastOne, metavar="STEPS", help="Steps of a whole trial [max_time, else 100].")
+@click.option(
+    "--startup", type=Positive, default=30.0, metavar="S", help="Seconds from getting slots to the first step [30]."
+)
+@click.option("--step-time", type=Positive, default=1.0, metavar="S", help="Seconds per step [1].")
+@click.option("--length", type=AtLeastOne, metavar="STEPS", help="Steps of a full trial [max_time, or else 100].")
 @click.option("--validate-every", type=AtLeastOne, metavar="STEPS", help="Steps between two validations.")
 @click.option(
-    "--spread", type=Positive, default=0.0, metavar="X", help="How unlike trials' speeds are: 0.3 is much [0]."
+    "--spread", type=Positive, default=0.0, metavar="X", help="How much the trials' speeds differ; 0.3 is a lot [0]."
 )
-@click.option("--curves", type=click.File(), metavar="FILE", help="CSV of an earlier experiment: trial, step, METRIC.")
+@click.option(
+    "--curves", type=click.File(), metavar="FILE", help="CSV from an earlier experiment: trial, step, METRIC."
+)
 @click.option("--node-failure", type=Positive, metavar="HOURS", help="Mean time until a node fails [never].")
 @click.option("--preemption", type=Positive, metavar="HOURS", help="Mean time until a job is preempted [never].")
-@click.option("--seed", type=int, metavar="N", help="Seed of all that is random [experiment_seed, else 0].")
+@click.option("--seed", type=int, metavar="N", help="Seed for everything random [experiment_seed, or else 0].")
 @output.as_json
 def simulate(
     config: Any,
@@ -124,10 +132,10 @@ def _site(slots: Optional[int], nodes: Optional[int], slots_per_node: Optional[i
     if slots is None:
         return Site(nodes or 4, slots_per_node or 8, load=load)
     if nodes is not None:
-        raise click.UsageError("--slots and --nodes exclude each other; say --nodes with --slots-per-node.")
+        raise click.UsageError("--slots and --nodes are mutually exclusive; use --nodes with --slots-per-node.")
     per_node = slots_per_node or min(slots, 8)
     if slots % per_node:
-        raise click.UsageError(f"--slots {slots} does not fill nodes of {per_node} slots; say --slots-per-node.")
+        raise click.UsageError(f"--slots {slots} is not a multiple of {per_node} slots per node; set --slots-per-node.")
     return Site(slots // per_node, per_node, load=load)
 
 

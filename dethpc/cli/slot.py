@@ -13,7 +13,7 @@ from dethpc.cli.group import LazyGroup
 
 @click.group(cls=LazyGroup)
 def slot() -> None:
-    """Look at slots (GPUs, or shares of a CPU node)."""
+    """Inspect slots (GPUs, or shares of a CPU node)."""
 
 
 @slot.command("list")

@@ -15,14 +15,14 @@ _ID = click.argument("trial_id", metavar="ID", type=int)
 
 @click.group(cls=LazyGroup, lazy={"logs": ("dethpc.cli.logs:trial_logs", "Show the log of a trial.")})
 def trial() -> None:
-    """Look at single trials, their metrics and logs."""
+    """Inspect single trials, their metrics and logs."""
 
 
 @trial.command()
 @_ID
-@click.option("--metrics", is_flag=True, help="With the metrics of every batch, where they were reported.")
+@click.option("--metrics", is_flag=True, help="Include the metrics of each batch, where reported.")
 @click.option(
-    "--metrics-summary", is_flag=True, help="Only the summary of the metrics (last, min, max, mean), as JSON."
+    "--metrics-summary", is_flag=True, help="Print only a summary of the metrics (last, min, max, mean), as JSON."
 )
 @output.as_csv
 @output.as_json
@@ -77,7 +77,7 @@ def kill(trial_id: int) -> None:
         click.echo(f"Trial {trial_id} is {before}: nothing to do")
         return
     if before == "ERROR":
-        raise errors.Refused(f"trial {trial_id} is ERROR: it has ended already")
+        raise errors.Refused(f"trial {trial_id} is ERROR: it has already ended")
     trials.kill(session, trial_id)
     click.echo(f"Killed trial {trial_id}")
 
@@ -98,8 +98,10 @@ def list_checkpoints(trial_id: int, as_csv: bool, as_json: bool) -> None:
 @_ID
 @click.option("--best", "which", flag_value="best", help="The checkpoint with the best searcher metric.")
 @click.option("--latest", "which", flag_value="latest", default="latest", help="The newest checkpoint (the default).")
-@click.option("-o", "--output-dir", type=click.Path(file_okay=False), help="Where to [default: checkpoints/UUID].")
-@click.option("-q", "--quiet", is_flag=True, help="Print the path alone.")
+@click.option(
+    "-o", "--output-dir", type=click.Path(file_okay=False), help="Directory to write to [default: checkpoints/UUID]."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print only the path.")
 def download(trial_id: int, which: str, output_dir: str, quiet: bool) -> None:
     """Download a checkpoint of a trial."""
     from dethpc import errors
@@ -116,6 +118,6 @@ def download(trial_id: int, which: str, output_dir: str, quiet: bool) -> None:
     if which == "best":
         best = trials.get(session, trial_id).get("bestCheckpoint") or {}
         if not best.get("uuid"):
-            raise errors.NotFound(f"trial {trial_id} has no checkpoint with a validation; take --latest")
+            raise errors.NotFound(f"trial {trial_id} has no checkpoint with a validation; use --latest")
         uuid = best["uuid"]
     download_checkpoint(session, uuid, output_dir, quiet)

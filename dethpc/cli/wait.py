@@ -24,9 +24,9 @@ _MANY = 1000  # trials; beyond, only the experiment itself is watched
 @click.command()
 @click.argument("experiment_id", metavar="ID", type=int)
 @click.option(
-    "--polling-interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks."
+    "--polling-interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between two polls."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code tells.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; only set the exit code.")
 def wait(experiment_id: int, polling_interval: float, quiet: bool) -> None:
     """Wait until an experiment has ended.
 
@@ -44,7 +44,7 @@ def wait(experiment_id: int, polling_interval: float, quiet: bool) -> None:
         else:
             state = _watch(look, polling_interval, _Lines())
     except KeyboardInterrupt:
-        output.say(f"\nStopped waiting; the experiment goes on. To wait again: det experiment wait {experiment_id}")
+        output.say(f"\nStopped waiting; the experiment continues. To wait again: det experiment wait {experiment_id}")
         raise click.exceptions.Exit(130) from None
     raise click.exceptions.Exit(EXIT_CODES.get(state, 1))
 

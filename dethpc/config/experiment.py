@@ -35,7 +35,7 @@ def _space(value: Any) -> Any:
 
 
 def _nothing(value: Any) -> None:
-    raise wrong("nothing: this field is the master's own")
+    raise wrong("nothing: this field is reserved for the master")
 
 
 class ExperimentConfig(Section):

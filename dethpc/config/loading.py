@@ -21,7 +21,7 @@ from dethpc.config.unsupported import OLDER, ignored, refused
 from dethpc.errors import ConfigError, Problem
 
 LARGEST_GRID = 100_000
-"""Points of a grid. One with a factor too many would keep the master from everything else."""
+"""The most points a grid may have. A larger one would keep the master from everything else."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,13 @@ def warnings(space: Space, config: ExperimentConfig) -> list[str]:
     if isinstance(getattr(config.searcher, "max_length", None), int) and config.searcher.name in BY_TIME:
         found.append(
             "searcher.max_length has no unit: trials are compared only when they complete an operation of "
-            "core_context.searcher.operations(); to compare them by what they report, say time_metric and max_time"
+            "core_context.searcher.operations(); to compare them by their reports, set time_metric and max_time"
         )
     found += search_warnings(config.searcher)
     for name, value in space.items():
         if isinstance(value, Const) and isinstance(value.val, list):
             if any(isinstance(item, dict) and "type" in item for item in value.val):
-                found.append(f"hyperparameters.{name} is a list and so a constant: nothing inside it is searched")
+                found.append(f"hyperparameters.{name} is a list, so it is a constant: nothing inside it is searched")
     return found
 
 

@@ -37,7 +37,7 @@ def search_warnings(searcher: Searcher) -> Iterator[str]:
     if getattr(searcher, "stop_once", None) is False:
         yield "searcher.stop_once: a trial that was stopped is never resumed (also in Determined 0.38)"
     if getattr(searcher, "train_stragglers", True) is False:
-        yield "searcher.train_stragglers: trials that are at work are always trained to the end of their rung"
+        yield "searcher.train_stragglers: running trials always finish their rung"
 
 
 def _asha(searcher: AdaptiveASHA) -> Iterator[str]:

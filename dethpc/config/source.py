@@ -183,7 +183,7 @@ class _Reader:
             key = key_node.value
             line = key_node.start_mark.line + 1
             if key in written:
-                hint = f"it stands on line {written[key]} too"
+                hint = f"it is also on line {written[key]}"
                 self._wrong(key_node, (*path, key), "the key a second time", "each key once", hint)
                 continue
             written[key] = line
@@ -192,7 +192,7 @@ class _Reader:
             found[key] = self.value(value_node, here)
         for base in merged:
             if not isinstance(base, yaml.MappingNode) or id(base) in self._open:
-                self._wrong(base, path, "a merge of something that is no mapping", "<<: *anchor of a mapping")
+                self._wrong(base, path, "a merge of something that is not a mapping", "<<: *anchor of a mapping")
                 continue
             self._open.add(id(base))
             for key, value in self._mapping(base, path).items():

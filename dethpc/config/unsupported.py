@@ -33,15 +33,17 @@ _PROFILED = "has no effect (also in Determined): system metrics are sampled from
 _OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
 
 UNSUPPORTED = (
-    Unsupported("checkpoint_storage.type", "shared_fs and directory are there so far", ("shared_fs", "directory")),
-    Unsupported("checkpoint_storage.checkpoint_path", "say storage_path, its newer name"),
+    Unsupported(
+        "checkpoint_storage.type", "only shared_fs and directory are supported so far", ("shared_fs", "directory")
+    ),
+    Unsupported("checkpoint_storage.checkpoint_path", "use storage_path, its newer name"),
     Unsupported("optimizations.mixed_precision", "apex is not supported; O1 is PyTorch's own", ("O0", "O1")),
     Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),
-    Unsupported("resources.slots", "commands come later; for trials say slots_per_trial"),
-    Unsupported("pbs.slots_per_node", "this cluster runs Slurm; say slurm.slots_per_node"),
-    Unsupported("pbs.pbsbatch_args", "this cluster runs Slurm; say slurm.sbatch_args"),
-    Unsupported("data_layer", "the cache comes later", ({},)),
-    Unsupported("integrations.pachyderm", "there is no connection to Pachyderm"),
+    Unsupported("resources.slots", "commands are not supported yet; for trials, use slots_per_trial"),
+    Unsupported("pbs.slots_per_node", "this cluster runs Slurm; use slurm.slots_per_node"),
+    Unsupported("pbs.pbsbatch_args", "this cluster runs Slurm; use slurm.sbatch_args"),
+    Unsupported("data_layer", "the cache is not supported yet", ({},)),
+    Unsupported("integrations.pachyderm", "Pachyderm is not supported"),
 )
 
 FIELDS = tuple(row.field for row in UNSUPPORTED)
@@ -56,14 +58,14 @@ IGNORED = {
     "resources.shm_size": _CONTAINERS,
     "resources.devices": _CONTAINERS,
     "checkpoint_storage.propagation": _CONTAINERS,
-    "environment.pod_spec": "has no effect: there are no pods on Slurm; say it in slurm.sbatch_args or a template",
-    "environment.proxy_ports": "has no effect yet: nothing is proxied, the ports are those of the node",
+    "environment.pod_spec": "has no effect: Slurm has no pods; use slurm.sbatch_args or a template",
+    "environment.proxy_ports": "has no effect yet: nothing is proxied; the trial uses the node's ports",
     "bind_mounts": "cannot be made without a container",
     "profiling.begin_on_batch": _PROFILED,
     "profiling.end_after_batch": _PROFILED,
     "profiling.sync_timings": _PROFILED,
     "optimizations.grad_updates_size_file": "has no effect: no such file is written",
-    "checkpoint_storage.tensorboard_path": "has no effect: TensorBoard files lie beside the checkpoints",
+    "checkpoint_storage.tensorboard_path": "has no effect: TensorBoard files are next to the checkpoints",
     "log_policies": "have no effect yet: no line of the log ends or moves a trial",
     "retention_policy": "has no effect yet: logs are kept until the experiment is deleted",
     "integrations.webhooks": "have no effect yet: none is called",
@@ -74,7 +76,7 @@ IGNORED = {
     "scheduling_unit": _OWN_LOOP,
     "perform_initial_validation": _OWN_LOOP,
     "optimizations": "is for trial classes, and for code that calls determined.pytorch.init()",
-    "resources.agent_label": "is ignored (also by Determined); say resources.resource_pool",
+    "resources.agent_label": "is ignored (also by Determined); use resources.resource_pool",
     "security": "is ignored (also by Determined)",
     "tensorboard_storage": "is ignored (also by Determined): TensorBoard files go to checkpoint_storage",
     "checkpoint_storage.container_path": "is ignored for type shared_fs (also by Determined)",
@@ -82,7 +84,7 @@ IGNORED = {
     "checkpoint_storage.save_trial_best": "has no effect yet: no checkpoint is deleted when an experiment ends",
     "checkpoint_storage.save_trial_latest": "has no effect yet: no checkpoint is deleted when an experiment ends",
 }
-"""Fields that are accepted without effect, each with the words of its warning."""
+"""Fields that are accepted without effect, each with its warning."""
 
 TRIAL_CLASS = frozenset(
     {
@@ -128,7 +130,7 @@ OLDER = {
     "batches_per_step": "it belongs at the top level",
     **{old: _OLD + ", ".join(methods) for old, (_, methods) in steps.FIELDS.items()},
 }
-"""Hints for fields of older generations that stand where they are not translated."""
+"""Hints for fields of older generations in places where they are not translated."""
 
 
 def refused(source: Source) -> Iterator[Problem]:

@@ -82,7 +82,7 @@ class Channel:
         got, length, told = _HEADER.unpack(self._read(_HEADER.size))
         data = self._read(length)
         if not hmac.compare_digest(told, self._hash(self._theirs, self._received, got, data)):
-            raise ConnectionError(f"a message from {self.peer} was altered on the way")
+            raise ConnectionError(f"a message from {self.peer} was altered in transit")
         self._received += 1
         stuff = pickle.loads(data)
         if got == LEFT:
@@ -113,7 +113,7 @@ class Channel:
 
     def _read(self, n: int) -> bytearray:
         if n > _CAP:
-            raise ConnectionError(f"a message from {self.peer} makes no sense")
+            raise ConnectionError(f"a message from {self.peer} is invalid")
         try:
             return _read_exactly(self.sock, n)
         except EOFError:
@@ -205,7 +205,7 @@ def accept(sock: socket.socket, key: bytes, names: Sequence[str], timeout: float
                 missing = ", ".join(names[rank] for rank in ranks if rank not in channels)
                 for channel in channels.values():
                     channel.close()
-                raise RendezvousError(f"after {timeout:.0f} s these workers have not come: {missing}") from None
+                raise RendezvousError(f"after {timeout:.0f} s these workers have not joined: {missing}") from None
             try:
                 rank, session = _welcome(peer, key, [rank for rank in ranks if rank not in channels], len(names))
             except (_Rejected, OSError, EOFError, struct.error):
@@ -235,7 +235,7 @@ def connect(address: Address, key: bytes, rank: int, size: int, chief: str, time
                 sock = socket.create_connection(address, timeout=10)
             return Channel(sock, _introduce(sock, key, rank, size), chief, chief=False)
         except (_Rejected, EOFError, struct.error):
-            why = "who listens there has another key, or already has a worker of this rank"
+            why = "the listener has another key, or already has a worker of this rank"
         except OSError as error:
             why = error.strerror or str(error) or why
         if sock is not None:

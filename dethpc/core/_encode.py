@@ -39,7 +39,7 @@ def jsonable(value: Any, where: str = "value") -> Any:
     if kind.__name__ == "UUID":
         return str(value)
     raise TypeError(
-        f"{where} is a {kind.__module__}.{kind.__qualname__}, which JSON has no form for; report numbers or text"
+        f"{where} is a {kind.__module__}.{kind.__qualname__}, which JSON cannot represent; report numbers or text"
     )
 
 
@@ -63,7 +63,7 @@ def _converted(value: Any, method: str, where: str) -> Any:
     except Exception as error:
         raise TypeError(f"{where}: {type(value).__qualname__}.{method}() failed: {error}") from error
     if plain is value:
-        raise TypeError(f"{where} is a {type(value).__qualname__}, which JSON has no form for")
+        raise TypeError(f"{where} is a {type(value).__qualname__}, which JSON cannot represent")
     return jsonable(plain, where)
 
 

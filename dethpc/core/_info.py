@@ -181,7 +181,7 @@ class ClusterInfo:
     def trial(self) -> TrialInfo:
         """Raises RuntimeError when the task is not a trial."""
         if self.task_type != "TRIAL" or self._trial_info is None:
-            raise RuntimeError(f"info.trial exists in tasks of type TRIAL alone; this one is {self.task_type!r}")
+            raise RuntimeError(f"info.trial exists only in tasks of type TRIAL; this one is {self.task_type!r}")
         return self._trial_info
 
     @property

@@ -149,7 +149,7 @@ class PreemptContext:
         ``auto_ack``: answering True also tells the master that the task complies, see ``acknowledge_preemption_signal``.
         """
         if not self._started:
-            raise RuntimeError("should_preempt() works inside `with core.init() as context:` only")
+            raise RuntimeError("should_preempt() only works inside `with core.init() as context:`")
         if self._dist.rank != 0 and self._preempt_mode is PreemptMode.ChiefOnly:
             raise RuntimeError(f"in mode ChiefOnly rank {self._dist.rank} may not call should_preempt()")
         asked = self._dist.rank == 0 or self._preempt_mode is PreemptMode.WorkersAskMaster

@@ -92,7 +92,7 @@ class Reporter:
                 if not self._disk_refuses:
                     self._disk_refuses = True
                     logger.warning(
-                        "the journal cannot be written (%s); reports go to the master alone for now", refused
+                        "the journal cannot be written (%s); for now, reports only go to the master", refused
                     )
             if len(self._waiting) >= _BACKLOG:
                 self._waiting = deque(line for line in self._waiting if not line.written)
@@ -135,7 +135,7 @@ class Reporter:
         if self._thread.is_alive():
             self._thread.join(max(0.0, self._give_up_at - time.monotonic()) + 1.0)
         if not on_disk and self._waiting:
-            logger.error("%d reports are lost: neither the disk nor the master took them", len(self._waiting))
+            logger.error("%d reports are lost: neither the disk nor the master accepted them", len(self._waiting))
 
     # --- the threads --------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,8 @@ class Reporter:
                     self._lock.notify_all()
                 if self._failures == 3:
                     logger.info(
-                        "the master cannot be told (%s); training goes on, the journal keeps the reports", error
+                        "the master cannot be reached (%s); training continues, and the journal keeps the reports",
+                        error,
                     )
                 self._refresh()
                 if not self._pause(min(30.0, 0.25 * 2 ** min(self._failures, 8))):

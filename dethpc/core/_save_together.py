@@ -204,7 +204,7 @@ def _refuse(conflicts: Conflicts, what: str) -> None:
         lines = "".join(
             f"\n    {name}: ranks {', '.join(map(str, ranks))}" for name, ranks in sorted(conflicts.items())
         )
-        raise RuntimeError(f"the workers bring {what} that contradict each other:{lines}")
+        raise RuntimeError(f"the workers uploaded conflicting {what}:{lines}")
 
 
 def _raise(error: Exception) -> None:

@@ -77,7 +77,7 @@ def checked(metadata: Optional[Dict[str, Any]]) -> Dict[str, Any]:
     plain: Dict[str, Any] = jsonable(metadata or {}, "metadata")
     steps = plain.get("steps_completed")
     if isinstance(steps, bool) or not isinstance(steps, (int, float)) or int(steps) != steps:
-        raise ValueError(f"the metadata of a checkpoint need a whole number 'steps_completed'; found {steps!r}")
+        raise ValueError(f"a checkpoint's metadata must have an integer 'steps_completed'; found {steps!r}")
     return plain
 
 

@@ -121,7 +121,7 @@ class SearcherContext:
                     self._dist.broadcast(op.length)
                 yield op
                 if not op._completed:
-                    raise RuntimeError("call op.report_completed() before going on to the next operation")
+                    raise RuntimeError("call op.report_completed() before asking for the next operation")
             if together:
                 self._dist.broadcast(None)
         elif not together:
@@ -175,7 +175,7 @@ class SearcherContextMissing(SearcherContext):
     def _missing() -> ValueError:
         return ValueError(
             "core_context.searcher needs searcher.max_length in the experiment's configuration (or a time_metric that is batches, "
-            "records or epochs); it is deprecated: better set the training length in the training code"
+            "records or epochs); it is deprecated: set the training length in the training code instead"
         )
 
 

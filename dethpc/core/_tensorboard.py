@@ -145,7 +145,7 @@ class TensorboardWriter:
     def _complain(self, error: OSError) -> None:
         if not self._complained:
             self._complained = True
-            logger.warning("files for TensorBoard could not be written or copied: %s", error)
+            logger.warning("TensorBoard files could not be written or copied: %s", error)
 
 
 def _number(value: Any) -> Tuple[float, ...]:

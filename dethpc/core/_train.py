@@ -217,7 +217,7 @@ class DummyTrainContext(TrainContext):
         selector: Callable[[Path], bool] = lambda _: True,
         mangler: Callable[[Path, int], Path] = lambda path, _: path,
     ) -> None:
-        logger.info("upload_tensorboard_files(): the files stay where they are off the cluster")
+        logger.info("upload_tensorboard_files(): outside the cluster, the files stay where they are")
 
 
 class _Short:

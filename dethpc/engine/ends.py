@@ -27,9 +27,9 @@ _ASKED: Mapping[str, tuple[End, str]] = {
 }
 _SETUP_PHASES = ("claim", "unpack", "rendezvous")
 MAX_LOST = 5
-"""How many runs in a row may end without evidence, or before training began, until the trial is given up."""
+"""How many runs in a row may end without evidence, or before training began, before the trial is given up."""
 MAX_MISSED = 3
-"""The same where the nodes did not meet: those that came wait minutes for the others."""
+"""The same for nodes that did not meet: those that joined wait minutes for the others."""
 
 
 class Verdict(NamedTuple):

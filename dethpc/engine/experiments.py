@@ -132,7 +132,7 @@ def pause(state: ClusterState, event: events.Pause) -> Decision:
     if row.state not in (State.ACTIVE, State.PAUSED):
         raise Refused(f"experiment {row.id} is {row.state.value}; only an ACTIVE one can be paused")
     if not row.kind.submitted:
-        raise Refused(f"experiment {row.id} is unmanaged: it runs elsewhere, where dethpc cannot pause it")
+        raise Refused(f"experiment {row.id} is unmanaged: it runs outside dethpc, which cannot pause it")
     decision = Decision()
     if row.state is State.ACTIVE:
         decision.rows.append(replace(row, state=State.PAUSED, reason="paused by its owner"))
@@ -156,7 +156,7 @@ def _end(state: ClusterState, experiment_id: int, how: State, reason: str, at: f
     experiment = state.experiment(experiment_id)
     row = experiment.row
     if row.state.terminal:
-        raise Refused(f"experiment {row.id} has ended already ({row.state.value})")
+        raise Refused(f"experiment {row.id} has already ended ({row.state.value})")
     decision = Decision([replace(row, state=how, reason=reason)])
     for index in sorted(experiment.open):
         end_trial(experiment, experiment.trials[index], how, reason, at, decision)
@@ -170,7 +170,7 @@ def kill_trial(state: ClusterState, event: events.KillTrial) -> Decision:
     if trial is None:
         raise NotFound(f"no trial {event.trial_id}")
     if trial.state.terminal:
-        raise Refused(f"trial {trial.id} has ended already ({trial.state.value})")
+        raise Refused(f"trial {trial.id} has already ended ({trial.state.value})")
     decision = Decision()
     experiment = state.experiments[trial.experiment_id]
     end_trial(experiment, trial, State.STOPPING_KILLED, "killed by its owner", event.at, decision)
@@ -193,16 +193,16 @@ def change(state: ClusterState, event: events.ChangeExperiment) -> Decision:
 
 
 def allowed(state: ClusterState, row: Experiment, *, priority: int | None = None, weight: float | None = None) -> None:
-    """Raises Refused when the pool's queue does not go by it, or the value is none."""
+    """Raises Refused when the pool's queue does not go by it, or the value is invalid."""
     kind = state.rules_of(row.pool).kind
     if priority is not None and kind != "priority":
-        raise Refused(f"pool {row.pool} has the {kind} scheduler, to which priorities mean nothing{_INSTEAD[kind]}")
+        raise Refused(f"pool {row.pool} has the {kind} scheduler, which ignores priorities{_INSTEAD[kind]}")
     if weight is not None and kind != "fair_share":
-        raise Refused(f"pool {row.pool} has the {kind} scheduler, to which weights mean nothing{_INSTEAD[kind]}")
+        raise Refused(f"pool {row.pool} has the {kind} scheduler, which ignores weights{_INSTEAD[kind]}")
     if priority is not None and not 1 <= priority <= 99:
-        raise Refused(f"priority {priority}: allowed are 1 (first) to 99 (last)")
+        raise Refused(f"priority {priority} is invalid; allowed: 1 (first) to 99 (last)")
     if weight is not None and not 0 < weight < math.inf:
-        raise Refused(f"weight {weight}: allowed are numbers above 0")
+        raise Refused(f"weight {weight} is invalid; allowed: numbers above 0")
 
 
 _INSTEAD = {"priority": "; set a priority", "fair_share": "; set a weight", "fifo": ""}

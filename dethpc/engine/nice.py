@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LARGEST = 10_000
-"""Further back no job is put: it would lose its place among the jobs of others."""
+"""No job is moved back further, or it would lose its place among other users' jobs."""
 
 
 class PendingJob(NamedTuple):

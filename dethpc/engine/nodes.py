@@ -21,7 +21,7 @@ from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 
 TRIALS = 2
-"""How many different trials must have failed on a node before it is left out."""
+"""How many different trials must have failed on a node before it is excluded."""
 
 # Broken hardware, whoever's program meets it.
 _HARDWARE = re.compile(

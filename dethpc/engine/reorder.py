@@ -60,14 +60,14 @@ def _move(state: ClusterState, row: Experiment, anchor_id: int, side: int, chang
     anchor, kind = _row(state, changed, anchor_id), state.rules_of(row.pool).kind
     if kind != "priority":
         raise Refused(
-            f"pool {row.pool} has the {kind} scheduler; jobs can be moved in pools with the priority scheduler"
+            f"pool {row.pool} has the {kind} scheduler; jobs can only be moved in pools with the priority scheduler"
         )
     if anchor.id == row.id:
         raise Refused(f"the job of experiment {row.id} cannot be ahead of or behind itself")
     if anchor.pool != row.pool:
         raise Refused(
             f"experiment {row.id} is in pool {row.pool} and experiment {anchor.id} in pool {anchor.pool}; "
-            "a job is moved among those of its own pool"
+            "a job can only move within its own pool"
         )
     others = sorted(
         (
@@ -104,4 +104,4 @@ def _move_to(
     changed[row.id] = replace(row, pool=pool, config=experiment.config.in_pool(pool).to_json())
     for index, run in experiment.live.items():
         if run.state is not RunState.RUNNING and run.pool != pool:
-            kill_run(experiment, index, f"moved to pool {pool}", decision)
+            kill_run(experiment, index, f"moved to resource pool {pool}", decision)

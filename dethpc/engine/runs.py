@@ -19,7 +19,7 @@ from dethpc.engine.tasks import TaskRun
 from dethpc.engine.trials import TrialRun
 
 PREEMPTION_TIMEOUT = 3600.0
-"""Seconds that a run has for its checkpoint after it was asked to stop, unless the config says otherwise."""
+"""Seconds a run has to save its checkpoint after it is asked to stop, unless the config says otherwise."""
 
 
 def _owned(state: ClusterState, run: Run) -> TrialRun | TaskRun:

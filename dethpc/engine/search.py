@@ -119,7 +119,7 @@ def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
                 reasons[trial.reason] = None
     if not some:
         return row
-    return replace(row, state=State.PAUSED, reason=f"{'; '.join(reasons)}; activate the experiment to go on")
+    return replace(row, state=State.PAUSED, reason=f"{'; '.join(reasons)}; activate the experiment to resume")
 
 
 def _ended(experiment: ExperimentState, at: float) -> Experiment:

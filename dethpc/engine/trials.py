@@ -18,13 +18,13 @@ from dethpc.engine.stop import close_trial
 from dethpc.errors import NotFound, Refused
 
 MAX_STALLED = 12
-"""How many attempts in a row may end, through no fault of the trial's, without a checkpoint further on than where they began."""
+"""How many attempts in a row may end, through no fault of the trial, without a checkpoint beyond the one they started from."""
 
 STALLED_BY_TIME = 4
 """How many of these an attempt counts for that reached its time limit: the next would reach it as well."""
 
 MAX_REST = 300.0
-"""The longest rest after a failure, in seconds."""
+"""The longest delay after a failure, in seconds."""
 
 
 class TrialRun:
@@ -136,8 +136,8 @@ def _stuck(trial: Trial, verdict: Verdict) -> str:
     if trial.stalled < MAX_STALLED or not _free(verdict):
         return ""
     return (
-        "no progress, run after run: none of the last ones left a checkpoint further on than where it began; save checkpoints "
-        f"more often, or ask for more time (the end of the last run: {verdict.reason})"
+        "no progress, run after run: none of the last ones saved a checkpoint beyond the one it started from; save checkpoints "
+        f"more frequently, or ask for more time (how the last run ended: {verdict.reason})"
     )
 
 
@@ -220,7 +220,7 @@ def _warned(trial: Trial, experiment: ExperimentState) -> Trial:
         or not experiment.row.kind.submitted
     ):
         return trial
-    return replace(trial, reason=f"finished without ever reporting a usable {searcher.metric}, the searcher's metric")
+    return replace(trial, reason=f"finished without reporting a usable {searcher.metric}, the searcher's metric")
 
 
 def _close(experiment: ExperimentState, trial: Trial, how: State, reason: str, at: float, decision: Decision) -> None:
@@ -231,7 +231,7 @@ def _close(experiment: ExperimentState, trial: Trial, how: State, reason: str, a
 def early_exit(state: ClusterState, event: events.EarlyExit) -> Decision:
     trial = state.trial(event.trial_id)
     if trial is None or trial.state.terminal:
-        raise Refused(f"trial {event.trial_id} has ended already")
+        raise Refused(f"trial {event.trial_id} has already ended")
     return Decision([replace(trial, early_exit=event.reason)])
 
 

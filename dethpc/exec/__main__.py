@@ -39,7 +39,7 @@ def _claim(run: RunDir) -> int:
     try:
         if claim(run, job):
             return 0
-        sys.stderr.write(f"dethpc: job {claimed_by(run)} runs this already; job {job} has nothing to do\n")
+        sys.stderr.write(f"dethpc: job {claimed_by(run)} already trains this run; job {job} has nothing to do\n")
         return HELD
     except (OSError, RunDirError) as error:
         sys.stderr.write(f"dethpc: the run cannot be claimed: {error}\n")
@@ -50,7 +50,7 @@ def _next(wait: float, run: RunDir) -> int:
     try:
         script = script_after(run, wait)
     except (OSError, RunDirError) as error:
-        sys.stderr.write(f"dethpc: what follows cannot be read: {error}\n")
+        sys.stderr.write(f"dethpc: the job's next run cannot be read: {error}\n")
         return 1
     if script is not None:
         print(script)

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     info = get_cluster_info()
     if len(arguments) != 1 or info is None or info.task_type != "TRIAL":
         sys.stderr.write(
-            "harness: a trial class is trained as the entrypoint of an experiment: module:Class, or LAUNCHER --trial module:Class\n"
+            "harness: a trial class must be the entrypoint of an experiment: module:Class, or LAUNCHER --trial module:Class\n"
         )
         return 1
     try:
@@ -50,7 +50,7 @@ def load(spec: str) -> Any:
             raise ValueError(f"{module} has no {name!r}")
         found = getattr(found, part)
     if not hasattr(found, "_train_on_cluster"):
-        raise ValueError(f"{spec} is not a trial class: it is no subclass of PyTorchTrial or DeepSpeedTrial")
+        raise ValueError(f"{spec} is not a trial class: it is not a subclass of PyTorchTrial or DeepSpeedTrial")
     return found
 
 

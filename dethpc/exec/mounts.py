@@ -23,9 +23,9 @@ def link(mounts: Sequence[BindMount], directory: str, log: Log) -> None:
         target = os.path.join(directory, inside)
         parent = os.path.realpath(os.path.dirname(target))
         if os.path.commonpath([parent, os.path.realpath(directory)]) != os.path.realpath(directory):
-            log.say("WARNING", f"dethpc: bind_mounts: {inside} is left out, for it is not in the working directory")
+            log.say("WARNING", f"dethpc: bind_mounts: {inside} is skipped, because it is not in the working directory")
         elif not os.path.exists(host):
-            log.say("WARNING", f"dethpc: bind_mounts: {inside} is left out, for this node has no {host}")
+            log.say("WARNING", f"dethpc: bind_mounts: {inside} is skipped, because this node has no {host}")
         else:
             os.makedirs(parent, mode=0o700, exist_ok=True)
             _make_room(target)

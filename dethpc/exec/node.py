@@ -80,7 +80,7 @@ def _begin(attempt: AttemptDir, place: Place, resume: resuming.Resume) -> None:
         **resume.to_json(),
     }
     if not create_once(attempt.started, started):
-        raise RunDirError(f"attempt {place.k} has been started before; each start needs a number of its own")
+        raise RunDirError(f"attempt {place.k} has already been started; each start needs its own number")
 
 
 class _Node:

@@ -48,7 +48,7 @@ def _number(environ: Mapping[str, str], *names: str) -> int:
             try:
                 return int(environ[name])
             except ValueError:
-                raise RunDirError(f"{name}={environ[name]!r} is no number") from None
+                raise RunDirError(f"{name}={environ[name]!r} is not a number") from None
     return 0
 
 

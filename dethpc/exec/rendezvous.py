@@ -127,7 +127,7 @@ class Chief(Alone):
             if time.monotonic() >= until:
                 missing = sorted(expected - set(self._members))
                 raise RendezvousError(
-                    f"after {self._timeout:g} s these nodes had not come: "
+                    f"after {self._timeout:g} s these nodes had not joined: "
                     + ", ".join(f"{self._place.names[rank]} (node {rank})" for rank in missing)
                 )
             self._supervisor.poll(min(1.0, max(0.0, until - time.monotonic())))

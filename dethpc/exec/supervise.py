@@ -53,7 +53,7 @@ class Watch:
         if self._killed:
             return self._killed
         if self._kill_at is not None and time.time() >= self._kill_at:
-            return "it did not stop in the time that it was given"
+            return "it did not stop in the time allowed"
         return ""
 
     def look_at_clock(self) -> None:

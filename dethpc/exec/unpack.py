@@ -64,7 +64,7 @@ def check(archive: str, sha256: str) -> None:
         for block in iter(lambda: file.read(_BLOCK), b""):
             digest.update(block)
     if digest.hexdigest() != sha256:
-        raise RunDirError(f"the context {archive} is damaged: its SHA-256 is not the one that was stored")
+        raise RunDirError(f"the context {archive} is damaged: its SHA-256 does not match")
 
 
 def unpack(archive: str, into: str, max_bytes: int = MAX_BYTES, max_members: int = MAX_MEMBERS) -> None:
@@ -92,7 +92,9 @@ def unpack(archive: str, into: str, max_bytes: int = MAX_BYTES, max_members: int
                 elif member.issym():
                     _inside(root, os.path.join(os.path.dirname(path), member.linkname), member.name)
                     if os.path.isabs(member.linkname):
-                        raise RunDirError(f"the context holds a link to outside: {member.name} -> {member.linkname}")
+                        raise RunDirError(
+                            f"the context has a link that leads outside: {member.name} -> {member.linkname}"
+                        )
                     _clear(path, member.name)
                     os.symlink(member.linkname, path)
                 elif member.islnk():
@@ -100,7 +102,7 @@ def unpack(archive: str, into: str, max_bytes: int = MAX_BYTES, max_members: int
                     _clear(path, member.name)
                     os.link(source, path)
                 else:
-                    raise RunDirError(f"the context holds something that is no file, directory or link: {member.name}")
+                    raise RunDirError(f"the context has an entry that is not a file, directory or link: {member.name}")
         for path, mode in reversed(modes):  # last, so that a read-only directory can be filled
             os.chmod(path, mode)
     except (tarfile.TarError, EOFError, ValueError) as error:
@@ -114,7 +116,7 @@ def _inside(root: str, name: str, member: str) -> str:
     path = os.path.normpath(path)
     for candidate in (path, os.path.realpath(path)):
         if candidate != root and not candidate.startswith(root + os.sep):
-            raise RunDirError(f"the context holds a path to outside: {member} (leave it out with .detignore)")
+            raise RunDirError(f"the context has a path that leads outside: {member} (exclude it with .detignore)")
     return path
 
 

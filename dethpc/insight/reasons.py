@@ -86,11 +86,11 @@ def _priority(case: Case) -> Sentences:
     mine = case.own
     ahead = [job for job in case.view.queue if not job.running and job.job_id != mine.job_id and _before(job, mine)]
     if not ahead:
-        return f"Slurm has not come to it yet; no job is ahead of it in partition {case.partition}", ""
+        return f"Slurm has not considered it yet; no job is ahead of it in partition {case.partition}", ""
     why = f"{count(len(ahead), 'job')} {'is' if len(ahead) == 1 else 'are'} ahead of it in partition {case.partition}"
     why += f" ({_by(ahead, '').strip()})"
     if all(job.mine for job in ahead):
-        sooner = "they are your own: raise this one's place with det job update, or cancel others"
+        sooner = "they are your own: move this one ahead with det job update, or cancel others"
     return why, sooner
 
 
@@ -122,20 +122,20 @@ def _not_available(case: Case) -> Sentences:
 
 def _maintenance(case: Case) -> Sentences:
     why = "its nodes are reserved for maintenance, which would begin before the job's time limit is over"
-    return why, "a shorter time limit may let it end before; else it starts after the maintenance"
+    return why, "a shorter time limit may let it end in time; otherwise it starts after the maintenance"
 
 
 def _partition_time(case: Case) -> Sentences:
     pool = case.view.pool
     most = f", {span(pool.max_time)}" if pool is not None and pool.max_time is not None else ""
-    why = f"its time limit is over the limit of partition {case.partition}{most}"
-    return why, "ask for less with --time in slurm.sbatch_args: trials go on over several jobs"
+    why = f"its time limit exceeds the limit of partition {case.partition}{most}"
+    return why, "ask for less with --time in slurm.sbatch_args: trials continue over several jobs"
 
 
 def _partition_nodes(case: Case) -> Sentences:
     pool = case.view.pool
-    most = f" ({pool.max_nodes} to a job)" if pool is not None and pool.max_nodes is not None else ""
-    why = f"{count(case.asked.nodes, 'node')} asked, which partition {case.partition} does not allow{most}"
+    most = f" ({pool.max_nodes} per job)" if pool is not None and pool.max_nodes is not None else ""
+    why = f"{count(case.asked.nodes, 'node')} is more than partition {case.partition} allows{most}"
     return why, "change resources.slots_per_trial, or choose another pool"
 
 
@@ -153,7 +153,7 @@ def _says(why: str, sooner: str = "") -> Callable[[Case], Sentences]:
 
 _ADMIN = "only an administrator can change that"
 _REASONS: Sequence[tuple[str, Callable[[Case], Sentences]]] = (
-    ("|none", _says("Slurm has it and has not looked at it yet")),
+    ("|none", _says("Slurm has not considered it yet")),
     ("resources", _resources),
     ("priority", _priority),
     ("scheddefer", _says("Slurm is busy and starts jobs a little later")),
@@ -171,7 +171,7 @@ _REASONS: Sequence[tuple[str, Callable[[Case], Sentences]]] = (
     ("begintime", _says("it was queued again after its last start, and Slurm waits a while (two minutes by default)")),
     (
         "dependencyneversatisfied",
-        _says("it depends on a job that failed, so that it can never start", "kill the trial"),
+        _says("it depends on a job that failed, so it can never start", "kill the trial"),
     ),
     (
         "dependency|singleton",
@@ -199,19 +199,19 @@ _REASONS: Sequence[tuple[str, Callable[[Case], Sentences]]] = (
     ),
     ("invalidaccount|accountnotallowed", _says("its account may not be used here", "name another with --account")),
     ("licenses", _says("it waits for a licence that other jobs hold")),
-    ("reservation", _says("it waits for its reservation to begin", "leave out --reservation to start in the open")),
-    ("reservationdeleted|resvdelhold", _says("its reservation is gone", "kill the trial and leave out --reservation")),
+    ("reservation", _says("it waits for its reservation to begin", "remove --reservation to use other nodes")),
+    ("reservationdeleted|resvdelhold", _says("its reservation is gone", "kill the trial and remove --reservation")),
     ("cleaning|epilog", _says("its last start is being cleaned up")),
     ("prolog", _says("its nodes are being prepared")),
     ("burstbuffer.*", _says("it waits for the burst buffer")),
     ("jobarraytasklimit", _says("its array runs as many tasks as it may")),
-    ("deadline", _says("it cannot end before its deadline any more", "leave out --deadline")),
+    ("deadline", _says("it can no longer end before its deadline", "remove --deadline")),
     (
         "qosusagethreshold",
-        _says("too much was used under its QOS lately", "wait until usage decays, or use another QOS"),
+        _says("its QOS has used too much recently", "wait until usage decays, or use another QOS"),
     ),
     ("systemfailure|outofmemory|blockmaxerror", _says("Slurm itself failed to start it", _ADMIN)),
-    ("fedjoblock|revoked", _says("another cluster of the federation has it")),
+    ("fedjoblock|revoked", _says("it runs on another cluster of the federation")),
     # The local scheduler's own.
     ("cancelled", _says("it was cancelled")),
 )

@@ -73,24 +73,24 @@ def infeasible(asked: ResourceRequest, view: PoolView) -> Infeasible | None:
         sooner = f"set slurm.slots_per_node: {largest}"
         if total % largest:
             sooner = f"ask for a multiple of {largest} slots with slurm.slots_per_node: {largest}"
-        return Infeasible(slots, f"{each} on one node asked, the largest node of pool {name} has {largest}", sooner)
+        return Infeasible(slots, f"{each} on one node, but the largest node of pool {name} has {largest}", sooner)
     fitting = [node for node in nodes if asked.fits(node)]
     if not fitting:
         return _too_much(asked, [node for node in nodes if node.slots >= asked.slots_per_node], name)
     per_node = max(1, asked.slots_per_node)
     if len(fitting) < asked.nodes:
         most = len(fitting) * per_node
-        why = f"{asked} asked, pool {name} has {count(len(fitting), 'node')} of that size"
+        why = f"{asked}, but pool {name} has {count(len(fitting), 'node')} of that size"
         return Infeasible(slots, why, f"ask for at most {count(most, 'slot')}")
     if pool.max_nodes is not None and asked.nodes > pool.max_nodes:
-        why = f"{asked.nodes} nodes asked, partition {pool.partition} allows {pool.max_nodes} to a job"
+        why = f"{asked.nodes} nodes, but partition {pool.partition} allows {pool.max_nodes} per job"
         return Infeasible(
             slots, why, f"ask for at most {count(pool.max_nodes * per_node, 'slot')}, or choose another pool"
         )
     if pool.max_time is not None and asked.time_limit is not None and asked.time_limit > pool.max_time:
-        why = f"a time limit of {span(asked.time_limit)} asked, partition {pool.partition} allows {span(pool.max_time)}"
+        why = f"a time limit of {span(asked.time_limit)}, but partition {pool.partition} allows {span(pool.max_time)}"
         return Infeasible(
-            "slurm.sbatch_args", why, f"ask for at most {span(pool.max_time)}: trials go on over several jobs"
+            "slurm.sbatch_args", why, f"ask for at most {span(pool.max_time)}: trials continue over several jobs"
         )
     return None
 
@@ -99,10 +99,10 @@ def _too_much(asked: ResourceRequest, nodes: Sequence[NodeInfo], pool: str) -> I
     """Enough slots, but not the cores or the memory that the site gives to each."""
     field, cpus = "resources.slots_per_trial", max(node.cpus for node in nodes)
     if cpus < asked.cpus_per_node:
-        why = f"{asked.cpus_per_node} cores on one node asked, the largest node of pool {pool} has {cpus}"
+        why = f"{asked.cpus_per_node} cores on one node, but the largest node of pool {pool} has {cpus}"
         return Infeasible(field, why, "ask for fewer slots per node, or have the site lower the pool's cpus_per_slot")
     memory = max(node.memory_mb for node in nodes)
-    why = f"{asked.memory_per_node_mb} MB on one node asked, the largest node of pool {pool} has {memory}"
+    why = f"{asked.memory_per_node_mb} MB on one node, but the largest node of pool {pool} has {memory}"
     return Infeasible(field, why, "ask for fewer slots per node, or have the site lower the pool's mem_per_slot")
 
 
@@ -133,7 +133,7 @@ def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> Wai
     if pending < window(state, row.pool):
         return WaitReason("next", "it is next to be submitted")
     ahead = ahead_of(state, experiment, at)
-    why = f"{count(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, as many as are sent there at once"
+    why = f"{count(pending, 'run')} of yours wait in the scheduler's queue for pool {row.pool}, which is the pool's window"
     if not ahead:
         return WaitReason("window", f"{why}; it is next")
     why += f", and {count(ahead, 'trial')} of other experiments come first"

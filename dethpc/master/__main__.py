@@ -15,7 +15,7 @@ def main() -> int:
     parser.add_argument("--host", help="address to listen on; default: loopback, or every address on a Slurm cluster")
     parser.add_argument("--port", type=int, default=0, help="default: any free port")
     parser.add_argument("--site", type=Path, help="site configuration; default: the first one found")
-    parser.add_argument("--rebuild", action="store_true", help="make the database again from shared_fs, then end")
+    parser.add_argument("--rebuild", action="store_true", help="recreate the database from shared_fs, then exit")
     options = parser.parse_args()
     from dethpc.master.rebuild import rebuild
     from dethpc.master.serve import serve

@@ -49,7 +49,7 @@ def test_upgrade_in_place_keeps_mode_link_and_line_ends(det: Any, tmp_path: Path
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert file.read_bytes() == NEW.replace("\n", "\r\n").encode()
     assert stat.S_IMODE(file.stat().st_mode) == 0o640 and link.is_symlink()
-    assert "present form already" in det("config", "upgrade", "-i", "c.yaml").stderr
+    assert "already in today's form" in det("config", "upgrade", "-i", "c.yaml").stderr
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix) == ["c.yaml", "link.yaml"]
 
 

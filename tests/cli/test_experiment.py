@@ -292,7 +292,7 @@ def test_ctrl_c_stops_the_watching_and_says_how_to_go_on(master: Any) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the trial goes on" in said and "det trial logs -f 1" in said and "Traceback" not in said
+    assert "the trial continues" in said and "det trial logs -f 1" in said and "Traceback" not in said
 
 
 def test_follow_and_tail_exclude_each_other(det: Any, master: Any) -> None:

@@ -80,11 +80,11 @@ def test_two_at_once_end_up_with_one_master(environment: dict[str, str], home: P
 def test_up_down_up(det: Any, home: Path) -> None:
     assert det("master", "up").returncode == 0
     first = master_file(home)
-    assert det("master", "up").stdout == f"A master runs already: {first['url']}\n"
+    assert det("master", "up").stdout == f"A master is already running: {first['url']}\n"
     down = det("master", "down")
     assert (down.returncode, down.stdout) == (0, f"Stopped the master (pid {first['pid']})\n")
     assert gone(first["pid"])
-    assert det("master", "down").stdout.startswith("No master runs")
+    assert det("master", "down").stdout.startswith("No master is running")
     assert det("master", "up").returncode == 0
     assert master_file(home)["generation"] == first["generation"] + 1
 
@@ -162,7 +162,7 @@ def test_the_log_can_be_read_with_and_without_a_master(det: Any, home: Path) -> 
     assert len(det("master", "logs", "--tail", 1).stdout.splitlines()) == 1
     det("master", "down")
     left = det("master", "logs")
-    assert left.returncode == 0 and "listens at" in left.stdout and "no master runs" in left.stderr
+    assert left.returncode == 0 and "listens at" in left.stdout and "no master is running" in left.stderr
     assert len(det("master", "logs", "--tail", 1).stdout.splitlines()) == 1
 
 

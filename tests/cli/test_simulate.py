@@ -70,8 +70,8 @@ def test_curves_of_an_earlier_experiment_are_replayed(det: Any, folder: Path) ->
     "words, told",
     [
         (("--config", "resources.slots_per_trial=64"), "a trial wants 64 slots; the cluster has 32"),
-        (("--slots", 12), "does not fill nodes of 8"),
-        (("--slots", 8, "--nodes", 2), "exclude each other"),
+        (("--slots", 12), "is not a multiple of 8 slots"),
+        (("--slots", 8, "--nodes", 2), "mutually exclusive"),
         (("--config", "searcher.max_trials=0"), "searcher.max_trials"),
         (("--curves", "config.yaml"), "a column named trial"),
     ],

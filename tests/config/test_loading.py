@@ -234,7 +234,7 @@ max_restart: 3
         ("log_policies: [{pattern: '('}]", "log_policies[0].pattern", "a regular expression"),
         ("log_policies: [{pattern: x}]", "log_policies[0]", "a name"),
         ("log_policies: [{name: x, action: explode}]", "log_policies[0].action", "cancel_retries"),
-        ("internal: {}", "internal", "the master's own"),
+        ("internal: {}", "internal", "reserved for the master"),
         ("data: 3", "data", "a mapping"),
         ("hyperparameters: 3", "hyperparameters", "a mapping"),
     ],

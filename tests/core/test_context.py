@@ -79,7 +79,7 @@ def test_the_searchers_operation_is_completed(cluster: Cluster) -> None:
             op.report_completed(0.5)
             with pytest.raises(RuntimeError, match="once"):
                 op.report_completed(0.5)
-        with pytest.raises(RuntimeError, match="before going on"):
+        with pytest.raises(RuntimeError, match="before asking for"):
             list(context.searcher.operations())
     assert [(event.kind, event.data) for event in cluster.journal()] == [
         ("progress", {"progress": 0.25}),

@@ -143,7 +143,7 @@ def test_storage_that_fails_disturbs_nothing(cluster: Cluster, caplog: pytest.Lo
     cluster.enter()
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
-    assert "TensorBoard could not be" in caplog.text
+    assert "TensorBoard files could not be" in caplog.text
     assert len(cluster.journal("metrics")) == 1
 
 

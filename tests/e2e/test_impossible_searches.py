@@ -56,6 +56,6 @@ def test_a_metric_that_is_never_reported_is_told_of_each_trial(user: User) -> No
         """,
     )
     experiment = user.create(searcher={**ASHA, "max_trials": 2}, hyperparameters=LR)
-    words = "finished without ever reporting a usable loss, the searcher's metric"
+    words = "finished without reporting a usable loss, the searcher's metric"
     assert words in user.det("experiment", "wait", str(experiment))
     assert user.det("experiment", "describe", str(experiment)).count(words) == 2

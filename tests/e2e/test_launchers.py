@@ -147,7 +147,7 @@ def test_what_fails_is_named_and_ends_everywhere(on_slurm: User) -> None:
         ("die", r"rank 1 on n\d: killed by signal 9 \(SIGKILL\).*after 1 restart"),
         ("exit", r"rank 1 on n\d: exit code 3 .*after 1 restart"),
         ("option", r"unrecognized arguments: --no-such-option"),
-        ("hang", r"these nodes had not come: n\d \(node 1\)"),
+        ("hang", r"these nodes had not joined: n\d \(node 1\)"),
     ):
         assert re.search(reason, described), described
         assert re.search(reason.partition(" .*after")[0].partition(".*after")[0], logs[fault]), logs[fault]

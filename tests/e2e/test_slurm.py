@@ -326,7 +326,7 @@ def test_two_masters_never_serve_one_home(on_slurm: User) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "a master runs already" in done.stderr
+    assert "a master is already running" in done.stderr
 
 
 def test_sigterm_ends_a_master_cleanly(on_slurm: User) -> None:

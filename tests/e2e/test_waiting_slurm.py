@@ -49,7 +49,7 @@ def test_a_trial_that_waits_says_for_what(on_slurm: User, slurm: Cluster) -> Non
         # What can never start is refused, with the change that helps.
         user.config(resources={"slots_per_trial": 8}, slurm={"slots_per_node": 8})
         user.det("experiment", "create", "config.yaml", "context", code=1)
-        assert "8 GPUs on one node asked, the largest node of pool main has 4" in user.errors
+        assert "8 GPUs on one node, but the largest node of pool main has 4" in user.errors
         assert "set slurm.slots_per_node: 4" in user.errors
 
         experiment = user.create(hyperparameters={"lr": 0.1, "steps": 2})

@@ -153,7 +153,7 @@ def test_a_trial_that_never_reported_the_metric_says_so() -> None:
     (run,) = world.live()
     world.start(run)
     world.end(run, FINISHED)
-    assert "without ever reporting a usable loss" in trials(world, experiment)[0].reason
+    assert "without reporting a usable loss" in trials(world, experiment)[0].reason
 
 
 def test_hyperparameters_found_invalid_are_replaced_and_leave_no_trace_in_the_rungs() -> None:

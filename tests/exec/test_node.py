@@ -180,7 +180,7 @@ def test_mounts_below_the_working_directory_are_links(run, tmp_path) -> None:
     )
     assert code == 0
     assert "keptkeptkept" in run.text()
-    assert f"absent is left out, for this node has no {tmp_path}/absent" in run.text()
+    assert f"absent is skipped, because this node has no {tmp_path}/absent" in run.text()
     assert run.text().count("No such file") == 2 or run.text().count("cannot access") == 2, run.text()
     assert sorted(os.listdir(host)) == ["x", "y"]
 
@@ -232,7 +232,7 @@ def test_an_attempt_starts_once(run) -> None:
     run.run("true")
     code, output = run.finish(run.start())
     assert code == 1
-    assert "started before" in output
+    assert "already been started" in output
     assert run.end()["finished"]
 
 

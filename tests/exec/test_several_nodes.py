@@ -45,7 +45,7 @@ def test_a_missing_node_is_named(run) -> None:
     assert [run.finish(node)[0] for node in nodes] == [1, 1]
     end = run.end()
     assert end["phase"] == "rendezvous"
-    assert end["message"] == "after 2 s these nodes had not come: n1 (node 1)"
+    assert end["message"] == "after 2 s these nodes had not joined: n1 (node 1)"
     assert "never" not in run.text(0) + run.text(2)
 
 

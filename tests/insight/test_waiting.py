@@ -137,7 +137,7 @@ def test_what_can_never_start_is_said_with_the_change_that_helps() -> None:
     assert infeasible(ASKED, VIEW) is None
     eight = infeasible(ResourceRequest("main", 1, 8), VIEW)
     assert eight is not None
-    assert eight.why == "8 GPUs on one node asked, the largest node of pool main has 4"
+    assert eight.why == "8 GPUs on one node, but the largest node of pool main has 4"
     assert eight.sooner == "set slurm.slots_per_node: 4"
     said = in_scheduler("Resources", ResourceRequest("main", 1, 8), VIEW)
     assert said.why.startswith("it can never start: 8 GPUs on one node") and said.sooner == eight.sooner
@@ -147,15 +147,15 @@ def test_what_can_never_start_is_said_with_the_change_that_helps() -> None:
     ("asked", "why", "sooner"),
     [
         (ResourceRequest("main", 1, 6), "largest node of pool main has 4", "multiple of 4"),
-        (ResourceRequest("main", 5, 4), "5 nodes of 4 GPUs asked, pool main has 4 nodes", "at most 16 slots"),
-        (ResourceRequest("main", 4, 4), "partition gpu allows 3 to a job", "at most 12 slots"),
+        (ResourceRequest("main", 5, 4), "5 nodes of 4 GPUs, but pool main has 4 nodes", "at most 16 slots"),
+        (ResourceRequest("main", 4, 4), "partition gpu allows 3 per job", "at most 12 slots"),
         (
             ResourceRequest("main", 1, 4, time_limit=7200),
-            "02:00:00 asked, partition gpu allows 01:00:00",
+            "02:00:00, but partition gpu allows 01:00:00",
             "over several jobs",
         ),
-        (ResourceRequest("main", 1, 4, cpus_per_node=32), "32 cores on one node asked", "cpus_per_slot"),
-        (ResourceRequest("main", 1, 4, memory_per_node_mb=64000), "64000 MB on one node asked", "mem_per_slot"),
+        (ResourceRequest("main", 1, 4, cpus_per_node=32), "32 cores on one node, but", "cpus_per_slot"),
+        (ResourceRequest("main", 1, 4, memory_per_node_mb=64000), "64000 MB on one node, but", "mem_per_slot"),
     ],
 )
 def test_every_limit_is_checked(asked: ResourceRequest, why: str, sooner: str) -> None:

@@ -56,7 +56,7 @@ def pack(members: Iterable[Member]) -> bytes:
             total += len(content)
             if total > LIMIT:
                 raise ContextError(
-                    f"the context directory is larger than {LIMIT >> 20} MiB; leave data out by .detignore"
+                    f"the context directory is larger than {LIMIT >> 20} MiB; exclude data with .detignore"
                 )
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))

@@ -43,7 +43,7 @@ class Lease:
             held = read_json(self._path)
             if held is not None and alive(held):
                 raise LeaseHeld(
-                    f"a master runs already: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
+                    f"a master is already running: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
                 )
             self.generation = int((held or {}).get("generation", 0)) + 1
             self._write("")

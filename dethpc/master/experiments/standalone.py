@@ -37,7 +37,7 @@ def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial,
     actions = build(config.searcher, config.space, seed).start()
     first = next((action for action in actions if isinstance(action, Create)), None)
     if first is None:
-        raise Refused(f"searcher.name: {config.searcher.name} makes no trial without a master")
+        raise Refused(f"searcher.name: {config.searcher.name} cannot create a trial without a master")
     slots = config.resources.slots_per_trial
     task = uuid.uuid4().hex  # so that no master has to be asked
     run = Run(run_id(task, 1), None, task, 1, RunState.SUBMITTING, at, slots, "")
@@ -52,15 +52,15 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[eve
     run_dir = RunDir(path)
     found = read_json(run_dir.spec)
     if found is None:
-        raise Refused(f"{path} is no run directory: it has no spec.json")
+        raise Refused(f"{path} is not a run directory: it has no spec.json")
     spec = Spec.from_json(found)
     if spec.experiment_id:
-        raise Refused(f"{path} belongs to experiment {spec.experiment_id}, which knows it already")
+        raise Refused(f"{path} belongs to experiment {spec.experiment_id}; it is not a standalone run")
     job_id = claimed_by(run_dir)
     if job_id is None:
         raise Refused(f"{path}: the run has not started yet; submit its script with sbatch")
     if job_id in live_jobs:
-        raise Refused(f"{path}: the run is still at work as job {job_id}; take it in when it has ended")
+        raise Refused(f"{path}: the run is still running as job {job_id}; import it when it has ended")
     first = read_json(run_dir.attempt(0).started) or {}
     entry = events.ImportRun(
         run_id=spec.run,

@@ -37,7 +37,7 @@ from dethpc.state.store import SqlStore
 log = logging.getLogger(__name__)
 
 SILENCE = 300.0
-"""Seconds without a word after which a script is taken for dead."""
+"""Seconds without a report after which a script counts as dead."""
 
 _KEPT = ("name", "description", "labels", "data", "workspace", "project", "checkpoint_storage", "hyperparameters")
 
@@ -200,7 +200,7 @@ class Unmanaged:
         if trial is None:
             raise NotFound(f"no trial {trial_id}")
         if self._ledger.state.experiments[trial.experiment_id].row.kind is not TaskKind.UNMANAGED_TRIAL:
-            raise Refused(f"trial {trial_id} is not unmanaged: its reports come by the journal of its run")
+            raise Refused(f"trial {trial_id} is not unmanaged: it reports through its run's journal")
         return trial
 
     def _remember(self, experiment_id: int) -> None:
@@ -269,7 +269,7 @@ class Unmanaged:
         while not self._stopping.wait(SILENCE / 10):
             for run in self._live():
                 if time.monotonic() - self._heard.get(run.id, started) > SILENCE:
-                    self._end(run, f"the script has said nothing for {SILENCE / 60:.0f} minutes")
+                    self._end(run, f"the script has reported nothing for {SILENCE / 60:.0f} minutes")
 
 
 def states(name: str) -> str:

@@ -60,7 +60,7 @@ def _overruled(script: UserScript, config: ExperimentConfig, path: str, pool: st
             f"{path}: no resource pool has partition {script.partition}; the experiment goes to {resources.resource_pool}"
         )
     elif pool is not None and resources.resource_pool != pool:
-        notes.append(f"{path}: --partition={script.partition} gives way to resources.resource_pool")
+        notes.append(f"{path}: --partition={script.partition} is overridden by resources.resource_pool")
     wanted = script.slots(per_slot)
     if wanted is not None and resources.slots_per_trial != wanted:
         notes.append(f"{path} asks for {wanted} slots; resources.slots_per_trial says {resources.slots_per_trial}")

@@ -90,5 +90,5 @@ def _http(request: Request, error: Exception) -> JSONResponse:
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     _log.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-    message = f"{type(error).__name__}; the master's log says more"
+    message = f"{type(error).__name__}; see the master's log"
     return JSONResponse(error_body(13, "Internal", message), 500)

@@ -29,7 +29,7 @@ LATE_FILES = 5.0
 """Seconds by which files of a compute node may arrive after the scheduler's word that its job has ended."""
 
 CLEAR_AT_ONCE = 25
-"""Jobs that are let go at once; the others at the next poll."""
+"""How many jobs to release at once; the others follow at the next poll."""
 
 
 class Poller:

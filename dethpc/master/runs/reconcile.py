@@ -78,7 +78,7 @@ class Reconciler:
                 self.cycle()
                 failures = 0
             except LeaseHeld as error:
-                log.error("%s; this master ends", error)
+                log.error("%s; this master stops", error)
                 self._on_lease_lost()
                 return
             except Exception:

@@ -39,7 +39,7 @@ SUBMITTING = "submitting"
 """File in the run directory: its job was, or was about to be, handed to the scheduler at this time."""
 
 TRIES_TO_WRITE = 5
-"""After how many failures to write its run directory a trial is given up."""
+"""How many failures to write its run directory a trial may have before it is given up."""
 
 Prepare = Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]]
 _Answer = events.Submitted | events.SubmitFailed

@@ -87,7 +87,7 @@ class WaitExplainer:
                 why = f"the scheduler does not answer ({unavailable})"
                 yield trial, WaitReason("no_answer", why, "nothing is lost: the master asks again until it does")
             elif run.state is RunState.SUBMITTING:
-                yield trial, WaitReason("submitting", "it is about to be handed to the scheduler")
+                yield trial, WaitReason("submitting", "it is about to be submitted to the scheduler")
             else:
                 view = view or self._view.pool_and_queue(run.pool)
                 yield trial, in_scheduler(run.reason, asked, view, run.scheduler_job_id or "")
@@ -139,7 +139,7 @@ def _without_run(trial: Trial, found: _Open) -> WaitReason:
         return WaitReason("searcher", trial.reason or "it waits for its searcher, which waits for other trials")
     if trial.state is State.ACTIVE and trial.not_before is not None:
         left = max(0, round(trial.not_before - time.time()))
-        return WaitReason("resting", f"it rests after a failure, and is started again in {left} s ({trial.reason})")
+        return WaitReason("resting", f"it waits after a failure and restarts in {left} s ({trial.reason})")
     if trial.state is State.PAUSED or found.next is None:
         return WaitReason("paused", trial.reason or "it is paused", f"det experiment activate {found.row.id}")
     return found.next

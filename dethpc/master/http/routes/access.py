@@ -46,7 +46,7 @@ def owner(request: Request) -> Principal:
     """Only the owner, not a run."""
     who = principal(request)
     if not who.is_owner:
-        raise Forbidden("a run's token is not good for this")
+        raise Forbidden("a run's token does not allow this")
     return who
 
 
@@ -76,13 +76,13 @@ Reading = Annotated[Connection, Depends(reading, scope="function")]
 def may_see_experiment(who: Principal, experiment_id: int) -> None:
     """Raises: Forbidden when a run asks about an experiment that is not its own."""
     if not who.is_owner and who.experiment_id != experiment_id:
-        raise Forbidden("a run's token is not good for another experiment")
+        raise Forbidden("a run's token does not allow access to another experiment")
 
 
 def may_be_run(who: Principal, run_id: str) -> None:
     """Raises: Forbidden when a run speaks for another."""
     if not who.is_owner and who.run_id != run_id:
-        raise Forbidden("a run's token is not good for another run")
+        raise Forbidden("a run's token does not allow access to another run")
 
 
 def attempt_id(text: str) -> AttemptId:
@@ -95,8 +95,8 @@ def attempt_id(text: str) -> AttemptId:
 
 # --- pages and orders, as clients ask for them
 
-Limit = Annotated[int, Query(description="At most so many items; 0 or -1: all of them, -2: only how many there are.")]
-Offset = Annotated[int, Query(description="Skip so many items; a negative number counts from the end.")]
+Limit = Annotated[int, Query(description="At most this many items; 0 or -1: all of them; -2: only the count.")]
+Offset = Annotated[int, Query(description="Skip this many items; a negative number counts from the end.")]
 OrderBy = Annotated[str, Query(alias="orderBy")]
 SortBy = Annotated[str, Query(alias="sortBy")]
 

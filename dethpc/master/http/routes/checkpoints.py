@@ -37,7 +37,7 @@ def report_checkpoint(request: wire.ReportedCheckpoint, unmanaged: TheUnmanaged,
     _, _, trial = request.task_id.rpartition(".")
     steps = (request.metadata or {}).get("steps_completed")
     if not trial.isdigit() or not isinstance(steps, (int, float)):
-        raise Refused("a checkpoint names the task that stored it, and its metadata have steps_completed")
+        raise Refused("a checkpoint needs the task that stored it, and steps_completed in its metadata")
     data = {
         "uuid": request.uuid,
         "steps_completed": int(steps),

@@ -162,7 +162,7 @@ def _now(installation: Installation, store: SqlStore, cluster: ClusterView, name
 @router.post("/agents/{name}/slots/{slot}/disable")
 def change_slot(name: str, slot: str, who: Owner) -> SlotAnswer:
     raise Refused(
-        f"single slots cannot be enabled or disabled: Slurm gives them out; a whole node can: det agent disable {name}"
+        f"single slots cannot be enabled or disabled, because Slurm assigns them; a whole node can: det agent disable {name}"
     )
 
 

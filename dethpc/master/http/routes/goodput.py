@@ -21,7 +21,7 @@ def of_experiment(
     experiment_id: int,
     connection: Reading,
     who: Owner,
-    trials: Annotated[bool, Query(description="Each trial's, too.")] = True,
+    trials: Annotated[bool, Query(description="Include each trial's.")] = True,
 ) -> ExperimentGoodput:
     queries.experiment(connection, experiment_id)
     now, total, by_trial = clock.time(), Goodput(), dict[int, Goodput]()
@@ -47,7 +47,7 @@ def of_trial(trial_id: int, connection: Reading, who: Owner) -> TrialGoodput:
 def of_pools(
     connection: Reading,
     who: Owner,
-    days: Annotated[float, Query(gt=0, description="Of runs that had not ended so many days ago.")] = 30,
+    days: Annotated[float, Query(gt=0, description="Count runs of the last N days.")] = 30,
 ) -> PoolsGoodput:
     now = clock.time()
     pools: dict[str, Goodput] = {}

@@ -179,5 +179,5 @@ def _find(by_job: dict[str, int], job_id: str) -> int:
     if len(alike) > 1:
         raise Refused(f"job {job_id} could be {' or '.join(sorted(alike))}; give more of its id")
     if not alike:
-        raise NotFound(f"job {job_id} not found in the queue; det job list shows what is there")
+        raise NotFound(f"job {job_id} not found in the queue; see det job list")
     return by_job[alike[0]]

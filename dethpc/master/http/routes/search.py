@@ -38,7 +38,7 @@ def search(
     experiment_id: int,
     connection: Reading,
     who: Anyone,
-    limit: Annotated[int, Query(description="At most so many trials in each rung, the best; 0: all.")] = 0,
+    limit: Annotated[int, Query(description="At most this many of the best trials per rung; 0: all.")] = 0,
 ) -> Search:
     """Brackets and rungs, who stands where and why, and when it may end; of a search that has ended, too."""
     may_see_experiment(who, experiment_id)

@@ -53,7 +53,7 @@ def _trial(connection: Connection, trial_id: int) -> Trial:
 def _is_unmanaged(store: SqlStore, who: Principal, trial_id: int) -> bool:
     """Raises NotFound, and Forbidden to a run that speaks for another trial."""
     if not who.is_owner and who.trial_id != trial_id:
-        raise Forbidden("a run's token is not good for another trial")
+        raise Forbidden("a run's token does not allow access to another trial")
     with store.read() as connection:
         trial = queries.trial(connection, trial_id)
         return queries.experiment(connection, trial.experiment_id).kind is TaskKind.UNMANAGED_TRIAL

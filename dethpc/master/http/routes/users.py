@@ -53,7 +53,7 @@ def users(records: TheRecords, who: Owner, limit: Limit = 0, offset: Offset = 0)
 
 @router.post("/users")
 def create_user(who: Owner) -> None:
-    raise NotSupportedYet("a master serves one user; sharing one between users is not supported yet")
+    raise NotSupportedYet("a master serves one user; sharing it between users is not supported yet")
 
 
 @router.get("/users/setting")
