@@ -78,7 +78,7 @@ def command(script: Sequence[str]) -> list[str]:
 
 
 def info(name: str) -> ClusterInfo:
-    """What the cluster says of this task. Raises: Refused off the cluster."""
+    """What the cluster says of this task. Raises: Refused outside the cluster."""
     found = get_cluster_info()
     if found is None:
         raise Refused(

@@ -43,7 +43,7 @@ def upgrade(file: Any, in_place: bool) -> None:
 
 
 def _replace(path: Path, text: str, newline: str) -> None:
-    """Whoever reads meanwhile sees the old file or the new one. A link keeps pointing to it, and its mode stays."""
+    """A reader sees meanwhile the old file or the new one. A link keeps pointing to it, and its mode stays."""
     path = path.resolve()
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -90,7 +90,7 @@ def listing(
 
 
 def search(session: Session, experiment: int, *, limit: int = 0) -> Json:
-    """How the search stands: {"progress", "estimatedEndTime", "brackets", "trials", ...}. ``limit``: at most so many trials in
+    """How the search stands: {"progress", "estimatedEndTime", "brackets", "trials", ...}. ``limit``: at most that many trials in
     each rung, the best."""
     answer: Json = session.get(f"/api/v1/experiments/{experiment}/search", params={"limit": limit} if limit else None)
     return answer

@@ -71,7 +71,7 @@ def parse_space(raw: Mapping[str, Any]) -> Space:
 def read_space(raw: Any, path: Path = (), *, grid: bool = False) -> tuple[Space, list[Problem]]:
     """A space from its plain form, and the problems in it; what is mistaken is left out.
 
-    A value that is no mapping is a constant, also when it is a list; a mapping with ``type`` is one hyperparameter; any other
+    A value that is no mapping is a constant, even when it is a list; a mapping with ``type`` is one hyperparameter; any other
     mapping is a space inside. With ``grid``, ranges must say their ``count``.
     """
     problems: list[Problem] = []

@@ -152,7 +152,7 @@ class Halving(WarmStart):
         raise NotImplementedError
 
     def _room_for(self, rungs: int, field: str) -> None:
-        """Raises when so many rungs cannot differ in length."""
+        """Raises when that many rungs cannot differ in length."""
         if self.full_length() < rungs:
             limit = "max_time" if self.max_length is None else "max_length"
             allowed = f"at most {self.full_length()}, one unit of {limit} for each rung"

@@ -83,7 +83,7 @@ def _end(node: yaml.Node) -> int:
 
 
 def _written(text: str, start: int, end: int, flow: bool, fields: Mapping[str, Any]) -> str:
-    """The fields as they stand in place of ``text[start:end]``, below the comments that stood inside it."""
+    """The fields as they are in place of ``text[start:end]``, below the comments that stood inside it."""
     before = text[text.rfind("\n", 0, start) + 1 : start]
     indent = "\n" + " " * len(before)
     comments = _COMMENT.findall(text[start:end])  # no key or value of a length has a # in it

@@ -181,7 +181,7 @@ class CheckpointContext:
 
 
 class DummyCheckpointContext(CheckpointContext):
-    """Off the cluster: checkpoints are stored all the same, and logged instead of reported."""
+    """Outside the cluster: checkpoints are stored all the same, and logged instead of reported."""
 
     def __init__(self, dist: DistributedContext, storage_manager: CheckpointStore) -> None:
         super().__init__(dist, storage_manager, None, None, lambda kind, data: None)

@@ -48,8 +48,8 @@ class Context:
     """What ``core.init()`` returns; use it in a ``with`` statement.
 
     ``checkpoint``, ``distributed``, ``preempt``, ``searcher``, ``train``, ``profiler`` and ``experimental`` are the parts of the
-    API; ``info`` is the :class:`~dethpc.ClusterInfo`, or None off the cluster. Leaving the block brings every report to disk. An
-    InvalidHP that leaves it is reported, and the process exits with 0.
+    API; ``info`` is the :class:`~dethpc.ClusterInfo`, or None outside the cluster. Leaving the block brings every report to disk.
+    An     InvalidHP that leaves it is reported, and the process exits with 0.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Context:
     def alert(
         self, title: Optional[str] = None, description: Optional[str] = None, level: Optional[str] = "info"
     ) -> None:
-        """Say something that people should know: it stands in the trial's log and among its reports.
+        """Say something that people should know: it is in the trial's log and among its reports.
 
         ``level``: "debug", "info", "warn" or "error". It goes to no webhook yet.
         """
@@ -146,7 +146,7 @@ def init(
     ``distributed`` is needed when the task has several workers. ``checkpoint_storage`` replaces that of the configuration: a
     path, a URL, or a dict like the configuration's section. ``preempt_mode`` and ``tensorboard_mode``: see their classes.
 
-    Off the cluster everything works as well: metrics are logged, checkpoints go to ``checkpoint_storage`` or a directory in the
+    Outside the cluster everything works as well: metrics are logged, checkpoints go to ``checkpoint_storage`` or a directory in the
     home, and nobody preempts. Raises ValueError when ``distributed`` is missing, and ConfigError.
     """
     info = get_cluster_info()
@@ -286,7 +286,7 @@ def _dummy_init(
     tensorboard_path: Optional[Path] = None,
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
 ) -> Context:
-    """A context off the cluster."""
+    """A context outside the cluster."""
     distributed = distributed or DummyDistributedContext()
     store = _get_storage_manager(checkpoint_storage)
     if store is None:

@@ -26,7 +26,7 @@ class DistributedContext:
 
     On one machine the workers meet at a UNIX socket that only their user can reach, unless ``force_tcp``. Over TCP they use
     the chief's free port that the cluster found for this attempt, or ``pub_port + port_offset``. (``pull_port`` is accepted
-    for Determined's sake: one port does here.) They authenticate each other with the run's token; off the cluster with
+    for Determined's sake: one port does here.) They authenticate each other with the run's token; outside the cluster with
     ``DETHPC_DISTRIBUTED_TOKEN``, or else a secret that is kept in ``$DETHPC_HOME`` and that all machines must see.
     """
 

@@ -20,7 +20,7 @@ class ExperimentalCoreContext:
 
 
 class DummyExperimentalCoreContext(ExperimentalCoreContext):
-    """Off the cluster there is nobody to tell."""
+    """Outside the cluster there is nobody to tell."""
 
     def report_task_using_checkpoint(self, checkpoint: Any) -> None:
         pass

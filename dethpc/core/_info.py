@@ -90,7 +90,7 @@ class ResourcesInfo:
 class ClusterInfo:
     """Everything that the cluster told this task.
 
-    Training code that leans on it does not run off the cluster, where :func:`get_cluster_info` returns None; use it for
+    Training code that leans on it does not run outside the cluster, where :func:`get_cluster_info` returns None; use it for
     hyperparameters, the checkpoint to resume from, and for launchers of your own.
     """
 
@@ -209,9 +209,9 @@ _loaded: Tuple[Optional[str], Optional[ClusterInfo]] = (None, None)
 
 
 def get_cluster_info() -> Optional[ClusterInfo]:
-    """The :class:`ClusterInfo` of the task that this process belongs to, or None off the cluster.
+    """The :class:`ClusterInfo` of the task that this process belongs to, or None outside the cluster.
 
-    Raises RuntimeError when ``DETHPC_INFO`` names a file that cannot be read: training as if off the cluster would lose
+    Raises RuntimeError when ``DETHPC_INFO`` names a file that cannot be read: training as if outside the cluster would lose
     everything that the trial reports.
     """
     global _loaded

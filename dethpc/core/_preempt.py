@@ -180,7 +180,7 @@ class PreemptContext:
 
 
 class DummyPreemptContext(PreemptContext):
-    """Nobody asks a task off the cluster to stop; who may call what is enforced all the same."""
+    """Nobody asks a task outside the cluster to stop; who may call what is enforced all the same."""
 
     def __init__(self, dist: DistributedContext, preempt_mode: PreemptMode = PreemptMode.WorkersAskChief) -> None:
         super().__init__(dist, preempt_mode, None, lambda: None)

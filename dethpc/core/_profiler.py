@@ -89,7 +89,7 @@ class ProfilerContext:
 
 
 class DummyProfilerContext(ProfilerContext):
-    """Off the cluster nothing is sampled."""
+    """Outside the cluster nothing is sampled."""
 
     def __init__(self) -> None:
         self._from_start = False

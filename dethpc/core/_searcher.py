@@ -141,14 +141,14 @@ class SearcherContext:
 
 
 class DummySearcherOperation(SearcherOperation):
-    """An operation off the cluster: reports are logged."""
+    """An operation outside the cluster: reports are logged."""
 
     def __init__(self, length: int, is_chief: bool) -> None:
         super().__init__(_log, length, is_chief)
 
 
 class DummySearcherContext(SearcherContext):
-    """Off the cluster: one operation of length ``length``."""
+    """Outside the cluster: one operation of length ``length``."""
 
     def __init__(self, dist: DistributedContext, length: int = 1) -> None:
         super().__init__(dist, _log, length, Unit.EPOCHS)

@@ -183,7 +183,7 @@ class TrainContext:
 
 
 class DummyTrainContext(TrainContext):
-    """Off the cluster: what is reported is checked as on the cluster, and logged."""
+    """Outside the cluster: what is reported is checked as on the cluster, and logged."""
 
     def __init__(self, tensorboard_path: Optional[Path] = None) -> None:
         self._tbd_directory = tensorboard_path

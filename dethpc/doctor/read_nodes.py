@@ -91,7 +91,7 @@ def _ask(
             record = records.get(sent.job.job_id)
             why = f" ({record.reason})" if record and record.reason else ""
             yield Node(sent.pool, problem=f"its small job has not ended within {timeout:g} s{why}", late=True)
-    finally:  # also when the user has lost patience
+    finally:  # even when the user has lost patience
         if waiting:
             scheduler.cancel([sent.job.job_id for sent in waiting])
 

@@ -1,7 +1,7 @@
 """What a trial and its reports need of the experiment's configuration, typed: where the models of the config room cannot be had.
 
 It is read from the effective configuration, in which every field has its value: no default is written here. What a configuration
-lacks all the same, as a sketch off the cluster may, is absent (None, false, 0 or empty).
+lacks all the same, as a sketch outside the cluster may, is absent (None, false, 0 or empty).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class _Room:
                     self._overtaking = False
 
     def full(self, ahead: int) -> bool:
-        """Whether nothing more may go that has so many runs ahead of it among those that wait in the scheduler's queue."""
+        """Whether nothing more may go that has that many runs ahead of it among those that wait in the scheduler's queue."""
         return ahead >= self._window and not (self._overtaking and self._free.slots)
 
     def take(self, slots: int, ahead: int) -> bool:

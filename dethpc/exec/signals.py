@@ -25,7 +25,7 @@ _REASONS = {
 
 
 class Signals:
-    """Context manager: receives the signals while it is open. ``fileno()`` becomes readable at each, also when a
+    """Context manager: receives the signals while it is open. ``fileno()`` becomes readable at each, even when a
     child ends."""
 
     def __init__(self, attempt: AttemptDir, grace: Optional[float], environ: Mapping[str, str]) -> None:

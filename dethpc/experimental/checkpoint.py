@@ -66,7 +66,7 @@ class CheckpointTrainingMetadata:
 
 
 class Checkpoint:
-    """A checkpoint. Its attributes are as of when it was fetched; ``reload`` fetches it anew.
+    """A checkpoint. Its attributes are as of when it was fetched; ``reload`` fetches it again.
 
     ``resources`` maps paths to sizes in bytes.
     """

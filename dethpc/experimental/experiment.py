@@ -68,7 +68,7 @@ class ExperimentOrderBy(enum.Enum):
 
 
 class Experiment:
-    """An experiment. Its attributes are as of when it was fetched; ``reload`` fetches it anew."""
+    """An experiment. Its attributes are as of when it was fetched; ``reload`` fetches it again."""
 
     def __init__(self, experiment_id: int, session: Session) -> None:
         self._id = experiment_id

@@ -66,7 +66,7 @@ class TrialOrderBy(enum.Enum):
 
 
 class Trial:
-    """A trial. Its attributes are as of when it was fetched; ``reload`` fetches it anew.
+    """A trial. Its attributes are as of when it was fetched; ``reload`` fetches it again.
 
     ``summary_metrics`` maps groups to metrics to their count, last, min, max, mean and sum.
     """

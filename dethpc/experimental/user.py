@@ -8,7 +8,7 @@ from dethpc.client.session import Session
 
 
 class User:
-    """A user. Its attributes are as of when it was fetched; ``reload`` fetches it anew."""
+    """A user. Its attributes are as of when it was fetched; ``reload`` fetches it again."""
 
     def __init__(self, user_id: int, session: Session) -> None:
         self.user_id = user_id

@@ -231,7 +231,9 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         with contextlib.nullcontext() if continues else _keeping(optimizer):
             self.load_model(self.model, str(path / _MODEL), self._core.distributed)
         if not continues:
-            logger.info("the checkpoint is of another training: its weights are taken, and training begins anew")
+            logger.info(
+                "the checkpoint is of another training: its weights are taken, and training starts from scratch"
+            )
             return
         self._restored = state
         self._steps_completed = state["steps_completed"]

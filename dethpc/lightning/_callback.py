@@ -40,7 +40,7 @@ class DeterminedCallback(Checkpoint):
 
     ``checkpoint``: the uuid to start from, or None. ``continue_id``: kept in each checkpoint. Where the one in ``checkpoint``
     is the same, training goes on where that was saved; where it differs, the module's weights alone are loaded and training
-    begins anew.
+    starts from scratch.
 
     ``checkpoint_epochs``: epochs between two checkpoints; 0: none but the one that is always saved when training ends or is
     asked to stop. ``preempt_period``: ``"epoch"`` looks for a stop after each epoch, and going on then gives the very weights of
@@ -77,13 +77,15 @@ class DeterminedCallback(Checkpoint):
         self._left_epoch = False  # stopped within an epoch
 
     def restore(self) -> Optional[str]:
-        """For ``trainer.fit(ckpt_path=...)``: the file to go on from, or None to begin anew. All workers."""
+        """For ``trainer.fit(ckpt_path=...)``: the file to go on from, or None to start from scratch. All workers."""
         if self._checkpoint is None:
             return None
         path = self._files.enter_context(self._core.checkpoint.restore_path(self._checkpoint))
         state = json.loads((path / _STATE).read_text())
         if state["continue_id"] != self._continue_id:
-            logger.info("the checkpoint is of another training: its weights are taken, and training begins anew")
+            logger.info(
+                "the checkpoint is of another training: its weights are taken, and training starts from scratch"
+            )
             self._weights = path / _CHECKPOINT
             return None
         random = path / self._random_file()

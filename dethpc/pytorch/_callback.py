@@ -10,7 +10,7 @@ class PyTorchCallback:
 
     With several slots each of them has a callback of its own and calls it; ``on_checkpoint_end`` and
     ``on_checkpoint_write_end`` of a PyTorchTrial are called on the chief alone. A callback that keeps state must say so in
-    ``state_dict()`` and ``load_state_dict()``, or it begins anew when the training goes on from a checkpoint.
+    ``state_dict()`` and ``load_state_dict()``, or it starts from scratch when the training goes on from a checkpoint.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: Optional[str]) -> None:

@@ -95,7 +95,7 @@ class PyTorchTrialContext(_TrialContext):
     ) -> torch.optim.Optimizer:
         """Register ``optimizer``, which is of parameters of wrapped models. Use what is returned.
 
-        ``backward_passes_per_step``: how often ``train_batch()`` calls ``backward()`` for one step (only Horovod needs to know).
+        ``backward_passes_per_step``: how many times ``train_batch()`` calls ``backward()`` for a step (only Horovod needs it).
         ``fp16_compression``: exchange gradients as float16. ``average_aggregated_gradients``: divide gradients that were
         aggregated over several batches by their number. The last two default to the configuration's ``optimizations``.
         """

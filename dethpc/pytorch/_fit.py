@@ -50,19 +50,19 @@ class _Trainer(abc.ABC):
         """Train until there were ``max_length`` batches or epochs in all, then validate and save a checkpoint.
 
         Periods are whole numbers or schedules, in batches or epochs. ``validation_period``, ``checkpoint_period``: never,
-        unless given. ``reporting_period``: how often training metrics, averaged, and progress are reported.
+        unless given. ``reporting_period``: after how much training the training metrics, averaged, and progress are reported.
         ``checkpoint_policy``: which validations lead to a checkpoint: "best" (better than any of the experiment before; off
         the cluster: all), "all", "none". ``latest_checkpoint``: go on from it. ``step_zero_validation``: validate before
-        training. ``test_mode``: one batch of training and of validation, off the cluster. ``profiling_enabled``: report
+        training. ``test_mode``: one batch of training and of validation, outside the cluster. ``profiling_enabled``: report
         system metrics.
 
         Asked to stop, it saves a checkpoint after the batch that it is at, and returns. Raises ValueError without a
-        ``max_length`` (which on the cluster may also stand in the searcher's section), TypeError when it is no whole number.
+        ``max_length`` (which on the cluster may also be in the searcher's section), TypeError when it is no whole number.
         """
         info = get_cluster_info()
         trial = info if info is not None and info.task_type == "TRIAL" else None
         if trial is not None and test_mode:
-            raise ValueError("test_mode is for training off the cluster")
+            raise ValueError("test_mode is for training outside the cluster")
         test_mode = test_mode or bool(os.environ.get(TEST_MODE))
         if checkpoint_policy not in ("best", "all", "none"):
             raise ValueError(f'checkpoint_policy is "best", "all" or "none", not {checkpoint_policy!r}')
@@ -83,7 +83,7 @@ class _Trainer(abc.ABC):
         else:
             if latest_checkpoint is None and trial.latest_checkpoint is not None:
                 logger.warning(
-                    "this trial has a checkpoint, and begins anew without it: pass "
+                    "this trial has a checkpoint, and starts from scratch without it: pass "
                     "fit(latest_checkpoint=det.get_cluster_info().latest_checkpoint) to go on from it"
                 )
             settings = trial.trial._settings
@@ -138,7 +138,7 @@ class Setting(NamedTuple):
     seed: Optional[int]
     steps_completed: int
     exp_conf: Optional[Dict[str, Any]]
-    trial: Optional[ClusterInfo]  # None off the cluster
+    trial: Optional[ClusterInfo]  # None outside the cluster
 
 
 @contextlib.contextmanager
@@ -147,7 +147,7 @@ def setting(
     distributed: Optional[core.DistributedContext],
     initialize: Callable[[], Optional[core.DistributedContext]],
 ) -> Iterator[Setting]:
-    """``initialize`` meets the other workers; off the cluster only unless the caller has done so (``distributed``).
+    """``initialize`` meets the other workers; outside the cluster only unless the caller has done so (``distributed``).
 
     On the cluster all random generators are seeded with the trial's seed, the same on every slot.
     """

@@ -282,7 +282,7 @@ class Loop(abc.ABC):
         began = time.monotonic()
         generators = _state.generators()
         metrics = self._evaluate()
-        # How often is validated shall not change what is trained, and a loader draws a seed each time it is gone through.
+        # The number of validations must not change what is trained, and a loader draws a seed each time it is gone through.
         _state.restore_generators(generators)
         metrics.update(_metrics.arrays(self._context.reduce_metrics(for_training=False)))
         for callback in self._callbacks.values():
@@ -357,7 +357,7 @@ class Loop(abc.ABC):
             if name in checkpoint.get("callbacks", {}):
                 callback.load_state_dict(checkpoint["callbacks"][name])
             elif type(callback).load_state_dict is not PyTorchCallback.load_state_dict:
-                logger.warning("the checkpoint has no state for callback %r, which begins anew", name)
+                logger.warning("the checkpoint has no state for callback %r, which starts from scratch", name)
 
     def _save_origin(self, path: pathlib.Path) -> None:
         """How far the training is, and how to build the trial again."""

@@ -160,7 +160,7 @@ def _save_code(target: pathlib.Path) -> None:
     if context is not None:
         unpack.unpack(str(context), str(target))
         return
-    # Off the cluster the working directory may hold anything: only what was imported from it is code of this training.
+    # Outside the cluster the working directory may hold anything: only what was imported from it is code of this training.
     here = pathlib.Path.cwd()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

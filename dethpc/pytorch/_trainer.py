@@ -52,8 +52,8 @@ def init(
 ) -> Iterator[PyTorchTrialContext]:
     """The context in which a trial is built and trained.
 
-    ``hparams``: on the cluster ``det.get_cluster_info().trial.hparams``. ``exp_conf``: a configuration for use off the cluster;
-    on it, the experiment's is taken. ``distributed``: the workers, off the cluster; on it, the launcher says.
+    ``hparams``: on the cluster ``det.get_cluster_info().trial.hparams``. ``exp_conf``: a configuration for use outside the cluster;
+    on it, the experiment's is taken. ``distributed``: the workers, outside the cluster; on it, the launcher says.
     ``aggregation_frequency``: batches whose gradients are summed up before the slots exchange them and optimizers step.
     ``enable_tensorboard_logging``: write reported metrics for TensorBoard as well.
 

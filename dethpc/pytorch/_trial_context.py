@@ -78,7 +78,7 @@ class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
         return hparams[name]
 
     def get_experiment_config(self) -> Dict[str, Any]:
-        """The experiment's configuration. Raises ValueError off the cluster, unless ``init()`` got one."""
+        """The experiment's configuration. Raises ValueError outside the cluster, unless ``init()`` got one."""
         if self._exp_conf is None:
             raise ValueError("there is no experiment configuration: pass it to init(exp_conf=...)")
         return self._exp_conf
@@ -101,7 +101,7 @@ class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
         return found
 
     def get_experiment_id(self) -> int:
-        """Raises RuntimeError off the cluster, where there is none; so does ``get_trial_id``."""
+        """Raises RuntimeError outside the cluster, where there is none; so does ``get_trial_id``."""
         return self._id("_exp_id")
 
     def get_trial_id(self) -> int:
@@ -114,7 +114,7 @@ class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
         return int(found)
 
     def get_trial_seed(self) -> int:
-        """Raises RuntimeError off the cluster, where there is none."""
+        """Raises RuntimeError outside the cluster, where there is none."""
         if self._trial_seed is None:
             raise RuntimeError("a trial has a seed on the cluster alone")
         return self._trial_seed

@@ -110,7 +110,7 @@ class SkipBatchSampler(torch.utils.data.BatchSampler):
 
 
 class ReproducibleShuffleSampler(torch.utils.data.Sampler):
-    """Shuffles ``sampler``, anew in each epoch, in an order that follows from ``seed`` alone."""
+    """Shuffles ``sampler``, again in each epoch, in an order that follows from ``seed`` alone."""
 
     def __init__(self, sampler: torch.utils.data.Sampler, seed: int) -> None:
         self._sampler = sampler
@@ -124,7 +124,7 @@ class ReproducibleShuffleSampler(torch.utils.data.Sampler):
 
 
 class ReproducibleShuffleBatchSampler(torch.utils.data.Sampler):
-    """Shuffles whole batches of ``batch_sampler``, anew in each epoch, in an order that follows from ``seed`` alone.
+    """Shuffles whole batches of ``batch_sampler``, again in each epoch, in an order that follows from ``seed`` alone.
 
     Shuffling records is the better shuffle: here a batch has the same records in every epoch.
     """

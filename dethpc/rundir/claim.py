@@ -12,7 +12,7 @@ from dethpc.rundir.layout import RunDir
 
 
 def claim(run_dir: Union[RunDir, str, os.PathLike[str]], job_id: str) -> bool:
-    """Claim the run for scheduler job ``job_id``. True for the job that has it, also when it starts again after a
+    """Claim the run for scheduler job ``job_id``. True for the job that has it, even when it starts again after a
     requeue; False for every other job, which must then exit 0 at once.
 
     Raises: OSError; RunDirError when the claim is damaged.

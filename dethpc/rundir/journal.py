@@ -177,7 +177,7 @@ class JournalWriter:
 def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Report], int]:
     """Reports from byte ``offset`` on whose ``seq`` is above ``after_seq``, and the offset after the last good line.
 
-    Give back the offset to go on from there. The file is opened anew each time, since a network file system shows
+    Give back the offset to go on from there. The file is opened again each time, since a network file system shows
     another host's writes only then. No file is no report. Raises: OSError.
     """
     reports: list[Report] = []

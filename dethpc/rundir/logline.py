@@ -31,7 +31,7 @@ class LogLine(NamedTuple):
 
 
 def format(line: LogLine) -> str:
-    """The line as it stands in the file, newline included. A newline inside the text becomes a space."""
+    """The line as it is in the file, newline included. A newline inside the text becomes a space."""
     milliseconds = round(line.at * 1000)
     second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(milliseconds // 1000))
     rank = "-" if line.rank is None else str(line.rank)

@@ -13,7 +13,7 @@ from dethpc.config.hyperparameters import Space
 from dethpc.config.searcher import Method
 
 MAX_INVALID_PER_TRIAL = 10
-"""How often an invalid draw is replaced, per trial asked for: a space in which nothing is valid must not be sampled for ever."""
+"""How many times an invalid draw is replaced, per trial asked for: a space without a valid point must not be sampled for ever."""
 
 
 class Exit(str, Enum):
@@ -84,7 +84,7 @@ class Searcher(ABC):
 
     ``start``, ``validated``, ``parked`` and ``exited`` decide: they read the searcher's state, never alter it, and return
     actions, at most one Stop, Wait or Continue for each trial. ``created``, ``noted`` and ``closed`` remember: they are called
-    once for each action that was committed and each trial that ended, also when a master starts again and folds what it finds
+    once for each action that was committed and each trial that ended, even when a master starts again and folds what it finds
     in its database. A searcher's state is therefore a fold of recorded facts, and decisions are never taken twice.
 
     In a fold the order is: every ``created`` by index, every ``noted`` as it happened, every ``closed`` by index. As they

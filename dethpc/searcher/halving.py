@@ -33,7 +33,7 @@ class Rung:
         return len(self.values)
 
     def keeps(self, entered: int) -> int:
-        """How many of so many trials go on."""
+        """How many of that many trials go on."""
         return max(int(entered / self._divisor), 1)
 
     @property

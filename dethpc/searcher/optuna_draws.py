@@ -21,7 +21,7 @@ class OptunaDraws:
 
     The study lives in memory and is made when it is first needed, from what was recorded. Every draw uses a new sampler seeded
     by the experiment's seed and the trial's index, so that a draw depends on these and the earlier trials alone. Samplers that
-    keep more than the trials (``cmaes``) begin that part anew when the master starts again.
+    keep more than the trials (``cmaes``) start that part from scratch when the master starts again.
     """
 
     def __init__(self, sampler: Sampler, space: Space, seed: int) -> None:

@@ -68,7 +68,7 @@ class PBT(Searcher):
         return Create(index, self._explore(self._hparams[parent], index), search, source=parent)
 
     def _explore(self, hparams: Mapping[str, Any], index: int) -> dict[str, Any]:
-        """Each hyperparameter drawn anew with ``resample_probability``, else moved up or down by ``perturb_factor``."""
+        """Each hyperparameter drawn again with ``resample_probability``, else moved up or down by ``perturb_factor``."""
         rng = random.Random(f"{self.seed}:{index}")
 
         def altered(space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from dethpc.searcher.sampling import sample
 
 @dataclass(slots=True)
 class Step:
-    """What one rung of a bracket is planned to be: so many trials trained up to a length."""
+    """What one rung of a bracket is planned to be: that many trials trained up to a length."""
 
     length: int
     places: int

@@ -10,7 +10,7 @@ LOOK = 4
 
 @dataclass(frozen=True)
 class Manners:
-    """How the master treats its scheduler: a look at the queue every so many seconds, submissions at a rate after a burst."""
+    """How the master treats its scheduler: a look at the queue every few seconds, submissions at a rate after a burst."""
 
     look_every: float = 30.0
     submit_per_second: float = 1.0
@@ -38,7 +38,7 @@ class Traffic:
         self.requests.append((at, 1))
 
     def lowest(self, bucket: float = 30, refill: float = 2) -> float:
-        """The lowest level of a bucket of tokens, one for a request, refilled so many times a second; below 0: throttled."""
+        """The lowest level of a bucket of tokens, one for a request, refilled that many times a second; below 0: throttled."""
         level, lowest, before = bucket, bucket, 0.0
         for at, count in sorted(self.requests):
             level = min(bucket, level + (at - before) * refill) - count

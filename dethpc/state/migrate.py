@@ -44,7 +44,7 @@ def _migrate(connection: Connection, found: str | None) -> None:
     config.attributes["connection"] = connection
     if found in _UNRELEASED:
         raise StoreError(
-            f"the state database has schema {found}, which no release had; move the database aside and make it anew from the run "
+            f"the state database has schema {found}, which no release had; move the database aside and make it again from the run "
             "directories: det master rebuild"
         )
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}

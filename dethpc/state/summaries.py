@@ -1,7 +1,7 @@
 """Summaries of metrics: what a table of trials shows without reading every report.
 
 A summary is a fold over the reports that count, in order of report. So taking in one more report is one step, and the
-summary after steps equals the summary made anew.
+summary after steps equals the summary made again from all values.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The manifest is a file in the checkpoint that is not listed among its resources:
 cryptographic hash would take as long as writing the checkpoint. Several cores share one large file: each sums parts of blocks,
 which are then put together.
 
-A large file may be without its ``crc32`` when the checkpoint is published. Whoever sums it later adds a *part*: a manifest of the
+A large file may be without its ``crc32`` when the checkpoint is published. What is summed later adds a *part*: a manifest of the
 same form beside the first, which only fills in what is missing there.
 """
 
@@ -38,7 +38,7 @@ Checksums = Dict[str, Checksum]
 
 
 def measure(root: Path, paths: Sequence[str], threads: int = 0) -> Checksums:
-    """Checksums of the files ``paths`` below ``root``, by so many threads; 0: one for each core."""
+    """Checksums of the files ``paths`` below ``root``, by that many threads; 0: one for each core."""
     sizes = {path: os.path.getsize(root / path) for path in paths}
     parts = [(path, at) for path in paths for at in range(0, sizes[path], _PART)]
 
@@ -206,7 +206,7 @@ def sync_path(path: Path) -> None:
 def combine(first: int, second: int, length: int) -> int:
     """CRC-32 of two stretches of bytes after one another, from that of each; ``length``: bytes of the second.
 
-    The first is shifted by so many zero bytes: multiplied by x^(8 * length) modulo CRC-32's polynomial over GF(2), as zlib's
+    The first is shifted by that many zero bytes: multiplied by x^(8 * length) modulo CRC-32's polynomial over GF(2), as zlib's
     ``crc32_combine`` does.
     """
     power, square, left = 1 << 31, 1 << 30, 8 * length  # x^0 and x^1; bits are reflected

@@ -75,7 +75,7 @@ class DetCallback(transformers.TrainerCallback):
         if latest is None:
             return
         if getattr(args, "overwrite_output_dir", False):  # gone from transformers 5
-            logger.info("overwrite_output_dir is set: training begins anew, not from checkpoint %s", latest)
+            logger.info("overwrite_output_dir is set: training starts from scratch, not from checkpoint %s", latest)
             return
         # All files on every machine: DeepSpeed needs the shards of all workers to go on.
         self.core_context.checkpoint.download(latest, args.output_dir)

@@ -152,7 +152,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 @pytest.fixture
 def off_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home of a process off the cluster."""
+    """The home of a process outside the cluster."""
     monkeypatch.delenv("DETHPC_INFO", raising=False)
     monkeypatch.setenv("DETHPC_HOME", str(tmp_path / "home"))
     return tmp_path / "home"

@@ -107,7 +107,7 @@ def train(
     seed: int = 5,
     **fit: Any,
 ) -> tuple[SmallTrial, StopAfter]:
-    """Train, off the cluster unless the caller has set one up; the trial, and what was saved."""
+    """Train, outside the cluster unless the caller has set one up; the trial, and what was saved."""
     torch.manual_seed(seed)
     with pytorch.init(hparams=dict(hparams), aggregation_frequency=aggregation) as context:
         trial = make(context)

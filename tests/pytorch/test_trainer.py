@@ -1,4 +1,4 @@
-"""The Trainer and the context, in this process: off the cluster and on it."""
+"""The Trainer and the context, in this process: outside the cluster and on it."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_a_checkpoint_that_exists_and_is_not_used_is_warned_of(cluster: Cluster,
     cluster.enter()
     with caplog.at_level(logging.WARNING):
         train(max_length=Batch(1))
-    assert "begins anew without it" in caplog.text
+    assert "starts from scratch without it" in caplog.text
 
 
 def test_torchs_profiler_writes_traces_among_tensorboards_files(off_cluster: Path) -> None:

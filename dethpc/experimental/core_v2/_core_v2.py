@@ -108,7 +108,7 @@ def init_context(
 ) -> core.Context:
     """A ``core.Context`` to use in a ``with`` statement, on the cluster and off it.
 
-    Off the cluster the script becomes a trial of an unmanaged experiment on the master of ``client``: it reports metrics and
+    Outside the cluster the script becomes a trial of an unmanaged experiment on the master of ``client``: it reports metrics and
     checkpoints, and goes on from ``context.info.latest_checkpoint``. Raises ValueError without a ``config`` there,
     MasterUnreachable, Unauthorized.
     """
@@ -194,7 +194,7 @@ def _settings(
     if config is not None:
         return config
     if defaults is None and get_cluster_info() is None:
-        raise ValueError("off the cluster give a config")
+        raise ValueError("outside the cluster give a config")
     if defaults is None or unmanaged is None:
         return defaults
     filing = ("project", "workspace", "external_experiment_id", "external_trial_id")

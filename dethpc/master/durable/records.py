@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 MOST_LINES = 1000
-"""Lines appended before the file is written anew with what still counts."""
+"""Lines appended before the file is rewritten with what still counts."""
 
 
 class Records:
     """Every method may be called from any thread. The file says no more than the database: digests, and no secrets."""
 
     def __init__(self, store: SqlStore, home: Home) -> None:
-        """Writes the file anew where it does not say what the database does. Raises: OSError."""
+        """Rewrites the file where it does not say what the database does. Raises: OSError."""
         self._store, self._file = store, RowFile(home.records)
         self._lock = threading.Lock()
         self._lines = 0

@@ -170,7 +170,7 @@ def _time(line: Line) -> float:
 
 
 class Follower:
-    """Reads on where it stopped. ``look`` lists the sources anew, so that later attempts and nodes are found."""
+    """Reads on where it stopped. ``look`` lists the sources again, so that later attempts and nodes are found."""
 
     def __init__(self, look: Callable[[], Sequence[Sequence[Source]]], wanted: Filter) -> None:
         self._look, self._wanted = look, wanted

@@ -90,7 +90,7 @@ class JobBuilder:
             return checkpoint_cost(queries.checkpoint_seconds(connection, experiment_id))
 
     def _token(self, run: Run) -> str:
-        with contextlib.suppress(RunDirError):  # a damaged one is written anew: no job has it yet
+        with contextlib.suppress(RunDirError):  # a damaged one is rewritten: no job has it yet
             if earlier := read_json(self._home.run(run.id).spec):
                 return str(earlier["token"])
         return mint_run_token(run.id)[0]
@@ -175,7 +175,7 @@ class JobBuilder:
         )
 
     def _left_out(self, task_id: str, config: ExperimentConfig) -> list[str]:
-        """Nodes that the task's next run is not to be sent to. Whoever names nodes themselves gets what they name."""
+        """Nodes that the task's next run is not to be sent to. A job that names nodes itself gets what it names."""
         pool = config.resources.resource_pool
         options = [*pool_of(self._site, pool).sbatch_args, *(config.slurm.sbatch_args or [])]
         if any(_NAMES_NODES.search(option) for option in options):

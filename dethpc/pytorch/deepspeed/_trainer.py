@@ -41,8 +41,8 @@ def init(
 ) -> Iterator[DeepSpeedTrialContext]:
     """The context in which a trial is built and trained.
 
-    ``hparams``: on the cluster ``det.get_cluster_info().trial.hparams``. ``exp_conf``: a configuration for use off the cluster;
-    on it, the experiment's is taken. ``distributed``: the workers, off the cluster, when they were not started by DeepSpeed's
+    ``hparams``: on the cluster ``det.get_cluster_info().trial.hparams``. ``exp_conf``: a configuration for use outside the cluster;
+    on it, the experiment's is taken. ``distributed``: the workers, outside the cluster, when they were not started by DeepSpeed's
     launcher; on it, the launcher says. ``enable_tensorboard_logging``: write reported metrics for TensorBoard as well.
 
     It calls ``deepspeed.init_distributed()``, unless ``DET_MANUAL_INIT_DISTRIBUTED`` is set: then the training code does, before

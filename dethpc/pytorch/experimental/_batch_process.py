@@ -36,7 +36,7 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
         self.device = get_default_device(core_context)
 
     def get_hparams(self) -> Dict[str, Any]:
-        """The trial's hyperparameters. Raises RuntimeError off the cluster."""
+        """The trial's hyperparameters. Raises RuntimeError outside the cluster."""
         info = get_cluster_info()
         if info is None:
             raise RuntimeError("there are hyperparameters on the cluster alone")
@@ -117,7 +117,7 @@ def torch_batch_process(
 ) -> None:
     """Process all of ``dataset``, which has a length, in order, each batch once, on one of the slots.
 
-    ``batch_size``: records of a batch (also possible in ``dataloader_kwargs``; default 1). ``max_batches``: at most so many
+    ``batch_size``: records of a batch (also possible in ``dataloader_kwargs``; default 1). ``max_batches``: at most that many
     on each slot. ``checkpoint_interval``: after how many batches of a slot it is recorded how far the processing is, and
     looked whether to stop. ``dataloader_kwargs``: for the data loader, without samplers and shuffling. On the cluster it goes
     on where the trial was stopped. Metrics of the context's reducers are reported at the end as validation metrics.

@@ -96,7 +96,7 @@ def _words(lines: Sequence[str], path: str, problems: list[Problem]) -> list[str
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """(long name, value) of each option; a value may stand in a word of its own."""
+    """(long name, value) of each option; a value may be a word of its own."""
     left = list(words)
     while left:
         word = left.pop(0)

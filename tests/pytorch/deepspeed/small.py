@@ -138,7 +138,7 @@ def train(
     noise: int = 0,
     **fit: Any,
 ) -> tuple[Any, List[str]]:
-    """Train, off the cluster unless the caller has set one up; the trial, and what was saved. ``noise``: random numbers that
+    """Train, outside the cluster unless the caller has set one up; the trial, and what was saved. ``noise``: random numbers that
     the process has drawn before."""
     torch.manual_seed(seed)
     with det_ds.init(hparams=hparams) as context:

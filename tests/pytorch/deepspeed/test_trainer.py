@@ -140,7 +140,7 @@ def test_periods_policies_and_what_a_checkpoint_holds(cluster: Cluster) -> None:
     origin = json.loads((cluster.storage / saved[-1] / "load_data.json").read_text())
     assert (origin["trial_type"], origin["hparams"]) == ("DeepSpeedTrial", settings)
 
-    cluster.info["trial"]["trial_id"] = 4  # another trial begins anew with its weights
+    cluster.info["trial"]["trial_id"] = 4  # another trial starts from scratch with its weights
     cluster.enter()
     again, _ = train(hparams=settings, max_length=Batch(1), latest_checkpoint=saved[-1])
     assert again.engine.global_steps == 24 + 1

@@ -51,7 +51,7 @@ def _jobs(control: Control, connection: Connection, pool: str | None) -> list[tu
 
 
 def summary(control: Control, connection: Connection, fact: facts.Experiment) -> JobSummary | None:
-    """Where the experiment stands in the queue; None when it wants no slots."""
+    """The experiment's place in the queue; None when it wants no slots."""
     if fact.state is not State.ACTIVE:
         return None
     for ahead, job in _jobs(control, connection, fact.pool):

@@ -78,7 +78,7 @@ def cluster_message() -> wire.ClusterMessage:
 def master_logs(
     installation: TheInstallation, who: Owner, offset: int = 0, limit: int = 0, follow: bool = False
 ) -> StreamingResponse:
-    """Lines of the master's log after the first ``offset``; a negative offset: the last so many."""
+    """Lines of the master's log after the first ``offset``; a negative offset: the last that many."""
 
     def encoded(entries: list[logs.Entry]) -> bytes:
         return b"".join(

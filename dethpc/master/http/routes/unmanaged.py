@@ -200,7 +200,7 @@ def set_metadata(
 
 @router.post("/webhooks/custom")
 def alert(request: wire.AlertRequest, who: Anyone) -> dict[str, Any]:
-    """Something that training code wants known: it stands in the master's log. Webhooks come in a later release."""
+    """Something that training code wants known: it is in the master's log. Webhooks come in a later release."""
     told = f"{request.data.title}: {request.data.description}"
     _log.warning(
         "alert of experiment %s, trial %s [%s] %s", request.experiment_id, request.trial_id, request.data.level, told

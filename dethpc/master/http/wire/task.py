@@ -126,7 +126,7 @@ class Preemption(Wire):
 
 
 class RingRequest(Wire):
-    """Journal lines as they stand in the attempt's journal."""
+    """Journal lines as they are in the attempt's journal."""
 
     lines: list[str] = []
 
