@@ -49,7 +49,7 @@ class Context:
 
     ``checkpoint``, ``distributed``, ``preempt``, ``searcher``, ``train``, ``profiler`` and ``experimental`` are the parts of the
     API; ``info`` is the :class:`~dethpc.ClusterInfo`, or None outside the cluster. Leaving the block brings every report to disk.
-    An     InvalidHP that leaves it is reported, and the process exits with 0.
+    An InvalidHP that leaves it is reported, and the process exits with 0.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def test_what_an_event_is_about_comes_back_for_it() -> None:
     world.do(events.LoadExperiment(row, (), archive))
     assert world.rows(Experiment)[0].archived
     world.state.evict_ended()
-    with pytest.raises(Refused, match="has ended already"):
+    with pytest.raises(Refused, match="has already ended"):
         world.do(events.LoadExperiment(row, trials, events.KillTrial(trials[0].id, world.now())))
     world.state.evict_ended()
     assert not world.state.experiments and world.rows(Trial)[0].state is State.COMPLETED
