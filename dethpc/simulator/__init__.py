@@ -1,16 +1,18 @@
 """What a search will cost, before it is spent: the production engine against a cluster, training and a clock that are not real.
 
-``simulate`` runs one experiment to its end in virtual time. ``simulation`` is the world with its clock, ``shell`` the master's
-part in it, ``cluster`` nodes and their queue, ``jobs`` what run directories would hold, ``workloads`` what trials learn,
-``faults`` what goes wrong, ``memory`` the database, ``traffic`` what the scheduler is asked,
-``busy`` a day of a busy site, ``result`` the figures. The same seed gives the same simulation.
+``simulate`` runs one experiment to its end in virtual time. ``simulation`` is the world, made of a ``clock``, the ``slots`` of
+a ``cluster``, the ``training`` of trials (what they learn: ``workloads``; what they leave on disk: ``jobs``) and ``trouble``
+(which ``faults``, and how many). ``shell`` is the master's part in it, ``memory`` its database, ``polls`` and ``traffic`` what it
+asks of the scheduler. ``site`` is what a simulation is given, ``figures`` and ``result`` what comes of it, ``busy`` a day of a
+busy site. The same seed gives the same simulation.
 """
 
 from __future__ import annotations
 
 from dethpc.simulator.faults import Faults
 from dethpc.simulator.result import Result
-from dethpc.simulator.simulation import Pace, Simulation, Site, simulate
+from dethpc.simulator.simulation import Simulation, simulate
+from dethpc.simulator.site import Pace, Site
 from dethpc.simulator.workloads import PowerLaw, Replay, Workload
 
 __all__ = ["Faults", "Pace", "PowerLaw", "Replay", "Result", "Simulation", "Site", "Workload", "simulate"]

@@ -11,7 +11,8 @@ from dethpc.domain.facts import Attempt, Experiment, Row
 from dethpc.domain.states import State
 from dethpc.engine.pools import Rules
 from dethpc.simulator.faults import Faults
-from dethpc.simulator.simulation import Pace, Simulation, Site
+from dethpc.simulator.simulation import Simulation
+from dethpc.simulator.site import Pace, Site
 from dethpc.simulator.traffic import Manners, Traffic
 from dethpc.simulator.workloads import PowerLaw
 

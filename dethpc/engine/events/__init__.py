@@ -1,0 +1,133 @@
+"""What can happen. Every event carries the time at which it was seen; the engine itself has no clock.
+
+One module for each that speaks: users (``wishes``), training without a journal (``outside``), the ``scheduler``, the
+``run_directory``, and the engine (``inside``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from dethpc.domain.facts import Experiment, Trial
+from dethpc.engine.events.inside import Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
+from dethpc.engine.events.outside import AddTrial, BeginTrial, DescribeTrial, EarlyExit
+from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Reported
+from dethpc.engine.events.scheduler import JobSeen, Prepared, QueueSeen, SubmitFailed, Submitted
+from dethpc.engine.events.wishes import (
+    Activate,
+    Cancel,
+    ChangeCheckpoints,
+    ChangeExperiment,
+    CreateExperiment,
+    CreateTask,
+    Delete,
+    DisableNode,
+    EnableNode,
+    ImportRun,
+    Kill,
+    KillTask,
+    KillTrial,
+    Operate,
+    Pause,
+    QueueChange,
+    UpdateQueue,
+)
+
+
+@dataclass(slots=True)
+class LoadExperiment:
+    """An experiment that ended long ago, as the store has it, is wanted in memory again; with its trials, in order, if given.
+
+    ``then`` is what it is wanted for, and is decided at once: afterwards the experiment may leave memory again.
+    """
+
+    experiment: Experiment
+    trials: Sequence[Trial] = ()
+    then: Event | None = None
+
+
+OfExperiment = Activate | Pause | Cancel | Kill | ChangeExperiment | Delete | Operate | AddTrial
+"""Wishes about one experiment, which may have left memory."""
+
+Event = Union[
+    CreateExperiment,
+    Activate,
+    Pause,
+    Cancel,
+    Kill,
+    KillTrial,
+    ChangeExperiment,
+    UpdateQueue,
+    Delete,
+    LoadExperiment,
+    ImportRun,
+    Operate,
+    CreateTask,
+    KillTask,
+    AddTrial,
+    BeginTrial,
+    EarlyExit,
+    DescribeTrial,
+    ChangeCheckpoints,
+    DisableNode,
+    EnableNode,
+    Prepared,
+    Submitted,
+    SubmitFailed,
+    JobSeen,
+    QueueSeen,
+    AttemptStarted,
+    Reported,
+    AttemptEnded,
+    Tick,
+    Schedule,
+    Served,
+    TrialClosed,
+    Validated,
+    Parked,
+    Operated,
+]
+
+__all__ = [
+    "Activate",
+    "AddTrial",
+    "AttemptEnded",
+    "AttemptStarted",
+    "BeginTrial",
+    "Cancel",
+    "ChangeCheckpoints",
+    "ChangeExperiment",
+    "CreateExperiment",
+    "CreateTask",
+    "Delete",
+    "DescribeTrial",
+    "DisableNode",
+    "EarlyExit",
+    "EnableNode",
+    "Event",
+    "ImportRun",
+    "JobSeen",
+    "Kill",
+    "KillTask",
+    "KillTrial",
+    "LoadExperiment",
+    "OfExperiment",
+    "Operate",
+    "Operated",
+    "Parked",
+    "Pause",
+    "Prepared",
+    "QueueChange",
+    "QueueSeen",
+    "Reported",
+    "Schedule",
+    "Served",
+    "SubmitFailed",
+    "Submitted",
+    "Tick",
+    "TrialClosed",
+    "UpdateQueue",
+    "Validated",
+]

@@ -1,0 +1,61 @@
+"""What follows from other events inside the engine, and the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dethpc.searcher.base import Exit
+
+
+@dataclass(slots=True)
+class Tick:
+    """Time passes: deadlines that have been reached take effect."""
+
+    at: float
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Something changed that may let another trial start."""
+
+    at: float
+
+
+@dataclass(slots=True)
+class Served:
+    """A job has had that many slot-seconds of a pool that shares."""
+
+    queue_id: str
+    slot_seconds: float
+    at: float
+
+
+@dataclass(slots=True)
+class TrialClosed:
+    trial_id: int
+    how: Exit
+    at: float
+
+
+@dataclass(slots=True)
+class Parked:
+    """A trial that waits for its searcher has no run any more."""
+
+    trial_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Operated:
+    """A custom search method's operations took effect."""
+
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Validated:
+    trial_id: int
+    length: float  # how long the trial has trained, in the searcher's unit
+    metric: float
+    at: float

@@ -1,0 +1,54 @@
+"""What a run directory says of its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dethpc.domain.end_report import EndReport
+from dethpc.domain.ports import JobRecord
+from dethpc.domain.reports import Report
+
+
+@dataclass(slots=True)
+class AttemptStarted:
+    """An attempt wrote ``started.json``."""
+
+    run_id: str
+    attempt: int
+    nodes: list[str]
+    resumed_from: str | None
+    resumed_steps: int
+    at: float
+
+
+@dataclass(slots=True)
+class Reported:
+    """Reports of one attempt, in order. ``offset`` is the journal's read position after them, when they were read there."""
+
+    run_id: str
+    attempt: int
+    reports: Sequence[Report]
+    at: float
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class AttemptEnded:
+    """An attempt is over, as far as anyone can tell; its journal has been read to the end.
+
+    ``report`` is the content of ``end.json``; ``record`` what the scheduler says; ``asked`` the reason in ``stop.json``, if the
+    attempt had been asked to stop. ``requeued`` means that the scheduler will start the same job again. ``attempt`` is -1 when no
+    attempt ever started. ``rest``: seconds that the trial rests after its first failure; after each further one twice as long.
+    """
+
+    run_id: str
+    attempt: int
+    report: EndReport | None
+    record: JobRecord | None
+    at: float
+    requeued: bool = False
+    log_tail: str = ""
+    asked: str = ""
+    rest: float = 0.0
+    down: Sequence[str] = ()  # nodes of the attempt that the scheduler calls down now

@@ -1,0 +1,174 @@
+"""What a user wants of experiments, tasks, the queue and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.facts import Checkpoint
+from dethpc.domain.states import TaskKind
+from dethpc.engine.changes import ExperimentChanges
+
+
+@dataclass(slots=True)
+class CreateExperiment:
+    owner: str
+    config: ExperimentConfig
+    original_config: str
+    context_sha256: str
+    seed: int
+    queue_id: str
+    activate: bool
+    at: float
+    parent_id: int | None = None
+    project_id: int = 1
+    kind: TaskKind = TaskKind.TRIAL
+    imported_run: str = ""
+
+
+@dataclass(slots=True)
+class ImportRun:
+    """A run that was submitted without a master becomes an experiment of one trial. What it did follows as further events."""
+
+    run_id: str
+    job_id: str
+    owner: str
+    config: ExperimentConfig
+    original_config: str
+    context_sha256: str
+    queue_id: str
+    hparams: dict[str, Any]
+    search: dict[str, Any]  # what the search keeps of the trial
+    seed: int
+    at: float
+
+
+@dataclass(slots=True)
+class Activate:
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Pause:
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Cancel:
+    """End the experiment; its trials checkpoint first."""
+
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Kill:
+    """End the experiment now."""
+
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class KillTrial:
+    trial_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class ChangeExperiment:
+    """What its owner wants to be different about an experiment."""
+
+    experiment_id: int
+    changes: ExperimentChanges
+    at: float
+
+
+@dataclass(slots=True)
+class Delete:
+    experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class Operate:
+    """A custom search method's operations, in Determined's wire form, in answer to its events up to ``event_id``."""
+
+    experiment_id: int
+    operations: list[dict[str, Any]]
+    event_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class QueueChange:
+    """What shall be different about a job of the queue: one of the fields, the others are None.
+
+    ``ahead_of`` and ``behind_of`` are ids of other experiments.
+    """
+
+    experiment_id: int
+    priority: int | None = None
+    weight: float | None = None
+    pool: str | None = None
+    ahead_of: int | None = None
+    behind_of: int | None = None
+
+
+@dataclass(slots=True)
+class UpdateQueue:
+    """Changes in their order, all or none of them."""
+
+    changes: Sequence[QueueChange]
+    at: float
+
+
+@dataclass(slots=True)
+class CreateTask:
+    """``id``: a uuid. ``slots``: of its one run."""
+
+    id: str
+    kind: TaskKind
+    owner: str
+    name: str
+    config: dict[str, Any]
+    pool: str
+    slots: int
+    at: float
+    priority: int = 42
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class KillTask:
+    task_id: str
+    at: float
+
+
+@dataclass(slots=True)
+class DisableNode:
+    """No trial is to be sent to the node until somebody enables it."""
+
+    name: str
+    reason: str
+    at: float
+
+
+@dataclass(slots=True)
+class EnableNode:
+    """Trials may go to the node again, whatever was held against it."""
+
+    name: str
+    at: float
+
+
+@dataclass(slots=True)
+class ChangeCheckpoints:
+    """Checkpoints as they are now. What a trial may still resume from, or another starts from, is not deleted."""
+
+    checkpoints: Sequence[Checkpoint]
+    at: float
