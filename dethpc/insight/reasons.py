@@ -18,17 +18,17 @@ def in_scheduler(reason: str, asked: ResourceRequest, view: PoolView, job_id: st
     word, _, detail = reason.partition(",")
     detail = detail.replace("_", " ").strip()
     if (permanent := infeasible(asked, view)) is not None:
-        return WaitReason(word or "Resources", f"it can never start: {permanent.why}", permanent.sooner)
+        return WaitReason(word or "Resources", f"it can never start: {permanent.why}", permanent.remedy)
     plain = re.sub(r"[^a-z0-9]", "", word.lower())
     own = next((job for job in view.queue or () if job.job_id == job_id), None)
     start = own.start if own is not None and not own.running and not _a_guess(own.start, view.queue or ()) else None
     for pattern, say in _REASONS:
         if re.fullmatch(pattern, plain):
-            why, sooner = say(Case(asked, view, job_id or "JOBID", detail, own))
+            why, remedy = say(Case(asked, view, job_id or "JOBID", detail, own))
             break
     else:
-        why, sooner = _limit(word) or (f"Slurm says: {reason.replace('_', ' ')}", "")
-    return WaitReason(word or "Submitted", why, sooner, start)
+        why, remedy = _limit(word) or (f"Slurm says: {reason.replace('_', ' ')}", "")
+    return WaitReason(word or "Submitted", why, remedy, start)
 
 
 def _a_guess(start: float | None, queue: Sequence[QueuedJob]) -> bool:
@@ -80,9 +80,9 @@ def _by(jobs: Sequence[QueuedJob], how: str) -> str:
 
 def _priority(case: Case) -> Sentences:
     why = f"other jobs are ahead of it in partition {case.partition}"
-    sooner = "a shorter time limit lets Slurm fit it into a gap"
+    remedy = "a shorter time limit lets Slurm fit it into a gap"
     if case.view.queue is None or case.own is None:
-        return why, sooner
+        return why, remedy
     mine = case.own
     ahead = [job for job in case.view.queue if not job.running and job.job_id != mine.job_id and _before(job, mine)]
     if not ahead:
@@ -90,8 +90,8 @@ def _priority(case: Case) -> Sentences:
     why = f"{count(len(ahead), 'job')} {'is' if len(ahead) == 1 else 'are'} ahead of it in partition {case.partition}"
     why += f" ({_by(ahead, '').strip()})"
     if all(job.mine for job in ahead):
-        sooner = "they are your own: move this one ahead with det job update, or cancel others"
-    return why, sooner
+        remedy = "they are your own: move this one ahead with det job update, or cancel others"
+    return why, remedy
 
 
 def _before(job: QueuedJob, other: QueuedJob) -> bool:
@@ -143,10 +143,10 @@ def _held(case: Case) -> Sentences:
     return "it was held by hand (scontrol hold)", f"release it: scontrol release {case.job_id}"
 
 
-def _says(why: str, sooner: str = "") -> Callable[[Case], Sentences]:
+def _says(why: str, remedy: str = "") -> Callable[[Case], Sentences]:
     def said(case: Case) -> Sentences:
         names = {"partition": case.partition, "pool": case.asked.pool, "job": case.job_id}
-        return why.format(**names), sooner.format(**names)
+        return why.format(**names), remedy.format(**names)
 
     return said
 

@@ -27,18 +27,18 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """``cause``: one word, Slurm's or ours. ``why`` and ``sooner``: a sentence each; ``sooner`` is empty when nothing helps.
+    """``cause``: one word, Slurm's or ours. ``why`` and ``remedy``: a sentence each; ``remedy`` is empty when nothing helps.
 
     ``start``: when the scheduler expects to start it, if it says so.
     """
 
     cause: str
     why: str
-    sooner: str = ""
+    remedy: str = ""
     start: float | None = None
 
     def __str__(self) -> str:
-        return ". ".join(filter(None, [sentence(self.why), sentence(self.sooner)]))
+        return ". ".join(filter(None, [sentence(self.why), sentence(self.remedy)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Infeasible:
 
     field: str
     why: str
-    sooner: str
+    remedy: str
 
 
 def sentence(text: str) -> str:
@@ -70,10 +70,10 @@ def infeasible(asked: ResourceRequest, view: PoolView) -> Infeasible | None:
     if asked.slots_per_node > largest:
         each = count(asked.slots_per_node, noun(asked.slot_type))
         total = asked.slots_per_node * asked.nodes
-        sooner = f"set slurm.slots_per_node: {largest}"
+        remedy = f"set slurm.slots_per_node: {largest}"
         if total % largest:
-            sooner = f"ask for a multiple of {largest} slots with slurm.slots_per_node: {largest}"
-        return Infeasible(slots, f"{each} on one node, but the largest node of pool {name} has {largest}", sooner)
+            remedy = f"ask for a multiple of {largest} slots with slurm.slots_per_node: {largest}"
+        return Infeasible(slots, f"{each} on one node, but the largest node of pool {name} has {largest}", remedy)
     fitting = [node for node in nodes if asked.fits(node)]
     if not fitting:
         return _too_much(asked, [node for node in nodes if node.slots >= asked.slots_per_node], name)

@@ -85,7 +85,7 @@ def test_resources_says_who_has_them_and_what_would_fit_now() -> None:
         "it waits for 4 GPUs on one node to be free: 12 of 16 slots of pool main are in use by 1 job of yours"
         " and 1 job of other users"
     )
-    assert said.sooner == "a trial of 1 GPU would find room now (resources.slots_per_trial)"
+    assert said.remedy == "a trial of 1 GPU would find room now (resources.slots_per_trial)"
     assert said.start == 2000.0
 
 
@@ -97,7 +97,7 @@ def test_figures_of_the_moment_are_left_out_where_nobody_asked_for_them() -> Non
 def test_nodes_that_are_down_are_named_with_slurms_reason_for_it() -> None:
     down = [replace(node, state=NodeState.DRAINED, reason="bad fan") for node in NODES]
     said = in_scheduler("Resources", ASKED, replace(VIEW, nodes=down))
-    assert "n0, n1, n2, n3 are drained (bad fan)" in said.why and "administrator" in said.sooner
+    assert "n0, n1, n2, n3 are drained (bad fan)" in said.why and "administrator" in said.remedy
 
 
 def test_priority_counts_who_is_ahead_and_whose_they_are() -> None:
@@ -107,7 +107,7 @@ def test_priority_counts_who_is_ahead_and_whose_they_are() -> None:
     )
     assert "2 jobs are ahead" in in_scheduler("Priority", ASKED, view, "9").why
     mine = replace(VIEW, queue=[job for job in QUEUE if job.mine])
-    assert "your own" in in_scheduler("Priority", ASKED, mine, "9").sooner
+    assert "your own" in in_scheduler("Priority", ASKED, mine, "9").remedy
     assert "no job is ahead" in in_scheduler("Priority", ASKED, mine, "8").why
 
 
@@ -138,13 +138,13 @@ def test_what_can_never_start_is_said_with_the_change_that_helps() -> None:
     eight = infeasible(ResourceRequest("main", 1, 8), VIEW)
     assert eight is not None
     assert eight.why == "8 GPUs on one node, but the largest node of pool main has 4"
-    assert eight.sooner == "set slurm.slots_per_node: 4"
+    assert eight.remedy == "set slurm.slots_per_node: 4"
     said = in_scheduler("Resources", ResourceRequest("main", 1, 8), VIEW)
-    assert said.why.startswith("it can never start: 8 GPUs on one node") and said.sooner == eight.sooner
+    assert said.why.startswith("it can never start: 8 GPUs on one node") and said.remedy == eight.remedy
 
 
 @pytest.mark.parametrize(
-    ("asked", "why", "sooner"),
+    ("asked", "why", "remedy"),
     [
         (ResourceRequest("main", 1, 6), "largest node of pool main has 4", "multiple of 4"),
         (ResourceRequest("main", 5, 4), "5 nodes of 4 GPUs, but pool main has 4 nodes", "at most 16 slots"),
@@ -158,9 +158,9 @@ def test_what_can_never_start_is_said_with_the_change_that_helps() -> None:
         (ResourceRequest("main", 1, 4, memory_per_node_mb=64000), "64000 MB on one node, but", "mem_per_slot"),
     ],
 )
-def test_every_limit_is_checked(asked: ResourceRequest, why: str, sooner: str) -> None:
+def test_every_limit_is_checked(asked: ResourceRequest, why: str, remedy: str) -> None:
     found = infeasible(asked, VIEW)
-    assert found is not None and why in found.why and sooner in found.sooner
+    assert found is not None and why in found.why and remedy in found.remedy
 
 
 def test_nodes_that_are_down_come_back_and_what_is_not_known_forbids_nothing() -> None:
@@ -180,7 +180,7 @@ def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
     assert said.cause == "window" and "1 run of yours wait" in said.why and "it is next" in said.why
     said = in_queue(world.state, of[second.id], world.clock)
     assert said.cause == "window" and "3 trials of other experiments come first" in said.why
-    assert "priority" in said.sooner
+    assert "priority" in said.remedy
 
     of[first.id].row = replace(of[first.id].row, max_slots=1)
     said = in_queue(world.state, of[first.id], world.clock)

@@ -48,7 +48,7 @@ class Admission:
             ) from None
         impossible = infeasible(self._request(config, found), self._view.pool(name))
         if impossible is not None:
-            raise ConfigError([Problem(impossible.field, impossible.why, impossible.sooner)])
+            raise ConfigError([Problem(impossible.field, impossible.why, impossible.remedy)])
         self._script.text(Path("/run"), "check", config, found)  # a dry run: raises what the real one would
 
     def request(self, config: ExperimentConfig) -> ResourceRequest:

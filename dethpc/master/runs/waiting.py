@@ -57,7 +57,7 @@ class WaitExplainer:
         found = self._ledger.look(lambda state: _open(state, experiment_id))
         groups: dict[tuple[str, str, str], Group] = {}
         for trial, waiting in self._explained(found):
-            key = (waiting.cause, waiting.why, waiting.sooner)
+            key = (waiting.cause, waiting.why, waiting.remedy)
             groups.setdefault(key, Group(waiting)).trials.append(trial.id)
         return sorted(groups.values(), key=lambda group: -len(group.trials))
 

@@ -29,7 +29,7 @@ from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build
-from dethpc.state import open_store
+from dethpc.state import open_store, queries
 from tests.master.conftest import CONFIG, T0
 from tests.master.runs.fake_scheduler import FakeScheduler
 
@@ -46,7 +46,7 @@ class World:
         self.home.make()
         self.fake = FakeScheduler()
         self.scheduler = scheduler or self.fake
-        store = self._open.enter_context(open_store(self.home.database_url))
+        store = self._store = self._open.enter_context(open_store(self.home.database_url))
         self.ledger = Ledger(store, build, {"default": Rules(window=2 * trials)})
         self.ends: dict[tuple[str, int], End | None] = {}  # attempt -> how it ended
         self.ledger.listen(self._committed)
@@ -120,9 +120,9 @@ class World:
         return id not in self.ledger.state.runs
 
     def trial(self, id: int = 1) -> Trial:
-        found = self.ledger.state.trial(id)
-        assert found is not None
-        return found
+        """As it was committed: what has ended is no longer in memory."""
+        with self._store.read() as connection:
+            return queries.trial(connection, id)
 
     def job(self, id: str = "1.1.1") -> JobRecord:
         """The one job of the run."""

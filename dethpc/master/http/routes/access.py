@@ -68,7 +68,7 @@ TheCluster = Annotated[ClusterView, _part("cluster")]
 TheWaits = Annotated[WaitExplainer, _part("waits")]
 TheDoorbell = Annotated[Doorbell, _part("doorbell")]
 Owner = Annotated[Principal, Depends(owner)]
-Anyone = Annotated[Principal, Depends(principal)]
+AnyPrincipal = Annotated[Principal, Depends(principal)]
 # Given back before the answer goes out: a client that reads slowly, or follows a log, must not keep a connection.
 Reading = Annotated[Connection, Depends(reading, scope="function")]
 

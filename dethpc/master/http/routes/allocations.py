@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from dethpc.master.http.preemptions import Preemptions
-from dethpc.master.http.routes.access import Anyone, Reading, attempt_id, may_be_run
+from dethpc.master.http.routes.access import AnyPrincipal, Reading, attempt_id, may_be_run
 from dethpc.master.http.wire.task import Allocation, AllocationAnswer, Preemption
 from dethpc.state import queries
 
@@ -19,7 +19,10 @@ LONGEST = 60.0
 
 @router.get("/{allocation_id}/signals/preemption")
 async def preemption(
-    allocation_id: str, request: Request, who: Anyone, timeout: Annotated[float, Query(alias="timeoutSeconds")] = -1
+    allocation_id: str,
+    request: Request,
+    who: AnyPrincipal,
+    timeout: Annotated[float, Query(alias="timeoutSeconds")] = -1,
 ) -> Preemption:
     """Whether the attempt should checkpoint and end; waits for a yes as long as asked (a negative time: as long as possible)."""
     attempt = attempt_id(allocation_id)
@@ -29,14 +32,14 @@ async def preemption(
 
 
 @router.post("/{allocation_id}/signals/ack_preemption")
-def acknowledge(allocation_id: str, who: Anyone) -> dict[str, Any]:
+def acknowledge(allocation_id: str, who: AnyPrincipal) -> dict[str, Any]:
     """The attempt's user code knows that it should stop. The journal says so as well; nothing depends on the call."""
     may_be_run(who, attempt_id(allocation_id).run)
     return {}
 
 
 @router.get("/{allocation_id}")
-def get_allocation(allocation_id: str, connection: Reading, who: Anyone) -> AllocationAnswer:
+def get_allocation(allocation_id: str, connection: Reading, who: AnyPrincipal) -> AllocationAnswer:
     attempt = attempt_id(allocation_id)
     may_be_run(who, attempt.run)
     run = queries.run(connection, attempt.run)

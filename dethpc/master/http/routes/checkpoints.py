@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import Refused
 from dethpc.master.http.routes.access import (
-    Anyone,
+    AnyPrincipal,
     Owner,
     Reading,
     TheCheckpoints,
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1/checkpoints", tags=["checkpoints"])
 
 
 @router.get("/{uuid}")
-def get_checkpoint(uuid: str, connection: Reading, who: Anyone) -> wire.CheckpointAnswer:
+def get_checkpoint(uuid: str, connection: Reading, who: AnyPrincipal) -> wire.CheckpointAnswer:
     fact = queries.checkpoint(connection, uuid)
     may_see_experiment(who, fact.experiment_id)
     origin = queries.checkpoint_origins(connection, [fact])[uuid]

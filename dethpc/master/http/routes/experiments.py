@@ -18,7 +18,7 @@ from dethpc.master.durable import contexts
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.routes import jobs, streams
 from dethpc.master.http.routes.access import (
-    Anyone,
+    AnyPrincipal,
     Limit,
     Offset,
     OrderBy,
@@ -198,7 +198,9 @@ def create_experiment(
 
 
 @router.get("/experiments/{experiment_id}")
-def get_experiment(experiment_id: int, control: TheControl, connection: Reading, who: Anyone) -> wire.ExperimentAnswer:
+def get_experiment(
+    experiment_id: int, control: TheControl, connection: Reading, who: AnyPrincipal
+) -> wire.ExperimentAnswer:
     may_see_experiment(who, experiment_id)
     fact = queries.experiment(connection, experiment_id)
     figures = queries.experiment_figures(connection, [experiment_id], trial_ids=True)[experiment_id]
@@ -306,7 +308,7 @@ def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: A
 def trials(
     experiment_id: int,
     connection: Reading,
-    who: Anyone,
+    who: AnyPrincipal,
     limit: Limit = 0,
     offset: Offset = 0,
     sort_by: SortBy = "",
@@ -324,13 +326,13 @@ def trials(
 
 
 @router.get("/experiments/{experiment_id}/checkpoints")
-def checkpoints(experiment_id: int, connection: Reading, who: Anyone, wanted: CheckpointList) -> Checkpoints:
+def checkpoints(experiment_id: int, connection: Reading, who: AnyPrincipal, wanted: CheckpointList) -> Checkpoints:
     may_see_experiment(who, experiment_id)
     return wanted.of(connection, queries.experiment(connection, experiment_id), experiment_id=experiment_id)
 
 
 @router.get("/experiments/{experiment_id}/validation-history")
-def validation_history(experiment_id: int, connection: Reading, who: Anyone) -> wire.ValidationHistory:
+def validation_history(experiment_id: int, connection: Reading, who: AnyPrincipal) -> wire.ValidationHistory:
     """Each validation that was the best of the experiment until then."""
     may_see_experiment(who, experiment_id)
     history = queries.validation_history(connection, experiment_id)
@@ -342,7 +344,7 @@ def validation_history(experiment_id: int, connection: Reading, who: Anyone) -> 
 
 
 @router.get("/experiments/{experiment_id}/searcher/best_searcher_validation_metric")
-def best_metric(experiment_id: int, connection: Reading, who: Anyone) -> wire.BestMetric:
+def best_metric(experiment_id: int, connection: Reading, who: AnyPrincipal) -> wire.BestMetric:
     may_see_experiment(who, experiment_id)
     queries.experiment(connection, experiment_id)
     best = queries.best_trials(connection, [experiment_id]).get(experiment_id)
@@ -352,7 +354,7 @@ def best_metric(experiment_id: int, connection: Reading, who: Anyone) -> wire.Be
 
 
 @router.get("/experiments/{experiment_id}/searcher/progress")
-def searcher_progress(experiment_id: int, connection: Reading, who: Anyone) -> wire.SearcherProgress:
+def searcher_progress(experiment_id: int, connection: Reading, who: AnyPrincipal) -> wire.SearcherProgress:
     """Ours: how far the search is."""
     may_see_experiment(who, experiment_id)
     fact = queries.experiment(connection, experiment_id)

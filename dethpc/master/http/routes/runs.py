@@ -6,14 +6,14 @@ from fastapi import APIRouter
 
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import Refused
-from dethpc.master.http.routes.access import Anyone, TheDoorbell, may_be_run
+from dethpc.master.http.routes.access import AnyPrincipal, TheDoorbell, may_be_run
 from dethpc.master.http.wire.task import RingAnswer, RingRequest, Stop
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 
 @router.post("/{run}/attempts/{k}/events")
-def ring(run: str, k: int, request: RingRequest, doorbell: TheDoorbell, who: Anyone) -> RingAnswer:
+def ring(run: str, k: int, request: RingRequest, doorbell: TheDoorbell, who: AnyPrincipal) -> RingAnswer:
     """Take in journal lines; the answer says how far the journal is applied and whether the attempt should stop."""
     may_be_run(who, run)
     try:

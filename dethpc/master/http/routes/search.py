@@ -16,7 +16,7 @@ from dethpc.domain.facts import Experiment
 from dethpc.domain.states import State
 from dethpc.engine import ClusterState, events
 from dethpc.errors import NotFound, Refused
-from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheControl, TheStore, may_see_experiment
+from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheControl, TheStore, may_see_experiment
 from dethpc.master.http.wire.base import state
 from dethpc.master.http.wire.search import Operations, Search, SearcherEvents
 from dethpc.searcher.custom import CustomSearch
@@ -37,7 +37,7 @@ PAUSE = 0.2
 def search(
     experiment_id: int,
     connection: Reading,
-    who: Anyone,
+    who: AnyPrincipal,
     limit: Annotated[int, Query(description="At most this many of the best trials per rung; 0: all.")] = 0,
 ) -> Search:
     """Brackets and rungs, who stands where and why, and when it may end; of a search that has ended, too."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from dethpc.domain import facts
 from dethpc.errors import NotFound
-from dethpc.master.http.routes.access import Anyone, Owner, Reading, TheInstallation, TheStore
+from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheInstallation, TheStore
 from dethpc.master.http.routes.logs import Filtered, fields, stream
 from dethpc.master.http.routes.trials import visible
 from dethpc.master.http.wire import task as wire
@@ -43,7 +43,7 @@ def count(who: Owner) -> wire.TaskCount:
 
 
 @router.get("/{task_id}")
-def get_task(task_id: str, connection: Reading, who: Anyone) -> wire.TaskAnswer:
+def get_task(task_id: str, connection: Reading, who: AnyPrincipal) -> wire.TaskAnswer:
     fact = _trial(connection, who, task_id)
     runs = {run.id: run for run in queries.runs_of_trial(connection, fact.id)}
     attempts = queries.attempts_of_trial(connection, fact.id)
@@ -61,13 +61,18 @@ def get_task(task_id: str, connection: Reading, who: Anyone) -> wire.TaskAnswer:
 
 @router.get("/{task_id}/logs")
 def task_logs(
-    task_id: str, installation: TheInstallation, store: TheStore, connection: Reading, who: Anyone, asked: Filtered
+    task_id: str,
+    installation: TheInstallation,
+    store: TheStore,
+    connection: Reading,
+    who: AnyPrincipal,
+    asked: Filtered,
 ) -> StreamingResponse:
     return stream(installation, store, _trial(connection, who, task_id).id, task_id, asked)
 
 
 @router.get("/{task_id}/logs/fields")
 def task_log_fields(
-    task_id: str, installation: TheInstallation, store: TheStore, connection: Reading, who: Anyone
+    task_id: str, installation: TheInstallation, store: TheStore, connection: Reading, who: AnyPrincipal
 ) -> StreamingResponse:
     return fields(installation, store, _trial(connection, who, task_id).id)

@@ -15,7 +15,7 @@ from dethpc.domain.ids import task_id
 from dethpc.engine import events
 from dethpc.master.http.routes import streams
 from dethpc.master.http.routes.access import (
-    Anyone,
+    AnyPrincipal,
     Limit,
     Offset,
     OrderBy,
@@ -121,18 +121,18 @@ TrialIds = Annotated[list[int], Query(alias="trialIds")]
 
 
 @router.get("/trials/metrics/trial_metrics")
-def metrics(store: TheStore, who: Anyone, trial_ids: TrialIds, group: str = "") -> StreamingResponse:
+def metrics(store: TheStore, who: AnyPrincipal, trial_ids: TrialIds, group: str = "") -> StreamingResponse:
     """Reports of a group, or of every group, in order."""
     return _reports(store, who, trial_ids, group or None)
 
 
 @router.get("/trials/metrics/training_metrics")
-def training_metrics(store: TheStore, who: Anyone, trial_ids: TrialIds) -> StreamingResponse:
+def training_metrics(store: TheStore, who: AnyPrincipal, trial_ids: TrialIds) -> StreamingResponse:
     return _reports(store, who, trial_ids, "training")
 
 
 @router.get("/trials/metrics/validation_metrics")
-def validation_metrics(store: TheStore, who: Anyone, trial_ids: TrialIds) -> StreamingResponse:
+def validation_metrics(store: TheStore, who: AnyPrincipal, trial_ids: TrialIds) -> StreamingResponse:
     return _reports(store, who, trial_ids, "validation")
 
 
@@ -140,7 +140,7 @@ def validation_metrics(store: TheStore, who: Anyone, trial_ids: TrialIds) -> Str
 
 
 @router.get("/trials/{trial_id}")
-def get_trial(trial_id: int, connection: Reading, who: Anyone) -> TrialAnswer:
+def get_trial(trial_id: int, connection: Reading, who: AnyPrincipal) -> TrialAnswer:
     fact = visible(connection, who, trial_id)
     return TrialAnswer(trial=Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id]))
 
@@ -152,7 +152,7 @@ def kill_trial(trial_id: int, control: TheControl, who: Owner) -> dict[str, Any]
 
 
 @router.get("/trials/{trial_id}/checkpoints")
-def checkpoints(trial_id: int, connection: Reading, who: Anyone, wanted: CheckpointList) -> Checkpoints:
+def checkpoints(trial_id: int, connection: Reading, who: AnyPrincipal, wanted: CheckpointList) -> Checkpoints:
     fact = visible(connection, who, trial_id)
     return wanted.of(connection, queries.experiment(connection, fact.experiment_id), trial_id=trial_id)
 
@@ -161,7 +161,7 @@ def checkpoints(trial_id: int, connection: Reading, who: Anyone, wanted: Checkpo
 def workloads(
     trial_id: int,
     connection: Reading,
-    who: Anyone,
+    who: AnyPrincipal,
     limit: Limit = 0,
     offset: Offset = 0,
     order_by: OrderBy = "",
@@ -205,7 +205,12 @@ def _workload(fact: facts.Metric | facts.Checkpoint, batch_metrics: bool) -> Wor
 
 @router.get("/trials/{trial_id}/logs")
 def trial_logs(
-    trial_id: int, installation: TheInstallation, store: TheStore, connection: Reading, who: Anyone, asked: Filtered
+    trial_id: int,
+    installation: TheInstallation,
+    store: TheStore,
+    connection: Reading,
+    who: AnyPrincipal,
+    asked: Filtered,
 ) -> StreamingResponse:
     """Lines of all attempts in order; with ``follow`` until the trial ends."""
     fact = visible(connection, who, trial_id)
@@ -214,7 +219,7 @@ def trial_logs(
 
 @router.get("/trials/{trial_id}/logs/fields")
 def trial_log_fields(
-    trial_id: int, installation: TheInstallation, store: TheStore, connection: Reading, who: Anyone
+    trial_id: int, installation: TheInstallation, store: TheStore, connection: Reading, who: AnyPrincipal
 ) -> StreamingResponse:
     visible(connection, who, trial_id)
     return fields(installation, store, trial_id)

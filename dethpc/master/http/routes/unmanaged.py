@@ -18,7 +18,7 @@ from dethpc.master.experiments.create import Creator
 from dethpc.master.experiments.unmanaged import Unmanaged, states
 from dethpc.master.http.auth import Forbidden, Principal
 from dethpc.master.http.routes.access import (
-    Anyone,
+    AnyPrincipal,
     Owner,
     Reading,
     TheControl,
@@ -112,7 +112,7 @@ def patch_trial(
 
 
 @router.post("/runs/start")
-def prepare(request: wire.PrepareRequest, who: Anyone) -> wire.Prepared:
+def prepare(request: wire.PrepareRequest, who: AnyPrincipal) -> wire.Prepared:
     """Determined's clients announce their reports. There is nothing to prepare."""
     return wire.Prepared()
 
@@ -157,7 +157,12 @@ def report_progress(
 
 @router.post("/trials/{trial_id}/early_exit")
 def report_early_exit(
-    trial_id: int, request: wire.EarlyExit, store: TheStore, control: TheControl, unmanaged: TheUnmanaged, who: Anyone
+    trial_id: int,
+    request: wire.EarlyExit,
+    store: TheStore,
+    control: TheControl,
+    unmanaged: TheUnmanaged,
+    who: AnyPrincipal,
 ) -> dict[str, Any]:
     if _is_unmanaged(store, who, trial_id):
         unmanaged.report(trial_id, ReportKind.EARLY_EXIT, {"reason": request.reason})
@@ -168,7 +173,12 @@ def report_early_exit(
 
 @router.post("/trials/{trial_id}/runner/metadata")
 def report_status(
-    trial_id: int, request: wire.Status, store: TheStore, control: TheControl, unmanaged: TheUnmanaged, who: Anyone
+    trial_id: int,
+    request: wire.Status,
+    store: TheStore,
+    control: TheControl,
+    unmanaged: TheUnmanaged,
+    who: AnyPrincipal,
 ) -> dict[str, Any]:
     if _is_unmanaged(store, who, trial_id):
         unmanaged.report(trial_id, ReportKind.STATUS, {"status": request.state})
@@ -178,7 +188,7 @@ def report_status(
 
 
 @router.get("/runs/{run_id}/metadata")
-def get_metadata(run_id: int, connection: Reading, who: Anyone) -> wire.Metadata:
+def get_metadata(run_id: int, connection: Reading, who: AnyPrincipal) -> wire.Metadata:
     """Of a trial, which Determined calls a run here."""
     fact = queries.trial(connection, run_id)
     may_see_experiment(who, fact.experiment_id)
@@ -187,7 +197,12 @@ def get_metadata(run_id: int, connection: Reading, who: Anyone) -> wire.Metadata
 
 @router.post("/runs/{run_id}/metadata")
 def set_metadata(
-    run_id: int, request: wire.Metadata, store: TheStore, control: TheControl, unmanaged: TheUnmanaged, who: Anyone
+    run_id: int,
+    request: wire.Metadata,
+    store: TheStore,
+    control: TheControl,
+    unmanaged: TheUnmanaged,
+    who: AnyPrincipal,
 ) -> wire.Metadata:
     if not isinstance(request.metadata, dict):
         raise Refused("metadata is an object of names and values")
@@ -199,7 +214,7 @@ def set_metadata(
 
 
 @router.post("/webhooks/custom")
-def alert(request: wire.AlertRequest, who: Anyone) -> dict[str, Any]:
+def alert(request: wire.AlertRequest, who: AnyPrincipal) -> dict[str, Any]:
     """Something that training code wants known: it is in the master's log. Webhooks come in a later release."""
     told = f"{request.data.title}: {request.data.description}"
     _log.warning(

@@ -27,7 +27,7 @@ class Reason(Wire):
         return cls(
             cause=waiting.cause,
             why=waiting.why,
-            sooner=waiting.sooner,
+            sooner=waiting.remedy,
             text=str(waiting),
             start_time=time_or_none(waiting.start),
         )
