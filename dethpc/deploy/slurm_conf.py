@@ -1,7 +1,8 @@
-"""What is written for Slurm to read: slurm.conf and gres.conf of a private cluster."""
+"""What is written for Slurm to read: slurm.conf, gres.conf and cgroup.conf of a private cluster."""
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,13 @@ def gres_conf(shape: Shape, folder: Path) -> Iterator[str]:
                     device = folder / "dev" / f"{node}-{kind}gpu{i}"
                     device.symlink_to("/dev/null")
                     yield f"NodeName={node} Name=gpu{f' Type={kind}' if kind else ''} File={device}\n"
+
+
+def cgroup_conf(version: str) -> str:
+    """cgroup.conf for the release that says ``version`` of itself: since 23.11 slurmd wants cgroups unless told otherwise, and
+    this machine may have none to give. Empty: older releases do not know the word."""
+    release = re.search(r"(\d+)\.(\d+)", version)
+    return "CgroupPlugin=disabled\n" if release and (int(release[1]), int(release[2])) >= (23, 11) else ""
 
 
 def slurm_conf(shape: Shape, folder: Path, user: str, ports: list[int]) -> Iterator[str]:

@@ -5,7 +5,7 @@ job processes included, and removes the folder. Clusters in different folders do
 
 The folder:
 
-    slurm.conf gres.conf        what SLURM_CONF points at
+    slurm.conf gres.conf        what SLURM_CONF points at, with a cgroup.conf where the release wants one
     cluster.json                how it was asked for
     run/ log/ state/ spool/     pid files, logs, slurmctld's state, one spool folder per node
     dev/                        one character device per GPU, as Slurm insists on (symbolic links to /dev/null)
@@ -32,7 +32,7 @@ from pathlib import Path
 from dethpc.deploy import accounting as accounting_daemons
 from dethpc.deploy import processes
 from dethpc.deploy.shape import NodeGroup, Shape
-from dethpc.deploy.slurm_conf import gres_conf, slurm_conf
+from dethpc.deploy.slurm_conf import cgroup_conf, gres_conf, slurm_conf
 from dethpc.errors import DethpcError, NotFound, Refused
 
 __all__ = ["Cluster", "NodeGroup", "Shape", "down", "load", "status", "up"]
@@ -236,6 +236,8 @@ def _write(cluster: Cluster) -> None:
     ports = _free_ports(2 + len(cluster.nodes))
     (folder / "gres.conf").write_text("".join(gres_conf(shape, folder)))
     (folder / "slurm.conf").write_text("\n".join(slurm_conf(shape, folder, _user(), ports)) + "\n")
+    if text := cgroup_conf(cluster.run("slurmd", "-V")):
+        (folder / "cgroup.conf").write_text(text)
     if shape.accounting:
         accounting_daemons.write(folder, ports[-1], _user())
 

@@ -8,6 +8,7 @@ import socket
 import threading
 
 import uvicorn
+from fastapi import FastAPI
 
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import Scheduler
@@ -41,6 +42,9 @@ from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store
 
 log = logging.getLogger(__name__)
+
+LAST_ANSWERS = 1
+"""Seconds that requests in progress have when the master is stopped."""
 
 
 class Daemon:
@@ -106,8 +110,7 @@ class Daemon:
             raise Refused(f"cannot listen on {host} port {port}: {error.strerror}") from error
         self.ledger.start()
         url = f"http://{_reachable(host)}:{listener.getsockname()[1]}"
-        server_config = uvicorn.Config(create_app(self.services), log_config=None, access_log=False, lifespan="off")
-        self._server = uvicorn.Server(server_config)
+        self._server = _Server(create_app(self.services))
         self._reconciler.start()
         self.services.unmanaged.start()
         self.lease.publish(url)
@@ -128,6 +131,22 @@ class Daemon:
         self._stopped.set()
         if self._server is not None:
             self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Ends soon whoever is connected: long-polls are answered, and what goes on then is cut off."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        super().__init__(
+            uvicorn.Config(
+                app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=LAST_ANSWERS
+            )
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.preemptions.end()
+        await super().shutdown(sockets)
 
 
 def _reachable(host: str) -> str:

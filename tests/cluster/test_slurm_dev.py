@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.deploy import processes, slurm_dev
+from dethpc.deploy.slurm_conf import cgroup_conf
 from dethpc.errors import DethpcError, NotFound, Refused
 
 
@@ -24,6 +25,14 @@ def test_every_node_has_its_gpus(slurm: slurm_dev.Cluster) -> None:
 def test_default_partition_is_the_preemptible_one(slurm: slurm_dev.Cluster) -> None:
     lines = slurm.run("sinfo", "--noheader", "--format=%P|%p").splitlines()
     assert sorted(lines) == ["high|10", "main*|1"] or sorted(line.split("|")[0] for line in lines) == ["high", "main*"]
+
+
+@pytest.mark.parametrize(
+    ("version", "needs"),
+    [("slurm-wlm 22.05.8", False), ("slurm 23.02.7", False), ("slurm 23.11.0", True), ("slurm-wlm 24.11.5", True)],
+)
+def test_releases_that_want_cgroups_are_told_to_do_without(version: str, needs: bool) -> None:
+    assert cgroup_conf(version) == ("CgroupPlugin=disabled\n" if needs else "")
 
 
 def test_two_clusters_at_once_and_down_leaves_no_process_and_no_file(slurm_private) -> None:  # type: ignore[no-untyped-def]

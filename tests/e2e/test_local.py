@@ -49,6 +49,18 @@ def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 31))
 
 
+def test_the_master_stops_while_trials_wait_for_its_word(user: User) -> None:
+    """Their long-polls for preemption, a minute each, are answered at once; the trials go on."""
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 100, "pause": 0.1})
+    user.wait_steps(experiment, 1)
+    began = time.monotonic()
+    user.det("master", "down", "--timeout", "15")
+    print(f"down after {time.monotonic() - began:.1f} s")
+    user.det("experiment", "wait", str(experiment))
+    (trial,) = user.trials(experiment)
+    assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 101))
+
+
 def test_a_master_that_is_killed_is_replaced_and_nothing_is_lost(user: User) -> None:
     experiment = user.create(hyperparameters={"lr": 0.1, "steps": 60, "pause": 0.05})
     for steps in (5, 15, 30):

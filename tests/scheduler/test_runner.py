@@ -11,6 +11,7 @@ import pytest
 
 from dethpc.domain.ports import JobRequest, JobState
 from dethpc.errors import Refused, SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.scheduler.slurm import commands
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.runner import Completed, SubprocessRunner
 from tests.scheduler.replay import Answer, Replay
@@ -102,3 +103,13 @@ def test_a_question_without_an_answer_is_asked_again_later() -> None:
     silent = SlurmCommands(runner=Replay(squeue=TimeoutError("squeue gave no answer in 60 s")))
     with pytest.raises(SchedulerUnavailable, match="squeue gave no answer in 60 s"):
         silent.jobs()
+
+
+def test_a_controller_that_is_busy_with_a_job_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "BUSY_PAUSES", (0.0, 0.0))
+    busy = Completed(1, "", "Resource temporarily unavailable for job 7\n")
+    slurm = Replay(scontrol=[busy, busy, Completed(0)])
+    SlurmCommands(runner=slurm).nice({"7": 100})
+    assert slurm.counts["scontrol"] == 3
+    with pytest.raises(SchedulerUnavailable, match="temporarily unavailable"):
+        SlurmCommands(runner=Replay(scontrol=busy)).nice({"7": 100})

@@ -17,22 +17,23 @@ class Preemptions:
     def __init__(self, should_stop: Callable[[AttemptId], bool]) -> None:
         """``should_stop`` must return at once; it is called in a thread."""
         self._should_stop = should_stop
-        self._waiting: dict[AttemptId, list[asyncio.Future[None]]] = {}
+        self._waiting: dict[AttemptId, list[asyncio.Future[bool]]] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._ended = False
 
     async def wait(self, attempt: AttemptId, timeout: float) -> bool:
-        """Whether the attempt should stop; after ``timeout`` seconds at the latest."""
+        """Whether the attempt should stop; after ``timeout`` seconds at the latest. A master that ends says no at once: whoever
+        asks looks into the run directory meanwhile."""
         if await asyncio.to_thread(self._should_stop, attempt):
             return True
-        if timeout <= 0:
+        if timeout <= 0 or self._ended:
             return False
-        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(attempt, []).append(asked)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
         try:
-            await asyncio.wait_for(asked, timeout)
-            return True
+            return await asyncio.wait_for(asked, timeout)
         except asyncio.TimeoutError:
             return False
         finally:
@@ -46,9 +47,18 @@ class Preemptions:
         while self._waiting:
             await asyncio.sleep(PAUSE)
             for attempt in await asyncio.to_thread(self._stopping, list(self._waiting)):
-                for asked in self._waiting.get(attempt, []):
-                    if not asked.done():
-                        asked.set_result(None)
+                self._answer(attempt, True)
+
+    def end(self) -> None:
+        """Answer everybody who waits, and keep nobody waiting any more."""
+        self._ended = True
+        for attempt in self._waiting:
+            self._answer(attempt, False)
+
+    def _answer(self, attempt: AttemptId, should_stop: bool) -> None:
+        for asked in self._waiting.get(attempt, []):
+            if not asked.done():
+                asked.set_result(should_stop)
 
     def _stopping(self, attempts: list[AttemptId]) -> list[AttemptId]:
         return [attempt for attempt in attempts if self._should_stop(attempt)]

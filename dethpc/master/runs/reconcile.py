@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
 """Seconds between two cycles when one after the other fails."""
 
+LAST_CYCLE = 1.0
+"""Seconds that the cycle in progress has when the master is stopped."""
+
 
 class Reconciler:
     """``on_lease_lost`` is called when another master has taken over, after which this one does nothing more."""
@@ -62,10 +65,11 @@ class Reconciler:
         self._thread.start()
 
     def stop(self) -> None:
+        """End after this cycle. One that waits for the scheduler is left behind: the next master finds out what came of it."""
         self._stopping = True
         self._runs.changed.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=30)
+            self._thread.join(timeout=LAST_CYCLE)
 
     def wake(self) -> None:
         """Something was written to a run directory: look now."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from dethpc.domain import walltime
@@ -39,6 +40,9 @@ _MOOT = re.compile(
     r"invalid job id|already completing or completed|job has already|access/permission denied|no longer pending",
     re.IGNORECASE,
 )
+
+# The controller works on the job at this moment (Slurm 23.11 and later say so of ``scontrol update``).
+_BUSY = re.compile(r"temporarily unavailable", re.IGNORECASE)
 
 _JOB_FIELDS = (
     "JobID",
@@ -71,6 +75,9 @@ _NODE_FIELDS = (
 )
 _QUEUE_FIELDS = ("JobID", "UserID", "State", "NumNodes", "PriorityLong", "StartTime")
 _ACCOUNT_FIELDS = ("JobIDRaw", "State", "ExitCode", "NodeList", "Submit", "Start", "End", "JobName")
+BUSY_PAUSES = (0.2, 1.0)
+"""Seconds before a command is given again to a controller that was busy with its job."""
+
 _BATCH = 2000  # job ids or names on one command line
 
 
@@ -233,9 +240,15 @@ class SlurmCommands:
         return done.stdout
 
     def _tell(self, argv: list[str]) -> None:
-        done = self._command(argv)
-        problems = [line for line in done.stderr.splitlines() if not _MOOT.search(line)]
-        if done.returncode != 0 and problems:
+        """What is told may be told twice, so a controller that is busy with the job at this moment is told again."""
+        for pause in (*BUSY_PAUSES, None):
+            done = self._command(argv)
+            problems = [line for line in done.stderr.splitlines() if not _MOOT.search(line)]
+            if done.returncode == 0 or not problems:
+                return
+            if pause is not None and all(_BUSY.search(line) for line in problems):
+                time.sleep(pause)
+                continue
             raise SchedulerUnavailable(f"{argv[0]}: {_message(os.linesep.join(problems))}")
 
     def _command(self, argv: list[str]) -> Completed:
