@@ -84,7 +84,7 @@ class ClusterState:
         try:
             return self.experiments[experiment_id]
         except KeyError:
-            raise NotFound(f"no experiment {experiment_id}") from None
+            raise NotFound(f"experiment {experiment_id} not found") from None
 
     def trial(self, trial_id: int) -> Trial | None:
         place = self.trial_index.get(trial_id)

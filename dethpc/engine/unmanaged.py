@@ -95,7 +95,7 @@ def _reopened(experiment: ExperimentState) -> list[Row]:
 def _experiment(state: ClusterState, experiment_id: int) -> ExperimentState:
     experiment = state.experiments.get(experiment_id)
     if experiment is None:
-        raise NotFound(f"no experiment {experiment_id}")
+        raise NotFound(f"experiment {experiment_id} not found")
     if experiment.row.kind is not TaskKind.UNMANAGED_TRIAL:
         raise Refused(f"experiment {experiment_id} is not unmanaged: its trials are the searcher's and the scheduler's")
     return experiment

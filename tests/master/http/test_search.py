@@ -138,6 +138,16 @@ def test_a_search_that_an_earlier_master_ended_or_that_was_no_search_is_shown(se
         served.session.get("/api/v1/experiments/9/search")
 
 
+def test_a_deleted_search_is_not_found(served: Served) -> None:
+    id = create(served, name="single")
+    (run,) = live(served, id)
+    train(served, run, 4, 0.5)
+    end(served, run)
+    served.session.delete(f"/api/v1/experiments/{id}")
+    with pytest.raises(NotFound, match=f"experiment {id} not found: it was deleted"):
+        served.session.get(f"/api/v1/experiments/{id}/search")
+
+
 @pytest.mark.parametrize(
     ("progress", "times", "end"),
     [

@@ -43,12 +43,19 @@ def search(
     """Brackets and rungs, who stands where and why, and when it may end; of a search that has ended, too."""
     may_see_experiment(who, experiment_id)
     rows = queries.search(connection, experiment_id)
+    _refuse_deleted(*rows.of(Experiment))
     # A run that was submitted by hand and imported is no searcher's.
     (experiment,) = rows.of(Experiment)
     known = replace(rows, rows={Experiment: [experiment]}) if not experiment.kind.submitted else rows
     searcher = ClusterState.fold(build, known).experiments[experiment_id].searcher
     end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
     return Search.of(searcher.describe(), rows, end, limit or None)
+
+
+def _refuse_deleted(experiment: Experiment) -> None:
+    """The state of the cluster has no deleted experiment. Raises: NotFound."""
+    if experiment.state is State.DELETED:
+        raise NotFound(f"experiment {experiment.id} not found: it was deleted")
 
 
 def estimated_end(progress: float, times: list[tuple[float, float | None]], now: float) -> float | None:
@@ -82,8 +89,7 @@ class _Inbox:
     def _experiment(self) -> Experiment:
         with self._store.read() as connection:
             found = queries.experiment(connection, self._id)
-        if found.state is State.DELETED:
-            raise NotFound(f"experiment {self._id} not found")
+        _refuse_deleted(found)
         return found
 
     def look(self) -> list[dict[str, Any]]:
