@@ -39,7 +39,7 @@ def step(state: ClusterState, event: events.Event) -> list[Row]:
     todo: deque[events.Event] = deque([event])
     while todo:
         decision = decide(state, todo.popleft())
-        for row in decision.rows:
+        for row in (*decision.loaded, *decision.rows):
             state.apply(row)
         rows += decision.rows
         todo += decision.then

@@ -59,10 +59,13 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
 
 
 def load(state: ClusterState, event: events.LoadExperiment) -> Decision:
+    """Raises NotFound for one that was deleted."""
+    if event.experiment.state is State.DELETED:
+        raise NotFound(f"no experiment {event.experiment.id}")
     known = state.experiments.get(event.experiment.id)
     trials = event.trials[len(known.trials) if known else 0 :]
     then = [] if event.then is None else [event.then]
-    return Decision([*([] if known else [event.experiment]), *trials], then)
+    return Decision(then=then, loaded=[*([] if known else [event.experiment]), *trials])
 
 
 def import_run(state: ClusterState, event: events.ImportRun) -> Decision:

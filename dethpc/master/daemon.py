@@ -63,7 +63,7 @@ class Daemon:
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}
         bad = site.bad_nodes
         bad_nodes = BadNodePolicy(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)
-        self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes, self.stop)
+        self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes, self.stop, self.changes.announce)
         self.ledger.listen(self.changes.append)
         view, cadence, harness = ClusterView(scheduler, pace.fastest_poll), Cadence(pace), build_harness(home.root)
         script = JobScript(site, harness, use_srun=scheduler.kind == "slurm")

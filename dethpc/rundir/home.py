@@ -87,6 +87,11 @@ class Home:
         return self.root / "nodes.jsonl"
 
     @property
+    def announced(self) -> Path:
+        """Ids of the experiments whose files of changes the master was about to write last, one a line."""
+        return self.root / "changing"
+
+    @property
     def records(self) -> Path:
         """Users, tokens and whatever else no decision reads, one committed row a line."""
         return self.root / "records.jsonl"

@@ -56,3 +56,13 @@ def test_what_an_event_is_about_comes_back_for_it() -> None:
         world.do(events.LoadExperiment(row, trials, events.KillTrial(trials[0].id, world.now())))
     world.state.evict_ended()
     assert not world.state.experiments and world.rows(Trial)[0].state is State.COMPLETED
+
+
+def test_a_deleted_experiment_does_not_come_back() -> None:
+    world = World()
+    id = ended(world)
+    world.do(events.Delete(id, world.now()))
+    (row,), trials = world.rows(Experiment), world.rows(Trial)
+    with pytest.raises(NotFound):
+        world.do(events.LoadExperiment(row, trials, events.KillTrial(trials[0].id, world.now())))
+    assert not world.state.experiments

@@ -27,28 +27,59 @@ log = logging.getLogger(__name__)
 ENDED_LAST = 100
 """Experiments that the last master can have ended without appending it: what it commits at once is far less."""
 
+MOST_ANNOUNCED = 100
+"""Experiments that are written down as about to change, before those whose rows were appended are forgotten."""
+
 
 class ChangeLog:
     """Appends committed rows to their experiments' files. One thread writes."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._announced: set[int] = set()
+        self._behind = False  # rows were committed, and are not in their files
+
+    def announce(self, rows: Sequence[Row]) -> None:
+        """Before a commit: write down which experiments it changes. Should this master be killed before it has appended the rows,
+        the next one looks at these, however long ago they ended."""
+        concerned = {id for row in rows if (id := _concerned(row)) is not None}
+        if concerned <= self._announced:
+            return
+        if len(self._announced) >= MOST_ANNOUNCED and not self._behind:
+            self._announced.clear()
+        fresh = concerned - self._announced
+        try:
+            with open(self._home.announced, "a" if self._announced else "w") as file:
+                file.write("".join(f"{id}\n" for id in fresh))
+        except OSError as error:
+            log.error("%s cannot be written: %s", self._home.announced, error)
+            return
+        self._announced |= fresh
 
     def append(self, rows: Sequence[Row]) -> None:
         """Raises: OSError; some of the rows may be in their files then, and all may be appended again."""
+        self._behind = True
         for path, group in self._by_file(rows).items():
             RowFile(path).append(group)
+        self._behind = False
 
     def catch_up(self, store: SqlStore) -> None:
         """After a start: write what the last master committed but did not live to append. Raises: OSError."""
         with store.read() as connection:
             ended = queries.ended_last(connection, ENDED_LAST)
-        snapshot = store.load(also=[experiment.id for experiment in ended if not self._has_end(experiment)])
+        behind = {experiment.id for experiment in ended if not self._has_end(experiment)} | self._last_announced()
+        snapshot = store.load(also=sorted(behind))
         for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
             missing = RowFile(path).missing(rows)
             if missing:
                 log.info("%s: %d rows were committed but not appended", path, len(missing))
                 self.append(missing)
+
+    def _last_announced(self) -> set[int]:
+        try:
+            return {int(line) for line in self._home.announced.read_bytes().split() if line.isdigit()}
+        except FileNotFoundError:
+            return set()
 
     def _has_end(self, experiment: Experiment) -> bool:
         """Whether the row of an experiment that has ended is near the end of its file."""
@@ -72,8 +103,15 @@ class ChangeLog:
             return None
         if isinstance(row, NodeHealth):
             return self._home.node_changes
-        experiment_id = row.id if isinstance(row, Experiment) else row.experiment_id
+        experiment_id = _concerned(row)
         return self._home.task_changes if experiment_id is None else self._home.changes(experiment_id)
+
+
+def _concerned(row: Row) -> int | None:
+    """The id of the experiment that the row belongs to."""
+    if isinstance(row, (NodeHealth, PoolState)):
+        return None
+    return row.id if isinstance(row, Experiment) else row.experiment_id
 
 
 def rebuild(home: Home, store: Store) -> int:

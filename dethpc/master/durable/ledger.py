@@ -31,8 +31,24 @@ RETRY = 5.0
 """Seconds after which a listener that could not write hears the same rows again."""
 
 Listener = Callable[[Sequence[Row]], None]
-Item = tuple[Event | Callable[[ClusterState], Any], Future[Any]]
+Read = Callable[[], Event]
 Seen = TypeVar("Seen")
+
+
+@dataclass(slots=True, frozen=True)
+class _Look:
+    at: Callable[[ClusterState], Any]
+
+
+@dataclass(slots=True, frozen=True)
+class _Reading:
+    """An event that is made of what the database holds when everything before it is committed."""
+
+    read: Read
+
+
+_Wish = Sequence[Event] | _Look | _Reading
+Item = tuple[_Wish, Future[Any]]
 
 
 @dataclass(slots=True)
@@ -56,8 +72,8 @@ class _Listening:
 class Ledger:
     """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up.
 
-    ``on_broken`` is called when a listener failed for good: nothing is decided any more, and the master must end. Its next start
-    writes what that listener did not.
+    ``announce`` gets the rows of each batch before they are committed. ``on_broken`` is called when a listener failed for good:
+    nothing is decided any more, and the master must end. Its next start writes what that listener did not.
     """
 
     def __init__(
@@ -67,6 +83,7 @@ class Ledger:
         rules: Mapping[str, Rules] | None = None,
         bad_nodes: BadNodePolicy | None = None,
         on_broken: Callable[[], None] = lambda: None,
+        announce: Listener = lambda rows: None,
     ) -> None:
         self._store = store
         self._build_searcher, self._rules, self._suspicion = build_searcher, rules, bad_nodes
@@ -74,7 +91,7 @@ class Ledger:
         self._lock = threading.Lock()  # nothing enters the queue after the end mark
         self._open = False
         self._listeners: list[_Listening] = []
-        self._on_broken = on_broken
+        self._on_broken, self._announce = on_broken, announce
         self.state = self._fold()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
@@ -99,14 +116,29 @@ class Ledger:
     def post(self, event: Event) -> Future[list[Row]]:
         """Like ``do`` without waiting."""
         future: Future[list[Row]] = Future()
-        if not self._enter(event, future):
+        if not self._enter([event], future):
             future.set_exception(MasterError("the master is shutting down", 503))
         return future
+
+    def do_all(self, happened: Sequence[Event]) -> list[Row]:
+        """Like ``do``, for events one after the other, of which a master that is killed has done all or none."""
+        future: Future[list[Row]] = Future()
+        if not self._enter(happened, future):
+            raise MasterError("the master is shutting down", 503)
+        return future.result()
+
+    def do_after(self, read: Read) -> list[Row]:
+        """Like ``do``, for an event made of stored rows: ``read`` makes it on the ledger's own thread, so that nothing changes
+        between what it reads and what is decided. Raises what ``read`` raises, too."""
+        future: Future[list[Row]] = Future()
+        if not self._enter(_Reading(read), future):
+            raise MasterError("the master is shutting down", 503)
+        return future.result()
 
     def look(self, at: Callable[[ClusterState], Seen]) -> Seen:
         """What ``at`` makes of the state, called on the ledger's thread between two events: it sees no half of a change."""
         future: Future[Seen] = Future()
-        if self._enter(at, future):
+        if self._enter(_Look(at), future):
             return future.result()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -118,7 +150,7 @@ class Ledger:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _enter(self, wish: Event | Callable[[ClusterState], Any], future: Future[Any]) -> bool:
+    def _enter(self, wish: _Wish, future: Future[Any]) -> bool:
         """False: the ledger takes no more."""
         with self._lock:
             if self._open:
@@ -151,21 +183,34 @@ class Ledger:
             future.set_exception(failure)
 
     def _take(self, batch: list[Item]) -> None:
+        """What reads the database begins a transaction: the one before it is committed then."""
+        together: list[Item] = []
+        for item in batch:
+            if isinstance(item[0], _Reading) and together:
+                self._commit(together)
+                together = []
+            together.append(item)
+        self._commit(together)
+
+    def _commit(self, batch: list[Item]) -> None:
         rows: list[Row] = []
         decided: list[tuple[Future[list[Row]], list[Row]]] = []
         try:
-            for event, future in batch:
-                if callable(event):
-                    self._show(event, future)
+            for wish, future in batch:
+                if isinstance(wish, _Look):
+                    self._show(wish.at, future)
                     continue
+                changed: list[Row] = []
                 try:
-                    changed = step(self.state, event)
+                    for event in [wish.read()] if isinstance(wish, _Reading) else wish:
+                        changed += step(self.state, event)
                 except DethpcError as refusal:
                     future.set_exception(refusal)
                 else:
-                    rows += changed
                     decided.append((future, changed))
+                rows += changed
             if rows:
+                self._announce(rows)
                 self._store.commit(rows)
         except Exception as failure:
             log.exception("nothing of %d events was committed", len(batch))

@@ -57,6 +57,14 @@ class Records:
         with self._lock:
             self._put(record)
 
+    def change(self, kind: type[R], /, *key: Any, to: Callable[[R], R]) -> R:
+        """Put what ``to`` makes of the record in its place; nothing else changes it meanwhile. Raises: NotFound, and what ``to``
+        raises."""
+        with self._lock:
+            changed = to(self.get(kind, *key))
+            self._put(changed)
+        return changed
+
     def drop(self, record: Record) -> None:
         """See ``ports.Store.drop``."""
         with self._lock:

@@ -85,7 +85,7 @@ class RowFile:
         """
         text = "".join(map(to_line, rows))
         with contextlib.suppress(FileNotFoundError):
-            if self.path.read_text() == text:
+            if self.path.read_bytes() == text.encode():
                 return
         staged = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -37,9 +37,13 @@ class Checkpoints:
 
     def change(self, uuids: Sequence[str], change: Callable[[Checkpoint], Checkpoint]) -> None:
         """Put other values in the place of the checkpoints, all of them or none."""
-        with self._store.read() as connection:
-            found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
-        self._ledger.do(events.ChangeCheckpoints([change(checkpoint) for checkpoint in found], time.time()))
+
+        def read() -> events.Event:
+            with self._store.read() as connection:
+                found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
+            return events.ChangeCheckpoints([change(checkpoint) for checkpoint in found], time.time())
+
+        self._ledger.do_after(read)
 
     def set_metadata(self, uuid: str, metadata: dict[str, Any]) -> None:
         self.change([uuid], lambda checkpoint: replace(checkpoint, metadata=metadata))

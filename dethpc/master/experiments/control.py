@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from dethpc.domain.facts import Row
+from dethpc.domain.facts import Experiment, Row
 from dethpc.engine import events
+from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.turns import order
 from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
+
+_OfEnded = events.OfExperiment | events.KillTrial | events.DescribeTrial | events.EarlyExit
+_LEAVES_MEMORY = (events.OfExperiment, events.KillTrial, events.DescribeTrial, events.EarlyExit)
 
 
 class Control:
@@ -26,22 +30,30 @@ class Control:
         try:
             return self._ledger.do(event)
         except NotFound:
-            ended = self._ended(event)
-            if ended is None:
+            if not isinstance(event, _LEAVES_MEMORY):
                 raise
-        rows = self._ledger.do(ended)
-        return [row for row in rows if row is not ended.experiment and row not in ended.trials]
+        return self._ledger.do_after(lambda: self._with_its_experiment(event))
 
-    def _ended(self, event: events.Event) -> events.LoadExperiment | None:
-        """What brings back what the event is about; None: nothing that leaves memory. Raises NotFound."""
+    def set_labels(self, experiment_id: int, change: Callable[[list[str]], list[str]]) -> list[str]:
+        """The labels that ``change`` makes of the present ones."""
+
+        def read() -> events.Event:
+            with self._store.read() as connection:
+                row = queries.experiment(connection, experiment_id)
+            changes = ExperimentChanges(labels=change(row.labels))
+            return events.LoadExperiment(row, (), events.ChangeExperiment(experiment_id, changes, time.time()))
+
+        rows = self._ledger.do_after(read)
+        return next(row.labels for row in rows if isinstance(row, Experiment))
+
+    def _with_its_experiment(self, event: _OfEnded) -> events.LoadExperiment:
+        """The event with what it is about. Raises NotFound."""
         with self._store.read() as connection:
-            if isinstance(event, (events.KillTrial, events.DescribeTrial, events.EarlyExit)):
-                experiment_id = queries.trial(connection, event.trial_id).experiment_id
-                trials = queries.trials_of_experiment(connection, experiment_id)
-                return events.LoadExperiment(queries.experiment(connection, experiment_id), trials, event)
             if isinstance(event, events.OfExperiment):
                 return events.LoadExperiment(queries.experiment(connection, event.experiment_id), (), event)
-        return None
+            experiment_id = queries.trial(connection, event.trial_id).experiment_id
+            trials = queries.trials_of_experiment(connection, experiment_id)
+            return events.LoadExperiment(queries.experiment(connection, experiment_id), trials, event)
 
     def queue_order(self, pool: str) -> list[str]:
         """Queue ids of the pool's jobs, the next one to be served first."""

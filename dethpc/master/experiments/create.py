@@ -117,10 +117,8 @@ class Creator:
             raise Refused(f"{run_dir} is not where this master keeps runs; expected {expected}")
         with self._importing:
             self._refuse_second_import(entry.run_id)
-            row = self._ledger.do(entry)[0]
+            row = self._ledger.do_all([entry, *happened])[0]
             assert isinstance(row, Experiment)
-            for event in happened:
-                self._ledger.do(event)
         with self._store.read() as connection:
             return queries.experiment(connection, row.id)
 

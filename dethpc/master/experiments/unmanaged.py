@@ -132,14 +132,19 @@ class Unmanaged:
     def begin(self, trial_id: int, *, resume: bool) -> Run:
         """A script starts the trial; with ``resume`` from its latest checkpoint."""
         trial = self._known(trial_id)
-        attempts, checkpoints = [], []
-        if trial.state.terminal:
+
+        def read() -> events.Event:
             with self._store.read() as connection:
                 attempts = queries.attempts_of_trial(connection, trial_id)
                 checkpoints = queries.checkpoints_of_trial(connection, trial_id)
                 order = {run.id: run.number for run in queries.runs_of_trial(connection, trial_id)}
             attempts.sort(key=lambda attempt: (order[attempt.run_id], attempt.number))
-        rows = self._ledger.do(events.BeginTrial(trial_id, resume, time.time(), attempts, checkpoints))
+            return events.BeginTrial(trial_id, resume, time.time(), attempts, checkpoints)
+
+        if trial.state.terminal:
+            rows = self._ledger.do_after(read)
+        else:
+            rows = self._ledger.do(events.BeginTrial(trial_id, resume, time.time()))
         run = next(row for row in reversed(rows) if isinstance(row, Run))
         self._heard[run.id] = time.monotonic()
         return run
@@ -207,10 +212,17 @@ class Unmanaged:
         known = self._ledger.state.experiments.get(experiment_id)
         if known is not None and known.trials:
             return
-        with self._store.read() as connection:
-            experiment = queries.experiment(connection, experiment_id)
-            trials = queries.trials_of_experiment(connection, experiment_id) if not experiment.kind.submitted else []
-        self._ledger.do(events.LoadExperiment(experiment, trials))
+
+        def read() -> events.Event:
+            with self._store.read() as connection:
+                experiment = queries.experiment(connection, experiment_id)
+                if experiment.kind is not TaskKind.UNMANAGED_TRIAL:
+                    raise Refused(
+                        f"experiment {experiment_id} is not unmanaged: its trials report through their journals"
+                    )
+                return events.LoadExperiment(experiment, queries.trials_of_experiment(connection, experiment_id))
+
+        self._ledger.do_after(read)
 
     def _run(self, trial_id: int, number: int | None = None) -> Run:
         trial = self._known(trial_id)

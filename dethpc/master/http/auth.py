@@ -143,7 +143,7 @@ class Auth:
             if session.kind is TokenKind.SESSION:
                 self._records.drop(session)
             else:
-                self._records.put(replace(session, revoked=True))
+                self._records.change(Token, session.id, to=lambda token: replace(token, revoked=True))
 
     def make_token(self, kind: TokenKind, lifespan: float | None, description: str = "") -> tuple[str, Token]:
         """A new token of the owner: what to send, and what is kept of it. ``lifespan`` in seconds; None: for ever."""
@@ -202,7 +202,10 @@ class Auth:
             raise Refused("a password cannot be empty")
         with self._one_login:
             hashed_again = PasswordHasher().hash(given)
-            self._records.put(replace(self.user, password=hashed_again, modified_at=time.time()))
+            now = time.time()
+            self._records.change(
+                User, self.user.id, to=lambda user: replace(user, password=hashed_again, modified_at=now)
+            )
 
 
 def _owner_token(path: Path) -> str:

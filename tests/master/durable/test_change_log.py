@@ -3,10 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dethpc.domain import facts
 from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
 from dethpc.domain.states import RunState, State
 from dethpc.engine import ClusterState, events, step
+from dethpc.master.durable import change_log
 from dethpc.master.durable.change_log import ChangeLog, rebuild
 from dethpc.master.durable.row_file import RowFile, from_line, to_line
 from dethpc.rundir.home import Home
@@ -108,3 +111,38 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
     file.append([NodeHealth("n0", reason="hot")])
     assert list(file.rows()) == [NodeHealth("n0"), NodeHealth("n1"), NodeHealth("n0", reason="hot")]
     assert file.missing([NodeHealth("n0")]) == [NodeHealth("n0")], "the last line counts"
+
+
+def test_a_change_to_what_ended_long_ago_outlives_a_master_that_was_killed_before_it_wrote_it(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
+        rows = history(home)
+        experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+        trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+        rows += [
+            replace(experiment, state=State.COMPLETED, ended_at=9.0),
+            *(replace(row, state=RunState.ENDED) for row in rows if isinstance(row, Run)),
+            *(replace(row, state=State.COMPLETED) for row in rows if isinstance(row, Trial)),
+        ]
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        described: list[Row] = [replace(trial, state=State.COMPLETED, metadata={"tag": "good"})]
+        ChangeLog(home).announce(described)
+        lost.commit(described)  # and then the master was killed
+        ChangeLog(home).catch_up(lost)
+        rebuild(home, rebuilt)
+        assert rebuilt.load(also=[1]) == lost.load(also=[1])
+
+
+def test_what_was_announced_is_forgotten_when_it_was_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_log, "MOST_ANNOUNCED", 2)
+    home = Home(tmp_path)
+    home.make()
+    (row,) = (row for row in history(home) if isinstance(row, Experiment))
+    changes = ChangeLog(home)
+    for id in range(1, 6):
+        changes.announce([replace(row, id=id)])
+        changes.announce([replace(row, id=id)])
+        changes.append([replace(row, id=id)])
+    assert home.announced.read_text().split() == ["5"]

@@ -3,13 +3,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Run, Trial
+from dethpc.domain.states import State
 from dethpc.engine import ClusterState, events
+from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import MasterError, NotFound, Refused, StoreError
 from dethpc.master.durable.ledger import Ledger
 from dethpc.searcher.methods import build
@@ -164,3 +167,40 @@ def test_a_listener_that_fails_for_good_ends_the_ledger_and_whoever_serves_it(st
     with pytest.raises(MasterError, match="shutting down"):
         ledger.do(creation())
     ledger.stop()
+
+
+def test_nothing_changes_between_what_an_event_reads_and_its_decision(ledger: Ledger, store: SqlStore) -> None:
+    ledger.do(creation())
+
+    def add(label: str) -> None:
+        def read() -> events.Event:
+            (row,) = store.load().of(Experiment)
+            return events.ChangeExperiment(1, ExperimentChanges(labels=[*row.labels, label]), 2.0)
+
+        ledger.do_after(read)
+
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(add, map(str, range(20))))
+    (row,) = store.load().of(Experiment)
+    assert sorted(row.labels, key=int) == [str(n) for n in range(20)]
+
+
+def test_events_that_belong_together_are_committed_together(ledger: Ledger, store: SqlStore) -> None:
+    heard: list[Sequence[Row]] = []
+    ledger.listen(heard.append)
+    rows = ledger.do_all([creation(), events.Pause(1, 2.0)])
+    assert heard == [rows]
+    with pytest.raises(Refused):
+        ledger.do_all([events.Activate(1, 3.0), events.Delete(1, 3.0)])
+    kept = ledger.look(lambda state: state.experiments[1].row)
+    assert kept == store.load().of(Experiment)[0], "what was decided is kept"
+    assert kept.state is State.ACTIVE
+
+
+def test_rows_that_come_back_into_memory_are_not_written_again(ledger: Ledger) -> None:
+    heard: list[Row] = []
+    ledger.do_all([creation(), events.Kill(1, 2.0)])
+    row = replace(ledger.state.experiments[1].row, id=2, queue_id="q", state=State.COMPLETED)
+    ledger.listen(heard.extend)
+    ledger.do(events.LoadExperiment(row, (), events.ChangeExperiment(2, ExperimentChanges(archived=True), 3.0)))
+    assert heard == [replace(row, archived=True)]

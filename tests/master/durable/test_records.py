@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,3 +97,23 @@ def test_what_could_not_be_written_is_written_with_the_next_change(store: SqlSto
         rebuild(home, again)
         found = Records(again, home)
         assert found.get(User, 1).display_name == "Ada" and [token.id for token in found.find(Token)] == [1, 2]
+
+
+def test_changes_at_the_same_time_all_count(store: SqlStore, home: Home) -> None:
+    kept = filled(store, home)
+    (user,) = [one for one in kept.find(User) if one.id == 1]
+
+    def add(n: int) -> None:
+        kept.change(User, user.id, to=lambda now: replace(now, display_name=f"{now.display_name}{n}"))
+
+    with ThreadPoolExecutor(10) as threads:
+        list(threads.map(add, range(10)))
+    assert sorted(kept.get(User, 1).display_name.removeprefix(user.display_name)) == list("0123456789")
+
+
+def test_a_damaged_file_is_written_again_at_the_next_start(store: SqlStore, home: Home) -> None:
+    filled(store, home)
+    text = home.records.read_bytes()
+    home.records.write_bytes(b"\xff" + text)
+    Records(store, home)
+    assert home.records.read_bytes().split() == text.split()

@@ -142,7 +142,7 @@ def test_a_silent_script_is_taken_for_dead(served: Served, monkeypatch: pytest.M
     served.daemon.services.unmanaged.start()
     try:
         trial = until(lambda: (t := trial_row(served, begun)).state is State.ERROR and t)
-        assert "said nothing" in trial.reason
+        assert "reported nothing" in trial.reason
     finally:
         served.daemon.services.unmanaged.stop()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from sqlalchemy.event import listen
 
 from dethpc.domain.facts import Row
 from dethpc.domain.states import RunState, State
-from dethpc.errors import ConfigError, NotSupportedYet, Refused
+from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
 from dethpc.state import queries
 from tests.master.conftest import CONFIG, Served, experiment, run_of, trained, trial, uuid_of
 
@@ -218,3 +219,33 @@ def test_the_best_trials_of_a_page_are_one_query(served: Served) -> None:
         best = queries.best_trials(connection, range(1, 21))
     assert best == {id: (id * 10 + 1, 1.0) if id % 2 else (id * 10 + 2, 3.0) for id in range(1, 21)}
     assert len(asked) == 1
+
+
+def test_changes_at_the_same_time_to_an_experiment_that_has_ended_all_count(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    changes: list[Any] = [lambda n=n: served.session.put(f"/api/v1/experiments/1/labels/l{n}") for n in range(12)]
+    changes += [
+        lambda: served.session.patch("/api/v1/experiments/1", {"notes": "n"}),
+        lambda: served.session.patch("/api/v1/experiments/1", {"description": "d"}),
+        lambda: served.session.post("/api/v1/experiments/1/archive"),
+    ]
+    with ThreadPoolExecutor(len(changes)) as threads:
+        list(threads.map(lambda change: change(), changes))
+    now = served.session.get("/api/v1/experiments/1")["experiment"]
+    assert sorted(now["labels"]) == sorted(f"l{n}" for n in range(12))
+    assert (now["notes"], now["description"], now["archived"]) == ("n", "d", True)
+
+
+def test_a_trial_of_a_deleted_experiment_cannot_be_killed(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    served.session.delete("/api/v1/experiments/1")
+    with pytest.raises(NotFound, match="no experiment 1"):
+        served.session.post("/api/v1/trials/1/kill")
+
+
+def test_a_trial_of_its_own_is_refused_to_an_experiment_of_the_scheduler(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    with pytest.raises(Refused, match="is not unmanaged"):
+        served.session.post("/api/v1/trials", {"experimentId": 1, "unmanaged": True, "hparams": {}})
+    with pytest.raises(Refused, match="is not unmanaged"):
+        served.session.post("/api/v1/trials/1/progress", 0.5)

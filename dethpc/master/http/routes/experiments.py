@@ -295,10 +295,7 @@ def remove_label(experiment_id: int, label: str, store: TheStore, control: TheCo
 def _set_labels(store: SqlStore, control: Control, experiment_id: int, change: Any) -> wire.Labels:
     with store.read() as connection:
         labels = queries.experiment(connection, experiment_id).labels
-    changed = change(labels)
-    if changed != labels:
-        _change(control, experiment_id, ExperimentChanges(labels=changed))
-    return wire.Labels(labels=changed)
+    return wire.Labels(labels=labels if change(labels) == labels else control.set_labels(experiment_id, change))
 
 
 # --- what belongs to it

@@ -74,13 +74,12 @@ def create(request: NewToken, records: TheRecords, auth: TheAuth, who: Owner) ->
 @router.patch("/{token_id}")
 def change(token_id: int, request: TokenPatch, records: TheRecords, who: Owner) -> TokenAnswer:
     """A token that was revoked stays so."""
-    token = records.get(Token, token_id)
-    if request.description is not None:
-        token = replace(token, description=request.description)
-    if request.set_revoked:
-        token = replace(token, revoked=True)
-    records.put(token)
-    return TokenAnswer(token_info=TokenInfo.of(token))
+
+    def changed(token: Token) -> Token:
+        description = token.description if request.description is None else request.description
+        return replace(token, description=description, revoked=token.revoked or bool(request.set_revoked))
+
+    return TokenAnswer(token_info=TokenInfo.of(records.change(Token, token_id, to=changed)))
 
 
 def _lifespan(text: str | None) -> float | None:

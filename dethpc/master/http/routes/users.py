@@ -81,7 +81,8 @@ def change_user(user_id: int, request: UserPatch, records: TheRecords, auth: The
     if request.username not in (None, user.username) or request.active is False or request.admin is False:
         raise Refused("the owner of a master is who runs it: only the password and the display name can be changed")
     if request.display_name is not None:
-        records.put(replace(user, display_name=request.display_name, modified_at=time.time()))
+        shown = request.display_name
+        records.change(UserRecord, user_id, to=lambda user: replace(user, display_name=shown, modified_at=time.time()))
     if request.password is not None:
         auth.set_password(request.password, hashed=bool(request.is_hashed))
     return UserAnswer(user=User.of(records.get(UserRecord, user_id)))
