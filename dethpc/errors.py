@@ -12,6 +12,7 @@ DethpcError
 ├── LeaseHeld                another master serves this user and cluster
 ├── SchedulerError           talking to the scheduler went wrong
 │   ├── SubmitRejected       the scheduler refused the job for good; trying again is pointless
+│   ├── SubmitDeferred       the scheduler does not take the job at present; the same job may be taken later
 │   ├── SubmitUncertain      no clear answer: the job may or may not exist
 │   └── SchedulerUnavailable the scheduler does not answer; try later
 ├── StoreError               the database failed
@@ -140,6 +141,10 @@ class SchedulerError(DethpcError):
 
 class SubmitRejected(SchedulerError):
     """The scheduler refused the job for good."""
+
+
+class SubmitDeferred(SchedulerError):
+    """The scheduler does not take the job at present, and may take the same job later."""
 
 
 class SubmitUncertain(SchedulerError):

@@ -140,7 +140,8 @@ class Scheduler(Protocol):
     def submit(self, job: JobRequest) -> str:
         """Submit and return the scheduler's job id.
 
-        Raises: SubmitRejected (for good; the message is the scheduler's), SubmitUncertain (the job may exist: look it up).
+        Raises: SubmitRejected (for good; the message is the scheduler's), SubmitDeferred (not at present), SubmitUncertain (the
+        job may exist: look it up).
         """
         ...
 

@@ -31,6 +31,7 @@ from dethpc.master.http.service import Services
 from dethpc.master.installation import Installation
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
 from dethpc.master.runs.prepare import JobBuilder
 from dethpc.master.runs.reconcile import Reconciler
@@ -69,7 +70,8 @@ class Daemon:
         script = JobScript(site, harness, use_srun=scheduler.kind == "slurm")
         admission = Admission(site, view, script)
         self.builder = JobBuilder(home, site, self.ledger, self.store, view, admission, script, cluster_id, harness)
-        waits = WaitExplainer(self.ledger, admission, view, cadence, home)
+        holds = Holds(pace)
+        waits = WaitExplainer(self.ledger, admission, view, cadence, holds, home)
         runs = LiveRuns(self.ledger)
         runs.listen(waits.on_run_changed)
         short = {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
@@ -83,6 +85,8 @@ class Daemon:
             view,
             self.builder.prepare,
             ReusableJobs(home, short),
+            holds,
+            waits.on_refused,
             self.stop,
         )
         unmanaged = Unmanaged(self.ledger, home, self.store)

@@ -14,7 +14,7 @@ import pytest
 from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRequest, JobState, Scheduler
-from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, describe
 from dethpc.scheduler.slurm.throttle import Throttle
@@ -91,6 +91,41 @@ def _has_accounting(scheduler: Scheduler) -> bool:
     return bool(getattr(scheduler, "has_accounting", False))
 
 
+def test_a_closed_partition_means_later_and_a_job_that_no_node_can_run_means_never(
+    slurm_private: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = slurm_private(nodes=1)
+    scheduler = commands(cluster)
+    for state in ("DRAIN", "INACTIVE"):
+        cluster.run("scontrol", "update", "partitionname=main", f"state={state}")
+        with pytest.raises(SubmitDeferred, match="not available"):
+            scheduler.submit(_request(tmp_path))
+    cluster.run("scontrol", "update", "partitionname=main", "state=UP")
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash\n#SBATCH --gres=gpu:9\ntrue\n")
+    job = JobRequest("1.1.1", "a", tmp_path / "job.sbatch", tmp_path, 1, {"PATH": os.environ["PATH"]})
+    with pytest.raises(SubmitRejected, match="Requested node configuration is not available"):
+        scheduler.submit(job)
+
+
+def test_a_job_that_a_listing_leaves_out_is_shown_by_the_controller(slurm: Cluster, tmp_path: Path) -> None:
+    """squeue says nothing, with exit code 0."""
+    silent = tmp_path / "bin" / "squeue"
+    silent.parent.mkdir()
+    silent.write_text("#!/bin/bash\n")
+    silent.chmod(0o755)
+    scheduler = SlurmCommands(environment={**os.environ, **slurm.env, "PATH": f"{silent.parent}:{slurm.env['PATH']}"})
+    job_ids = [scheduler.submit(_request(tmp_path, "sleep 1000")) for _ in range(2)]
+    try:
+        assert scheduler.jobs() == {}
+        for asked in (job_ids, job_ids[:1]):
+            found = scheduler.records([*asked, "99999"] if len(asked) > 1 else asked)
+            assert sorted(found) == sorted(asked) and all(record.state.live for record in found.values())
+            assert {record.name for record in found.values()} == {"job.sbatch"}
+        assert scheduler.records(["99999"]) == {}
+    finally:
+        scheduler.cancel(job_ids)
+
+
 class TestWithoutAccounting(SlurmContract):
     @pytest.fixture
     def slurm_of(self, slurm: Cluster) -> Cluster:
@@ -138,7 +173,7 @@ class TestWithAccounting(SlurmContract):
                 return None
 
         jobs.submitted.append(until(first))
-        with pytest.raises(SchedulerUnavailable, match="MaxSubmit"):
+        with pytest.raises(SubmitDeferred, match="MaxSubmit"):
             jobs.scheduler.submit(job())
 
 

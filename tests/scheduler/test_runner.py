@@ -113,3 +113,18 @@ def test_a_controller_that_is_busy_with_a_job_is_told_again(monkeypatch: pytest.
     assert slurm.counts["scontrol"] == 3
     with pytest.raises(SchedulerUnavailable, match="temporarily unavailable"):
         SlurmCommands(runner=Replay(scontrol=busy)).nice({"7": 100})
+
+
+def test_a_name_may_have_lines_and_delimiters() -> None:
+    listed = squeue_row(1) + "\n" + squeue_row(2).replace("name", "a|b\nc") + "\n" + squeue_row(3) + "\n"
+    found = SlurmCommands(runner=Replay(squeue=Completed(0, listed))).jobs()
+    assert [(id, record.name) for id, record in found.items()] == [("1", "name"), ("2", "a|b\nc"), ("3", "name")]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [squeue_row(1) + "\n" + squeue_row(2)[:20], squeue_row(1)[:-1], "slurm_load_jobs: what?\n" + squeue_row(1)],
+)
+def test_an_answer_that_is_damaged_or_cut_off_is_no_answer(damaged: str) -> None:
+    with pytest.raises(SchedulerUnavailable, match="cannot be read|cut off"):
+        SlurmCommands(runner=Replay(squeue=Completed(0, damaged))).jobs()

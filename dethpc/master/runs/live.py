@@ -46,6 +46,10 @@ class LiveRun:
     )
     earlier_submission_read: bool = False  # whether the run directory was asked for an earlier, unclear submission
     unconfirmed_since: float | None = None  # monotonic: its job was found ended or gone, and no end report is there
+    grown: tuple[int, ...] = ()  # sizes of what its attempt writes, when its job was first missed
+    shared_name: str = ""  # the job's name where that is another run's, which handed the job over
+    refusal: str = ""  # why the scheduler last took no job of it
+    refused_at: float = 0.0  # monotonic: when
     killed_at: float | None = None  # monotonic: when its job was last cancelled
     write_failures: int = 0  # how many times its directory could not be written
     trouble: str = ""  # what was last wrong with its directory
@@ -60,6 +64,15 @@ class LiveRun:
             log.error("run %s: %s", self.run.id, error)
 
 
+@dataclass(slots=True)
+class Leftover:
+    """A job whose run has ended. ``lost``: nobody had told of its end, and another may train in its place by now."""
+
+    live: LiveRun
+    lost: bool
+    since: float = field(default_factory=time.monotonic)
+
+
 class LiveRuns:
     """Every run that has a job, or is to get one, until it has ended. For the reconciler's thread alone.
 
@@ -72,7 +85,7 @@ class LiveRuns:
         self._committed_runs: queue.SimpleQueue[Run] = queue.SimpleQueue()
         self._listeners: list[RunListener] = []
         self.changed = threading.Event()  # set when a run may have changed: look now
-        self.leftover_jobs: set[str] = set()  # jobs of runs that ended before the scheduler said so
+        self.leftover_jobs: dict[str, Leftover] = {}  # jobs of runs that ended before the scheduler said so
         self.started: Counter[str] = Counter()  # pool -> runs that started since the queue was last looked at
         ledger.listen(self._committed)
 

@@ -21,6 +21,7 @@ from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.read import Reader
 from dethpc.master.runs.submit import Submitter
+from dethpc.master.runs.whose import Whose
 
 CLOCKS = 2.0
 """Seconds by which the clocks of a node and of the scheduler may differ, and no time of day is earlier than another."""
@@ -30,6 +31,12 @@ LATE_FILES = 5.0
 
 CLEAR_AT_ONCE = 25
 """How many jobs to release at once; the others follow at the next poll."""
+
+END_BY_ITSELF = 30.0
+"""Seconds that the job of a run that has ended may go on."""
+
+WATCH_LOST = 900.0
+"""Seconds in which the job of a run that was given up may be listed again, and is cancelled then."""
 
 
 class Poller:
@@ -43,10 +50,11 @@ class Poller:
         view: ClusterView,
         reader: Reader,
         submitter: Submitter,
+        whose: Whose,
     ) -> None:
         self._runs, self._cadence, self._ledger = runs, cadence, ledger
         self._scheduler, self._lease, self._view = scheduler, lease, view
-        self._reader, self._submitter = reader, submitter
+        self._reader, self._submitter, self._whose = reader, submitter, whose
         self._order = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
         self._reordered = False  # somebody has changed the order of the queue
         ledger.listen(self._committed)
@@ -77,9 +85,10 @@ class Poller:
             missing = [
                 live.run.scheduler_job_id
                 for live in known
-                if live.run.scheduler_job_id and live.run.scheduler_job_id not in listed
+                if live.run.scheduler_job_id and self._whose.record(live, listed) is None
             ]
-            records = {**(self._scheduler.records(missing) if missing else {}), **listed}
+            # A listing that lacks a job proves nothing: it is asked for a second way.
+            records = {**listed, **(self._scheduler.records(missing) if missing else {})}
             nodes = self._view.current_nodes() if self._something_waits() else []
         finally:
             self._cadence.polled()
@@ -89,7 +98,7 @@ class Poller:
             if self._runs.get(live.run.id) is None or live.run.scheduler_job_id is None:
                 continue
             try:
-                self._compare(live, records.get(live.run.scheduler_job_id))
+                self._compare(live, self._whose.record(live, records))
             except (OSError, RunDirError) as error:
                 live.in_trouble(error)
         self._tend_queue(listed, nodes)
@@ -105,7 +114,10 @@ class Poller:
 
     def _compare(self, live: LiveRun, record: JobRecord | None) -> None:
         if record is None:
-            if self._waited(live, self._scheduler.settle):
+            if self._reader.grows(live) and live.run.intent is not Intent.KILL:
+                live.unconfirmed_since = None
+                self._cadence.poll_soon()
+            elif self._waited(live, self._scheduler.settle):
                 self._reader.conclude(live, None)
         elif record.state is JobState.COMPLETING:
             self._cadence.poll_soon()
@@ -147,7 +159,7 @@ class Poller:
         """Let the engine see what waits and what is free, and bring our jobs in the scheduler's queue into its order."""
         waiting: dict[str, PendingJob] = {}
         for live in self._runs.all():
-            record = listed.get(live.run.scheduler_job_id or "")
+            record = self._whose.record(live, listed)
             if record is not None and record.state is JobState.PENDING and record.priority and record.nice is not None:
                 waiting[live.run.id] = PendingJob(record.priority, record.nice)
         if not waiting and not nodes:
@@ -172,7 +184,7 @@ class Poller:
         """Slurm holds a requeued job back for two minutes. Once for each requeue: who sets another time by hand is obeyed."""
         held: list[tuple[LiveRun, JobRecord]] = []
         for live in self._runs.all():
-            record = listed.get(live.run.scheduler_job_id or "")
+            record = self._whose.record(live, listed)
             if record is None or live.run.intent is not Intent.GO or record.restarts <= live.begin_time_cleared:
                 continue
             if record.state is JobState.PENDING and record.reason == "BeginTime":
@@ -186,14 +198,24 @@ class Poller:
             self._cadence.poll_soon()
 
     def _cancel_leftovers(self, listed: Mapping[str, JobRecord]) -> None:
-        """Jobs of runs that have ended: the scheduler may have queued one again at the very moment."""
-        self._runs.leftover_jobs &= {job_id for job_id, record in listed.items() if record.state.live}
+        """Jobs of runs that have ended: the scheduler may have queued one again at the very moment, and one that was given up
+        may be there again. A job that runs has a while to end by itself."""
         wanted = {live.run.scheduler_job_id for live in self._runs.all()}  # of short runs several have one job
-        left = self._runs.leftover_jobs - wanted
-        queued = [job_id for job_id in left if listed[job_id].state is JobState.PENDING]
-        if queued:
+        now, due = time.monotonic(), []
+        for job_id, left in list(self._runs.leftover_jobs.items()):
+            record = listed.get(job_id)
+            if record is None:
+                if now - left.since >= (WATCH_LOST if left.lost else self._scheduler.settle):
+                    del self._runs.leftover_jobs[job_id]
+            elif not record.state.live or not self._whose.owns(left.live, record):
+                del self._runs.leftover_jobs[job_id]
+            elif job_id not in wanted and (
+                record.state is JobState.PENDING or left.lost or now - left.since >= END_BY_ITSELF
+            ):
+                due.append(job_id)
+        if due:
             self._lease.check()
-            self._scheduler.cancel(queued)
+            self._scheduler.cancel(due)
 
 
 def _place(row: Experiment) -> tuple[object, ...]:

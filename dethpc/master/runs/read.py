@@ -16,7 +16,7 @@ from dethpc.errors import RunDirError, SchedulerUnavailable
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.evidence import why_no_report
-from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
+from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json, write_json
@@ -107,6 +107,15 @@ class Reader:
         whole = len(reports) == len(found)
         self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), offset if whole else None))
 
+    def grows(self, live: LiveRun) -> bool:
+        """Whether the attempt has written anything since the last call for a run whose job is missed. Its nodes live then."""
+        if live.run.attempt < 0:
+            return False
+        attempt = self._home.run(live.run.id).attempt(live.run.attempt)
+        sizes = (_size(attempt.journal), *(_size(attempt.log(node)) for node in attempt.nodes_with_logs()))
+        before, live.grown = live.grown, sizes
+        return bool(before) and sizes != before
+
     def report_is_there(self, run: Run) -> bool:
         return run.attempt >= 0 and self._home.run(run.id).attempt(run.attempt).end.exists()
 
@@ -123,7 +132,7 @@ class Reader:
         if run.attempt >= 0 and run.state is RunState.RUNNING:
             self.read_journal(run)
         if record is None and run.scheduler_job_id is not None:
-            self._runs.leftover_jobs.add(run.scheduler_job_id)
+            self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(live, lost=not self.report_is_there(run))
         _close(run_dir)
         self._runs.do(self.ended(run, record))
 

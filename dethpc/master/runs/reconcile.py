@@ -19,12 +19,14 @@ from dethpc.errors import LeaseHeld
 from dethpc.master.durable.lease import RENEW, Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns
 from dethpc.master.runs.poll import Poller
 from dethpc.master.runs.read import Reader
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.stop import Stopper
-from dethpc.master.runs.submit import Prepare, Submitter
+from dethpc.master.runs.submit import OnRefused, Prepare, Submitter
+from dethpc.master.runs.whose import Whose
 from dethpc.rundir.home import Home
 
 log = logging.getLogger(__name__)
@@ -50,14 +52,17 @@ class Reconciler:
         view: ClusterView,
         prepare: Prepare,
         reusable: ReusableJobs,
+        holds: Holds,
+        on_refused: OnRefused,
         on_lease_lost: Callable[[], None],
     ) -> None:
         self._ledger, self._lease, self._runs, self._cadence = ledger, lease, runs, cadence
         self._reusable, self._on_lease_lost = reusable, on_lease_lost
-        self._submitter = Submitter(runs, cadence, ledger, scheduler, home, lease, prepare, reusable)
-        self._stopper = Stopper(runs, cadence, scheduler, home, lease)
+        whose = Whose(home, lease.cluster_id)
+        self._submitter = Submitter(runs, cadence, ledger, scheduler, home, lease, prepare, reusable, holds, on_refused)
+        self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
         self._reader = Reader(runs, cadence, ledger, home, view, reusable)
-        self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, self._submitter)
+        self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, self._submitter, whose)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
-from dethpc.domain.ports import Scheduler
+from dethpc.domain.ports import JobRecord, Scheduler
 from dethpc.domain.states import Intent
 from dethpc.domain.stopping import StopRequest
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.durable.lease import Lease
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
+from dethpc.master.runs.whose import Whose
 from dethpc.rundir.files import create_once, write_json
 from dethpc.rundir.home import Home
 
@@ -18,8 +20,10 @@ KILL_AGAIN = 10.0
 
 
 class Stopper:
-    def __init__(self, runs: LiveRuns, cadence: Cadence, scheduler: Scheduler, home: Home, lease: Lease) -> None:
-        self._runs, self._cadence = runs, cadence
+    def __init__(
+        self, runs: LiveRuns, cadence: Cadence, scheduler: Scheduler, home: Home, lease: Lease, whose: Whose
+    ) -> None:
+        self._runs, self._cadence, self._whose = runs, cadence, whose
         self._scheduler, self._home, self._lease = scheduler, home, lease
 
     def pass_on_intent(self, live: LiveRun) -> None:
@@ -53,10 +57,18 @@ class Stopper:
             return
         self._lease.check()
         try:
-            self._scheduler.cancel([str(live.run.scheduler_job_id) for live in due])
+            listed = self._scheduler.jobs()
+            jobs = [str(live.run.scheduler_job_id) for live in due if self._is_its_job(live, listed)]
+            if jobs:
+                self._scheduler.cancel(jobs)
         except SchedulerUnavailable as error:
             self._cadence.unanswered(error)
             return
         for live in due:
             live.killed_at = now
         self._cadence.poll_soon()
+
+    def _is_its_job(self, live: LiveRun, listed: Mapping[str, JobRecord]) -> bool:
+        """A job that is not listed is cancelled all the same: the listing may lack it."""
+        record = listed.get(str(live.run.scheduler_job_id))
+        return record is None or self._whose.owns(live, record)

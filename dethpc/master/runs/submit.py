@@ -18,9 +18,10 @@ from dethpc.domain.ids import job_name
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, Scheduler
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
-from dethpc.errors import RunDirError, SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.errors import RunDirError, SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.holds import Holds, job_of, taken_before
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.rundir.claim import claimed_by
@@ -35,6 +36,9 @@ SUBMIT_AT_ONCE = 25
 PREPARE_AT_ONCE = 5
 """Run directories that are written at once; the next ones while these are submitted."""
 
+UNREADABLE = (OSError, RunDirError, ValueError, TypeError, KeyError)
+"""What reading a damaged run directory raises."""
+
 SUBMITTING = "submitting"
 """File in the run directory: its job was, or was about to be, handed to the scheduler at this time."""
 
@@ -42,6 +46,9 @@ TRIES_TO_WRITE = 5
 """How many failures to write its run directory a trial may have before it is given up."""
 
 Prepare = Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]]
+OnRefused = Callable[[Run, str], None]
+"""Hears that the scheduler does not take the job of a run at present, and why; on the reconciler's thread."""
+
 _Answer = events.Submitted | events.SubmitFailed
 
 
@@ -50,6 +57,7 @@ class _Batch:
     """Submissions of one cycle. Several threads append to it."""
 
     answers: list[_Answer] = field(default_factory=list)
+    refused: list[tuple[LiveRun, SubmitDeferred | SubmitRejected]] = field(default_factory=list)
     unwritable: list[tuple[LiveRun, Exception]] = field(default_factory=list)
     stopped_by: SchedulerUnavailable | SubmitUncertain | None = None  # nothing more is submitted after this
 
@@ -67,10 +75,13 @@ class Submitter:
         lease: Lease,
         prepare: Prepare,
         reusable: ReusableJobs,
+        holds: Holds,
+        on_refused: OnRefused,
     ) -> None:
         self._runs, self._cadence, self._ledger = runs, cadence, ledger
         self._scheduler, self._home, self._lease = scheduler, home, lease
         self._prepare, self._reusable = prepare, reusable
+        self._holds, self._on_refused = holds, on_refused
 
     # --- handing over
 
@@ -84,29 +95,61 @@ class Submitter:
         for committed in [self._ledger.post(answer) for answer in [*batch.answers, *given_up]]:
             committed.result()
         self._runs.take_in()
+        self._take_refusals(batch)
         if isinstance(batch.stopped_by, SchedulerUnavailable):
             self._cadence.unanswered(batch.stopped_by)
         elif isinstance(batch.stopped_by, SubmitUncertain):
             self._cadence.submission_unclear(batch.stopped_by)
         elif fresh and not batch.unwritable:
             self._cadence.submitted()
-        if fresh:
+        if batch.answers or batch.stopped_by is not None:
             self._cadence.poll_soon()
 
+    def _take_refusals(self, batch: _Batch) -> None:
+        """A refusal that meets what was taken before, and what the site has closed for a while, hold the experiment."""
+        taken = [self._runs.get(answer.run_id) for answer in batch.answers if isinstance(answer, events.Submitted)]
+        for live in filter(None, taken):
+            live.refusal = ""
+            self._holds.taken(live.run)
+        for live, error in batch.refused:
+            if isinstance(error, SubmitRejected) and not taken_before(live.run, self._ledger.state):
+                self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
+                continue
+            live.refused_at = time.monotonic()
+            if live.refusal != str(error):
+                live.refusal = str(error)
+                log.warning("run %s is submitted again later: %s", live.run.id, error)
+                self._on_refused(live.run, str(error))
+        for live in {job_of(live.run): live for live, _ in batch.refused if live.refusal}.values():
+            self._holds.refused(live.run, live.refusal)
+
     def _fresh(self, batch: _Batch) -> list[LiveRun]:
-        """The next runs that have no job and can have none."""
+        """The next runs that have no job and can have none; of what is held one, the longest not tried."""
         fresh: list[LiveRun] = []
+        tries: dict[int | str, LiveRun] = {}
+        now = time.monotonic()
+        self._holds.keep({job_of(live.run) for live in self._runs.all() if live.run.state is RunState.SUBMITTING})
         for live in self._runs.all():
             if live.run.state is not RunState.SUBMITTING:
                 continue
-            try:
-                if self._needs_a_job(live):
-                    fresh.append(live)
-            except (OSError, RunDirError, ValueError, TypeError, KeyError) as error:
-                batch.unwritable.append((live, error))
+            hold = self._holds.of(live.run)
+            if hold is not None and live.run.intent is Intent.GO:
+                held = tries.get(job_of(live.run))
+                if now >= hold.next_try and (held is None or live.refused_at < held.refused_at):
+                    tries[job_of(live.run)] = live
+                continue
+            if self._may_be_tried(live, batch):
+                fresh.append(live)
             if len(fresh) == SUBMIT_AT_ONCE:
                 break
-        return fresh
+        return fresh + [live for live in tries.values() if self._may_be_tried(live, batch)]
+
+    def _may_be_tried(self, live: LiveRun, batch: _Batch) -> bool:
+        try:
+            return self._needs_a_job(live)
+        except UNREADABLE as error:
+            batch.unwritable.append((live, error))
+            return False
 
     def _needs_a_job(self, live: LiveRun) -> bool:
         """False: it has a job, or may have one, or nobody wants it any more. Asks files alone. Raises OSError, RunDirError."""
@@ -173,8 +216,8 @@ class Submitter:
             return
         try:
             batch.answers.append(events.Submitted(live.run.id, self._scheduler.submit(job), time.time()))
-        except SubmitRejected as error:
-            batch.answers.append(events.SubmitFailed(live.run.id, str(error), time.time()))
+        except (SubmitDeferred, SubmitRejected) as error:
+            batch.refused.append((live, error))
         except (SubmitUncertain, SchedulerUnavailable) as error:
             # Counted from the answer: the scheduler may have begun with it only then.
             live.unclear_since = time.time()

@@ -19,6 +19,7 @@ from dethpc.insight.waiting import PoolView, WaitReason, in_queue
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence
 from dethpc.rundir import logline
 from dethpc.rundir.home import Home
@@ -47,8 +48,11 @@ class _Open:
 class WaitExplainer:
     """All methods may be called from any thread but the ledger's."""
 
-    def __init__(self, ledger: Ledger, admission: Admission, view: ClusterView, cadence: Cadence, home: Home) -> None:
-        self._ledger, self._admission, self._view, self._cadence, self._home = ledger, admission, view, cadence, home
+    def __init__(
+        self, ledger: Ledger, admission: Admission, view: ClusterView, cadence: Cadence, holds: Holds, home: Home
+    ) -> None:
+        self._ledger, self._admission, self._view, self._home = ledger, admission, view, home
+        self._cadence, self._holds = cadence, holds
 
     # --- answers
 
@@ -86,6 +90,8 @@ class WaitExplainer:
             elif unavailable:
                 why = f"the scheduler does not answer ({unavailable})"
                 yield trial, WaitReason("no_answer", why, "nothing is lost: the master asks again until it does")
+            elif run.state is RunState.SUBMITTING and (hold := self._holds.of(run)) is not None:
+                yield trial, _refused(hold.why)
             elif run.state is RunState.SUBMITTING:
                 yield trial, WaitReason("submitting", "it is about to be submitted to the scheduler")
             else:
@@ -116,12 +122,24 @@ class WaitExplainer:
         waiting = in_scheduler(
             run.reason, self._asked(experiment.row, experiment.config), view, run.scheduler_job_id or ""
         )
+        self._write(run, waiting)
+
+    def on_refused(self, run: Run, why: str) -> None:
+        """Write into its trial's log that the scheduler does not take its job at present."""
+        self._write(run, _refused(why))
+
+    def _write(self, run: Run, waiting: WaitReason) -> None:
         line = logline.LogLine(time.time(), "INFO", None, "stdout", f"waiting: {waiting}")
         try:
             with open(self._home.run(run.id).waiting(run.attempt + 1), "a", encoding="utf-8") as file:
                 file.write(logline.format(line))
         except OSError as error:
             log.warning("run %s: why it waits could not be written: %s", run.id, error)
+
+
+def _refused(why: str) -> WaitReason:
+    why = f"the scheduler does not take its job at present: {why}"
+    return WaitReason("refused", why, "nothing is lost: it is submitted again until it is taken")
 
 
 def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> _Open | None:

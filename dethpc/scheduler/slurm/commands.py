@@ -14,27 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dethpc.domain import walltime
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
-from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.scheduler.slurm import pools as slurm_pools
 from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.environment import scrub
 from dethpc.scheduler.slurm.hostlist import expand
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
+from dethpc.scheduler.slurm.refusals import refusal
 from dethpc.scheduler.slurm.runner import Completed, Runner, SubprocessRunner
 from dethpc.scheduler.slurm.throttle import Throttle
 
-# The job may have been taken although nobody said so.
-_UNCERTAIN = re.compile(
-    r"timed out|zero bytes were transmitted|unexpected message received|connection reset|communication (connection )?failure",
-    re.IGNORECASE,
-)
-# Nothing was done, and the same may work later.
-_UNAVAILABLE = re.compile(
-    r"unable to contact slurm|connection refused|connect failure|standby mode|munge|authentication|temporarily unable"
-    r"|resource temporarily unavailable|could not establish a configuration|slurmdbd|persistent connection"
-    r"|MaxSubmit|GrpSubmit",
-    re.IGNORECASE,
-)
 # What asked for is already so, or can no longer be.
 _MOOT = re.compile(
     r"invalid job id|already completing or completed|job has already|access/permission denied|no longer pending",
@@ -125,11 +114,9 @@ class SlurmCommands:
         job_id = done.stdout.strip().partition(";")[0]
         if done.returncode == 0 and re.fullmatch(r"\d+", job_id):
             return job_id
-        if done.returncode <= 0 or _UNCERTAIN.search(message):
+        if done.returncode <= 0:
             raise SubmitUncertain(message or f"sbatch ended with {done.returncode} and said {done.stdout.strip()!r}")
-        if _UNAVAILABLE.search(message):
-            raise SchedulerUnavailable(message)
-        raise SubmitRejected(message or f"sbatch: exit code {done.returncode}")
+        raise refusal(message or f"sbatch: exit code {done.returncode}")
 
     def jobs(self) -> dict[str, JobRecord]:
         listed = "".join(f"{name}:0|," for name in _JOB_FIELDS) + "Name:0|"
@@ -138,11 +125,16 @@ class SlurmCommands:
         return {record.job_id: record for record in records}
 
     def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
-        """From accounting. A site without it forgets a job when it leaves squeue (which lists ended ones for MinJobAge)."""
+        """From accounting, and what that does not know from the controller, one by one: a listing may have left them out.
+
+        A site without accounting forgets a job when it leaves squeue (which lists ended ones for MinJobAge).
+        """
         found: dict[str, JobRecord] = {}
         if self.has_accounting:
             for start in range(0, len(job_ids), _BATCH):
                 found.update(self._accounts(f"--jobs={','.join(job_ids[start : start + _BATCH])}"))
+        if left := [job_id for job_id in job_ids if job_id not in found]:
+            found.update(self._shown(left))
         return found
 
     def find(self, names: Sequence[str]) -> list[JobRecord]:
@@ -218,20 +210,36 @@ class SlurmCommands:
 
     def _accounts(self, *which: str) -> dict[str, JobRecord]:
         """Records by job id; a requeued job has one line per start, the last one last."""
-        argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", "--delimiter=|"]
+        argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable", "--delimiter=|"]
         found: dict[str, JobRecord] = {}
         output = self._ask([*argv, f"--format={','.join(_ACCOUNT_FIELDS)}", *which])
-        for row in _rows(output, len(_ACCOUNT_FIELDS) - 1, closed=False):
+        for row in _rows(output, len(_ACCOUNT_FIELDS) - 1):
             record = _sacct_record(row)
             before = found.get(record.job_id)
-            record.restarts = before.restarts + 1 if before else 0
+            same = before is not None and before.name == record.name  # ids are given again after Slurm lost its state
+            record.restarts = before.restarts + 1 if before is not None and same else 0
             found[record.job_id] = record
         return found
+
+    def _shown(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        """One question for one job, and one for all of many."""
+        which = [job_ids[0]] if len(job_ids) == 1 else []
+        argv = ["scontrol", "--oneliner", "show", "job", *which]
+        done = self._command(argv)
+        if done.returncode != 0:
+            if _MOOT.search(done.stderr):
+                return {}
+            raise SchedulerUnavailable(f"scontrol: {_message(done.stderr) or f'exit code {done.returncode}'}")
+        records = (_shown_record(line) for line in done.stdout.splitlines() if line.startswith("JobId="))
+        return {record.job_id: record for record in records if record.job_id in job_ids}
 
     def node_rows(self) -> list[NodeRow]:
         listed = "".join(f"{name}:0|," for name in _NODE_FIELDS).rstrip(",")
         output = self._ask(["sinfo", "--Node", "--noheader", f"--Format={listed}"])
-        return [_node_row(row) for row in _rows(output, len(_NODE_FIELDS) - 1)]
+        try:
+            return [_node_row(row) for row in _rows(output, len(_NODE_FIELDS) - 1)]
+        except ValueError as error:
+            raise SchedulerUnavailable(f"an answer of sinfo cannot be read: {error}") from None
 
     def _ask(self, argv: list[str]) -> str:
         done = self._command(argv)
@@ -269,15 +277,21 @@ def is_configured() -> bool:
         return "configuration source" not in str(error)
 
 
-def _rows(output: str, fixed: int, *, closed: bool = True) -> Iterator[list[str]]:
-    """Rows of ``fixed`` fields and one last field, a free text that may itself hold the delimiter.
-
-    ``closed``: a delimiter ends the last field too.
+def _rows(output: str, fixed: int) -> Iterator[list[str]]:
+    """Rows of ``fixed`` fields and one last field, a free text that may itself hold the delimiter or a new line. A delimiter ends
+    each row. Raises SchedulerUnavailable for anything else: an answer that is damaged or cut off says nothing.
     """
-    for line in output.splitlines():
-        fields = line.split("|", fixed)
-        if len(fields) == fixed + 1:  # else: the rest of a name with a newline in it
-            yield [*fields[:-1], fields[-1].removesuffix("|") if closed else fields[-1]]
+    begun = ""
+    for line in output.splitlines(keepends=True):
+        begun += line
+        fields = begun.split("|", fixed)
+        if len(fields) <= fixed:
+            raise SchedulerUnavailable(f"an answer of Slurm cannot be read: {begun.strip()[:200]!r}")
+        if (last := fields[-1].rstrip("\n")).endswith("|"):
+            yield [*fields[:-1], last.removesuffix("|")]
+            begun = ""
+    if begun.strip():
+        raise SchedulerUnavailable(f"an answer of Slurm is cut off: {begun.strip()[-200:]!r}")
 
 
 def _squeue_record(row: list[str]) -> JobRecord:
@@ -332,6 +346,23 @@ def _sacct_record(row: list[str]) -> JobRecord:
         submitted_at=states.epoch(submitted),
         started_at=states.epoch(started),
         ended_at=None if state.live else states.epoch(ended),
+    )
+
+
+def _shown_record(line: str) -> JobRecord:
+    said = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
+    state = states.job_state(said.get("JobState", ""))
+    code, signal = (None, None) if state.live else states.exit_status(said.get("ExitCode", ""))
+    return JobRecord(
+        job_id=said["JobId"],
+        name=said.get("JobName", ""),
+        state=state,
+        reason=states.reason(said.get("Reason", "None")) if state is JobState.PENDING else "",
+        nodes=expand("" if (hosts := said.get("NodeList", "")) == "(null)" else hosts),
+        exit_code=code,
+        signal=signal,
+        restarts=int(said["Restarts"]) if said.get("Restarts", "").isdigit() else 0,
+        preempted=said.get("JobState") == "PREEMPTED",
     )
 
 

@@ -21,6 +21,7 @@ from dethpc.errors import SubmitRejected
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
 from dethpc.master.runs.reconcile import Reconciler
 from dethpc.master.runs.reuse import ReusableJobs
@@ -65,6 +66,7 @@ class World:
     def start(self) -> Reconciler:
         """A reconciler that knows nothing but the rows, as after a start of the master."""
         reusable = ReusableJobs(self.home, {})
+        self.holds, self.told = Holds(self.pace), list[tuple[str, str]]()
         self.live, self.cadence = LiveRuns(self.ledger), Cadence(self.pace)
         return Reconciler(
             self.ledger,
@@ -76,6 +78,8 @@ class World:
             ClusterView(self.scheduler),
             self._prepare,
             reusable,
+            self.holds,
+            lambda run, why: self.told.append((run.id, why)),
             lambda: None,
         )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
-from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
+from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 
 
 @dataclass
@@ -42,6 +42,8 @@ class FakeScheduler:
     answers_lost: bool = False  # a submission is taken, and its answer lost
     never_arrives: bool = False  # a submission is lost on its way, and nobody says so
     rejects: str = ""  # why a submission is refused for good
+    rejects_after: int = 0  # how many are taken before
+    defers: str = ""  # why no submission is taken at present
     forgotten: set[str] = field(default_factory=set)  # jobs that ``jobs`` does not list, and accounting does
     unseen: set[str] = field(default_factory=set)  # jobs that nobody tells of yet
 
@@ -75,6 +77,11 @@ class FakeScheduler:
             nodes=(),
         )
 
+    def give_id_again(self, job_id: str, name: str = "mine") -> None:
+        """The scheduler lost its state, and another job of this user's got the id."""
+        record = JobRecord(job_id, name, JobState.PENDING, reason="JobHeldUser", priority=0, nice=0)
+        self._jobs[job_id] = FakeJob(record, 99, None)
+
     def named(self, run_id: str) -> list[JobRecord]:
         return [job.record for job in self._jobs.values() if job.record.name.endswith(f"-{run_id}")]
 
@@ -85,8 +92,10 @@ class FakeScheduler:
 
     def submit(self, job: JobRequest) -> str:
         with self._asked("submit"):
-            if self.rejects:
+            if self.rejects and len(self._jobs) >= self.rejects_after:
                 raise SubmitRejected(self.rejects)
+            if self.defers:
+                raise SubmitDeferred(self.defers)
             if self.never_arrives:
                 raise SubmitUncertain("sbatch gave no answer")
             job_id = str(next(self._ids))

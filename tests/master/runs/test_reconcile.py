@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from dethpc.errors import LeaseHeld, SubmitUncertain
 from dethpc.master.runs.live import Cadence, Pace
 from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
 from dethpc.master.scheduler import find_scheduler
-from dethpc.rundir.files import write_json
+from dethpc.rundir.files import create_once, write_json
 from dethpc.rundir.home import Home
 from tests.master.conftest import T0
 from tests.master.runs.conftest import NEVER, World
@@ -43,6 +44,53 @@ def test_what_is_refused_for_good_ends_its_trial_in_the_schedulers_words(world: 
     world.fake.rejects = "invalid account"
     world.cycle()
     assert (world.trial().state, world.trial().reason) == (State.ERROR, "invalid account")
+
+
+def test_what_the_site_has_closed_for_a_while_ends_no_trial(world: World) -> None:
+    """At the first submission already."""
+    world.fake.defers = "Required partition not available (inactive or drain)"
+    world.cycle(5)
+    assert {run.state for run in world.runs()} == {RunState.SUBMITTING}
+    assert sorted(world.told) == [(run.id, world.fake.defers) for run in world.runs()], "each trial is told once"
+    hold = world.holds.of(world.run())
+    assert hold is not None and hold.why == world.fake.defers
+    world.fake.defers = ""
+    world.cycle(2)
+    assert {run.state for run in world.runs()} == {RunState.PENDING} and world.holds.of(world.run()) is None
+
+
+def test_a_refusal_of_what_was_taken_before_holds_the_experiment(world: World) -> None:
+    world.fake.rejects_after = 1
+    world.fake.rejects = "Invalid account or account/partition combination specified"
+    world.cycle(5)
+    assert {world.run(id).state for id in ("1.2.1", "1.3.1")} == {RunState.SUBMITTING}
+    assert {id for id, _ in world.told} == {"1.2.1", "1.3.1"}
+    world.fake.rejects = ""
+    world.cycle(3)
+    assert {run.state for run in world.runs()} == {RunState.PENDING}
+
+
+def test_a_held_experiment_is_tried_with_one_run_and_less_and_less_frequently(worlds: Callable[..., World]) -> None:
+    world = worlds(fastest_poll=10.0, slowest_poll=60.0)
+    world.fake.defers = "QOSMaxSubmitJobPerUserLimit"
+    assert world.requests()["submit"] == 3
+    assert "submit" not in world.requests(5)
+    pauses = []
+    for _ in range(5):
+        hold = world.holds.of(world.run())
+        assert hold is not None
+        pauses.append(hold.pause)
+        world.holds._held[1] = replace(hold, next_try=0.0)
+        assert world.requests()["submit"] == 1
+    assert pauses == [10, 20, 40, 60, 60]
+
+
+def test_a_held_run_that_nobody_wants_any_more_ends(world: World) -> None:
+    world.fake.defers = "Required partition not available (inactive or drain)"
+    world.cycle(2)
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle()
+    assert world.ended("1.1.1")
 
 
 def test_what_cannot_be_prepared_ends_its_trial_and_no_other(world: World) -> None:
@@ -225,6 +273,78 @@ def test_a_pending_job_tells_its_reason(world: World) -> None:
     world.fake.slots = 0
     world.cycle(2)
     assert (world.run().state, world.run().reason) == (RunState.PENDING, "Priority")
+
+
+# --- a listing that is not the truth
+
+
+def test_a_job_that_a_listing_left_out_is_asked_for_a_second_way(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.fake.forgotten |= {run.scheduler_job_id or "" for run in world.runs()}
+    world.cycle(5)
+    assert world.run().state is RunState.RUNNING and world.fake.count() == 3
+
+
+def test_a_run_that_goes_on_writing_is_alive_whatever_is_listed(world: World) -> None:
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.fake.settle = NEVER
+    world.fake.unseen.add(world.job().job_id)
+    world.cycle()
+    world.fake.settle = 0.0
+    for steps in range(1, 5):
+        world.node_reports(steps=steps)
+        world.cycle()
+        assert world.run().state is RunState.RUNNING
+    world.cycle()
+    assert world.ended("1.1.1"), "it is silent now"
+
+
+def test_the_job_of_a_run_that_was_given_up_is_cancelled_when_it_is_there_again(world: World) -> None:
+    world.cycle(2)
+    world.node_starts()
+    world.cycle()
+    job_id = world.job().job_id
+    world.fake.unseen.add(job_id)
+    world.fake.settle = 0.0
+    world.cycle()
+    assert world.ended("1.1.1")
+    world.fake.unseen.clear()
+    assert world.fake.jobs()[job_id].state is JobState.RUNNING
+    world.cycle()
+    assert world.fake.cancelled == [job_id]
+
+
+def test_a_job_id_that_was_given_again_is_somebody_elses_job(world: World) -> None:
+    world.cycle()
+    job_id = world.job().job_id
+    world.fake.give_id_again(job_id)
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(3)
+    assert world.fake.cancelled == [] and world.ended("1.1.1")
+    assert world.fake.jobs()[job_id].nice == 0 and world.fake.hastened == []
+
+
+def test_a_wanted_run_whose_job_id_was_given_again_is_submitted_anew(world: World) -> None:
+    world.cycle()
+    world.fake.give_id_again(world.job().job_id)
+    world.cycle(4)
+    assert world.trial().state is State.ACTIVE and world.fake.cancelled == []
+    assert [record.state.live for record in world.fake.named("1.1.2")] == [True]
+
+
+def test_a_job_that_was_handed_over_by_another_run_is_known_by_that_runs_name(world: World) -> None:
+    world.cycle()
+    carrier = world.job("1.2.1")
+    for done, following in (("1.2.1", "1.3.1"), ("1.3.1", "1.1.1")):
+        create_once(world.home.run(done).next, {"script": str(world.home.run(following).script)})
+    world.ledger.do(events.Submitted("1.1.1", carrier.job_id, T0))
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(2)
+    assert carrier.job_id in world.fake.cancelled
 
 
 # --- stop and kill

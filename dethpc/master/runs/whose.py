@@ -1,0 +1,47 @@
+"""Whose a listed job is. A scheduler that lost its state gives ids again: a job of another name is not the run's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dethpc.domain.ids import job_name
+from dethpc.domain.ports import JobRecord
+from dethpc.errors import RunDirError
+from dethpc.master.runs.live import LiveRun
+from dethpc.rundir.files import read_json
+from dethpc.rundir.home import Home
+
+
+class Whose:
+    def __init__(self, home: Home, cluster_id: str) -> None:
+        self._home, self._cluster_id = home, cluster_id
+
+    def record(self, live: LiveRun, listed: Mapping[str, JobRecord]) -> JobRecord | None:
+        """What is listed under the run's job id, if it is the run's job."""
+        record = listed.get(live.run.scheduler_job_id or "")
+        return record if record is not None and self.owns(live, record) else None
+
+    def owns(self, live: LiveRun, record: JobRecord) -> bool:
+        """Whether the job was submitted for the run, or for an earlier one that handed it over."""
+        if record.name in (job_name(self._cluster_id, live.run.id), live.shared_name):
+            return True
+        if not self._handed_over(record.name, live.run.id):
+            return False
+        live.shared_name = record.name
+        return True
+
+    def _handed_over(self, name: str, run_id: str) -> bool:
+        """Follow the ``next`` files from the run that the job was submitted for."""
+        prefix = job_name(self._cluster_id, "")
+        if not name.startswith(prefix):
+            return False
+        carrier, seen = name.removeprefix(prefix), set[str]()
+        while carrier and carrier != run_id and carrier not in seen:
+            seen.add(carrier)
+            try:
+                script = (read_json(self._home.run(carrier).next) or {}).get("script")
+            except (OSError, RunDirError, ValueError):
+                return False
+            carrier = Path(str(script)).parent.name if script else ""
+        return carrier == run_id
