@@ -111,7 +111,10 @@ class Creator:
     def import_run(self, run_dir: Path) -> Experiment:
         """An experiment from a run that ``render`` made. Raises Refused, RunDirError."""
         live = {job_id for job_id, record in self._scheduler.jobs().items() if record.state.live}
-        entry, happened = standalone.history(run_dir, live)
+        try:
+            entry, happened = standalone.history(run_dir, live)
+        except (OSError, ValueError) as error:
+            raise Refused(f"the run directory cannot be read: {error}") from error
         expected = self._home.run(entry.run_id).path
         if run_dir.resolve() != expected.resolve():
             raise Refused(f"{run_dir} is not where this master keeps runs; expected {expected}")

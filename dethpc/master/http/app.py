@@ -56,6 +56,8 @@ def create_app(services: Services) -> FastAPI:
     app.add_exception_handler(errors.DethpcError, _failed)
     app.add_exception_handler(RequestValidationError, _misshaped)
     app.add_exception_handler(HTTPException, _http)
+    for unfit in (OverflowError, UnicodeEncodeError):  # of a database or the calendar, for what no column or date holds
+        app.add_exception_handler(unfit, _unfit)
     app.add_exception_handler(Exception, _unforeseen)
     app.add_middleware(AuthMiddleware, auth=services.auth)
     return app
@@ -79,6 +81,11 @@ def _misshaped(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     places = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
     return JSONResponse(error_body(3, "InvalidArgument", "; ".join(places)), 400)
+
+
+def _unfit(request: Request, error: Exception) -> JSONResponse:
+    message = f"{request.method} {request.url.path}: a number or a text is out of range: {error}"
+    return JSONResponse(error_body(3, "InvalidArgument", message), 400)
 
 
 def _http(request: Request, error: Exception) -> JSONResponse:

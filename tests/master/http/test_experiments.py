@@ -249,3 +249,34 @@ def test_a_trial_of_its_own_is_refused_to_an_experiment_of_the_scheduler(served:
         served.session.post("/api/v1/trials", {"experimentId": 1, "unmanaged": True, "hparams": {}})
     with pytest.raises(Refused, match="is not unmanaged"):
         served.session.post("/api/v1/trials/1/progress", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("get", "/experiments/{}"),
+        ("delete", "/experiments/{}"),
+        ("post", "/experiments/{}/kill"),
+        ("put", "/experiments/{}/labels/x"),
+        ("get", "/trials/{}"),
+        ("post", "/trials/{}/kill"),
+        ("get", "/users/{}"),
+        ("get", "/resource-pools/goodput?days={}"),
+    ],
+)
+def test_a_number_that_no_column_holds_is_the_clients_mistake(served: Served, method: str, path: str) -> None:
+    with pytest.raises(Refused, match="out of range"):
+        getattr(served.session, method)("/api/v1" + path.format(2**63))
+
+
+def test_how_the_search_of_a_deleted_experiment_stands_is_not_told(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    served.session.delete("/api/v1/experiments/1")
+    with pytest.raises(NotFound):
+        served.session.get("/api/v1/experiments/1/search")
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "\0", "."])
+def test_a_run_directory_that_cannot_be_one_is_refused(served: Served, path: str) -> None:
+    with pytest.raises(Refused):
+        served.session.post("/api/v1/experiments/import", {"runDirectory": path})

@@ -46,6 +46,8 @@ def search(
     _refuse_deleted(*rows.of(Experiment))
     # A run that was submitted by hand and imported is no searcher's.
     (experiment,) = rows.of(Experiment)
+    if experiment.state is State.DELETED:
+        raise NotFound(f"experiment {experiment_id} not found")
     known = replace(rows, rows={Experiment: [experiment]}) if not experiment.kind.submitted else rows
     searcher = ClusterState.fold(build, known).experiments[experiment_id].searcher
     end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
