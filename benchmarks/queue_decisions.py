@@ -69,7 +69,7 @@ def decisions(state: ClusterState) -> dict[str, Callable[[int], None]]:
         step(state, events.UpdateQueue([QueueChange(ids[n % len(ids)], ahead_of=ids[(n * 7 + 1) % len(ids)])], clock))
 
     def look(n: int) -> None:
-        waiting = {run.id: PendingJob(5000 - i, 0) for i, run in enumerate(state.pending.get("main", {}).values())}
+        waiting = {run.id: PendingJob(5000 - i, 0) for i, run in enumerate(state.live.pending.get("main", {}).values())}
         nodes = [(n % 3, 8)] * 200
         step(state, events.QueueSeen({"main": nodes}, {"main": 8}, waiting, clock + n))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -64,6 +65,19 @@ class Job(ABC):
     def submission(self, member: int, place: RunPlace) -> list[Row]:
         """The rows that make a new run for ``member``."""
 
+    @abstractmethod
+    def wait(self, member: int) -> None:
+        """Put the member among those that wait, or take it out, as rows say now."""
+
+    def wanted(self, kind: Kind) -> Place | None:
+        """Its place in the queue of its pool, of this kind, while it wants another run; the one it has where that is right."""
+        if not self.queued or self.room <= 0:
+            return None
+        pool, slots, key, place = self.entry.pool, self.slots, self.key(kind), self.place
+        if place is not None and place.key is key and place.slots == slots and place.pool == pool:
+            return place
+        return Place(pool, slots, key)
+
     @property
     def id(self) -> str:
         return self.entry.queue_id
@@ -113,6 +127,21 @@ class ExperimentState(Job):
     def queued(self) -> bool:
         return self.row.state is State.ACTIVE and self.row.kind.submitted
 
+    def wait(self, member: int) -> None:
+        trial, waiting = self.trials[member], self.waiting
+        waits = (
+            trial.state is State.ACTIVE
+            and member not in self.live
+            and trial.not_before is None
+            and not waits_for_searcher(trial)
+        )
+        i = bisect.bisect_left(waiting, member)
+        listed = i < len(waiting) and waiting[i] == member
+        if waits and not listed:
+            waiting.insert(i, member)
+        elif listed and not waits:
+            del waiting[i]
+
     def submission(self, member: int, place: RunPlace) -> list[Row]:
         row, trial = self.row, self.trials[member]
         number = trial.runs + 1
@@ -151,6 +180,9 @@ class TaskState(Job):
     @property
     def queued(self) -> bool:
         return self.row.state is State.ACTIVE and self.row.kind.submitted
+
+    def wait(self, member: int) -> None:
+        self.waiting = [0] if self.queued and not self.live else []
 
     def submission(self, member: int, place: RunPlace) -> list[Row]:
         row = replace(self.row, runs=self.row.runs + 1)

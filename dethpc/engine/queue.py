@@ -70,9 +70,9 @@ class _Room:
         self._free = Free.of(seen.node_slots, seen.free) if seen is not None else Free(0, [])
         self._overtaking = True
         if self._free.slots:
-            for run in state.fresh.get(pool, {}).values():
+            for run in state.live.fresh.get(pool, {}).values():
                 self._free.place(run.slots)
-            for run in state.pending.get(pool, {}).values():
+            for run in state.live.pending.get(pool, {}).values():
                 if not self._free.place(run.slots) and at - run.created_at > PATIENCE:
                     self._overtaking = False
 
@@ -101,7 +101,7 @@ def served(state: ClusterState, event: events.Served) -> Decision:
 
 def _steps_back(state: ClusterState, pool: str) -> list[tuple[QueueKey, int]]:
     """Runs of the pool that step back in the scheduler's queue: what joins it behind them steps back as far."""
-    kind, runs = state.rules_of(pool).kind, state.pending.get(pool, {}).values()
+    kind, runs = state.rules_of(pool).kind, state.live.pending.get(pool, {}).values()
     return [(state.job_of(run).key(kind), run.nice) for run in runs if run.nice]
 
 
@@ -114,7 +114,7 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Decision:
     for pool in sorted(event.nodes):
         decision.rows += _looked(state, event, pool)
     left = REORDER_AT_ONCE
-    for pool in sorted(state.pending):
+    for pool in sorted(state.live.pending):
         ordered = in_order(state, pool, event.at)
         kept = _kept(state, pool, ordered)
         for run in ordered[kept:][-left:] if left else ():
@@ -158,7 +158,7 @@ def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence
         turn=_lasting(state, pool, event.at, before.turn),
         seen_at=event.at,
     )
-    known = replace(now, seen_at=before.seen_at) == before and not state.fresh.get(pool)
+    known = replace(now, seen_at=before.seen_at) == before and not state.live.fresh.get(pool)
     return [] if known and before.seen_at else [now]
 
 
@@ -167,7 +167,7 @@ def _lasting(state: ClusterState, pool: str, at: float, before: float) -> float:
     if not shares(state, pool):
         return 0.0
     slots = started = 0
-    for id in state.busy.get(pool, ()):
+    for id in state.live.busy.get(pool, ()):
         slots += state.jobs[id].running_slots
         started += state.jobs[id].started
     if not slots:

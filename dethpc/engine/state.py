@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from typing_extensions import assert_never
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Space
 from dethpc.config.searcher import Method
-from dethpc.domain import facts
 from dethpc.domain.facts import (
     Attempt,
     Checkpoint,
@@ -30,12 +27,11 @@ from dethpc.domain.facts import (
     Trial,
 )
 from dethpc.domain.ids import task_id
-from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State, TaskKind
-from dethpc.engine.jobs import ExperimentState, Job, TaskState, exit_of, waits_for_searcher
+from dethpc.engine.jobs import ExperimentState, Job, TaskState, exit_of
+from dethpc.engine.live_runs import LiveRuns
 from dethpc.engine.pools import Rules
-from dethpc.engine.queue_index import Place, QueueIndex
-from dethpc.engine.replace import replace
+from dethpc.engine.queue_index import QueueIndex
 from dethpc.errors import ConfigError, NotFound, StoreError
 from dethpc.searcher.base import Searcher
 
@@ -54,7 +50,7 @@ BuildSearcher = Callable[[Method, Space, int], Searcher]
 
 @dataclass(slots=True)
 class ClusterState:
-    """All experiments and tasks. One class, although a long one: here is all that a row changes in memory.
+    """All experiments and tasks. What a row changes in memory is decided here; jobs and ``live`` keep what is counted of runs.
 
     ``next_trial_id`` and ``next_experiment_id`` are the ids that the next rows will get."""
 
@@ -67,9 +63,7 @@ class ClusterState:
     runs: dict[str, Run] = field(default_factory=dict)  # live ones
     pools: dict[str, PoolState] = field(default_factory=dict)  # what was last seen of them
     places: QueueIndex = field(default_factory=QueueIndex)  # jobs that want another run
-    pending: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs in the scheduler's own queue
-    fresh: dict[str, dict[str, Run]] = field(default_factory=dict)  # pool -> runs that started since it was seen
-    busy: dict[str, dict[str, int]] = field(default_factory=dict)  # pool -> job -> its live runs there
+    live: LiveRuns = field(default_factory=LiveRuns)  # the runs by pool
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)  # task id -> of open tasks, oldest first
     checkpoints: dict[int, dict[str, Checkpoint]] = field(default_factory=dict)  # trial id -> by uuid, of open trials
     resting: dict[int, float] = field(default_factory=dict)  # trial id -> until when, of open trials that have failed
@@ -126,44 +120,6 @@ class ClusterState:
     def active(self) -> Iterator[ExperimentState]:
         return (e for e in self.experiments.values() if not e.row.state.terminal)
 
-    # --- the fold
-
-    @classmethod
-    def fold(
-        cls,
-        build_searcher: BuildSearcher,
-        snapshot: Snapshot,
-        rules: Mapping[str, Rules] | None = None,
-        bad_nodes: BadNodePolicy | None = None,
-    ) -> ClusterState:
-        """The state that the rows of ``snapshot`` give."""
-        state = cls(build_searcher, rules or {}, bad_nodes=bad_nodes or BadNodePolicy())
-        number = {run.id: run.number for run in snapshot.of(Run)}
-
-        def order(row: Any) -> Any:
-            return (row.task_id, number.get(row.run_id, 0), row.number) if isinstance(row, Attempt) else facts.key(row)
-
-        ended: list[Trial] = []
-        ended_tasks: list[Task] = []
-        for fact in facts.IN_MEMORY:
-            for row in sorted(snapshot.of(fact), key=order):
-                if isinstance(row, Trial) and row.state.terminal:
-                    # A searcher hears of a trial's end after its notes, as it did when they were made.
-                    ended.append(row)
-                    row = replace(row, state=State.STOPPING_COMPLETED)
-                elif isinstance(row, Task) and row.state.terminal:
-                    ended_tasks.append(row)  # its runs and attempts say something of their experiment and of nodes
-                    row = replace(row, state=State.STOPPING_COMPLETED)
-                state.apply(row)
-            if fact is SearchNote:
-                for trial in ended:
-                    state.apply(trial)
-        for task in ended_tasks:
-            state.apply(task)
-        state.next_experiment_id = max(state.next_experiment_id, snapshot.next_experiment_id)
-        state.next_trial_id = max(state.next_trial_id, snapshot.next_trial_id)
-        return state
-
     def apply(self, row: Row) -> None:
         """Put ``row`` in its place."""
         if isinstance(row, Metric):
@@ -183,8 +139,7 @@ class ClusterState:
             self._apply_experiment(row)
         elif isinstance(row, PoolState):
             self.pools[row.name] = row
-            started = self.fresh.get(row.name, {})
-            self.fresh[row.name] = {id: run for id, run in started.items() if (run.started_at or 0.0) > row.seen_at}
+            self.live.seen(row)
         elif isinstance(row, NodeHealth):
             self.nodes[row.name] = row
         elif isinstance(row, SearchNote):
@@ -234,7 +189,8 @@ class ClusterState:
             self.resting.pop(row.id, None)
         else:
             self.resting[row.id] = row.not_before
-        self._index_waiting(experiment, row)
+        experiment.wait(row.index)
+        self._index_place(experiment)
 
     def _apply_task(self, row: Task) -> None:
         self.tasks[row.id] = row
@@ -244,13 +200,13 @@ class ClusterState:
                 known.row = row
             else:
                 known = self.jobs[row.queue_id] = TaskState(row)
-            self._index_task(known)
-        self._drop_if_over(row)
+            known.wait(0)
+            self._index_place(known)
+        if row.state.terminal:
+            self._drop_if_over(row)
 
     def _drop_if_over(self, task: Task) -> None:
-        """Nothing is decided any more about a task that has ended with all its runs."""
-        if not task.state.terminal:
-            return
+        """Nothing is decided any more about a task that has ended, once all its runs have."""
         self.attempts.pop(task.id, None)
         if self._member(task) in self.jobs[task.queue_id].live:
             return
@@ -263,9 +219,8 @@ class ClusterState:
         task = self.tasks.get(row.task_id)
         if task is None:
             return
-        job, member = self.jobs[task.queue_id], self.member_of(row)
-        self._count(job, self.runs.get(row.id), -1)
-        self._count(job, row, 1)
+        job, member = self.jobs[task.queue_id], self._member(task)
+        self.live.put(job, self.runs.get(row.id), row, self.pools.get(row.pool))
         if row.state is RunState.ENDED:
             self.runs.pop(row.id, None)
             live = job.live.get(member)
@@ -274,35 +229,10 @@ class ClusterState:
         else:
             self.runs[row.id] = row
             job.live[member] = row
-        if isinstance(job, ExperimentState):
-            self._index_waiting(job, job.trials[member])
-        elif isinstance(job, TaskState):
-            self._index_task(job)
-        self._drop_if_over(task)
-
-    def _count(self, job: Job, run: Run | None, sign: int) -> None:
-        if run is None or run.state is RunState.ENDED:
-            return
-        busy = self.busy.setdefault(run.pool, {})
-        busy[job.id] = busy.get(job.id, 0) + sign
-        if not busy[job.id]:
-            del busy[job.id]
-        job.live_slots += sign * run.slots
-        if run.state is RunState.RUNNING:
-            self._count_fresh(run, sign)
-            job.running_slots += sign * run.slots
-            job.started += sign * run.slots * round((run.started_at or 0.0) * 1000)
-        elif sign > 0:
-            self.pending.setdefault(run.pool, {})[run.id] = run
-        else:
-            self.pending[run.pool].pop(run.id, None)
-
-    def _count_fresh(self, run: Run, sign: int) -> None:
-        pool = self.pools.get(run.pool)
-        if sign < 0:
-            self.fresh.get(run.pool, {}).pop(run.id, None)
-        elif pool is not None and (run.started_at or 0.0) > pool.seen_at:
-            self.fresh.setdefault(run.pool, {})[run.id] = run
+        job.wait(member)
+        self._index_place(job)
+        if task.state.terminal:
+            self._drop_if_over(task)
 
     def _apply_attempt(self, row: Attempt) -> None:
         task = self.tasks.get(row.task_id)
@@ -319,33 +249,8 @@ class ClusterState:
                 return
         attempts.append(row)
 
-    def _index_waiting(self, experiment: ExperimentState, trial: Trial) -> None:
-        waits = (
-            trial.state is State.ACTIVE
-            and trial.index not in experiment.live
-            and not waits_for_searcher(trial)
-            and trial.not_before is None
-        )
-        i = bisect.bisect_left(experiment.waiting, trial.index)
-        listed = i < len(experiment.waiting) and experiment.waiting[i] == trial.index
-        if waits and not listed:
-            experiment.waiting.insert(i, trial.index)
-        elif listed and not waits:
-            del experiment.waiting[i]
-        self._index_place(experiment)
-
-    def _index_task(self, task: TaskState) -> None:
-        task.waiting = [0] if task.queued and not task.live else []
-        self._index_place(task)
-
     def _index_place(self, job: Job) -> None:
-        entry, place = job.entry, None
-        if job.queued and job.room > 0:
-            mine, slots, known = job.key(self.rules_of(entry.pool).kind), job.slots, job.place
-            if known is not None and known.key is mine and known.slots == slots and known.pool == entry.pool:
-                place = known
-            else:
-                place = Place(entry.pool, slots, mine)
+        place = job.wanted(self.rules_of(job.entry.pool).kind)
         if place is not job.place and place != job.place:
             self.places.move(job.place, place)
             job.place = place

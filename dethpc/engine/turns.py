@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -65,29 +64,36 @@ def ahead_of(state: ClusterState, job: Job, at: float) -> int:
 
 def in_order(state: ClusterState, pool: str, at: float) -> list[Run]:
     """The pool's runs that wait in the scheduler's queue, as they should start: those of a job in the order of its trials."""
-    runs: dict[str, list[Run]] = {}
-    for run in state.pending.get(pool, {}).values():
-        runs.setdefault(state.tasks[run.task_id].queue_id, []).append(run)
-    for own in runs.values():  # what is being withdrawn has its job's last turns
-        own.sort(key=lambda run: (run.intent is not Intent.GO, state.member_of(run)), reverse=True)
-    every_size = state.places.of(pool)
-    ordered = []
-    for turn in turns(state, pool, at, full=every_size):
-        own = runs[turn.job.id]
-        ordered += [own.pop() for _ in range(turn.waiting)]
-    return [run for run in ordered if run.intent is Intent.GO]
-
-
-def _waiting(state: ClusterState, pool: str) -> Counter[str]:
-    """How many runs of each job wait in the scheduler's queue."""
-    tasks = state.tasks
-    return Counter([tasks[run.task_id].queue_id for run in state.pending.get(pool, {}).values()])
+    runs = state.live.pending.get(pool, {}).values()
+    jobs, tasks = state.jobs, state.tasks
+    if not shares(state, pool):  # then the order of turns is that of the jobs' keys
+        kind = state.rules_of(pool).kind
+        keyed = [
+            (jobs[tasks[run.task_id].queue_id].key(kind), state.member_of(run), run)
+            for run in runs
+            if run.intent is Intent.GO
+        ]
+        keyed.sort()  # no two of them have the same member of the same job
+        return [run for _, _, run in keyed]
+    of: dict[str, list[tuple[bool, int, Run]]] = {}
+    for run in runs:  # what is being withdrawn has its job's last turns
+        of.setdefault(tasks[run.task_id].queue_id, []).append((run.intent is not Intent.GO, state.member_of(run), run))
+    for own in of.values():
+        own.sort(reverse=True)
+    ordered: list[tuple[bool, int, Run]] = []
+    for turn in turns(state, pool, at, full=state.places.of(pool)):
+        own = of[turn.job.id]
+        if turn.waiting == 1:
+            ordered.append(own.pop())
+        else:
+            ordered += [own.pop() for _ in range(turn.waiting)]
+    return [run for withdrawn, _, run in ordered if not withdrawn]
 
 
 def _ordered(state: ClusterState, pool: str, at: float, full: Collection[int], over: Collection[str]) -> Iterator[Turn]:
     """From the heads of the lists, one for each size of run, always the one that comes first."""
     kind, lists = state.rules_of(pool).kind, state.places.of(pool)
-    there = [(state.jobs[id].key(kind), count) for id, count in _waiting(state, pool).items()]
+    there = [(state.jobs[id].key(kind), count) for id, count in state.live.waiting.get(pool, {}).items()]
     there.sort(reverse=True)
     heads = [(keys[0], slots, 0) for slots, keys in lists.items() if slots not in full]
     heapq.heapify(heads)
@@ -115,13 +121,13 @@ def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], ov
     Of the jobs that have nothing in the pool yet, which may be many, only those are looked at whose turn may have come.
     """
     share, lists = _Share(state, pool, at), state.places.of(pool)
-    there = _waiting(state, pool)
-    begun = [share.first(state.jobs[id]) for id in share.busy]
+    there, jobs = state.live.waiting.get(pool, {}), state.jobs
+    begun = [share.first(jobs[id]) for id in share.busy]
     newcomers = [(share.newcomer(keys[0], slots), slots, 0) for slots, keys in lists.items()]
     heapq.heapify(begun)
     heapq.heapify(newcomers)
     while begun or newcomers:
-        if newcomers and (not begun or newcomers[0][0] <= begun[0].after):
+        if newcomers and (not begun or newcomers[0][0] <= begun[0][0]):
             _, slots, n = heapq.heappop(newcomers)
             if slots in full:
                 continue
@@ -129,34 +135,31 @@ def _shared(state: ClusterState, pool: str, at: float, full: Collection[int], ov
             if n + 1 < len(keys):
                 heapq.heappush(newcomers, (share.newcomer(keys[n + 1], slots), slots, n + 1))
             if keys[n].queue_id not in share.busy:
-                heapq.heappush(begun, share.first(state.jobs[keys[n].queue_id]))
+                heapq.heappush(begun, share.first(jobs[keys[n].queue_id]))
             continue
-        claim = heapq.heappop(begun)
-        job = state.jobs[claim.queue_id]
-        more = claim.n - there[job.id]
-        if more < 0:
-            yield Turn(job, 1)
-        elif job.place is None or job.entry.pool != pool or more >= job.room or job.slots in full or job.id in over:
+        after, created_at, number, id, n, had = heapq.heappop(begun)
+        job = jobs[id]
+        more = n - there.get(id, 0)
+        if more >= 0:
+            if job.place is None or job.entry.pool != pool or more >= job.room or job.slots in full or id in over:
+                continue
+            after, n = after + share.cost(job), n + 1
+            heapq.heappush(begun, (after, created_at, number, id, n, had))
+            yield Turn(job, 0, job.waiting[more], had)
             continue
-        else:
-            yield Turn(job, 0, job.waiting[more], claim.had)
-        heapq.heappush(begun, _next(claim, share.cost(job)))
+        count, cost = 0, share.cost(job)
+        while True:  # as many in a row as are due before anybody else's
+            count, after, n = count + 1, after + cost, n + 1
+            claim = (after, created_at, number, id, n, had)
+            if count == -more or (begun and begun[0] < claim) or (newcomers and newcomers[0][0] <= after):
+                break
+        heapq.heappush(begun, claim)
+        yield Turn(job, count)
 
 
-class _Claim(NamedTuple):
-    """What a job will have had when its ``n``-th run that does not run yet is over, slot-seconds over weight."""
-
-    after: float
-    created_at: float
-    number: int
-    queue_id: str
-    n: int
-    had: float
-
-
-def _next(claim: _Claim, cost: float) -> _Claim:
-    after, created_at, number, queue_id, n, had = claim
-    return _Claim(after + cost, created_at, number, queue_id, n + 1, had)
+_Claim = tuple[float, float, int, str, int, float]
+"""``(after, created_at, number, queue_id, n, had)``: ``after`` is what a job will have had when its ``n``-th run that does not
+run yet is over, ``had`` what it has had already, both in slot-seconds over weight. A plain tuple: thousands are compared."""
 
 
 class _Share:
@@ -165,7 +168,7 @@ class _Share:
     def __init__(self, state: ClusterState, pool: str, at: float) -> None:
         seen = state.pools.get(pool)
         self._turn = seen.turn if seen is not None and seen.turn else TURN
-        self.busy = {id: state.jobs[id].served(at) for id in state.busy.get(pool, ())}
+        self.busy = {id: state.jobs[id].served(at) for id in state.live.busy.get(pool, ())}
         self._floor = min(self.busy.values(), default=0.0)  # where a newcomer begins
 
     def cost(self, job: Job) -> float:
@@ -181,7 +184,7 @@ class _Share:
         else:
             slots += job.running_slots
         after = had + slots * self._turn / entry.weight
-        return _Claim(after, entry.created_at, entry.queue_number, entry.queue_id, 0, had)
+        return (after, entry.created_at, entry.queue_number, entry.queue_id, 0, had)
 
     def newcomer(self, head: QueueKey, slots: int) -> float:
         """Before which no job from there on in the list has its turn."""

@@ -129,7 +129,7 @@ def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> Wai
             f"the experiment's max_slots of {row.max_slots} is used up by its trials that run or wait in the scheduler"
         )
         return WaitReason("max_slots", why, f"raise it: det experiment set max-slots {row.id} N")
-    pending = len(state.pending.get(row.pool, ()))
+    pending = len(state.live.pending.get(row.pool, ()))
     if pending < window(state, row.pool):
         return WaitReason("next", "it is next to be submitted")
     ahead = ahead_of(state, experiment, at)

@@ -41,7 +41,7 @@ class Polls:
         state, cluster = self._shell.state, self._slots.cluster
         free = [0 if n in cluster.down else slots for n, slots in enumerate(cluster.free)]
         idle = self._idle(Free.of(cluster.slots_per_node, [(slots, 1) for slots in free if slots]))
-        pools = {*state.places.lists, *state.pending}
+        pools = {*state.places.lists, *state.live.pending}
         shown = {id: cluster.queue[id] for id in state.runs if id in cluster.queue}
         waiting = {id: PendingJob(job.priority, job.nice) for id, job in shown.items()}
         nodes = {pool: [(slots, cluster.slots_per_node) for slots in free] for pool in pools}
@@ -63,7 +63,7 @@ class Polls:
         now, state = self._clock.now, self._shell.state
         if any(now - job.since > PATIENCE for job in self._slots.cluster.queue.values()):
             return False  # the scheduler keeps slots for somebody
-        for run in (run for runs in state.pending.values() for run in runs.values()):
+        for run in (run for runs in state.live.pending.values() for run in runs.values()):
             if not free.place(run.slots) and now - run.created_at > PATIENCE:
                 return False
         return any(free.place(slots) for sizes in state.places.lists.values() for slots in sizes)

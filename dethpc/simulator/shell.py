@@ -15,6 +15,7 @@ from dethpc.domain.facts import Row, Run, Trial
 from dethpc.domain.ports import Store
 from dethpc.domain.states import AttemptState, Intent, RunState
 from dethpc.engine import ClusterState, events, step
+from dethpc.engine.fold import fold
 from dethpc.engine.pools import Rules
 from dethpc.engine.runs import next_deadline, preemption_timeout
 from dethpc.engine.state import BuildSearcher
@@ -91,7 +92,7 @@ class Shell:
         """A new master: its memory is what the store has."""
         assert self._store is not None
         self.away = False
-        self.state = ClusterState.fold(self._build_searcher, self._store.load(), self._rules)
+        self.state = fold(self._build_searcher, self._store.load(), self._rules)
         self._todo = deque(self.state.runs)
         deadline = next_deadline(self.state)
         if deadline is not None:

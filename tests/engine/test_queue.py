@@ -277,7 +277,7 @@ def test_slots_are_shared_by_weight_over_time(durations: tuple[float, float]) ->
     order = in_order(world.state, "fair", world.clock)
     for turn in range(800):
         while len(ends) < 8:
-            run = next(run for run in order if run.id in world.state.pending["fair"])
+            run = next(run for run in order if run.id in world.state.live.pending["fair"])
             order = in_order(world.state, "fair", world.clock)
             world.start(run)
             ends.append((world.clock + lasting[run.experiment_id] * rng.uniform(0.5, 1.5), run))
@@ -299,7 +299,7 @@ def test_who_comes_later_has_no_claim_on_the_past() -> None:
     world.state.rules = {"fair": Rules("fair_share", window=4)}
     create(world, 50, "fair")
     for _ in range(20):
-        run = next(iter(world.state.pending["fair"].values()))
+        run = next(iter(world.state.live.pending["fair"].values()))
         world.start(run)
         world.clock += 100
         world.end(run, FINISHED)

@@ -22,6 +22,7 @@ from dethpc.domain.facts import (
 from dethpc.domain.ports import JobRecord, JobState, Snapshot
 from dethpc.domain.reports import Report
 from dethpc.engine import ClusterState, events, step
+from dethpc.engine.fold import fold
 from dethpc.searcher.methods import build
 
 
@@ -112,13 +113,13 @@ class World:
         )
 
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
-        folded = ClusterState.fold(build, copy.deepcopy(self.snapshot()), self.state.rules)
+        folded = fold(build, copy.deepcopy(self.snapshot()), self.state.rules)
         assert folded.runs == self.state.runs
         assert folded.tasks == self.state.tasks
         assert folded.ended == self.state.ended
         assert folded.jobs.keys() == self.state.jobs.keys()
-        for name in ("pending", "busy", "fresh"):
-            indexes = [{k: n for k, n in getattr(state, name).items() if n} for state in (folded, self.state)]
+        for name in ("pending", "busy", "fresh", "waiting"):
+            indexes = [{k: n for k, n in getattr(state.live, name).items() if n} for state in (folded, self.state)]
             assert indexes[0] == indexes[1], name
         assert folded.places == self.state.places
         assert folded.pools == self.state.pools

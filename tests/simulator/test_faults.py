@@ -14,6 +14,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Attempt, Metric, Row, Trial
 from dethpc.domain.states import AttemptState, State
 from dethpc.engine import ClusterState, events
+from dethpc.engine.fold import fold
 from dethpc.searcher.methods import METHODS, build
 from dethpc.simulator import Faults, Pace, PowerLaw, Simulation, Site
 from dethpc.simulator.memory import MemoryStore
@@ -112,7 +113,7 @@ def counting(store: MemoryStore, trial_id: int) -> list[Metric]:
 
 def assert_fold(state: ClusterState, store: MemoryStore) -> None:
     """Memory is what a master that starts now would have."""
-    folded = ClusterState.fold(build, store.load())
+    folded = fold(build, store.load())
     for name in ("runs", "trial_index", "attempts", "checkpoints", "next_experiment_id", "next_trial_id"):
         assert getattr(folded, name) == getattr(state, name), name
     for number, experiment in state.experiments.items():

@@ -20,6 +20,7 @@ from dethpc.domain.facts import Row
 from dethpc.domain.ports import Store
 from dethpc.engine import ClusterState, step
 from dethpc.engine.events import Event
+from dethpc.engine.fold import fold
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy, BuildSearcher
 from dethpc.errors import DethpcError, MasterError
@@ -96,7 +97,7 @@ class Ledger:
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
     def _fold(self) -> ClusterState:
-        return ClusterState.fold(self._build_searcher, self._store.load(), self._rules, self._suspicion)
+        return fold(self._build_searcher, self._store.load(), self._rules, self._suspicion)
 
     def listen(self, listener: Listener) -> None:
         """``listener`` gets every committed batch of rows, in order, on the ledger's own thread.

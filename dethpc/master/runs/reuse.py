@@ -89,6 +89,6 @@ def _fits(done: Run, run: Run, state: ClusterState) -> bool:
     ) or run.experiment_id is None:
         return False
     kind = state.rules_of(run.pool).kind
-    waiting = [state.job_of(other) for other in state.pending.get(run.pool, {}).values()]
+    waiting = [state.job_of(other) for other in state.live.pending.get(run.pool, {}).values()]
     mine = key(state.job_of(run).entry, kind)
     return kind == "fair_share" or all(key(job.entry, kind) >= mine for job in waiting)

@@ -11,7 +11,7 @@ import pytest
 from dethpc.domain import records
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.states import RunState, State
-from dethpc.engine import ClusterState
+from dethpc.engine.fold import fold
 from dethpc.master.durable.change_log import ChangeLog, rebuild
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
@@ -38,7 +38,7 @@ def release(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_its_database_is_opened_and_folded(release: Path) -> None:
     with open_store(release / "state.db") as store:
-        state = ClusterState.fold(build, store.load())
+        state = fold(build, store.load())
     experiments = {each.row.name: each for each in state.experiments.values()}
     assert experiments["paused"].row.state is State.PAUSED
     assert [trial.state for trial in experiments["digits"].trials][0] is State.COMPLETED

@@ -11,7 +11,7 @@ import pytest
 from dethpc.domain.facts import Run
 from dethpc.domain.states import AttemptState, RunState, State
 from dethpc.engine import events
-from dethpc.engine.state import ClusterState
+from dethpc.engine.fold import fold
 from dethpc.errors import NotFound, Refused
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import change_log
@@ -174,7 +174,7 @@ def test_memory_is_a_fold_of_the_rows_and_the_database_can_be_made_again(served:
     begun = begin(served)
     report(served, begun, 2, 3.0)
     daemon = served.daemon
-    folded = ClusterState.fold(build_searcher, daemon.store.load())
+    folded = fold(build_searcher, daemon.store.load())
     assert folded.runs == daemon.ledger.state.runs and folded.attempts == daemon.ledger.state.attempts
     assert folded.experiments[1].trials == daemon.ledger.state.experiments[1].trials
     with open_store(tmp_path / "again.db") as again:
@@ -196,7 +196,7 @@ def test_an_experiment_that_ended_before_the_master_started_is_found_again(serve
     store(served, begun, "c-1", 1)
     patch(served, begun, "COMPLETED")
     daemon = served.daemon
-    daemon.ledger.state = ClusterState.fold(build_searcher, daemon.store.load())  # as after a start
+    daemon.ledger.state = fold(build_searcher, daemon.store.load())  # as after a start
     assert not daemon.ledger.state.experiments
     again = begin(served)
     assert (again["trial"], again["latestCheckpoint"], again["trialRunId"]) == (begun["trial"], "c-1", 2)

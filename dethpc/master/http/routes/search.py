@@ -14,7 +14,8 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.searcher import Custom
 from dethpc.domain.facts import Experiment
 from dethpc.domain.states import State
-from dethpc.engine import ClusterState, events
+from dethpc.engine import events
+from dethpc.engine.fold import fold
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheControl, TheStore, may_see_experiment
 from dethpc.master.http.wire.base import state
@@ -49,7 +50,7 @@ def search(
     if experiment.state is State.DELETED:
         raise NotFound(f"experiment {experiment_id} not found")
     known = replace(rows, rows={Experiment: [experiment]}) if not experiment.kind.submitted else rows
-    searcher = ClusterState.fold(build, known).experiments[experiment_id].searcher
+    searcher = fold(build, known).experiments[experiment_id].searcher
     end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
     return Search.of(searcher.describe(), rows, end, limit or None)
 
