@@ -65,7 +65,7 @@ def decisions(state: ClusterState) -> dict[str, Callable[[int], None]]:
         step(state, events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, clock + TIMES + n))
 
     def move(n: int) -> None:
-        ids = [e.row.id for e in state.active()]
+        ids = [e.id for e in state.active()]
         step(state, events.UpdateQueue([QueueChange(ids[n % len(ids)], ahead_of=ids[(n * 7 + 1) % len(ids)])], clock))
 
     def look(n: int) -> None:

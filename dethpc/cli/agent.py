@@ -52,7 +52,10 @@ def list_agents(as_csv: bool, as_json: bool) -> None:
 
 def users(agent: dict[str, Any]) -> str:
     """``trial 7 (experiment 2), 3 other jobs``."""
-    ours = [f"trial {use['trialId']} (experiment {use['experimentId']})" for use in agent.get("uses") or []]
+    ours = [
+        f"trial {use['trialId']} (experiment {use['experimentId']})" if use["trialId"] is not None else use["name"]
+        for use in agent.get("uses") or []
+    ]
     others = agent.get("otherJobs") or 0
     return ", ".join([*ours, *([f"{others} other job{'s' if others > 1 else ''}"] if others else [])])
 

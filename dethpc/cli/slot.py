@@ -44,13 +44,13 @@ def list_slots(as_csv: bool, as_json: bool) -> None:
 
 
 def _use(agent: dict[str, Any], slot: dict[str, Any]) -> str:
-    """``trial 7``, ``another job`` or ``free``."""
+    """``trial 7``, the name of a task without one, ``another job`` or ``free``."""
     container = slot.get("container")
     if not container:
         return "free"
     for use in agent.get("uses") or []:
         if str(container["id"]).startswith(f"{use['allocationId']}@"):
-            return f"trial {use['trialId']}"
+            return f"trial {use['trialId']}" if use["trialId"] is not None else str(use["name"])
     return "another job"
 
 

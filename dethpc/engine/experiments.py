@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dethpc.domain.facts import Experiment, Run
+from dethpc.domain.facts import Experiment, Run, Task
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.engine import events
@@ -195,7 +195,9 @@ def change(state: ClusterState, event: events.ChangeExperiment) -> Decision:
     return decision
 
 
-def allowed(state: ClusterState, row: Experiment, *, priority: int | None = None, weight: float | None = None) -> None:
+def allowed(
+    state: ClusterState, row: Experiment | Task, *, priority: int | None = None, weight: float | None = None
+) -> None:
     """Raises Refused when the pool's queue does not go by it, or the value is invalid."""
     kind = state.rules_of(row.pool).kind
     if priority is not None and kind != "priority":

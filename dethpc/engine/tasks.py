@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dethpc.domain.facts import Attempt, Row, Run, Task
 from dethpc.domain.reports import Report
-from dethpc.domain.states import AttemptState, End, State
+from dethpc.domain.states import AttemptState, End, Intent, State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
@@ -60,13 +60,13 @@ def _closed(task: Task, how: State, reason: str, at: float) -> Task:
 
 
 class TaskRun:
-    """A live run of a task without a trial, and what happens to it means for the task: it has no second one."""
+    """A live run of a task without a trial, and what happens to it means for the task: it begins once."""
 
     early_exit = ""
     preemption_timeout: float | None = None
 
     def __init__(self, state: ClusterState, run: Run) -> None:
-        self._state, self._task = state, state.tasks[run.task_id]
+        self._state, self._run, self._task = state, run, state.tasks[run.task_id]
 
     def refused(self, message: str, at: float) -> Decision:
         return Decision([_closed(self._task, State.ERROR, message, at)], [events.Schedule(at)])
@@ -88,6 +88,10 @@ class TaskRun:
 
     def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
         task = self._task
+        if attempt is None and self._run.intent is Intent.KILL and not task.state.stopping:
+            return Decision(
+                [], [events.Schedule(event.at)]
+            )  # withdrawn from the scheduler's queue: it waits for another
         if task.state.stopping:
             how, reason = task.state.end, task.reason
         elif verdict.end is End.COMPLETED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,7 +37,17 @@ def see(world: World, free: Sequence[tuple[int, int]] = (), pool: str = "main", 
 
 
 def change(world: World, *changes: QueueChange) -> None:
-    world.do(events.UpdateQueue(changes, world.now()))
+    """Ids of experiments stand for their jobs."""
+
+    def job(id: Any) -> Any:
+        experiment = world.state.experiments.get(id)
+        return id if experiment is None else experiment.id
+
+    named = [
+        replace(each, queue_id=job(each.queue_id), ahead_of=job(each.ahead_of), behind_of=job(each.behind_of))
+        for each in changes
+    ]
+    world.do(events.UpdateQueue(named, world.now()))
     world.assert_memory_is_a_fold_of_the_rows()
 
 

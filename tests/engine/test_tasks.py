@@ -10,6 +10,7 @@ from dethpc.domain.facts import Task
 from dethpc.domain.ports import JobState
 from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine import events
+from dethpc.engine.events import QueueChange
 from dethpc.engine.pools import Kind, Rules
 from dethpc.engine.turns import in_order, order
 from dethpc.errors import NotFound, Refused
@@ -133,3 +134,49 @@ def test_a_trials_task_comes_and_ends_with_the_trial() -> None:
 def test_a_task_with_a_trial_cannot_be_created_alone() -> None:
     with pytest.raises(Refused, match="create an experiment"):
         command(World(), kind=TaskKind.TRIAL)
+
+
+def move(world: World, id: str, **where: Any) -> None:
+    world.do(events.UpdateQueue([QueueChange(id, **where)], world.now()))
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_command_moves_among_experiments_and_they_move_behind_it() -> None:
+    world = World()
+    first, second = (world.state.experiments[create(world)].id for _ in range(2))
+    command(world)
+    move(world, ID, ahead_of=second)
+    assert [job.id for job in order(world.state, "main", world.clock)] == [first, ID, second]
+    move(world, first, behind_of=ID)
+    assert [job.id for job in order(world.state, "main", world.clock)] == [ID, first, second]
+    move(world, ID, priority=60)
+    assert row(world).priority == 60
+    assert [job.id for job in order(world.state, "main", world.clock)] == [first, second, ID]
+
+
+def test_a_command_that_waits_goes_to_another_pool_and_is_begun_there() -> None:
+    world = World()
+    command(world)
+    withdrawn = run_of(world)
+    move(world, ID, pool="other")
+    assert world.state.runs[withdrawn.id].intent is Intent.KILL
+    world.end(withdrawn, None)
+    assert (row(world).state, run_of(world).pool, run_of(world).number) == (State.ACTIVE, "other", 2)
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_a_command_killed_while_it_waits_in_the_schedulers_queue_is_not_begun_again() -> None:
+    world = World()
+    command(world)
+    run = run_of(world)
+    world.do(events.KillTask(ID, world.now()))
+    world.end(run, None)
+    assert row(world).state is State.CANCELED and not world.live()
+
+
+def test_a_command_that_is_not_in_the_queue_cannot_be_moved() -> None:
+    world = World()
+    command(world)
+    world.do(events.KillTask(ID, world.now()))
+    with pytest.raises(NotFound, match=f"task {ID} is not in the queue"):
+        move(world, ID, priority=1)

@@ -108,15 +108,15 @@ class Operate:
 class QueueChange:
     """What shall be different about a job of the queue: one of the fields, the others are None.
 
-    ``ahead_of`` and ``behind_of`` are ids of other experiments.
+    ``queue_id``, ``ahead_of`` and ``behind_of`` are ids of jobs: of experiments or of tasks of their own.
     """
 
-    experiment_id: int
+    queue_id: str
     priority: int | None = None
     weight: float | None = None
     pool: str | None = None
-    ahead_of: int | None = None
-    behind_of: int | None = None
+    ahead_of: str | None = None
+    behind_of: str | None = None
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dethpc.domain.facts import Experiment, Row
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
+from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.turns import order
 from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Ledger
@@ -60,9 +61,13 @@ class Control:
         return self._ledger.look(lambda state: [job.id for job in order(state, pool, time.time())])
 
     def update_queue(self, changes: Sequence[events.QueueChange]) -> None:
-        """Change jobs of the queue, all or none. Raises ConfigError where a job's trials do not fit their new pool."""
+        """Change jobs of the queue, all or none. Raises ConfigError where a job does not fit its new pool."""
         for change in changes:
-            known = self._ledger.state.experiments.get(change.experiment_id)
-            if change.pool is not None and known is not None:
-                self._admission.check(known.config.in_pool(change.pool))
+            if change.pool is None:
+                continue
+            job = self._ledger.state.jobs.get(change.queue_id)
+            if isinstance(job, ExperimentState):
+                self._admission.check(job.config.in_pool(change.pool))
+            else:
+                self._admission.pool(change.pool)
         self._ledger.do(events.UpdateQueue(changes, time.time()))

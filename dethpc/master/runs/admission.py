@@ -31,15 +31,8 @@ class Admission:
 
     def check(self, config: ExperimentConfig) -> None:
         """Refuse at once what could never start. Raises ConfigError."""
-        pools = self._view.pools(PLAN)
-        resources = config.resources
-        name, usable = resources.resource_pool, ", ".join(pool.name for pool in pools if pool.nodes)
-        pool = next((pool for pool in pools if pool.name == name), None)
-        if pool is None:
-            raise ConfigError([Problem("resources.resource_pool", repr(name), f"one of {usable}")])
-        if not pool.nodes:
-            found_pool = f"{name!r}, whose partition {pool.partition!r} has no nodes"
-            raise ConfigError([Problem("resources.resource_pool", found_pool, f"one of {usable}")])
+        name = config.resources.resource_pool
+        self.pool(name)
         try:
             found = self.shape(config)
         except ValueError as error:
@@ -50,6 +43,17 @@ class Admission:
         if impossible is not None:
             raise ConfigError([Problem(impossible.field, impossible.why, impossible.remedy)])
         self._script.text(Path("/run"), "check", config, found)  # a dry run: raises what the real one would
+
+    def pool(self, name: str) -> None:
+        """Refuse a pool that is not there, or has no nodes. Raises ConfigError."""
+        pools = self._view.pools(PLAN)
+        usable = ", ".join(pool.name for pool in pools if pool.nodes)
+        pool = next((pool for pool in pools if pool.name == name), None)
+        if pool is None:
+            raise ConfigError([Problem("resources.resource_pool", repr(name), f"one of {usable}")])
+        if not pool.nodes:
+            found_pool = f"{name!r}, whose partition {pool.partition!r} has no nodes"
+            raise ConfigError([Problem("resources.resource_pool", found_pool, f"one of {usable}")])
 
     def request(self, config: ExperimentConfig) -> ResourceRequest:
         """What a trial of the experiment asks of its pool. Raises SchedulerUnavailable, and ValueError where it fits no node."""

@@ -30,10 +30,12 @@ from dethpc.state.queries.metrics import metric_names, metrics_after, series, va
 from dethpc.state.queries.page import Order, Page
 from dethpc.state.queries.runs import (
     attempt,
+    attempts_of_task,
     attempts_of_trial,
     jobs_of_runs,
     nodes,
     run,
+    runs_of_task,
     runs_of_trial,
     runs_with_attempts,
     training_times,
@@ -65,6 +67,7 @@ __all__ = [
     "TRIAL_KEYS",
     "TrialFigures",
     "attempt",
+    "attempts_of_task",
     "attempts_of_trial",
     "best_trials",
     "checkpoint",
@@ -86,6 +89,7 @@ __all__ = [
     "names_of_experiments",
     "nodes",
     "run",
+    "runs_of_task",
     "runs_of_trial",
     "runs_with_attempts",
     "search",

@@ -30,6 +30,10 @@ def runs_of_trial(connection: Connection, trial_id: int) -> list[Run]:
     return [Run(*row) for row in connection.execute(query)]
 
 
+def runs_of_task(connection: Connection, task_id: str) -> list[Run]:
+    return rows.read(connection, Run, _run.task_id == task_id)
+
+
 def runs_with_attempts(
     connection: Connection, *, experiment_id: int | None = None, trial_id: int | None = None, since: float | None = None
 ) -> Iterator[tuple[Run, list[Attempt]]]:
@@ -74,6 +78,10 @@ def training_times(connection: Connection, experiment_id: int) -> list[tuple[flo
 
 def attempts_of_trial(connection: Connection, trial_id: int) -> list[Attempt]:
     return rows.read(connection, Attempt, _attempt.task_id.in_(of_trial(trial_id)))
+
+
+def attempts_of_task(connection: Connection, task_id: str) -> list[Attempt]:
+    return rows.read(connection, Attempt, _attempt.task_id == task_id)
 
 
 def attempt(connection: Connection, run_id: str, k: int) -> Attempt:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from dethpc.config.site import PoolConfig
+from dethpc.domain.states import TaskKind
+from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.errors import ConfigError, DethpcError
 from tests.master.conftest import Published, Served
@@ -121,3 +124,41 @@ def test_the_published_cli_lists_and_changes_the_queue(published: Published) -> 
     weights = {job["entityId"]: job["weight"] for job in json.loads(published.det("job", "ls", "--json"))["jobs"]}
     assert weights == {str(first["id"]): 2.5, str(second["id"]): 2}
     assert "Weight" in published.det("job", "list", "-p", "default")
+
+
+TASK = "0c5e1f5e-0000-4000-8000-000000000001"
+
+
+def command(served: Served) -> None:
+    """No route makes one yet."""
+    wish = events.CreateTask(TASK, TaskKind.COMMAND, "me", "ls", {}, "default", 1, time.time())
+    served.daemon.ledger.do(wish)
+
+
+def test_a_command_is_listed_and_moved_among_experiments(served: Served) -> None:
+    first, second = create(served), create(served)
+    command(served)
+    job = listed(served)[-1]
+    assert (job["jobId"], job["entityId"], job["type"], job["name"]) == (TASK, TASK, "TYPE_COMMAND", "ls")
+    assert (job["requestedSlots"], job["allocatedSlots"], job["isPreemptible"]) == (1, 0, False)
+    update(served, {"jobId": TASK[:8], "aheadOf": second["jobId"]})
+    assert [job["jobId"] for job in listed(served)] == [first["jobId"], TASK, second["jobId"]]
+    update(served, {"jobId": first["jobId"], "behindOf": TASK})
+    assert [job["jobId"] for job in listed(served)] == [TASK, first["jobId"], second["jobId"]]
+    with pytest.raises(ConfigError, match="elsewhere"):
+        update(served, {"jobId": TASK, "resourcePool": "elsewhere"})
+
+
+def test_a_command_is_found_by_its_id_with_what_ran_of_it(served: Served) -> None:
+    command(served)
+    (run,) = served.daemon.ledger.state.runs.values()
+    served.daemon.ledger.do(events.Submitted(run.id, "77", time.time()))
+    served.daemon.ledger.do(events.AttemptStarted(run.id, 0, [], None, 0, time.time()))
+    task = served.session.get(f"/api/v1/tasks/{TASK}")["task"]
+    assert (task["taskId"], task["taskType"], task["endTime"]) == (TASK, "TASK_TYPE_COMMAND", None)
+    assert [allocation["allocationId"] for allocation in task["allocations"]] == [f"{run.id}.0"]
+
+
+def test_the_published_client_reads_a_command(served: Served, published: Published) -> None:
+    command(served)
+    assert TASK in published.det("job", "list")

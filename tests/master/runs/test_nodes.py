@@ -9,7 +9,7 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import PoolConfig
-from dethpc.domain.facts import Attempt, NodeHealth
+from dethpc.domain.facts import Attempt, NodeHealth, Run, Task
 from dethpc.domain.ports import QueuedJob
 from dethpc.domain.states import AttemptState, End, RunState, State, TaskKind
 from dethpc.errors import NotFound, Refused
@@ -30,8 +30,21 @@ def test_a_node_says_who_uses_it(served: Served) -> None:
         [experiment(1), busy, run_of(busy, state=RunState.RUNNING, nodes=[name], slots=2, scheduler_job_id="77")]
     )
     (agent,) = served.session.get("/api/v1/agents")["agents"]
-    assert agent["uses"] == [{"trialId": 3, "experimentId": 1, "allocationId": "1.3.1.0", "slots": 2}]
+    (use,) = agent["uses"]
+    assert (use["trialId"], use["experimentId"], use["taskId"]) == (3, 1, "1.3")
+    assert (use["allocationId"], use["slots"]) == ("1.3.1.0", 2)
     assert (agent["enabled"], agent["excluded"], agent["otherJobs"], agent["failures"]) == (True, False, 0, 0)
+
+
+def test_a_node_says_which_command_uses_it(served: Served) -> None:
+    name, id = node_of(served), "0c5e1f5e-0000-4000-8000-000000000001"
+    task = Task(id, TaskKind.COMMAND, id, "me", State.ACTIVE, T0, name="ls", pool="default", slots=1)
+    run = Run(f"{id}.1", None, id, 1, RunState.RUNNING, T0, 1, "default", nodes=[name])
+    served.put([task, run])
+    (agent,) = served.session.get("/api/v1/agents")["agents"]
+    assert [(use["taskId"], use["name"], use["trialId"], use["experimentId"]) for use in agent["uses"]] == [
+        (id, "ls", None, None)
+    ]
 
 
 def test_a_run_that_ended_since_slurm_was_asked_is_nobody_elses_job(

@@ -73,9 +73,9 @@ AnyPrincipal = Annotated[Principal, Depends(principal)]
 Reading = Annotated[Connection, Depends(reading, scope="function")]
 
 
-def may_see_experiment(who: Principal, experiment_id: int) -> None:
-    """Raises: Forbidden when a run asks about an experiment that is not its own."""
-    if not who.is_owner and who.experiment_id != experiment_id:
+def may_see_experiment(who: Principal, experiment_id: int | None) -> None:
+    """Raises: Forbidden when a run asks about an experiment that is not its own, or about what belongs to none (None)."""
+    if not who.is_owner and (experiment_id is None or who.experiment_id != experiment_id):
         raise Forbidden("a run's token does not allow access to another experiment")
 
 

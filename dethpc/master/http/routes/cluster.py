@@ -34,7 +34,7 @@ from dethpc.master.http.wire.cluster import (
     SlotAnswer,
     Slots,
 )
-from dethpc.master.http.wire.task import container_id
+from dethpc.master.http.wire.task import container_id, name_of
 from dethpc.master.installation import Installation
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state import queries
@@ -65,13 +65,17 @@ def resource_pools(
 
 def _agents(installation: Installation, cluster: ClusterView, connection: Connection) -> list[Agent]:
     uses: dict[str, dict[str, NodeUse]] = {}
-    for run, task in queries.live_runs(connection):
+    live = queries.live_runs(connection)
+    names = queries.names_of_experiments(connection, (run.experiment_id for run, _ in live if run.experiment_id))
+    for run, task in live:
         if run.state is RunState.RUNNING and run.nodes:
             attempt = AttemptId(run.id, max(run.attempt, 0))
             share = run.slots // len(run.nodes)
             use = NodeUse(
-                trial_id=task.trial_id or 0,
-                experiment_id=task.experiment_id or 0,
+                task_id=task.id,
+                name=name_of(task, names.get(task.experiment_id or 0, "")),
+                trial_id=task.trial_id,
+                experiment_id=task.experiment_id,
                 allocation_id=str(attempt),
                 slots=share,
             )

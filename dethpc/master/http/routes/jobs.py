@@ -1,4 +1,4 @@
-"""The job queue: experiments that want slots, in the order in which they get them."""
+"""The job queue: experiments and tasks that want slots, in the order in which they get them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def summary(control: Control, connection: Connection, fact: facts.Experiment) ->
     if fact.state is not State.ACTIVE:
         return None
     for ahead, job in _jobs(control, connection, fact.pool):
-        if job.id == fact.id:
+        if job.queue_id == fact.queue_id:
             return JobSummary(state=_state(job), jobs_ahead=ahead)
     return JobSummary(state="STATE_QUEUED", jobs_ahead=0)
 
@@ -149,17 +149,16 @@ def queue_stats(
 @router.post("/job-queues")
 def update(request: wire.QueueUpdate, control: TheControl, connection: Reading, who: Owner) -> dict[str, Any]:
     """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
-    by_job = {job.queue_id: job.id for job in stored.jobs(connection)}
+    known = [job.queue_id for job in stored.jobs(connection)]
 
-    def found(job_id: str | None) -> int | None:
-        return None if not job_id else _find(by_job, job_id)
+    def found(job_id: str | None) -> str | None:
+        return None if not job_id else _find(known, job_id)
 
     changes = []
     for wish in request.updates:
-        experiment_id = _find(by_job, wish.job_id)
         changes.append(
             QueueChange(
-                experiment_id,
+                _find(known, wish.job_id),
                 priority=wish.priority,
                 weight=wish.weight,
                 pool=wish.resource_pool or None,
@@ -171,13 +170,13 @@ def update(request: wire.QueueUpdate, control: TheControl, connection: Reading, 
     return {}
 
 
-def _find(by_job: dict[str, int], job_id: str) -> int:
-    """The experiment of a job id, of which the beginning is enough. Raises NotFound, Refused."""
-    if job_id in by_job:
-        return by_job[job_id]
-    alike = [known for known in by_job if len(job_id) >= SHORTEST and known.startswith(job_id)]
+def _find(known: Sequence[str], job_id: str) -> str:
+    """The job whose id it is, of which the beginning is enough. Raises NotFound, Refused."""
+    if job_id in known:
+        return job_id
+    alike = [each for each in known if len(job_id) >= SHORTEST and each.startswith(job_id)]
     if len(alike) > 1:
         raise Refused(f"job {job_id} could be {' or '.join(sorted(alike))}; give more of its id")
     if not alike:
         raise NotFound(f"job {job_id} not found in the queue; see det job list")
-    return by_job[alike[0]]
+    return alike[0]

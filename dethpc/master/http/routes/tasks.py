@@ -1,8 +1,6 @@
-"""Tasks: what has slots now, and one trial's attempts."""
+"""Tasks: what has slots now, and the attempts of one task."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
@@ -10,7 +8,8 @@ from sqlalchemy import Connection
 
 from dethpc.domain import facts
 from dethpc.errors import NotFound
-from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheInstallation, TheStore
+from dethpc.master.http.auth import Principal
+from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheInstallation, TheStore, may_see_experiment
 from dethpc.master.http.routes.logs import Filtered, fields, stream
 from dethpc.master.http.routes.trials import visible
 from dethpc.master.http.wire import task as wire
@@ -20,9 +19,16 @@ from dethpc.state import queries
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
 
-def _trial(connection: Connection, who: Any, task_id: str) -> facts.Trial:
+def _task(connection: Connection, who: Principal, task_id: str) -> facts.Task:
     """Raises: NotFound, Forbidden."""
-    trial_id = queries.task(connection, task_id).trial_id
+    task = queries.task(connection, task_id)
+    may_see_experiment(who, task.experiment_id)
+    return task
+
+
+def _trial(connection: Connection, who: Principal, task_id: str) -> facts.Trial:
+    """Raises: NotFound, Forbidden."""
+    trial_id = _task(connection, who, task_id).trial_id
     if trial_id is None:
         raise NotFound(f"task {task_id} has no trial")
     return visible(connection, who, trial_id)
@@ -44,14 +50,15 @@ def count(who: Owner) -> wire.TaskCount:
 
 @router.get("/{task_id}")
 def get_task(task_id: str, connection: Reading, who: AnyPrincipal) -> wire.TaskAnswer:
-    fact = _trial(connection, who, task_id)
-    runs = {run.id: run for run in queries.runs_of_trial(connection, fact.id)}
-    attempts = queries.attempts_of_trial(connection, fact.id)
+    fact = _task(connection, who, task_id)
+    runs = {run.id: run for run in queries.runs_of_task(connection, task_id)}
+    attempts = queries.attempts_of_task(connection, task_id)
     attempts.sort(
         key=lambda attempt: (runs[attempt.run_id].number, attempt.number), reverse=True
     )  # clients look at the first
     task = wire.Task(
         task_id=task_id,
+        task_type=wire.type_of(fact),
         allocations=[wire.Allocation.of(attempt, runs[attempt.run_id]) for attempt in attempts],
         start_time=time(fact.created_at),
         end_time=time_or_none(fact.ended_at),

@@ -137,10 +137,12 @@ class SlotStats(Wire):
 
 
 class NodeUse(Wire):
-    """Who uses slots of a node: one of our trials."""
+    """Who uses slots of a node: one of our tasks. ``trial_id`` and ``experiment_id`` are None where it has none."""
 
-    trial_id: int
-    experiment_id: int
+    task_id: str
+    name: str
+    trial_id: int | None
+    experiment_id: int | None
     allocation_id: str
     slots: int
 

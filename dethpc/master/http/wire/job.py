@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+from dethpc.domain.states import TaskKind
 from dethpc.master.http.wire.base import Float, Pagination, Wire, time
 from dethpc.master.http.wire.cluster import QueueStats
 from dethpc.master.http.wire.experiment import JobSummary
 from dethpc.state.queries.queue import Job as QueuedJob
 
+TYPES = {
+    TaskKind.TRIAL: "TYPE_EXPERIMENT",
+    **{
+        kind: f"TYPE_{kind.value}"
+        for kind in (
+            TaskKind.CHECKPOINT_GC,
+            TaskKind.COMMAND,
+            TaskKind.SHELL,
+            TaskKind.NOTEBOOK,
+            TaskKind.TENSORBOARD,
+        )
+    },
+}
+"""Determined's word for jobs of a kind; for kinds that it does not know: TYPE_GENERIC."""
+
 
 class Job(Wire):
     job_id: str
     entity_id: str
-    type: str = "TYPE_EXPERIMENT"
+    type: str
     name: str
     username: str
     user_id: int = 1
     workspace_id: int = 1
     resource_pool: str
     submission_time: str
-    is_preemptible: bool = True
+    is_preemptible: bool
     priority: int | None
     weight: Float | None
     progress: Float
@@ -30,11 +46,13 @@ class Job(Wire):
     def of(cls, job: QueuedJob, summary: JobSummary) -> Job:
         return cls(
             job_id=job.queue_id,
-            entity_id=str(job.id),
+            entity_id=job.id,
+            type=TYPES.get(job.kind, "TYPE_GENERIC"),
             name=job.name,
             username=job.owner,
             resource_pool=job.pool,
             submission_time=time(job.created_at),
+            is_preemptible=job.kind.trains,
             priority=job.priority,
             weight=job.weight,
             progress=job.progress,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId
-from dethpc.domain.states import AttemptState, RunState
+from dethpc.domain.states import AttemptState, RunState, TaskKind
 from dethpc.master.http.wire.base import Wire, time, time_or_none
 
 
@@ -13,10 +13,18 @@ def container_id(attempt: AttemptId, node: str) -> str:
     return f"{attempt}@{node}"
 
 
-def _name(task: facts.Task, experiment: str) -> str:
+def name_of(task: facts.Task, experiment: str) -> str:
+    """For people. ``experiment``: the name of the task's experiment, where it has one."""
     if task.trial_id is None:
         return task.name
     return f"Trial {task.trial_id} (Experiment {task.experiment_id}{': ' + experiment if experiment else ''})"
+
+
+def type_of(task: facts.Task) -> str:
+    """Determined's word for tasks of the kind; for kinds that it does not know: TASK_TYPE_GENERIC."""
+    if task.kind.trains:
+        return "TASK_TYPE_TRIAL"
+    return "TASK_TYPE_GENERIC" if task.kind is TaskKind.IMAGE_PULL else f"TASK_TYPE_{task.kind.value}"
 
 
 class Allocation(Wire):
@@ -47,7 +55,7 @@ class Allocation(Wire):
 
 class Task(Wire):
     task_id: str
-    task_type: str = "TASK_TYPE_TRIAL"
+    task_type: str
     allocations: list[Allocation]
     start_time: str
     end_time: str | None
@@ -92,7 +100,7 @@ class AllocationSummary(Wire):
         return cls(
             task_id=run.task_id,
             allocation_id=str(attempt),
-            name=_name(task, experiment),
+            name=name_of(task, experiment),
             registered_time=time(run.created_at),
             resource_pool=run.pool,
             slots_needed=run.slots,
