@@ -30,7 +30,7 @@ def test_what_cannot_be_is_refused_with_line_and_limit(user: User) -> None:
     said = told(user, 1, searcher={"name": "grid", "metric": "loss"}, hyperparameters={"a": axis, "b": axis})
     assert "found a grid of 1,000,000 points; allowed: at most 100,000" in said
     said = told(user, 1, resources={"slots_per_trial": 64})
-    assert "resources.slots_per_trial: found 16 nodes of 4 slots asked, pool default has 1 node of that size" in said
+    assert "resources.slots_per_trial: found 16 nodes of 4 slots, but pool default has 1 node of that size" in said
     assert "allowed: ask for at most 4 slots" in said
     said = told(user, 1, resources={"slots_per_trial": 4, "max_slots": 2})
     assert "at least slots_per_trial (4): no trial could ever start" in said

@@ -83,8 +83,9 @@ def test_order_holds_for_jobs_that_already_wait_in_slurm(on_slurm: User) -> None
 def test_experiments_share_by_weight_and_max_slots_outlives_the_master(on_slurm: User) -> None:
     user, limit = on_slurm, 3
     with held(user, nodes=2):
-        one = create(user, 200, resource_pool="shared", weight=1)
-        three = create(user, 200, resource_pool="shared", weight=3)
+        with held(user, nodes=2):  # nobody has a start over the other
+            one = create(user, 200, resource_pool="shared", weight=1)
+            three = create(user, 200, resource_pool="shared", weight=3)
         wait_until(lambda: _ended(user, one) + _ended(user, three) >= 72, timeout=300)
         now = time.time()
         shares = [_slot_seconds(user, id, now) for id in (one, three)]

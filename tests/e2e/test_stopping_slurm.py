@@ -89,7 +89,7 @@ def ends(user: User, experiment: int) -> list[tuple[int, int, str | None]]:
     with sqlite3.connect(f"file:{user.home}/dethpc.db?mode=ro", uri=True) as db:
         return db.execute(
             "SELECT runs.number, attempts.number, attempts.end FROM attempts "
-            "JOIN runs ON runs.id = run_id WHERE experiment_id = ? ORDER BY 1, 2",
+            "JOIN runs ON runs.id = run_id WHERE runs.experiment_id = ? ORDER BY 1, 2",
             (experiment,),
         ).fetchall()
 
