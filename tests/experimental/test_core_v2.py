@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dethpc.domain.reports import ReportKind
 from tests.master.conftest import Served, until
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +150,7 @@ def test_reports_wait_for_a_master_that_is_away(
     reporter._session = away
     reporter.start()
     for step in (1, 2, 3):
-        reporter.report("metrics", {"group": "training", "steps_completed": step, "metrics": {"loss": 1.0}})
+        reporter.report(ReportKind.METRICS, {"group": "training", "steps_completed": step, "metrics": {"loss": 1.0}})
     time.sleep(0.1)
     reporter._session = session
     reporter.close()

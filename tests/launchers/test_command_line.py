@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dethpc.exec.end import Outcome
+from dethpc.exec.end import NodeResult
 from dethpc.launch import _task
 from tests.launchers.conftest import launch, module
 
@@ -68,5 +68,5 @@ def test_the_places_of_workers_on_uneven_nodes() -> None:
 
 
 def test_outcomes_travel_between_nodes_with_their_time() -> None:
-    outcome = Outcome("train", 3, at=5.0)
-    assert Outcome.from_json(outcome.to_json()) == outcome
+    outcome = NodeResult("train", 3, at=5.0)
+    assert NodeResult.from_json(outcome.to_json()) == outcome
