@@ -144,8 +144,12 @@ class JournalWriter:
         try:
             self.sync()
         finally:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+            with (
+                self._lock
+            ):  # a number that is closed may be another file's at once: nobody may be about to write to it
+                fd, self._fd = self._fd, -1
+                if fd >= 0:
+                    os.close(fd)
 
     def __enter__(self) -> JournalWriter:
         return self

@@ -131,6 +131,7 @@ class Unmanaged:
 
     def begin(self, trial_id: int, *, resume: bool) -> Run:
         """A script starts the trial; with ``resume`` from its latest checkpoint."""
+        self._forget_ended()
         trial = self._known(trial_id)
 
         def read() -> events.Event:
@@ -171,6 +172,7 @@ class Unmanaged:
             message = "" if finished else "the script ended with an error"
             report = EndReport(finished, exit_code=0 if finished else 1, message=message)
             self._ledger.do(events.AttemptEnded(run.id, run.attempt, report, None, time.time()))
+            self._forget_ended()
         elif state == "CANCELED":
             self._ledger.do(events.KillTrial(self._known(trial_id).id, time.time()))
         else:
@@ -265,13 +267,17 @@ class Unmanaged:
         for row in rows:
             if not isinstance(row, Run):
                 continue
-            if row.state is RunState.ENDED:
-                self._heard.pop(row.id, None)
-                journal = self._journals.pop(row.id, None)
-                if journal is not None:
-                    journal.close()
-            elif row.intent is not Intent.GO and self._is_unmanaged(row):
+            if row.state is not RunState.ENDED and row.intent is not Intent.GO and self._is_unmanaged(row):
                 self._end(row, "")
+
+    def _forget_ended(self) -> None:
+        """Not when the end is committed, but later: somebody may be writing to the journal, or about to."""
+        live = self._ledger.state.runs
+        with self._lock:
+            for run_id in [id for id in self._journals if id not in live]:
+                self._journals.pop(run_id).close()
+            for run_id in [id for id in list(self._heard) if id not in live]:
+                self._heard.pop(run_id, None)
 
     def _end(self, run: Run, why: str) -> None:
         self._ledger.post(events.AttemptEnded(run.id, run.attempt, None, None, time.time(), log_tail=why))
@@ -279,6 +285,7 @@ class Unmanaged:
     def _watch(self) -> None:
         started = time.monotonic()
         while not self._stopping.wait(SILENCE / 10):
+            self._forget_ended()
             for run in self._live():
                 if time.monotonic() - self._heard.get(run.id, started) > SILENCE:
                     self._end(run, f"the script has reported nothing for {SILENCE / 60:.0f} minutes")

@@ -61,7 +61,9 @@ class Poller:
 
     def _committed(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            if isinstance(row, Experiment) and self._order.get(row.id) != (place := _place(row)):
+            if isinstance(row, Experiment) and row.state.terminal:
+                self._order.pop(row.id, None)
+            elif isinstance(row, Experiment) and self._order.get(row.id) != (place := _place(row)):
                 self._reordered = row.id in self._order or self._reordered
                 self._order[row.id] = place
 

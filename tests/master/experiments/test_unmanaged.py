@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,31 @@ def test_an_owner_cancels_and_kills_but_cannot_pause(served: Served) -> None:
     other = begin(served, experiment="other")
     served.session.post(f"/api/v1/trials/{other['trial']}/kill")
     until(lambda: patch_state(served, other) == "STATE_CANCELED")
+
+
+def test_a_report_that_comes_as_its_run_ends_leaves_no_journal_open(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unmanaged = served.daemon.services.unmanaged
+    begun = begin(served)
+    report(served, begun, 1, 1.0)
+    path = served.daemon.installation.home.run(f"{begun['experiment']}.{begun['trial']}.1").attempt(0).journal
+    run = unmanaged._run(begun["trial"])
+    patch(served, begun, "COMPLETED")
+    monkeypatch.setattr(unmanaged, "_run", lambda *_: run)  # as it was a moment before
+    report(served, begun, 2, 2.0)
+    monkeypatch.undo()
+    patch(served, begin(served, "another"), "COMPLETED")
+    assert not is_open(path)
+    assert steps_of(served, begun) == [1]
+
+
+def is_open(path: Path) -> bool:
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(link) == str(path):
+                return True
+    return False
 
 
 def patch_state(served: Served, begun: dict[str, Any]) -> str:
