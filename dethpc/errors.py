@@ -8,6 +8,7 @@ DethpcError
 ├── NotSupportedYet          a field or command that a later release brings
 ├── MasterError              talking to the master went wrong
 │   ├── MasterUnreachable    no answer at the address
+│   ├── ShuttingDown         the master ends and takes nothing more
 │   └── Unauthorized         the token is missing, wrong or expired
 ├── LeaseHeld                another master serves this user and cluster
 ├── SchedulerError           talking to the scheduler went wrong
@@ -16,6 +17,7 @@ DethpcError
 │   ├── SubmitUncertain      no clear answer: the job may or may not exist
 │   └── SchedulerUnavailable the scheduler does not answer; try later
 ├── StoreError               the database failed
+│   └── UnfitRow             the database works, and has no place for such a value
 ├── RunDirError              a run directory is damaged or belongs to someone else
 ├── RendezvousError          the nodes of a run did not meet in time; names the missing ones
 ├── CheckpointError          a checkpoint is missing, incomplete or damaged
@@ -127,6 +129,10 @@ class MasterUnreachable(MasterError):
     """Nobody answers at the master's address."""
 
 
+class ShuttingDown(MasterError):
+    """The master ends: it takes nothing more."""
+
+
 class Unauthorized(MasterError):
     """The token is missing, wrong or expired."""
 
@@ -157,6 +163,10 @@ class SchedulerUnavailable(SchedulerError):
 
 class StoreError(DethpcError):
     """The database failed."""
+
+
+class UnfitRow(StoreError):
+    """The database works, and has no place for a value of this row: the same again would fail again."""
 
 
 class RunDirError(DethpcError):

@@ -7,6 +7,7 @@ import numbers
 from typing import Any, Dict
 
 _PLAIN = (int, str, bool, type(None))
+_MOST = 2**1023  # beyond it a whole number is no float, and Python does not even write long ones
 
 
 def jsonable(value: Any, where: str = "value") -> Any:
@@ -17,6 +18,8 @@ def jsonable(value: Any, where: str = "value") -> Any:
     kind = type(value)
     if kind is float:
         return value if value - value == 0.0 else _unusual(value)
+    if kind is int and not -_MOST < value < _MOST:
+        raise ValueError(f"{where} is {shown(value)}, which no float can hold")
     if kind in _PLAIN:
         return value
     if isinstance(value, dict):
@@ -28,7 +31,7 @@ def jsonable(value: Any, where: str = "value") -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, numbers.Integral):
-        return int(value)
+        return jsonable(int(value), where)
     if isinstance(value, numbers.Real):
         return jsonable(float(value))
     if isinstance(value, (bytes, bytearray)):
@@ -44,13 +47,14 @@ def jsonable(value: Any, where: str = "value") -> Any:
 
 
 def encode_metrics(metrics: Dict[str, Any]) -> Dict[str, Any]:
-    """Raises TypeError that names the metric."""
+    """Raises TypeError, ValueError that name the metric."""
     if not isinstance(metrics, dict):
         raise TypeError(f"metrics must be a dict of name -> value, not a {type(metrics).__name__}")
     plain: Dict[str, Any] = {}
     for name, value in metrics.items():
         kind = type(value)
-        if (kind is float and value - value == 0.0) or kind is int:  # nearly all; thousands of them must cost little
+        # Nearly all; thousands of them must cost little.
+        if (kind is float and value - value == 0.0) or (kind is int and -_MOST < value < _MOST):
             plain[str(name)] = value
         else:
             plain[str(name)] = jsonable(value, f"metric {name!r}")
@@ -65,6 +69,11 @@ def _converted(value: Any, method: str, where: str) -> Any:
     if plain is value:
         raise TypeError(f"{where} is a {type(value).__qualname__}, which JSON cannot represent")
     return jsonable(plain, where)
+
+
+def shown(whole: int) -> str:
+    """A whole number for a message, however long it is."""
+    return str(whole) if -(2**70) <= whole <= 2**70 else f"a number of {whole.bit_length()} bits"
 
 
 def _unusual(value: float) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from dethpc.core._background import Background
-from dethpc.core._encode import jsonable
-from dethpc.domain.reports import ReportKind
+from dethpc.core._encode import jsonable, shown
+from dethpc.domain.reports import MOST_STEPS, ReportKind
 from dethpc.errors import CheckpointError
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import Selector
@@ -73,10 +73,16 @@ def new_id() -> str:
 
 
 def checked(metadata: Optional[Dict[str, Any]]) -> Dict[str, Any]:
-    """Raises ValueError without steps_completed, TypeError for what JSON has no form for."""
+    """Raises ValueError without steps_completed from 0 to 2**63 - 1, TypeError for what JSON has no form for."""
     plain: Dict[str, Any] = jsonable(metadata or {}, "metadata")
     steps = plain.get("steps_completed")
-    if isinstance(steps, bool) or not isinstance(steps, (int, float)) or int(steps) != steps:
+    if isinstance(steps, float) and steps.is_integer():
+        steps = int(steps)
+    if isinstance(steps, int) and not 0 <= steps <= MOST_STEPS:
+        raise ValueError(
+            f"a checkpoint's 'steps_completed' is a whole number from 0 to 2**63 - 1; found {shown(steps)}: nothing was stored"
+        )
+    if isinstance(steps, bool) or not isinstance(steps, int):
         raise ValueError(f"a checkpoint's metadata must have an integer 'steps_completed'; found {steps!r}")
     return plain
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from dethpc.core._distributed import DistributedContext
-from dethpc.core._encode import encode_metrics, jsonable
+from dethpc.core._encode import encode_metrics, jsonable, shown
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
-from dethpc.domain.reports import ReportKind
+from dethpc.domain.reports import MOST_STEPS, Report, ReportKind, fault
 from dethpc.errors import MasterError, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class TrainContext:
         """Report metrics of group "training". ``batch_metrics``: those of single batches, kept but not drawn.
 
         Values may be numbers, text, lists or dicts of them, and numpy's or torch's; NaN and infinities are kept. Raises
-        TypeError for a value that JSON has no form for.
+        TypeError for a value that JSON has no form for; ValueError for a whole number that no float can hold, for steps outside
+        0 to 2**63 - 1, and for a report of more than 64 MiB.
         """
         logger.info("report_training_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics))
         self._report_trial_metrics(_TRAINING, steps_completed, metrics, batch_metrics)
@@ -179,6 +180,8 @@ class TrainContext:
     def _report(self, kind: ReportKind, data: Dict[str, Any]) -> None:
         if self._reporter is None:
             raise RuntimeError(f"only the chief (rank 0) may report; this is rank {self._distributed.rank}")
+        if why := fault(Report(1, 0.0, kind, data)):
+            raise ValueError(f"this cannot be reported ({kind.value}): {why}")
         self._reporter.report(kind, data)
 
 
@@ -248,11 +251,14 @@ def _metrics_event(
 
 def _steps(steps: Any) -> int:
     try:
-        return operator.index(steps)
+        whole = operator.index(steps)
     except TypeError:
-        if isinstance(steps, float) and steps.is_integer():
-            return int(steps)
-        raise TypeError(f"steps_completed is a whole number, not {steps!r}") from None
+        if not isinstance(steps, float) or not steps.is_integer():
+            raise TypeError(f"steps_completed is a whole number, not {steps!r}") from None
+        whole = int(steps)
+    if not 0 <= whole <= MOST_STEPS:
+        raise ValueError(f"steps_completed is a whole number from 0 to 2**63 - 1, not {shown(whole)}")
+    return whole
 
 
 def _of_validation(metrics: Dict[str, Any]) -> Dict[str, Any]:

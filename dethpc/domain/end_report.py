@@ -33,14 +33,28 @@ class EndReport:
             exit_code=_whole(obj.get("exit_code")),
             signal=_whole(obj.get("signal")),
             acked=bool(obj.get("acked")),
-            stop_reason=str(obj["stop_reason"]) if obj.get("stop_reason") else None,
-            phase=str(obj.get("phase") or ""),
-            message=str(obj.get("message") or ""),
+            stop_reason=plain_text(obj["stop_reason"]) if obj.get("stop_reason") else None,
+            phase=plain_text(obj.get("phase") or ""),
+            message=plain_text(obj.get("message") or ""),
             node=_whole(obj.get("node")),
-            tail=[str(line) for line in tail] if isinstance(tail, list) else [],
-            at=float(at) if isinstance(at, (int, float)) else None,
+            tail=[plain_text(line) for line in tail] if isinstance(tail, list) else [],
+            at=moment(at),
         )
 
 
+def plain_text(value: object) -> str:
+    """``value`` as text that any database takes: without NUL and halves of surrogate pairs."""
+    return str(value).replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def moment(value: object) -> Optional[float]:
+    """``value`` as seconds since the epoch; None when it is no such number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if -(2.0**53) < value < 2.0**53 else None
+
+
 def _whole(value: object) -> Optional[int]:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if -(2**31) <= value < 2**31 else None

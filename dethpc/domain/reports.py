@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 
 class ReportKind(str, Enum):
@@ -47,3 +48,86 @@ class Report(NamedTuple):
     def durable(self) -> bool:
         """Whether the report has to be on disk before the training goes on: decisions follow from it."""
         return self.kind in _DURABLE or (self.kind == ReportKind.METRICS and self.data.get("group") == "validation")
+
+
+MOST_STEPS = 2**63 - 1
+"""How many steps can have been completed at most: what a database's integer holds."""
+
+
+def fault(report: Report) -> str:
+    """What is wrong with the report, in words; empty when it can be taken in.
+
+    A report whose line is whole may still hold what no database takes, or be of a shape that this release does not know. It keeps
+    its number, and counts for nothing.
+    """
+    if not math.isfinite(report.at):
+        return f"its time is {report.at}"
+    check = _FAULTS.get(report.kind)
+    return check(report.data) if check is not None else ""
+
+
+def _of_metrics(data: dict[str, Any]) -> str:
+    if type(data.get("metrics")) is not dict:
+        return "its metrics are no mapping of names to values"
+    if not _is_text(data.get("group")):
+        return "its group of metrics is no text"
+    return _of_steps(data.get("steps_completed"))
+
+
+def _of_checkpoint(data: dict[str, Any]) -> str:
+    resources = data.get("resources") or {}
+    if not _is_name(data.get("uuid")):
+        return "it names no checkpoint"
+    for name in ("metadata", "resources", "storage"):
+        if data.get(name) and type(data[name]) is not dict:
+            return f"its {name} are no mapping"
+    if not all(type(size) is int and 0 <= size <= MOST_STEPS for size in resources.values()):
+        return "a size among its resources is no number of bytes"
+    return _of_steps(data.get("steps_completed") or 0)
+
+
+def _of_deletion(data: dict[str, Any]) -> str:
+    if not _is_name(data.get("uuid")):
+        return "it names no checkpoint"
+    return "" if type(data.get("resources") or {}) is dict else "its resources are no mapping"
+
+
+def _of_run_metadata(data: dict[str, Any]) -> str:
+    return "" if type(data.get("metadata") or {}) is dict else "its metadata are no mapping"
+
+
+def _of_text(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda data: "" if _is_text(str(data.get(name, ""))) else f"its {name} is no text"
+
+
+def _of_steps(steps: object) -> str:
+    if type(steps) is int and 0 <= steps <= MOST_STEPS:
+        return ""
+    return "its steps_completed is no whole number from 0 to 2**63 - 1"
+
+
+def _is_name(value: object) -> bool:
+    return _is_text(value) and 0 < len(str(value)) <= 255
+
+
+def _is_text(value: object) -> bool:
+    """Whether any database takes it: one half of a surrogate pair is no character, and PostgreSQL takes no NUL."""
+    if type(value) is not str or "\0" in value:
+        return False
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_FAULTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    ReportKind.METRICS: _of_metrics,
+    ReportKind.CHECKPOINT: _of_checkpoint,
+    ReportKind.CHECKPOINT_DELETED: _of_deletion,
+    ReportKind.RUN_METADATA: _of_run_metadata,
+    ReportKind.STATUS: _of_text("status"),
+    ReportKind.EARLY_EXIT: _of_text("reason"),
+}

@@ -44,5 +44,5 @@ class StopRequest(NamedTuple):
 def _seconds(value: object) -> Optional[float]:
     try:
         return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -88,7 +88,7 @@ def number(value: Any) -> float:
     """A metric's value as a float: journals spell NaN and infinities as strings; anything else that is no number is NaN."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 

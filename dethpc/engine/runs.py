@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dethpc.domain.facts import Attempt, Row, Run
 from dethpc.domain.ports import JobState
-from dethpc.domain.reports import Report
+from dethpc.domain.reports import Report, fault
 from dethpc.domain.states import AttemptState, End, Intent, RunState
 from dethpc.engine import events, nodes
 from dethpc.engine.decision import Decision
@@ -92,7 +92,7 @@ def started(state: ClusterState, event: events.AttemptStarted) -> Decision:
 
 
 def reported(state: ClusterState, event: events.Reported) -> Decision:
-    """Take in journal events. Those already applied are skipped; after a gap nothing is taken.
+    """Take in journal events. Those already applied are skipped; after a gap nothing is taken; unsound ones count for nothing.
 
     A job that is queued again goes on from what its last attempt left, which may be more than the master had read: until the next
     attempt starts, events of that one still count.
@@ -108,8 +108,9 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     offset = attempt.applied_offset if event.offset is None else event.offset
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
         return Decision()
-    decision = _owned(state, run).reported(attempt, accepted)
-    seen = marks(attempt, event.reports, seq)
+    sound = [report for report in accepted if not fault(report)]
+    decision = _owned(state, run).reported(attempt, sound)
+    seen = marks(attempt, sound, seq)
     decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
     return decision
 

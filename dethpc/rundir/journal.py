@@ -21,6 +21,9 @@ Path = Union[str, "os.PathLike[str]"]
 
 SYNC_SECONDS = 1.0
 
+MOST_BYTES = 64 << 20
+"""How large one report may be: the master reads a line at once."""
+
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -29,6 +32,11 @@ def to_line(report: Report) -> str:
     if "at" in report.data or "kind" in report.data:
         raise ValueError("a report's own fields may not be named 'at' or 'kind'")
     text = _ENCODER.encode({"at": report.at, "kind": report.kind, **report.data})
+    if len(text) > MOST_BYTES:
+        raise ValueError(
+            f"a report of {len(text)} bytes ({report.kind}) is too large: {MOST_BYTES} are allowed; "
+            "put large things into a checkpoint"
+        )
     return f"{report.seq} {len(text)} {zlib.crc32(text.encode(), report.seq):08x} {text}"
 
 

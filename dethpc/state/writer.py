@@ -10,16 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dethpc.domain.facts import Row
-from dethpc.errors import DethpcError, StoreError
+from dethpc.errors import DethpcError, StoreError, UnfitRow
 from dethpc.state import rows
 
 _MOST_ROWS = 20_000
 """Rows in one transaction, so that nobody waits long for others."""
 
 Work = Callable[[Connection], Any]
+
+_OF_THE_DATABASE = (OperationalError, InternalError, PoolTimeout)
+"""What a database raises that is full, locked, damaged or gone, whatever the rows."""
 
 
 @dataclass(slots=True)
@@ -106,7 +110,8 @@ class Writer:
         # A value that fits no column makes the driver raise anything, such as OverflowError.
         unfit = not callable(item.work) and not isinstance(error, DethpcError)
         if unfit or isinstance(error, SQLAlchemyError):
-            wrapped = StoreError(f"the database failed: {error}")
+            unfit = unfit and not isinstance(error, (OSError, *_OF_THE_DATABASE)) and type(error) is not DatabaseError
+            wrapped = (UnfitRow if unfit else StoreError)(f"the database failed: {error}")
             wrapped.__cause__ = error
             error = wrapped
         item.future.set_exception(error)

@@ -345,3 +345,43 @@ def test_the_token_is_in_no_environment_variable(cluster: Cluster) -> None:
     with core.init() as context:
         assert context.info is not None and context.info.session_token == TOKEN
         assert TOKEN not in " ".join(os.environ.values())
+
+
+@pytest.mark.parametrize("steps", [2**63, -1, 2**200])
+def test_steps_that_no_database_holds_are_refused_where_they_are_reported(cluster: Cluster, steps: int) -> None:
+    cluster.enter()
+    with core.init() as context:
+        for report in (context.train.report_training_metrics, context.train.report_validation_metrics):
+            with pytest.raises(ValueError, match=r"steps_completed is a whole number from 0 to 2\*\*63 - 1"):
+                report(steps, {"loss": 1.0})
+        with pytest.raises(ValueError, match="2.*63 - 1"), context.checkpoint.store_path({"steps_completed": steps}):
+            pass
+    assert cluster.journal() == []
+
+
+@pytest.mark.parametrize("value", [10**400, [-(10**400)], {"a": 2**20000}])
+def test_a_whole_number_that_no_float_holds_is_refused_by_name(cluster: Cluster, value: Any) -> None:
+    cluster.enter()
+    with core.init() as context, pytest.raises(ValueError, match="'loss'.* is a number of .* bits, which no float can"):
+        context.train.report_validation_metrics(1, {"loss": value})
+    assert cluster.journal() == []
+
+
+def test_a_group_or_status_that_is_no_text_is_refused(cluster: Cluster) -> None:
+    cluster.enter()
+    with core.init() as context:
+        with pytest.raises(ValueError, match="group of metrics is no text"):
+            context.train.report_metrics("\ud800", 1, {})
+        with pytest.raises(ValueError, match="status is no text"):
+            context.train.set_status("\ud800")
+    assert cluster.journal() == []
+
+
+def test_a_report_too_large_to_be_read_at_once_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dethpc.rundir.journal.MOST_BYTES", 1000)
+    cluster.enter()
+    with core.init() as context:
+        with pytest.raises(ValueError, match="too large: 1000 are allowed; put large things into a checkpoint"):
+            context.train.report_training_metrics(1, {"text": "x" * 1000})
+        context.train.report_training_metrics(1, {"loss": 1.0})
+    assert [event.seq for event in cluster.journal()] == [1]

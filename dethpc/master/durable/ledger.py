@@ -2,7 +2,7 @@
 
 One thread decides. It takes the events that have gathered, decides and applies them one by one, commits all their rows in one
 transaction, and only then tells anybody. When the commit fails, memory is folded from the database again: nothing that was not
-committed is ever acted upon.
+committed is ever acted upon. Where one event is to blame, the others are decided and committed one by one without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dethpc.engine.events import Event
 from dethpc.engine.fold import fold
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy, BuildSearcher
-from dethpc.errors import DethpcError, MasterError
+from dethpc.errors import DethpcError, ShuttingDown, UnfitRow
 
 log = logging.getLogger(__name__)
 
@@ -118,14 +118,14 @@ class Ledger:
         """Like ``do`` without waiting."""
         future: Future[list[Row]] = Future()
         if not self._enter([event], future):
-            future.set_exception(MasterError("the master is shutting down", 503))
+            future.set_exception(ShuttingDown("the master is shutting down", 503))
         return future
 
     def do_all(self, happened: Sequence[Event]) -> list[Row]:
         """Like ``do``, for events one after the other, of which a master that is killed has done all or none."""
         future: Future[list[Row]] = Future()
         if not self._enter(happened, future):
-            raise MasterError("the master is shutting down", 503)
+            raise ShuttingDown("the master is shutting down", 503)
         return future.result()
 
     def do_after(self, read: Read) -> list[Row]:
@@ -133,7 +133,7 @@ class Ledger:
         between what it reads and what is decided. Raises what ``read`` raises, too."""
         future: Future[list[Row]] = Future()
         if not self._enter(_Reading(read), future):
-            raise MasterError("the master is shutting down", 503)
+            raise ShuttingDown("the master is shutting down", 503)
         return future.result()
 
     def look(self, at: Callable[[ClusterState], Seen]) -> Seen:
@@ -214,11 +214,7 @@ class Ledger:
                 self._announce(rows)
                 self._store.commit(rows)
         except Exception as failure:
-            log.exception("nothing of %d events was committed", len(batch))
-            self.state = self._fold()
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(failure)
+            self._not_committed([item for item in batch if not item[1].done()], failure)
             return
         if rows:
             for each in self._listeners:
@@ -227,6 +223,16 @@ class Ledger:
             self.state.evict_ended()
         for future, changed in decided:
             future.set_result(changed)
+
+    def _not_committed(self, batch: list[Item], failure: Exception) -> None:
+        log.error("nothing of %d events was committed", len(batch), exc_info=failure)
+        self.state = self._fold()
+        of_one = isinstance(failure, UnfitRow) or not isinstance(failure, (DethpcError, OSError))
+        for item in batch:
+            if of_one and len(batch) > 1:
+                self._commit([item])
+            else:
+                item[1].set_exception(failure)
 
     def _tell(self) -> None:
         for each in self._listeners:

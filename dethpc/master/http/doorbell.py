@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import takewhile
 
 from dethpc.domain.facts import Attempt
 from dethpc.domain.ids import AttemptId
+from dethpc.domain.reports import fault
 from dethpc.domain.states import Intent
 from dethpc.engine import events
 from dethpc.master.durable.ledger import Ledger
@@ -29,7 +31,10 @@ class Doorbell:
         applied = known.applied_seq
         if lines:
             reports = [from_line(line) for line in lines]
-            rows = self._ledger.do(events.Reported(attempt.run, attempt.number, reports, time.time()))
+            sound = list(
+                takewhile(lambda report: not fault(report), reports)
+            )  # the rest is said when the journal is read
+            rows = self._ledger.do(events.Reported(attempt.run, attempt.number, sound, time.time()))
             applied = max([applied, *(row.applied_seq for row in rows if isinstance(row, Attempt))])
             if applied < reports[-1].seq:
                 self._wake()  # a gap: the journal has what is missing

@@ -52,16 +52,17 @@ class LiveRun:
     refused_at: float = 0.0  # monotonic: when
     killed_at: float | None = None  # monotonic: when its job was last cancelled
     write_failures: int = 0  # how many times its directory could not be written
-    trouble: str = ""  # what was last wrong with its directory
+    trouble: str = ""  # what last went wrong with it alone
+    tries: dict[str, int] = field(default_factory=dict)  # what is being done about it -> how often that failed in a row
+    rests_until: dict[str, float] = field(default_factory=dict)  # the same -> monotonic: when it is next tried
     intent_passed_on: tuple[int, Intent] | None = None  # attempt and intent that its directory tells
     restarts: int = 0  # how many times the scheduler has started its job again
     begin_time_cleared: int = 0  # the restart that was last allowed to start at once
 
-    def in_trouble(self, error: Exception) -> None:
-        """Its directory cannot be read or written, or makes no sense: that is said once, and concerns no other run."""
-        if self.trouble != str(error):
-            self.trouble = str(error)
-            log.error("run %s: %s", self.run.id, error)
+    def in_trouble(self, words: str) -> bool:
+        """Remember what is wrong. False: that is what was wrong before, and has been said."""
+        known, self.trouble = self.trouble == words, words
+        return not known
 
 
 @dataclass(slots=True)
@@ -118,7 +119,10 @@ class LiveRuns:
                     over.run = run
                 continue
             for listener in self._listeners:
-                listener(run, known.run if known is not None else None)
+                try:
+                    listener(run, known.run if known is not None else None)
+                except Exception:
+                    log.exception("run %s: what changed could not be told", run.id)
             if known is None:
                 self._runs[run.id] = LiveRun(run)
             else:

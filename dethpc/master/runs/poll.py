@@ -14,13 +14,14 @@ from dethpc.domain.ports import JobRecord, JobState, NodeInfo, Scheduler
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.nice import PendingJob
-from dethpc.errors import RunDirError, SchedulerUnavailable
+from dethpc.errors import SchedulerUnavailable
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.read import Reader
 from dethpc.master.runs.submit import Submitter
+from dethpc.master.runs.trouble import Trouble
 from dethpc.master.runs.whose import Whose
 
 CLOCKS = 2.0
@@ -51,10 +52,11 @@ class Poller:
         reader: Reader,
         submitter: Submitter,
         whose: Whose,
+        trouble: Trouble,
     ) -> None:
         self._runs, self._cadence, self._ledger = runs, cadence, ledger
         self._scheduler, self._lease, self._view = scheduler, lease, view
-        self._reader, self._submitter, self._whose = reader, submitter, whose
+        self._reader, self._submitter, self._whose, self._trouble = reader, submitter, whose, trouble
         self._order = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
         self._reordered = False  # somebody has changed the order of the queue
         ledger.listen(self._committed)
@@ -96,13 +98,11 @@ class Poller:
             self._cadence.polled()
         self._cadence.answered()
         for live in known:
-            self._reader.read_run_dir(live)
+            self._trouble.contain(live, "reading its directory", self._reader.read_run_dir, live)
             if self._runs.get(live.run.id) is None or live.run.scheduler_job_id is None:
                 continue
-            try:
-                self._compare(live, self._whose.record(live, records))
-            except (OSError, RunDirError) as error:
-                live.in_trouble(error)
+            record = self._whose.record(live, records)
+            self._trouble.contain(live, "comparing it with the scheduler's word", self._compare, live, record)
         self._tend_queue(listed, nodes)
         self._clear_begin_times(listed)
         self._cancel_leftovers(listed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from pathlib import Path
-from typing import Any
 
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord
-from dethpc.domain.states import RunState
+from dethpc.domain.reports import fault
+from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.ends import conclusive
 from dethpc.errors import RunDirError, SchedulerUnavailable
@@ -18,11 +19,15 @@ from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.evidence import why_no_report
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.master.runs.reuse import ReusableJobs
+from dethpc.master.runs.trouble import everybodys, tell
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.layout import RunDir
+from dethpc.rundir.started import Started
+
+log = logging.getLogger(__name__)
 
 
 class Reader:
@@ -41,13 +46,7 @@ class Reader:
         self._home, self._view, self._reusable = home, view, reusable
 
     def read_run_dir(self, live: LiveRun) -> None:
-        """Take in what the run's attempts have written since the last time."""
-        try:
-            self._read_attempts(live)
-        except (OSError, RunDirError, ValueError, TypeError, KeyError) as error:
-            live.in_trouble(error)
-
-    def _read_attempts(self, live: LiveRun) -> None:
+        """Take in what the run's attempts have written since the last time. Raises OSError, RunDirError."""
         run_dir = self._home.run(live.run.id)
         while live.run.state is not RunState.ENDED and (found := self.next_attempt(live)) is not None:
             self._start_attempt(live, *found)
@@ -65,34 +64,33 @@ class Reader:
             live.unconfirmed_since = time.monotonic()
             self._cadence.poll_soon()
 
-    def next_attempt(self, live: LiveRun) -> tuple[int, dict[str, Any]] | None:
+    def next_attempt(self, live: LiveRun) -> tuple[int, Started] | None:
         """The first later attempt that has started. One that was taken off its nodes too early has left nothing."""
         run_dir, first = self._home.run(live.run.id), live.run.attempt + 1
         for k in range(first, max(first, live.restarts) + 1):
             started = read_json(run_dir.attempt(k).started)
             if started is not None:
-                return k, started
+                return k, Started.from_json(started)
         return None
 
-    def _start_attempt(self, live: LiveRun, k: int, started: dict[str, Any]) -> None:
+    def _start_attempt(self, live: LiveRun, k: int, started: Started) -> None:
         run = live.run
-        prior = {int(attempt): int(seq) for attempt, seq in (started.get("prior") or {}).items()}
         if run.attempt >= 0:
             # Even when its end is known: a node that the scheduler had given up may have written on.
-            self.read_journal(run, until=prior.get(run.attempt))
+            self.read_journal(run, until=started.prior.get(run.attempt))
         if run.state is RunState.RUNNING and run.attempt >= 0:
             self._runs.do(self.ended(run, None, requeued=True))
         self._runs.started[run.pool] += 1
-        if started.get("job_id") and str(started["job_id"]) != live.run.scheduler_job_id:
-            self._runs.do(events.Submitted(run.id, str(started["job_id"]), time.time()))
+        if started.job_id and started.job_id != live.run.scheduler_job_id:
+            self._runs.do(events.Submitted(run.id, started.job_id, time.time()))
         self._runs.do(
             events.AttemptStarted(
                 run_id=run.id,
                 attempt=k,
-                nodes=[str(node) for node in started.get("nodes") or []],
-                resumed_from=started.get("resumed_from"),
-                resumed_steps=int(started.get("resumed_steps") or 0),
-                at=float(started.get("at") or time.time()),
+                nodes=started.nodes,
+                resumed_from=started.resumed_from,
+                resumed_steps=started.resumed_steps,
+                at=started.at or time.time(),
             )
         )
 
@@ -105,6 +103,9 @@ class Reader:
         found, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
         reports = [report for report in found if until is None or report.seq <= until]
         whole = len(reports) == len(found)
+        for report in reports:
+            if why := fault(report):
+                tell(self._home, run, f"report {report.seq} ({report.kind}) counts for nothing: {why}")
         self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), offset if whole else None))
 
     def grows(self, live: LiveRun) -> bool:
@@ -124,13 +125,18 @@ class Reader:
     def conclude(self, live: LiveRun, record: JobRecord | None) -> None:
         """The job is over: take in all that it left, then say so. ``record``: the scheduler's, where it is known."""
         run, run_dir = live.run, self._home.run(live.run.id)
-        held_by = claimed_by(run_dir)
-        if held_by not in (None, run.scheduler_job_id) and (record is not None or run.attempt < 0):
-            assert held_by is not None
-            self._runs.do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
-            return
-        if run.attempt >= 0 and run.state is RunState.RUNNING:
-            self.read_journal(run)
+        try:
+            held_by = claimed_by(run_dir)
+            if held_by not in (None, run.scheduler_job_id) and (record is not None or run.attempt < 0):
+                assert held_by is not None
+                self._runs.do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
+                return
+            if run.attempt >= 0 and run.state is RunState.RUNNING:
+                self.read_journal(run)
+        except Exception as error:
+            if run.intent is not Intent.KILL or everybodys(error):
+                raise
+            log.error("run %s was killed, and its directory cannot be read: %s", run.id, error)
         if record is None and run.scheduler_job_id is not None:
             self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(live, lost=not self.report_is_there(run))
         _close(run_dir)

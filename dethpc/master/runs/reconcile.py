@@ -15,7 +15,7 @@ from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.engine.runs import next_deadline
-from dethpc.errors import LeaseHeld
+from dethpc.errors import LeaseHeld, ShuttingDown
 from dethpc.master.durable.lease import RENEW, Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.cluster_view import ClusterView
@@ -26,6 +26,7 @@ from dethpc.master.runs.read import Reader
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.stop import Stopper
 from dethpc.master.runs.submit import OnRefused, Prepare, Submitter
+from dethpc.master.runs.trouble import Trouble
 from dethpc.master.runs.whose import Whose
 from dethpc.rundir.home import Home
 
@@ -58,11 +59,16 @@ class Reconciler:
     ) -> None:
         self._ledger, self._lease, self._runs, self._cadence = ledger, lease, runs, cadence
         self._reusable, self._on_lease_lost = reusable, on_lease_lost
+        self._trouble = trouble = Trouble(runs, cadence, ledger, home)
         whose = Whose(home, lease.cluster_id)
-        self._submitter = Submitter(runs, cadence, ledger, scheduler, home, lease, prepare, reusable, holds, on_refused)
+        self._submitter = Submitter(
+            runs, cadence, ledger, scheduler, home, lease, prepare, reusable, holds, on_refused, trouble
+        )
         self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
         self._reader = Reader(runs, cadence, ledger, home, view, reusable)
-        self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, self._submitter, whose)
+        self._poller = Poller(
+            runs, cadence, ledger, scheduler, lease, view, self._reader, self._submitter, whose, trouble
+        )
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
@@ -105,18 +111,37 @@ class Reconciler:
         return max(pause, min(LONGEST_PAUSE, failures * 2.0))
 
     def cycle(self) -> None:
-        """One round. Raises LeaseHeld when another master has taken over."""
+        """One round. Raises LeaseHeld when another master has taken over, and what failed first, once all else is done."""
         self._lease.renew()
         self._runs.take_in()
-        self._submitter.submit()
+        failed: Exception | None = None
+        for part in (
+            self._submitter.submit,
+            self._look_at_runs,
+            self._stopper.cancel_killed,
+            self._reusable.release,
+            self._poller.poll_if_due,
+            self._tick,
+        ):
+            try:
+                part()
+            except (LeaseHeld, ShuttingDown):
+                raise
+            except Exception as error:
+                if failed is not None:
+                    log.error("one more part of the cycle failed", exc_info=error)
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _look_at_runs(self) -> None:
         for live in self._runs.all():
             if live.run.state is not RunState.SUBMITTING:
-                self._stopper.pass_on_intent(live)
-                self._reader.read_run_dir(live)
+                self._trouble.contain(live, "telling it to end", self._stopper.pass_on_intent, live)
+                self._trouble.contain(live, "reading its directory", self._reader.read_run_dir, live)
         self._runs.take_in()
-        self._stopper.cancel_killed()
-        self._reusable.release()
-        self._poller.poll_if_due()
+
+    def _tick(self) -> None:
         deadline = next_deadline(self._ledger.state)
         if deadline is not None and time.time() >= deadline:
             self._ledger.do(events.Tick(time.time()))

@@ -27,19 +27,15 @@ class Stopper:
         self._scheduler, self._home, self._lease = scheduler, home, lease
 
     def pass_on_intent(self, live: LiveRun) -> None:
-        """Write into the run's directory that it shall end, once for each attempt and intent."""
+        """Write into the run's directory that it shall end, once for each attempt and intent. Raises OSError."""
         run = live.run
         if run.intent is Intent.GO or live.intent_passed_on == (run.attempt, run.intent):
             return
         run_dir = self._home.run(run.id)
         word = {"intent": run.intent.value.lower(), "reason": run.intent_reason, "at": time.time()}
-        try:
-            write_json(run_dir.closed, word)
-            if run.attempt >= 0 and run.intent is Intent.STOP:
-                create_once(run_dir.attempt(run.attempt).stop, StopRequest(run.intent_reason, word["at"]).to_json())
-        except OSError as error:
-            live.in_trouble(error)
-            return
+        write_json(run_dir.closed, word)
+        if run.attempt >= 0 and run.intent is Intent.STOP:
+            create_once(run_dir.attempt(run.attempt).stop, StopRequest(run.intent_reason, word["at"]).to_json())
         live.intent_passed_on = run.attempt, run.intent
         self._cadence.poll_soon()
 

@@ -18,12 +18,13 @@ from dethpc.domain.ids import job_name
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, Scheduler
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
-from dethpc.errors import RunDirError, SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
+from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.holds import Holds, job_of, taken_before
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.reuse import ReusableJobs
+from dethpc.master.runs.trouble import Trouble, everybodys
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
@@ -36,9 +37,6 @@ SUBMIT_AT_ONCE = 25
 PREPARE_AT_ONCE = 5
 """Run directories that are written at once; the next ones while these are submitted."""
 
-UNREADABLE = (OSError, RunDirError, ValueError, TypeError, KeyError)
-"""What reading a damaged run directory raises."""
-
 SUBMITTING = "submitting"
 """File in the run directory: its job was, or was about to be, handed to the scheduler at this time."""
 
@@ -49,7 +47,7 @@ Prepare = Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]]
 OnRefused = Callable[[Run, str], None]
 """Hears that the scheduler does not take the job of a run at present, and why; on the reconciler's thread."""
 
-_Answer = events.Submitted | events.SubmitFailed
+_Answer = events.Submitted | events.SubmitFailed | events.AttemptEnded
 
 
 @dataclass(slots=True)
@@ -60,6 +58,10 @@ class _Batch:
     refused: list[tuple[LiveRun, SubmitDeferred | SubmitRejected]] = field(default_factory=list)
     unwritable: list[tuple[LiveRun, Exception]] = field(default_factory=list)
     stopped_by: SchedulerUnavailable | SubmitUncertain | None = None  # nothing more is submitted after this
+
+    @property
+    def disk_fails(self) -> bool:
+        return any(isinstance(error, OSError) for _, error in self.unwritable)
 
 
 class Submitter:
@@ -77,10 +79,11 @@ class Submitter:
         reusable: ReusableJobs,
         holds: Holds,
         on_refused: OnRefused,
+        trouble: Trouble,
     ) -> None:
         self._runs, self._cadence, self._ledger = runs, cadence, ledger
         self._scheduler, self._home, self._lease = scheduler, home, lease
-        self._prepare, self._reusable = prepare, reusable
+        self._prepare, self._reusable, self._trouble = prepare, reusable, trouble
         self._holds, self._on_refused = holds, on_refused
 
     # --- handing over
@@ -130,7 +133,7 @@ class Submitter:
         now = time.monotonic()
         self._holds.keep({job_of(live.run) for live in self._runs.all() if live.run.state is RunState.SUBMITTING})
         for live in self._runs.all():
-            if live.run.state is not RunState.SUBMITTING:
+            if live.run.state is not RunState.SUBMITTING or time.monotonic() < live.rests_until.get(SUBMITTING, 0.0):
                 continue
             hold = self._holds.of(live.run)
             if hold is not None and live.run.intent is Intent.GO:
@@ -147,7 +150,9 @@ class Submitter:
     def _may_be_tried(self, live: LiveRun, batch: _Batch) -> bool:
         try:
             return self._needs_a_job(live)
-        except UNREADABLE as error:
+        except Exception as error:
+            if everybodys(error):
+                raise
             batch.unwritable.append((live, error))
             return False
 
@@ -173,12 +178,12 @@ class Submitter:
     def _hand_over(self, fresh: Sequence[LiveRun], batch: _Batch) -> None:
         """Submit in order, a few at the same time, and write run directories meanwhile. Raises LeaseHeld.
 
-        Stops where the scheduler gives no answer, or a directory cannot be written.
+        Stops where the scheduler gives no answer, or the file system does not take a directory.
         """
         under_way: list[Future[None]] = []
         with ThreadPoolExecutor(self._cadence.pace.submit_at_once, "submit") as threads:
             for start in range(0, len(fresh), PREPARE_AT_ONCE):
-                if batch.stopped_by is not None or batch.unwritable:
+                if batch.stopped_by is not None or batch.disk_fails:
                     break
                 for live, job in self._prepared(fresh[start : start + PREPARE_AT_ONCE], batch):
                     under_way.append(threads.submit(self._submit_one, live, job, batch))
@@ -187,22 +192,36 @@ class Submitter:
 
     def _prepared(self, some: Sequence[LiveRun], batch: _Batch) -> Iterator[tuple[LiveRun, JobRequest]]:
         """Runs with their jobs; of those that need no submission, the answer goes to the batch."""
-        left = list(some)
         try:
             jobs = self._prepare([live.run for live in some])
-            for live in some:
-                run, job = live.run, jobs[live.run.id]
-                if isinstance(job, SubmitRejected):
-                    batch.answers.append(events.SubmitFailed(run.id, str(job), time.time()))
-                elif (job_id := self._reusable.take(run, self._ledger.state, job.script)) is not None:
-                    batch.answers.append(events.Submitted(run.id, job_id, time.time()))
-                else:
-                    yield live, job
-                left.remove(live)
         except SchedulerUnavailable as error:
             batch.stopped_by = error
+            return
+        except Exception as error:
+            if everybodys(error):
+                raise
+            if len(some) > 1:  # one of them may be to blame
+                for live in some:
+                    yield from self._prepared([live], batch)
+            else:
+                batch.unwritable.append((some[0], error))
+            return
+        for live in some:
+            run, job = live.run, jobs[live.run.id]
+            if isinstance(job, SubmitRejected):
+                batch.answers.append(events.SubmitFailed(run.id, str(job), time.time()))
+            elif (job_id := self._reuse(live, job)) is not None:
+                batch.answers.append(events.Submitted(run.id, job_id, time.time()))
+            else:
+                yield live, job
+
+    def _reuse(self, live: LiveRun, job: JobRequest) -> str | None:
+        """The job that has room for the run, if one has. One that cannot be told counts as none: the run gets a job of its own."""
+        try:
+            return self._reusable.take(live.run, self._ledger.state, job.script)
         except OSError as error:
-            batch.unwritable += [(live, error) for live in left]
+            log.warning("run %s could not be given to a job that is there: %s", live.run.id, error)
+            return None
 
     def _submit_one(self, live: LiveRun, job: JobRequest, batch: _Batch) -> None:
         if batch.stopped_by is not None:
@@ -223,15 +242,32 @@ class Submitter:
             live.unclear_since = time.time()
             batch.stopped_by = error
             log.warning("run %s: %s; its job will be looked up", live.run.id, error)
+        except Exception as error:
+            if everybodys(error):
+                raise
+            live.unclear_since = time.time()
+            batch.unwritable.append((live, error))
 
     def _cannot_write(self, live: LiveRun, error: Exception) -> list[_Answer]:
-        """A full or failing file system may recover, but a run that waits for it for ever helps nobody."""
-        log.warning("the directory of run %s cannot be written: %s", live.run.id, error)
-        self._cadence.submit_later()
+        """A full or failing file system may recover, but a run that waits for it for ever helps nobody.
+
+        What is wrong with one run's directory alone lets the others pass.
+        """
+        words = f"the run directory cannot be written: {error}"
+        log.warning("run %s: %s", live.run.id, words, exc_info=None if isinstance(error, OSError) else error)
+        if isinstance(error, OSError):
+            self._cadence.submit_later()
+        else:
+            live.rests_until[SUBMITTING] = time.monotonic() + self._cadence.pace.fastest_poll
         live.write_failures += 1
-        if live.write_failures < TRIES_TO_WRITE:
+        unwanted = live.run.intent is not Intent.GO
+        if live.write_failures < TRIES_TO_WRITE and not (unwanted and not isinstance(error, OSError)):
+            if live.in_trouble(words):
+                self._trouble.tell(live, f"{words}; the master tries again, {TRIES_TO_WRITE} times in all")
             return []
-        return [events.SubmitFailed(live.run.id, f"the run directory cannot be written: {error}", time.time())]
+        if unwanted:
+            return [events.AttemptEnded(live.run.id, -1, None, None, time.time())]
+        return [events.SubmitFailed(live.run.id, words, time.time())]
 
     # --- unclear submissions
 
@@ -259,7 +295,8 @@ class Submitter:
             by_name.setdefault(record.name, []).append(record)
         surplus: list[str] = []
         for name, records in by_name.items():
-            surplus += self._adopt(unclear[name].run, records)
+            live = unclear[name]
+            self._trouble.contain(live, "looking its job up", self._adopt, live.run, records, surplus)
         for name in overdue:
             if name not in by_name:  # the first look was that of the listing
                 unclear[name].unclear_since = None
@@ -275,10 +312,10 @@ class Submitter:
             if live.run.state is RunState.SUBMITTING and live.unclear_since is not None
         ]
 
-    def _adopt(self, run: Run, found: list[JobRecord]) -> list[str]:
-        """A job of this run exists although nobody wrote down its id. The claim lets one of several train; returns the others
-        that wait."""
+    def _adopt(self, run: Run, found: list[JobRecord], surplus: list[str]) -> None:
+        """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the others that wait
+        are ``surplus``."""
         live = [record for record in found if record.state.live] or found[-1:]
         live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
         self._runs.do(events.Submitted(run.id, live[0].job_id, time.time()))
-        return [record.job_id for record in live[1:] if record.state is JobState.PENDING]
+        surplus += [record.job_id for record in live[1:] if record.state is JobState.PENDING]

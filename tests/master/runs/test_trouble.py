@@ -1,0 +1,278 @@
+"""One run's trouble is its own: whatever one run reports or loses, the others are submitted, read, polled and killed."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dethpc.domain.ports import JobState
+from dethpc.domain.reports import ReportKind
+from dethpc.domain.states import End, RunState, State
+from dethpc.engine import events
+from dethpc.errors import ShuttingDown, StoreError, UnfitRow
+from dethpc.master.runs.submit import TRIES_TO_WRITE
+from dethpc.master.runs.trouble import TRIES
+from dethpc.rundir.files import write_json
+from dethpc.rundir.journal import from_line
+from tests.master.conftest import T0
+from tests.master.runs.conftest import World
+
+BROKEN, INNOCENT = "1.1.1", "1.2.1"
+
+
+@pytest.fixture
+def training(world: World) -> World:
+    """All trials train."""
+    world.cycle()
+    for id in (BROKEN, INNOCENT, "1.3.1"):
+        world.node_starts(id)
+    world.cycle()
+    return world
+
+
+def journal_line(world: World, seq: int, data: Any, id: str = BROKEN) -> None:
+    """A whole line with a right checksum, whatever it says."""
+    text = json.dumps(data)
+    with open(world.home.run(id).attempt(0).journal, "a") as file:
+        file.write(f"{seq} {len(text)} {zlib.crc32(text.encode(), seq):08x} {text}\n")
+
+
+def log_of_master(world: World, id: str = BROKEN, k: int = 0) -> str:
+    return world.home.run(id).waiting(k).read_text()
+
+
+def innocent_goes_on(world: World) -> None:
+    world.node_reports(INNOCENT, steps=4)
+    world.node_ends(INNOCENT)
+    world.cycle(2)
+    assert world.ended(INNOCENT) and world.ends[INNOCENT, 0] is End.COMPLETED
+    world.ledger.do(events.KillTrial(3, T0))
+    world.cycle()
+    assert world.job("1.3.1").job_id in world.fake.cancelled
+
+
+METRICS = {"at": T0, "kind": "metrics", "group": "validation", "steps_completed": 1, "metrics": {"loss": 1.0}}
+CHECKPOINT = {"at": T0, "kind": "checkpoint", "uuid": "u", "steps_completed": 1}
+ODD = {
+    "steps beyond 63 bits": {**METRICS, "steps_completed": 2**63},
+    "negative steps": {**METRICS, "steps_completed": -1},
+    "steps as text": {**METRICS, "steps_completed": "x"},
+    "metrics as a list": {**METRICS, "metrics": [1]},
+    "no group": {name: value for name, value in METRICS.items() if name != "group"},
+    "a group of half characters": {**METRICS, "group": "\ud800"},
+    "a time that is none": {**METRICS, "at": float("nan")},
+    "checkpoint beyond 63 bits": {**CHECKPOINT, "steps_completed": 2**70},
+    "checkpoint without a name": {"at": T0, "kind": "checkpoint", "steps_completed": 1},
+    "checkpoint with odd files": {**CHECKPOINT, "resources": {"a": 2**64}},
+    "metadata as a list": {"at": T0, "kind": "run_metadata", "metadata": [1]},
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_a_report_of_an_odd_shape_counts_for_nothing_and_is_told(training: World, odd: dict[str, Any]) -> None:
+    journal_line(training, 1, odd)
+    journal_line(training, 2, {**METRICS, "steps_completed": 7})
+    training.cycle(3)
+    assert training.trial(1).steps_completed == 7, "what comes after it counts"
+    assert "report 1" in log_of_master(training) and "counts for nothing" in log_of_master(training)
+    innocent_goes_on(training)
+    training.node_ends(BROKEN)
+    training.cycle(2)
+    assert training.ends[BROKEN, 0] is End.COMPLETED
+
+
+names = st.sampled_from(
+    [*"kind at group steps_completed metrics batch_metrics uuid metadata resources storage seconds".split()]
+    + [*"length metric progress reason status title".split()]
+)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(2**62, 2**80)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["loss", "validation", "\ud800", "\0", "NaN", "1" * 500]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3) | st.just("loss"), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> dict[str, Any]:
+    """Something like a report: of any kind, with odd values for some of its fields, and some of them missing."""
+    sound = draw(st.sampled_from([METRICS, CHECKPOINT, *({"at": T0, "kind": kind.value} for kind in ReportKind)]))
+    odd = {**sound, **draw(st.dictionaries(names, values, max_size=3))}
+    for name in draw(st.lists(names, max_size=1)):
+        odd.pop(name, None)
+    return odd
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(odd=st.lists(shapes(), min_size=1, max_size=3))
+def test_no_shape_of_a_report_stops_what_comes_after_it(training: World, odd: list[dict[str, Any]]) -> None:
+    """The real ledger on SQLite, as the reader hands them over: whatever JSON a line holds, it is taken in or passed over."""
+    found, before = [], training.ledger.state.attempt(BROKEN, 0)
+    assert before is not None
+    for data in odd:
+        text = json.dumps({**data, "uuid": f"{data['uuid']}-{before.applied_seq}"} if data.get("uuid") == "u" else data)
+        seq = before.applied_seq + len(found) + 1
+        try:
+            found.append(from_line(f"{seq} {len(text)} {zlib.crc32(text.encode(), seq):08x} {text}"))
+        except ValueError:
+            continue  # no report: a damaged line
+    training.ledger.do(events.Reported(BROKEN, 0, found, T0))
+    after = training.ledger.state.attempt(BROKEN, 0)
+    assert after is not None and after.applied_seq == before.applied_seq + len(found)
+
+
+def test_a_searcher_metric_beyond_every_float_is_no_number(training: World) -> None:
+    journal_line(training, 1, {**METRICS, "metrics": {"loss": 10**400}})
+    training.cycle(2)
+    assert training.trial(1).steps_completed == 1 and training.trial(1).best_validation is None
+    innocent_goes_on(training)
+
+
+STARTED = {
+    "everything a list": {"job_id": [1], "nodes": "n", "prior": [1], "resumed_steps": [], "resumed_from": {}, "at": []},
+    "numbers out of range": {"resumed_steps": 2**70, "at": float("inf"), "prior": {"0": 2**70, "x": 1}},
+    "half characters": {"job_id": "\ud800", "nodes": ["\ud800"], "resumed_from": "\ud800"},
+}
+
+
+@pytest.mark.parametrize("odd", STARTED.values(), ids=STARTED)
+def test_a_start_of_an_odd_shape_is_taken_for_what_it_still_says(training: World, odd: dict[str, Any]) -> None:
+    next_attempt = training.home.run(BROKEN).attempt(1)
+    next_attempt.make()
+    write_json(next_attempt.started, odd)
+    training.cycle(2)
+    assert training.run(BROKEN).attempt == 1
+    innocent_goes_on(training)
+
+
+ENDS = {
+    "out of range": {"finished": False, "exit_code": 2**70, "at": float("inf"), "signal": -(2**70), "node": 1.5},
+    "half characters": {"finished": False, "message": "\ud800", "phase": "\ud800", "tail": ["\ud800", 1]},
+}
+
+
+@pytest.mark.parametrize("odd", ENDS.values(), ids=ENDS)
+def test_an_end_of_an_odd_shape_ends_its_attempt(training: World, odd: dict[str, Any]) -> None:
+    training.node_ends(BROKEN, **odd)
+    training.fake.end(training.job(BROKEN).job_id, JobState.FAILED, 1)
+    training.cycle(2)
+    assert training.ended(BROKEN)
+    innocent_goes_on(training)
+
+
+def test_a_claim_damaged_under_a_run_that_ends_stops_nobody_else_and_then_its_own_attempt(training: World) -> None:
+    training.home.run(BROKEN).claim.write_text("")
+    training.node_ends(BROKEN)
+    training.cycle()
+    assert not training.ended(BROKEN)
+    assert "claim is damaged" in log_of_master(training) and "tries again" in log_of_master(training)
+    innocent_goes_on(training)
+    training.cycle(TRIES)
+    assert training.ended(BROKEN) and training.ends[BROKEN, 0] is End.USER_ERROR
+    assert "claim is damaged" in training.trial(1).reason and "this run ends here" in log_of_master(training)
+    assert training.job(BROKEN).job_id in training.fake.cancelled
+
+
+def test_a_kill_needs_nothing_of_the_directory(training: World) -> None:
+    run_dir = training.home.run(BROKEN)
+    run_dir.claim.write_text("")
+    run_dir.attempt(0).journal.mkdir()
+    training.ledger.do(events.KillTrial(1, T0))
+    training.cycle(3)
+    assert training.ended(BROKEN) and training.trial(1).state is State.CANCELED
+    assert training.ends[BROKEN, 0] is End.KILLED
+
+
+def test_a_damaged_claim_keeps_nobody_from_being_submitted(world: World) -> None:
+    world.home.run(BROKEN).make()
+    world.home.run(BROKEN).claim.write_text("[]")
+    world.cycle()
+    assert world.run(INNOCENT).state is RunState.PENDING and world.run("1.3.1").state is RunState.PENDING
+    assert "claim is damaged" in log_of_master(world)
+
+
+def test_a_run_that_cannot_be_prepared_lets_the_others_pass_and_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = world._job
+
+    def odd(run: Any) -> Any:
+        if run.id == BROKEN:
+            raise AttributeError("'list' object has no attribute 'get'")
+        return prepare(run)
+
+    monkeypatch.setattr(world, "_job", odd)
+    world.cycle()
+    assert world.run(INNOCENT).state is RunState.PENDING
+    world.cycle(TRIES_TO_WRITE)
+    assert world.trial(1).state is State.ERROR and "no attribute" in world.trial(1).reason
+
+
+def test_a_full_database_is_nobodys_own_trouble(training: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it lasts, no run is ended for it."""
+
+    def full() -> None:
+        raise StoreError("the database failed: database or disk is full")
+
+    training.node_reports(BROKEN, steps=3)
+    training.ledger._store.before_commit = full  # type: ignore[attr-defined]
+    for _ in range(2 * TRIES):
+        with pytest.raises(StoreError):
+            training.cycle()
+    training.ledger._store.before_commit = None  # type: ignore[attr-defined]
+    training.cycle()
+    assert not training.ended(BROKEN) and training.trial(1).steps_completed == 3
+
+
+def test_the_end_of_the_ledger_is_nobodys_own_trouble(training: World) -> None:
+    training.node_ends(BROKEN)
+    training.ledger.stop()
+    with pytest.raises(ShuttingDown):
+        training.cycle()
+
+
+def test_a_part_of_the_cycle_that_fails_keeps_no_other_from_its_work(
+    training: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(training.reconciler._submitter, "submit", fail)
+    training.ledger.do(events.KillTrial(1, T0))
+    with pytest.raises(ZeroDivisionError):
+        training.cycle()
+    assert training.job(BROKEN).job_id in training.fake.cancelled
+
+
+def test_of_events_decided_together_only_the_one_with_an_unfit_row_is_refused(world: World) -> None:
+    ledger = world.ledger
+    held: list[Any] = []
+    ledger.look(
+        lambda state: held.extend(ledger.post(each) for each in good_bad_good())
+    )  # one batch: all come before it ends
+    first, second, third = held
+    assert first.result(30) and third.result(30)
+    with pytest.raises(UnfitRow):
+        second.result(30)
+    assert world.run(BROKEN).scheduler_job_id == "7" and world.run("1.3.1").scheduler_job_id == "8"
+    assert world.run(INNOCENT).state is RunState.SUBMITTING
+
+
+def good_bad_good() -> list[events.Event]:
+    return [
+        events.Submitted(BROKEN, "7", T0),
+        events.AttemptStarted(INNOCENT, 0, ["node1"], None, 2**70, T0),
+        events.Submitted("1.3.1", "8", T0),
+    ]
