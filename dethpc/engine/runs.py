@@ -103,7 +103,7 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     queued_again = run.state is RunState.PENDING and run.attempt == event.attempt
     if attempt.state is AttemptState.ENDED and not queued_again:
         return Decision()
-    accepted = _following(event.reports, attempt.applied_seq)
+    accepted = _following(event.reports, attempt.applied_seq, gaps=event.remains)
     seq = accepted[-1].seq if accepted else attempt.applied_seq
     offset = attempt.applied_offset if event.offset is None else event.offset
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
@@ -115,13 +115,13 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     return decision
 
 
-def _following(reports: Iterable[Report], seq: int) -> list[Report]:
-    """Those that come next after ``seq``, without a gap."""
+def _following(reports: Iterable[Report], seq: int, *, gaps: bool) -> list[Report]:
+    """Those that come next after ``seq``, without a gap unless there may be ``gaps``."""
     accepted: list[Report] = []
     for report in reports:
-        if report.seq == seq + 1:
+        if report.seq == seq + 1 or (gaps and report.seq > seq):
             accepted.append(report)
-            seq += 1
+            seq = report.seq
         elif report.seq > seq:
             break
     return accepted
@@ -141,6 +141,8 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
         log_tail=event.log_tail,
         asked=event.asked,
     )
+    if event.missing:
+        verdict = verdict._replace(reason="; ".join(filter(None, [verdict.reason, _incomplete(event.missing)])))
     attempt = state.attempt(event.run_id, event.attempt)
     if attempt is not None and attempt.state is AttemptState.RUNNING:
         decision.rows.append(
@@ -169,6 +171,11 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
     )
     after = meaning.ended(attempt, verdict, event)
     return Decision([*decision.rows, *after.rows], [*decision.then, *after.then])
+
+
+def _incomplete(missing: int) -> str:
+    were = "1 of its reports was" if missing == 1 else f"{missing} of its reports were"
+    return f"{were} damaged in its journal and cannot be counted"
 
 
 def tick(state: ClusterState, event: events.Tick) -> Decision:

@@ -149,7 +149,7 @@ def _after_run(
     if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
         decision.rows.append(trial)
     elif end is End.COMPLETED:
-        trial = _warned(trial, experiment)
+        trial = _warned(replace(trial, reason=reason) if reason else trial, experiment)
         _close(
             experiment,
             trial,

@@ -36,7 +36,7 @@ def find(run: RunDir, k: int, spec: Spec) -> Resume:
     checkpoints: list[Report] = []
     deleted = set()
     for j in earlier:
-        reports, _ = journal.read(run.attempt(j).journal)
+        reports = journal.read_remains(run.attempt(j).journal).reports
         counted = [report for report in reports if report.seq <= bounds.get(j, report.seq)]
         prior[str(j)] = counted[-1].seq if counted else 0
         checkpoints += [report for report in counted if report.kind == ReportKind.CHECKPOINT]

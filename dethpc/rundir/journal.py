@@ -2,8 +2,8 @@
 
 One report is one line, ``<seq> <len> <crc> <json>\\n``: ``seq`` counts from 1 without gaps, ``len`` is the size of the
 JSON in bytes, ``crc`` is the CRC-32 of the JSON begun at ``seq``, in eight hexadecimal digits. The JSON is ``{"at":
-epoch seconds, "kind": ..., ...}``. A reader stops at the first line that is not all of this: it is torn, or still
-being written.
+epoch seconds, "kind": ..., ...}``. While the attempt lives, a reader stops at the first line that is not all of this:
+it is torn, or still being written. Once the attempt is over, such a line is damaged, and costs itself alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import zlib
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from dethpc.domain.reports import Report, ReportKind
 
@@ -78,7 +78,7 @@ class JournalWriter:
     def __init__(self, path: Path, *, lazy: bool = False) -> None:
         self._lazy = lazy
         self._lock = threading.Lock()
-        reports, offset = read(path)
+        reports, offset, _ = read_remains(path)
         self._seq = reports[-1].seq if reports else 0
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         self._offset = offset
@@ -214,3 +214,48 @@ def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Report],
             if report.seq > after_seq:
                 reports.append(report)
     return reports, offset
+
+
+class Remains(NamedTuple):
+    """What is left of a journal that nobody writes any more."""
+
+    reports: list[Report]
+    offset: int  # behind the last good line
+    missing: int  # how many reports are damaged or gone
+
+
+def read_remains(path: Path, offset: int = 0, after_seq: int = 0) -> Remains:
+    """As ``read``, for a journal whose attempt is over: a damaged line costs itself, and the good ones after it count.
+
+    Raises: OSError.
+    """
+    reports: list[Report] = []
+    last, damaged, end = after_seq, 0, offset
+    missing = 0
+    try:
+        file = open(path, "rb")
+    except FileNotFoundError:
+        return Remains(reports, offset, 0)
+    with file:
+        file.seek(offset)
+        for line in file:
+            offset += len(line)
+            if not line.endswith(b"\n"):
+                break  # torn: its report never was
+            try:
+                report = from_line(line)
+            except ValueError:
+                damaged += not _known(line, last)
+                continue
+            end, damaged = offset, 0
+            if report.seq > last:
+                missing += report.seq - last - 1
+                last = report.seq
+                reports.append(report)
+    return Remains(reports, end, missing + damaged)
+
+
+def _known(damaged: bytes, last: int) -> bool:
+    """Whether the report of a damaged line had come another way, by what is left of its number."""
+    number = damaged.split(b" ", 1)[0]
+    return number.isdigit() and len(number) < 20 and int(number) <= last

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dethpc.domain.reports import Report
-from dethpc.rundir.journal import JournalWriter, NotWritten, from_line, read, to_line
+from dethpc.domain.reports import Report, ReportKind
+from dethpc.rundir.journal import JournalWriter, NotWritten, from_line, read, read_remains, to_line
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -209,3 +209,28 @@ def test_closing_twice_is_harmless(tmp_path: Path) -> None:
     journal.append("ack", {})
     journal.close()
     journal.close()
+
+
+def test_what_remains_of_a_journal_is_all_but_its_damaged_lines(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with JournalWriter(path) as journal:
+        for n in range(5):
+            journal.append(ReportKind.PROGRESS, {"progress": n / 4})
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"\x00\xff\n" + lines[2] + lines[3][:10] + b"\n" + lines[4] + b'6 30 {"to')
+    assert [report.seq for report in read(path)[0]] == [1]
+    remains = read_remains(path)
+    assert [report.seq for report in remains.reports] == [1, 3, 5] and remains.missing == 2
+    assert read_remains(path, remains.offset, 5) == ([], remains.offset, 0)
+    with JournalWriter(path) as again:
+        assert again.append(ReportKind.PROGRESS, {"progress": 1.0}).seq == 6
+    assert [report.seq for report in read_remains(path).reports] == [1, 3, 5, 6]
+
+
+def test_a_damaged_line_whose_report_came_another_way_is_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, 3)
+    data = path.read_bytes()
+    path.write_bytes(data[:-5] + b"!" + data[-4:])
+    assert read_remains(path).missing == 1
+    assert read_remains(path, after_seq=3).missing == 0

@@ -24,13 +24,17 @@ class AttemptStarted:
 
 @dataclass(slots=True)
 class Reported:
-    """Reports of one attempt, in order. ``offset`` is the journal's read position after them, when they were read there."""
+    """Reports of one attempt, in order. ``offset`` is the journal's read position after them, when they were read there.
+
+    ``remains``: nobody writes the journal any more. What is missing between them is gone, and the rest counts.
+    """
 
     run_id: str
     attempt: int
     reports: Sequence[Report]
     at: float
     offset: int | None = None
+    remains: bool = False
 
 
 @dataclass(slots=True)
@@ -52,3 +56,4 @@ class AttemptEnded:
     asked: str = ""
     rest: float = 0.0
     down: Sequence[str] = ()  # nodes of the attempt that the scheduler calls down now
+    missing: int = 0  # reports of the attempt that are damaged or gone

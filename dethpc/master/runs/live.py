@@ -53,6 +53,7 @@ class LiveRun:
     killed_at: float | None = None  # monotonic: when its job was last cancelled
     write_failures: int = 0  # how many times its directory could not be written
     trouble: str = ""  # what last went wrong with it alone
+    missing_reports: tuple[int, int] = (-1, 0)  # an attempt, and how many of its reports are damaged or gone
     tries: dict[str, int] = field(default_factory=dict)  # what is being done about it -> how often that failed in a row
     rests_until: dict[str, float] = field(default_factory=dict)  # the same -> monotonic: when it is next tried
     intent_passed_on: tuple[int, Intent] | None = None  # attempt and intent that its directory tells

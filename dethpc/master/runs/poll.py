@@ -146,14 +146,14 @@ class Poller:
         if self._reader.next_attempt(live) is not None:
             return
         run = live.run
-        self._reader.read_journal(run)
+        self._reader.read_remains(live)
         if run.intent is not Intent.GO:
             self._lease.check()
             self._scheduler.cancel([record.job_id])  # nobody wants its next start
         attempt = self._ledger.state.attempt(run.id, run.attempt)
         since = attempt.started_at if attempt is not None else 0.0
         preempted = record.preempted_at is not None and record.preempted_at >= since - CLOCKS
-        self._runs.do(self._reader.ended(run, replace(record, preempted=preempted), requeued=True))
+        self._runs.do(self._reader.ended(live, replace(record, preempted=preempted), requeued=True))
 
     # --- the queue
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord
-from dethpc.domain.reports import fault
+from dethpc.domain.reports import Report, fault
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.ends import conclusive
@@ -24,6 +25,7 @@ from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read as read_journal
+from dethpc.rundir.journal import read_remains
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.started import Started
 
@@ -77,9 +79,9 @@ class Reader:
         run = live.run
         if run.attempt >= 0:
             # Even when its end is known: a node that the scheduler had given up may have written on.
-            self.read_journal(run, until=started.prior.get(run.attempt))
+            self.read_remains(live, until=started.prior.get(run.attempt))
         if run.state is RunState.RUNNING and run.attempt >= 0:
-            self._runs.do(self.ended(run, None, requeued=True))
+            self._runs.do(self.ended(live, None, requeued=True))
         self._runs.started[run.pool] += 1
         if started.job_id and started.job_id != live.run.scheduler_job_id:
             self._runs.do(events.Submitted(run.id, started.job_id, time.time()))
@@ -94,19 +96,39 @@ class Reader:
             )
         )
 
-    def read_journal(self, run: Run, until: int | None = None) -> None:
-        """Apply the new events of the run's attempt; none after ``until``. Raises OSError."""
+    def read_journal(self, run: Run) -> None:
+        """Apply the new events of the run's live attempt. Raises OSError."""
         attempt = self._ledger.state.attempt(run.id, run.attempt)
         path = self._home.run(run.id).attempt(run.attempt).journal
         if attempt is None or _size(path) <= attempt.applied_offset:
             return
-        found, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
+        reports, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
+        self._tell_faults(run, reports)
+        self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), offset))
+
+    def read_remains(self, live: LiveRun, until: int | None = None) -> None:
+        """Apply what is left of the journal of an attempt that is over; nothing after ``until``. Raises OSError."""
+        run = live.run
+        attempt = self._ledger.state.attempt(run.id, run.attempt)
+        path = self._home.run(run.id).attempt(run.attempt).journal
+        if attempt is None or _size(path) <= attempt.applied_offset:
+            return
+        found, offset, missing = read_remains(path, attempt.applied_offset, attempt.applied_seq)
         reports = [report for report in found if until is None or report.seq <= until]
         whole = len(reports) == len(found)
+        if missing and live.missing_reports != (run.attempt, missing):
+            live.missing_reports = run.attempt, missing
+            words = f"{missing} reports of attempt {run.attempt} are damaged in {path} and cannot be counted"
+            log.error("run %s: %s", run.id, words)
+            tell(self._home, run, f"{words}; those after them count")
+        self._tell_faults(run, reports)
+        end = offset if whole else None
+        self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), end, remains=True))
+
+    def _tell_faults(self, run: Run, reports: Sequence[Report]) -> None:
         for report in reports:
             if why := fault(report):
                 tell(self._home, run, f"report {report.seq} ({report.kind}) counts for nothing: {why}")
-        self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), offset if whole else None))
 
     def grows(self, live: LiveRun) -> bool:
         """Whether the attempt has written anything since the last call for a run whose job is missed. Its nodes live then."""
@@ -132,7 +154,7 @@ class Reader:
                 self._runs.do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
                 return
             if run.attempt >= 0 and run.state is RunState.RUNNING:
-                self.read_journal(run)
+                self.read_remains(live)
         except Exception as error:
             if run.intent is not Intent.KILL or everybodys(error):
                 raise
@@ -140,11 +162,11 @@ class Reader:
         if record is None and run.scheduler_job_id is not None:
             self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(live, lost=not self.report_is_there(run))
         _close(run_dir)
-        self._runs.do(self.ended(run, record))
+        self._runs.do(self.ended(live, record))
 
-    def ended(self, run: Run, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
+    def ended(self, live: LiveRun, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
         """What is left of an attempt that is over."""
-        run_dir = self._home.run(run.id)
+        run, run_dir = live.run, self._home.run(live.run.id)
         report, asked = None, ""
         if run.attempt >= 0:
             with contextlib.suppress(RunDirError):
@@ -163,6 +185,7 @@ class Reader:
             asked=asked,
             rest=self._cadence.pace.rest,
             down=self._down(run) if requeued and not (record is not None and record.preempted) else (),
+            missing=live.missing_reports[1] if live.missing_reports[0] == run.attempt else 0,
         )
 
     def _down(self, run: Run) -> tuple[str, ...]:

@@ -276,3 +276,54 @@ def good_bad_good() -> list[events.Event]:
         events.AttemptStarted(INNOCENT, 0, ["node1"], None, 2**70, T0),
         events.Submitted("1.3.1", "8", T0),
     ]
+
+
+# --- damaged journals
+
+
+def flip(world: World, seq: int, id: str = BROKEN, k: int = 0) -> None:
+    """One bit of the line of report ``seq``."""
+    path = world.home.run(id).attempt(k).journal
+    lines = path.read_bytes().splitlines(keepends=True)
+    broken = bytearray(lines[seq - 1])
+    broken[len(broken) // 2] ^= 1
+    lines[seq - 1] = bytes(broken)
+    path.write_bytes(b"".join(lines))
+
+
+def report_steps(world: World, *steps: int) -> None:
+    for step in steps:
+        world.node_reports(BROKEN, steps=step)
+
+
+def test_a_damaged_line_costs_itself_alone_once_its_attempt_is_over(training: World) -> None:
+    report_steps(training, 1, 2, 3, 4)
+    flip(training, 2)
+    training.cycle()
+    assert training.trial(1).steps_completed == 1, "a live attempt may be writing that line"
+    training.node_ends(BROKEN)
+    training.cycle(2)
+    assert training.ends[BROKEN, 0] is End.COMPLETED
+    assert training.trial(1).steps_completed == 4 and training.trial(1).best_validation == 1 / 4
+    assert "1 of its reports was damaged" in training.trial(1).reason
+    assert "1 reports of attempt 0 are damaged" in log_of_master(training)
+
+
+def test_damage_at_the_end_of_a_journal_is_counted(training: World) -> None:
+    report_steps(training, 1, 2, 3)
+    flip(training, 2)
+    flip(training, 3)
+    training.node_ends(BROKEN)
+    training.cycle(2)
+    assert training.trial(1).steps_completed == 1 and "2 of its reports were damaged" in training.trial(1).reason
+
+
+def test_an_attempt_that_follows_takes_over_what_stands_behind_a_damaged_line(training: World) -> None:
+    report_steps(training, 1, 2, 3)
+    flip(training, 1)
+    next_attempt = training.home.run(BROKEN).attempt(1)
+    next_attempt.make()
+    write_json(next_attempt.started, {"prior": {"0": 3}, "at": T0})
+    training.cycle()
+    ended = training.ledger.state.attempt(BROKEN, 0)
+    assert ended is not None and ended.applied_seq == 3 and "1 of its reports" in ended.reason
