@@ -157,6 +157,18 @@ def patch_state(served: Served, begun: dict[str, Any]) -> str:
     return str(served.session.get(f"/api/v1/trials/{begun['trial']}")["trial"]["state"])
 
 
+def test_what_should_be_a_number_and_is_none_is_refused(served: Served) -> None:
+    begun = begin(served)
+    checkpoint = {"uuid": "c", "taskId": begun["task"], "training": {}, "state": "STATE_COMPLETED"}
+    for path, body in [
+        ("/task-logs", [{"task_id": begun["task"], "rank": "first", "log": "hello"}]),
+        ("/api/v1/checkpoints", {**checkpoint, "metadata": {"steps_completed": float("nan")}, "resources": {}}),
+        ("/api/v1/checkpoints", {**checkpoint, "metadata": {"steps_completed": 1}, "resources": {"w": "big"}}),
+    ]:
+        with pytest.raises(Refused, match="must be a whole number"):
+            served.session.post(path, body)
+
+
 def test_an_invalid_hp_ends_the_trial_as_such(served: Served) -> None:
     begun = begin(served)
     served.session.post(f"/api/v1/trials/{begun['trial']}/early_exit", {"reason": "EXITED_REASON_INVALID_HP"})

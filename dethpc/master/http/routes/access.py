@@ -9,7 +9,7 @@ from fastapi import Depends, Query, Request
 from sqlalchemy import Connection
 
 from dethpc.domain.ids import AttemptId
-from dethpc.errors import NotFound
+from dethpc.errors import NotFound, Refused
 from dethpc.master.durable.records import Records
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
@@ -104,3 +104,11 @@ SortBy = Annotated[str, Query(alias="sortBy")]
 def order(sort_by: str, order_by: str, unsorted: str = "id") -> Order:
     key = sort_by.removeprefix("SORT_BY_").lower()
     return Order(unsorted if key in ("", "unspecified") else key, order_by == "ORDER_BY_DESC")
+
+
+def whole(value: str | float, what: str) -> int:
+    """The whole number that a client sent as text or with a fraction. Raises Refused."""
+    try:
+        return int(value)
+    except (ValueError, OverflowError):
+        raise Refused(f"{what} must be a whole number, not {str(value)[:100]!r}") from None

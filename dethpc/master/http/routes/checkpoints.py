@@ -16,6 +16,7 @@ from dethpc.master.http.routes.access import (
     TheStore,
     TheUnmanaged,
     may_see_experiment,
+    whole,
 )
 from dethpc.master.http.wire import checkpoint as wire
 from dethpc.state import queries
@@ -36,13 +37,13 @@ def report_checkpoint(request: wire.ReportedCheckpoint, unmanaged: TheUnmanaged,
     """A script outside the cluster stored a checkpoint."""
     _, _, trial = request.task_id.rpartition(".")
     steps = (request.metadata or {}).get("steps_completed")
-    if not trial.isdigit() or not isinstance(steps, (int, float)):
+    if not trial.isdecimal() or not isinstance(steps, (int, float)):
         raise Refused("a checkpoint needs the task that stored it, and steps_completed in its metadata")
     data = {
         "uuid": request.uuid,
-        "steps_completed": int(steps),
+        "steps_completed": whole(steps, "steps_completed"),
         "metadata": request.metadata,
-        "resources": {path: int(size) for path, size in (request.resources or {}).items()},
+        "resources": {path: whole(size, "a file's size") for path, size in (request.resources or {}).items()},
     }
     unmanaged.report(int(trial), ReportKind.CHECKPOINT, data)
     return {}
@@ -52,7 +53,7 @@ def report_checkpoint(request: wire.ReportedCheckpoint, unmanaged: TheUnmanaged,
 def patch_checkpoints(request: wire.PatchRequest, checkpoints: TheCheckpoints, who: Owner) -> dict[str, Any]:
     """Take in which files are left of checkpoints."""
     left = {
-        one.uuid: {path: int(size) for path, size in (one.resources.resources or {}).items()}
+        one.uuid: {path: whole(size, "a file's size") for path, size in (one.resources.resources or {}).items()}
         for one in request.checkpoints
         if one.resources is not None
     }

@@ -26,6 +26,7 @@ from dethpc.master.http.routes.access import (
     TheStore,
     TheUnmanaged,
     may_see_experiment,
+    whole,
 )
 from dethpc.master.http.routes.experiments import one
 from dethpc.master.http.wire import unmanaged as wire
@@ -231,8 +232,8 @@ def task_logs(lines: list[wire.TaskLog], unmanaged: TheUnmanaged, who: Owner) ->
     """Output of unmanaged trials, line by line."""
     for line in lines:
         _, _, trial = line.task_id.rpartition(".")
-        if not trial.isdigit():
+        if not trial.isdecimal():
             raise NotFound(f"task {line.task_id} not found")
-        rank = int(line.rank) if line.rank not in (None, "") else None
+        rank = None if line.rank is None or line.rank == "" else whole(line.rank, "rank")
         unmanaged.log(int(trial), rank, [line.log])
     return {}
