@@ -42,9 +42,12 @@ def _print(found: Sequence[dict[str, Any]], as_csv: bool, as_json: bool) -> None
 @output.as_json
 def list_tokens(username: Optional[str], show_inactive: bool, as_csv: bool, as_json: bool) -> None:
     """List access tokens; of USERNAME alone if you name one."""
-    from dethpc.client import tokens
+    from dethpc.client import tokens, users
 
-    _print(tokens.tokens(connect(), username=username, inactive=show_inactive), as_csv, as_json)
+    session = connect()
+    if username:
+        users.by_name(session, username)  # an empty list would not say that nobody is called so
+    _print(tokens.tokens(session, username=username, inactive=show_inactive), as_csv, as_json)
 
 
 @token.command()
@@ -64,10 +67,21 @@ def describe(token_ids: tuple[int, ...], as_csv: bool, as_json: bool) -> None:
     _print(found, as_csv, as_json)
 
 
+def _days(context: click.Context, parameter: click.Parameter, days: Optional[int]) -> Optional[int]:
+    if days is not None and days < 1 and days != -1:
+        raise click.BadParameter(f"found {days}; allowed: 1 or more days, or -1 for a token that never expires")
+    return days
+
+
 @token.command()
 @click.argument("username", required=False)
 @click.option(
-    "-e", "--expiration-days", metavar="DAYS", type=int, help="Days until it expires; -1: never. Default: 30."
+    "-e",
+    "--expiration-days",
+    metavar="DAYS",
+    type=int,
+    callback=_days,
+    help="Days until it expires; -1: never. Default: 30.",
 )
 @click.option("-d", "--description", metavar="TEXT", default="", help="What it is for.")
 @output.as_json

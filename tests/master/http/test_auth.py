@@ -169,6 +169,20 @@ def test_users_and_tokens_on_the_command_line(served: Served, monkeypatch: pytes
     assert det("token", "list", "--show-inactive", "--json") == det("token", "describe", number, "--json")
 
 
+def test_mistakes_with_tokens_are_told_in_the_words_of_the_command_line(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETHPC_HOME", str(served.daemon.installation.home.root))
+    monkeypatch.setenv("DET_MASTER", served.url)
+    monkeypatch.setenv("DET_USER_TOKEN", served.token)
+    for days in ("0", "-2"):
+        done = CliRunner().invoke(main, ["token", "create", "-e", days])
+        assert done.exit_code == 2 and f"found {days}; allowed: 1 or more days, or -1" in done.output
+    done = CliRunner().invoke(main, ["token", "list", "nobody"])
+    assert done.exit_code == 1 and "user 'nobody' not found" in done.output
+    assert served.session.get("/api/v1/tokens", params={"showInactive": True})["tokenInfo"] == []
+
+
 def test_the_published_client_makes_lists_and_revokes_access_tokens(published: Published) -> None:
     made = published.det("token", "create", "--expiration-days", "2", "--description", "nightly", "--json")
     assert "nightly" in published.det("token", "list") and json.loads(made)["token"]
