@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+import time
 from pathlib import Path
 
 from dethpc.errors import DethpcError
@@ -19,19 +20,41 @@ def main() -> int:
     parser.add_argument("--site", type=Path, help="site configuration; default: the first one found")
     parser.add_argument("--rebuild", action="store_true", help="recreate the database from shared_fs, then exit")
     options = parser.parse_args()
-    from dethpc.master.rebuild import rebuild
     from dethpc.master.serve import serve
 
     try:
         if options.rebuild:
-            count = rebuild(options.home, options.site)
-            print(f"{count} experiment{'' if count == 1 else 's'} recreated")
-            return 0
+            return _rebuild(options.home, options.site)
         serve(options.home, options.host, options.port, options.site)
     except DethpcError as error:
         print(f"det: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _rebuild(home: Path, site: Path | None) -> int:
+    """1: something that has files could not be recreated."""
+    from dethpc.master.durable.recreate import sentences
+    from dethpc.master.rebuild import rebuild
+
+    shown = [0.0]
+
+    def progress(done: int, of: int) -> None:
+        if time.monotonic() - shown[0] >= (0.2 if sys.stderr.isatty() else 10.0):
+            shown[0] = time.monotonic()
+            begin, end = ("\r", "") if sys.stderr.isatty() else ("", "\n")
+            print(f"{begin}{done} of {of} experiments", end=end, file=sys.stderr, flush=True)
+
+    made, kept = rebuild(home, site, progress)
+    if shown[0] and sys.stderr.isatty():
+        print("\r", end="", file=sys.stderr)
+    first, *problems = sentences(made)
+    print(first)
+    if kept is not None:
+        print(f"the old database is kept: {kept}")
+    for problem in problems:
+        print(f"det: warning: {problem}", file=sys.stderr)
+    return 0 if made.complete else 1
 
 
 if __name__ == "__main__":

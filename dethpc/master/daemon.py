@@ -15,6 +15,7 @@ from dethpc.domain.ports import Scheduler
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy
 from dethpc.errors import Refused
+from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.harness import build as build_harness
 from dethpc.master.durable.lease import Lease
@@ -59,6 +60,7 @@ class Daemon:
         self.lease.take()
         self.store = open_store(site.database or home.database_url)
         self.store.before_commit = self.lease.check
+        ids.check(home, self.store)
         self.changes = ChangeLog(home)
         self.changes.catch_up(self.store)
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}

@@ -18,7 +18,8 @@ class Spec:
     ``slots`` is the total over all nodes; 0 means one process on one node, without an accelerator.
     ``latest_checkpoint`` and ``steps_completed`` are where the trial stood when the run was submitted; a later
     attempt of the run may find more in the journals of earlier ones. ``grace`` is in seconds. ``token`` is good for
-    this run alone and stands nowhere else in clear. ``search`` is what the search keeps of the trial; its ``lengths``, where it
+    this run alone and stands nowhere else in clear. ``queue_id`` is the uuid of its experiment: numbers can come twice when a
+    database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it
     has them, are how long the trial shall train, in the searcher's unit, increasing.
     """
 
@@ -42,6 +43,7 @@ class Spec:
     num_nodes: int = 1
     slots_per_node: int = 0
     slot_type: str = "cpu"
+    queue_id: str = ""
     latest_checkpoint: Optional[str] = None
     steps_completed: int = 0
     restarts: int = 0

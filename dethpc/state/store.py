@@ -39,6 +39,8 @@ class SqlStore:
     """``domain.ports.Store`` on SQL. Every method may be called from any thread."""
 
     def __init__(self, url: str) -> None:
+        self.next_ids = 1, 1
+        """The least ids that ``load`` gives to the next experiment and trial: there may have been more than the database knows."""
         self._write_engine, self._read_engine = engines.connect(url)
         try:
             with _as_store_error(), self._write_engine.begin() as connection:
@@ -100,8 +102,10 @@ class SqlStore:
 
             return Snapshot(
                 {fact: rows.read(connection, fact, *_of_experiments(fact, ids)) for fact in facts.IN_MEMORY},
-                next_experiment_id=(connection.scalar(select(func.max(experiment.c.id))) or 0) + 1,
-                next_trial_id=(connection.scalar(select(func.max(trial.c.id))) or 0) + 1,
+                next_experiment_id=max(
+                    self.next_ids[0], (connection.scalar(select(func.max(experiment.c.id))) or 0) + 1
+                ),
+                next_trial_id=max(self.next_ids[1], (connection.scalar(select(func.max(trial.c.id))) or 0) + 1),
             )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The master's decisions beside its database: ``changes.jsonl`` per experiment, and the way back from there.
+"""The master's decisions beside its database: ``changes.jsonl`` per experiment. ``recreate`` is the way back from there.
 
 Every committed row but metrics, and what was seen of pools, is appended to its experiment's file; what is held against nodes has a
 file of its own. Metrics are in the journals of the attempts. Together they are enough to make the database again.
@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from dethpc.domain.facts import IN_MEMORY, Attempt, Experiment, Metric, NodeHealth, PoolState, Row, Task
-from dethpc.domain.ports import Store
-from dethpc.domain.reports import ReportKind
-from dethpc.engine.reports import reported_values
-from dethpc.master.durable import records
+from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row
+from dethpc.master.durable import ids
 from dethpc.master.durable.row_file import RowFile, to_line
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import read as read_journal
 from dethpc.state import SqlStore, queries
 
 log = logging.getLogger(__name__)
@@ -64,16 +59,24 @@ class ChangeLog:
         self._behind = False
 
     def catch_up(self, store: SqlStore) -> None:
-        """After a start: write what the last master committed but did not live to append. Raises: OSError."""
+        """After a start: write what the last master committed but did not live to append.
+
+        Raises: OSError; Refused, before anything is written, when a file has rows that the database does not know.
+        """
         with store.read() as connection:
             ended = queries.ended_last(connection, ENDED_LAST)
         behind = {experiment.id for experiment in ended if not self._has_end(experiment)} | self._last_announced()
         snapshot = store.load(also=sorted(behind))
+        late: list[Row] = []
         for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
-            missing = RowFile(path).missing(rows)
+            missing, unknown = RowFile(path).compare(rows)
+            if path.parent.parent == self._home.experiments:  # the other files keep rows of what has ended, too
+                if ahead := [row for row in unknown if file_of(self._home, row) == path]:
+                    raise ids.knows_less(self._home, [f"{len(ahead)} of the rows in {path}"])
             if missing:
                 log.info("%s: %d rows were committed but not appended", path, len(missing))
-                self.append(missing)
+                late += missing
+        self.append(late)
 
     def _last_announced(self) -> set[int]:
         try:
@@ -93,18 +96,20 @@ class ChangeLog:
     def _by_file(self, rows: Sequence[Row]) -> dict[Path, list[Row]]:
         found: dict[Path, list[Row]] = {}
         for row in rows:
-            path = self._path(row)
+            path = file_of(self._home, row)
             if path is not None:
                 found.setdefault(path, []).append(row)
         return found
 
-    def _path(self, row: Row) -> Path | None:
-        if isinstance(row, (Metric, PoolState)):
-            return None
-        if isinstance(row, NodeHealth):
-            return self._home.node_changes
-        experiment_id = _concerned(row)
-        return self._home.task_changes if experiment_id is None else self._home.changes(experiment_id)
+
+def file_of(home: Home, row: Row) -> Path | None:
+    """The file that keeps a row; None: none does."""
+    if isinstance(row, (Metric, PoolState)):
+        return None
+    if isinstance(row, NodeHealth):
+        return home.node_changes
+    experiment_id = _concerned(row)
+    return home.task_changes if experiment_id is None else home.changes(experiment_id)
 
 
 def _concerned(row: Row) -> int | None:
@@ -112,37 +117,3 @@ def _concerned(row: Row) -> int | None:
     if isinstance(row, (NodeHealth, PoolState)):
         return None
     return row.id if isinstance(row, Experiment) else row.experiment_id
-
-
-def rebuild(home: Home, store: Store) -> int:
-    """Fill an empty store from shared_fs alone; returns the number of experiments."""
-    records.rebuild(home, store)
-    ids = sorted(int(path.name) for path in home.experiments.iterdir() if path.name.isdigit())
-    store.commit(list(RowFile(home.node_changes).rows()))
-    store.commit(list(RowFile(home.task_changes).rows()))
-    for experiment_id in ids:
-        rows: list[Any] = list(RowFile(home.changes(experiment_id)).rows())
-        store.commit(rows)
-        attempts = {(row.run_id, row.number): row for row in rows if isinstance(row, Attempt)}
-        trials = {row.id: row.trial_id for row in rows if isinstance(row, Task) and row.trial_id is not None}
-        for attempt in attempts.values():
-            store.commit([*_journal_metrics(home, experiment_id, trials[attempt.task_id], attempt), attempt])
-    return len(ids)
-
-
-def _journal_metrics(home: Home, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
-    journal = home.run(attempt.run_id).attempt(attempt.number).journal
-    reports, _ = read_journal(journal)
-    for report in reports:
-        if report.kind == ReportKind.METRICS and report.seq <= attempt.applied_seq:
-            yield Metric(
-                run_id=attempt.run_id,
-                attempt=attempt.number,
-                seq=report.seq,
-                experiment_id=experiment_id,
-                trial_id=trial_id,
-                group=str(report.data["group"]),
-                steps_completed=int(report.data["steps_completed"]),
-                reported_at=report.at,
-                metrics=reported_values(report.data),
-            )

@@ -96,9 +96,9 @@ class Records:
         self._lines = 0
 
 
-def rebuild(home: Home, store: Store) -> None:
-    """Fill an empty store with the records of the file."""
-    last = {(kind, key): row for kind, key, row in RowFile(home.records).lines()}
+def recreate(home: Home, store: Store, damaged: list[int] | None = None) -> None:
+    """Fill an empty store with the records of the file. ``damaged``: see ``RowFile.lines``."""
+    last = {(kind, key): row for kind, key, row in RowFile(home.records).lines(damaged)}
     for row in last.values():
         if row is not None:
             store.put(row)

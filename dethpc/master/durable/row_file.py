@@ -6,17 +6,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dethpc.domain import facts, records
 
 _KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, **records.KEYS}
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in _KEYS}
+_UNIONS = (Union, UnionType)
+_ROW = b'"row": '
 _encode = json.JSONEncoder(default=str).encode  # one for all lines: json.dumps would make one for each
 
 
@@ -29,18 +33,21 @@ def to_line(row: Any, *, dropped: bool = False) -> str:
     return f"{_begin(row)}{_encode(values)}}}\n"
 
 
-def from_line(line: str) -> tuple[type, tuple[Any, ...], Any]:
-    """Kind, key and row of a line. Raises ValueError or KeyError when the line is damaged."""
-    obj = json.loads(line)
-    kind, key = _KINDS[obj["table"]], tuple(obj["key"])
-    if obj["row"] is None:
-        return kind, key, None
-    _, hints = _fields(kind)
-    return (
-        kind,
-        key,
-        kind(**{name: _restore(hints[name], value) for name, value in obj["row"].items() if name in hints}),
-    )
+def from_line(line: str | bytes) -> tuple[type, tuple[Any, ...], Any]:
+    """Kind, key and row of a line. Raises ValueError when the line is damaged: no database has to be asked whether it takes the
+    row."""
+    try:
+        obj = json.loads(line)
+        kind, key = _KINDS[obj["table"]], tuple(obj["key"])
+        if obj["row"] is None:
+            return kind, key, None
+        _, hints = _fields(kind)
+        row = kind(**{name: _restore(hints[name], value) for name, value in obj["row"].items() if name in hints})
+        if key != tuple(getattr(row, name) for name in _KEYS[kind]):
+            raise ValueError("the row has another key")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"damaged line: {line[:80]!r}: {error}") from None
+    return kind, key, row
 
 
 def _begin(row: Any) -> str:
@@ -57,12 +64,23 @@ def _fields(kind: type) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 
 def _restore(hint: Any, value: Any) -> Any:
-    if value is None:
-        return None
-    for kind in (hint, *get_args(hint)):
-        if isinstance(kind, type) and issubclass(kind, Enum):
-            return kind(value)
+    """``value`` as the field has it. Raises ValueError when the field cannot have it."""
+    expected = _expected(hint)
+    if Any in expected:
+        return value
+    for kind in expected:
+        if issubclass(kind, Enum):
+            return None if value is None and type(None) in expected else kind(value)
+    if type(value) not in expected or (type(value) is int and not -(2**63) <= value < 2**63):
+        raise ValueError(f"{value!r} is no {hint}")
     return value
+
+
+@cache
+def _expected(hint: Any) -> tuple[Any, ...]:
+    """The types that JSON may give for a field."""
+    found = [get_origin(kind) or kind for kind in (get_args(hint) if get_origin(hint) in _UNIONS else (hint,))]
+    return (*found, int) if float in found else tuple(found)
 
 
 class RowFile:
@@ -96,32 +114,70 @@ class RowFile:
 
     def missing(self, rows: Sequence[Any]) -> list[Any]:
         """Those rows that are not what the file's last line of their key says. Raises: OSError."""
+        return self.compare(rows)[0]
+
+    def compare(self, rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """``missing`` rows, and the file's rows whose keys none of ``rows`` has. Raises: OSError."""
         last: dict[int, int] = {}  # hashes, for a file may have a million lines
         try:
             with open(self.path, "rb") as file:
                 for line in file:
-                    last[hash(line[: line.find(b'"row": ')])] = hash(line)
+                    if (end := line.find(_ROW)) >= 0:
+                        last[hash(line[:end])] = hash(line)
         except FileNotFoundError:
-            return list(rows)
-
-        def says(row: Any) -> bool:
+            return list(rows), []
+        missing, keys = [], set()
+        for row in rows:
             line = to_line(row).encode()
-            return last.get(hash(line[: line.find(b'"row": ')])) == hash(line)
+            beginning = hash(line[: line.find(_ROW)])
+            keys.add(beginning)
+            if last.get(beginning) != hash(line):
+                missing.append(row)
+        return missing, [] if last.keys() <= keys else self._unknown(rows)
 
-        return [row for row in rows if not says(row)]
+    def _unknown(self, rows: Sequence[Any]) -> list[Any]:
+        known = {(type(row), tuple(getattr(row, name) for name in _KEYS[type(row)])) for row in rows}
+        last = {(kind, key): row for kind, key, row in self.lines()}
+        return [row for key, row in last.items() if key not in known and row is not None]
 
-    def rows(self) -> Iterator[Any]:
+    def rows(self, damaged: list[int] | None = None) -> Iterator[Any]:
         """Every row, in order: some several times. Nothing when there is no file. Raises: OSError."""
-        return (row for _, _, row in self.lines() if row is not None)
+        return (row for _, _, row in self.lines(damaged) if row is not None)
 
-    def lines(self) -> Iterator[tuple[type, tuple[Any, ...], Any]]:
-        """As ``rows``, each with its kind and key; None for one that was dropped."""
+    def lines(self, damaged: list[int] | None = None) -> Iterator[tuple[type, tuple[Any, ...], Any]]:
+        """As ``rows``, each with its kind and key; None for one that was dropped.
+
+        ``damaged`` gets, at the end, the numbers of the lines that could not be read; not of those that a later line repeats:
+        the next master writes again what the last one was killed over.
+        """
+        bad: dict[Any, int] = {}
         try:
-            with open(self.path, encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    try:
-                        yield from_line(line)
-                    except (ValueError, KeyError):
+            with open(self.path, "rb") as file:
+                for number, line in enumerate(file, 1):
+                    if not line.strip():
                         continue
+                    try:
+                        found = from_line(line)
+                    except ValueError:
+                        bad[_damaged_key(line) or number] = number
+                        continue
+                    if bad:
+                        bad.pop(_CUT_OFF, None)
+                        bad.pop(found[:2], None)
+                    yield found
         except FileNotFoundError:
             return
+        if damaged is not None:
+            damaged += sorted(bad.values())
+
+
+_CUT_OFF = "cut off"
+_BEGINNING = re.compile(rb'\{"table": "(\w+)", "key": (\[[^]]*\]), "row": ')
+
+
+def _damaged_key(line: bytes) -> Any:
+    """Which row a damaged line is of; ``_CUT_OFF`` for one that was never finished; None when it does not say."""
+    if found := _BEGINNING.match(line):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return _KINDS[found[1].decode()], tuple(json.loads(found[2]))
+    return _CUT_OFF if line.startswith(b'{"table"'[: len(line.rstrip())]) and not line.rstrip().endswith(b"}") else None

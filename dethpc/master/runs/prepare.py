@@ -161,6 +161,7 @@ class JobBuilder:
             num_nodes=found.nodes,
             slots_per_node=found.slots_per_node,
             slot_type=found.slot_type,
+            queue_id=experiment.queue_id,
             latest_checkpoint=trial.latest_checkpoint or trial.source_checkpoint,
             steps_completed=trial.steps_completed if trial.latest_checkpoint else 0,
             restarts=trial.restarts,

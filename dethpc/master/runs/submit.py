@@ -21,6 +21,7 @@ from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs import place
 from dethpc.master.runs.holds import Holds, job_of, taken_before
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.reuse import ReusableJobs
@@ -150,6 +151,9 @@ class Submitter:
     def _may_be_tried(self, live: LiveRun, batch: _Batch) -> bool:
         try:
             return self._needs_a_job(live)
+        except place.Occupied as error:
+            self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
+            return False
         except Exception as error:
             if everybodys(error):
                 raise
@@ -157,9 +161,15 @@ class Submitter:
             return False
 
     def _needs_a_job(self, live: LiveRun) -> bool:
-        """False: it has a job, or may have one, or nobody wants it any more. Asks files alone. Raises OSError, RunDirError."""
-        run_dir = self._home.run(live.run.id)
+        """False: it has a job, or may have one, or nobody wants it any more. Asks files alone.
+
+        Raises OSError; RunDirError, Occupied when another run's files are in its place.
+        """
+        run, state = live.run, self._ledger.state
+        run_dir = self._home.run(run.id)
         held_by = claimed_by(run_dir)
+        if not live.earlier_submission_read:
+            place.check(run_dir, self._lease.cluster_id, run, state.tasks.get(run.task_id), state.trial_of(run))
         if held_by is not None:
             self._runs.do(events.Submitted(live.run.id, held_by, time.time()))
             return False

@@ -10,7 +10,8 @@ from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
 from dethpc.domain.states import RunState, State
 from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable import change_log
-from dethpc.master.durable.change_log import ChangeLog, rebuild
+from dethpc.master.durable.change_log import ChangeLog
+from dethpc.master.durable.recreate import recreate
 from dethpc.master.durable.row_file import RowFile, from_line, to_line
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
@@ -55,7 +56,7 @@ def test_a_rebuilt_database_equals_the_one_that_was_lost(tmp_path: Path) -> None
         file.write('{"table": "Trial", "row": {"id": 1, "exper')  # the machine stopped here
     with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
         lost.commit(rows)
-        assert rebuild(home, rebuilt) == 1
+        assert recreate(home, rebuilt).rows[Experiment] == 1
         assert rebuilt.load() == lost.load()
         ids = [trial.id for trial in lost.load().of(Trial)]
         assert metrics(rebuilt, ids) == metrics(lost, ids)
@@ -69,7 +70,7 @@ def test_a_new_master_writes_what_the_last_one_could_not(tmp_path: Path) -> None
     with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
         lost.commit(rows)  # and then the master was killed before it wrote any line
         ChangeLog(home).catch_up(lost)
-        rebuild(home, rebuilt)
+        recreate(home, rebuilt)
         assert rebuilt.load() == lost.load()
 
 
@@ -99,7 +100,7 @@ def test_what_was_committed_last_is_caught_up_with_even_when_it_ended_the_experi
         runs = [replace(run, state=RunState.ENDED, ended_at=8.0) for run in lost.load().of(Run)]
         lost.commit([experiment, *runs])  # and then the master was killed
         ChangeLog(home).catch_up(lost)
-        rebuild(home, rebuilt)
+        recreate(home, rebuilt)
         assert rebuilt.load(also=[1]) == lost.load(also=[1])
 
 
@@ -131,7 +132,7 @@ def test_a_change_to_what_ended_long_ago_outlives_a_master_that_was_killed_befor
         ChangeLog(home).announce(described)
         lost.commit(described)  # and then the master was killed
         ChangeLog(home).catch_up(lost)
-        rebuild(home, rebuilt)
+        recreate(home, rebuilt)
         assert rebuilt.load(also=[1]) == lost.load(also=[1])
 
 

@@ -13,8 +13,8 @@ import pytest
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.errors import NotFound
 from dethpc.master.durable import records
-from dethpc.master.durable.change_log import rebuild
 from dethpc.master.durable.records import Records
+from dethpc.master.durable.recreate import recreate
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, open_store
 
@@ -57,7 +57,7 @@ def test_a_rebuild_brings_records_back_and_leaves_out_what_was_dropped(store: Sq
     kept.drop(kept.get(Token, 2))
     assert stat.S_IMODE(home.records.stat().st_mode) == 0o600
     with open_store(home.root / "again") as again:
-        rebuild(home, again)
+        recreate(home, again)
         found = Records(again, home)
         assert found.find(User) == kept.find(User)
         assert [(token.id, token.description) for token in found.find(Token)] == [(1, "mine"), (3, "")]
@@ -81,7 +81,7 @@ def test_the_file_does_not_grow_for_ever(store: SqlStore, home: Home, monkeypatc
         kept.put(replace(kept.get(User, 1), display_name=str(n)))
     assert len(home.records.read_text().split()) < 20 * 40
     with open_store(home.root / "again") as again:
-        rebuild(home, again)
+        recreate(home, again)
         assert Records(again, home).get(User, 1).display_name == "99"
 
 
@@ -94,7 +94,7 @@ def test_what_could_not_be_written_is_written_with_the_next_change(store: SqlSto
     home.records.rmdir()
     kept.drop(kept.get(Token, 3))
     with open_store(home.root / "again") as again:
-        rebuild(home, again)
+        recreate(home, again)
         found = Records(again, home)
         assert found.get(User, 1).display_name == "Ada" and [token.id for token in found.find(Token)] == [1, 2]
 

@@ -12,7 +12,8 @@ from dethpc.domain import records
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.states import RunState, State
 from dethpc.engine.fold import fold
-from dethpc.master.durable.change_log import ChangeLog, rebuild
+from dethpc.master.durable.change_log import ChangeLog
+from dethpc.master.durable.recreate import recreate
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
 from dethpc.state import open_store
@@ -49,7 +50,7 @@ def test_its_database_is_opened_and_folded(release: Path) -> None:
 def test_its_database_is_made_again_from_its_files(release: Path) -> None:
     home = Home(release / "home")
     with open_store(release / "state.db") as kept, open_store(release / "again.db") as again:
-        rebuild(home, again)
+        recreate(home, again)
         everything = [row.id for row in kept.load().of(Experiment)]
         assert again.load() == kept.load() and everything
         assert len(kept.load().of(Run)) > 4

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from dethpc.domain.facts import Run
+from dethpc.domain.facts import Experiment, Run
 from dethpc.domain.states import AttemptState, RunState, State
 from dethpc.engine import events
 from dethpc.engine.fold import fold
 from dethpc.errors import NotFound, Refused
 from dethpc.master.daemon import Daemon
-from dethpc.master.durable import change_log
+from dethpc.master.durable.recreate import recreate
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.journal import JournalWriter
@@ -217,7 +217,7 @@ def test_memory_is_a_fold_of_the_rows_and_the_database_can_be_made_again(served:
     assert folded.runs == daemon.ledger.state.runs and folded.attempts == daemon.ledger.state.attempts
     assert folded.experiments[1].trials == daemon.ledger.state.experiments[1].trials
     with open_store(tmp_path / "again.db") as again:
-        assert change_log.rebuild(daemon.installation.home, again) == 1
+        assert recreate(daemon.installation.home, again).rows[Experiment] == 1
         assert [m.steps_completed for m in metrics(again, [1])] == [
             m.steps_completed for m in metrics(daemon.store, [1])
         ]
@@ -264,7 +264,7 @@ def test_a_trial_that_starts_again_after_a_restart_is_in_the_change_log(served: 
         daemon.lease.release()
         daemon.store.close()
     with open_store(tmp_path / "again.db") as again:
-        assert change_log.rebuild(at.home, again) == 1
+        assert recreate(at.home, again).rows[Experiment] == 1
         assert again.load() == last.store.load()
         assert [run.number for run in again.load().of(Run)] == [1, 2]
 

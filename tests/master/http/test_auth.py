@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from dethpc.cli import main
 from dethpc.client.session import Session
 from dethpc.errors import NotFound, Refused, Unauthorized
-from dethpc.master.durable.change_log import rebuild
 from dethpc.master.durable.records import Records
+from dethpc.master.durable.recreate import recreate
 from dethpc.master.http.auth import (
     Auth,
     Forbidden,
@@ -138,7 +138,7 @@ def test_logins_tokens_and_the_password_are_good_after_a_rebuild(served: Served,
     served.daemon.services.auth.set_password("Correct-horse-1", hashed=False)
     home = served.daemon.installation.home
     with open_store(tmp_path / "again.db") as again:
-        rebuild(home, again)
+        recreate(home, again)
         auth = Auth(home.root, served.owner, again, Records(again, home))
         assert auth.principal(token).is_owner and auth.principal(login).is_owner
         assert auth.login(served.owner, "Correct-horse-1", hashed=False)

@@ -13,7 +13,7 @@ from dethpc.domain.facts import Attempt, NodeHealth, Run, Task
 from dethpc.domain.ports import QueuedJob
 from dethpc.domain.states import AttemptState, End, RunState, State, TaskKind
 from dethpc.errors import NotFound, Refused
-from dethpc.master.durable.change_log import rebuild
+from dethpc.master.durable.recreate import recreate
 from dethpc.rundir.home import Home
 from dethpc.state import open_store
 from tests.master.conftest import T0, Published, Served, experiment, run_of, trained, trial
@@ -78,7 +78,7 @@ def test_disable_and_enable_are_kept_and_known_after_a_rebuild(served: Served, t
     served.daemon.changes.append(served.daemon.store.load().of(NodeHealth))
     with open_store(tmp_path / "again.db") as again:
         (Home(served.daemon.installation.home.root).experiments).mkdir(exist_ok=True)
-        rebuild(served.daemon.installation.home, again)
+        recreate(served.daemon.installation.home, again)
         assert [node.reason for node in again.load().of(NodeHealth)] == ["smells"]
     told = served.session.post(f"/api/v1/agents/{name}/enable")["agent"]
     assert (told["enabled"], told["excluded"], told["reason"]) == (True, False, "")

@@ -1,0 +1,98 @@
+"""An id is given once: a database that knows less than the files on shared_fs is not served.
+
+A run is written into the database before its directory is made, and an experiment before its change log. So files of which the
+database knows nothing mean that it was deleted, lost its ``-wal`` file, or is an older copy. To start with it would give ids again,
+and take what is in old run directories for results of new trials.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select
+
+from dethpc.domain.facts import Experiment, Run
+from dethpc.errors import Refused
+from dethpc.rundir.files import read_json
+from dethpc.rundir.home import Home
+from dethpc.state import SqlStore, rows
+
+_RUN_OF_A_TRIAL = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_NAMED = 3
+"""How many of each kind a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    experiments: frozenset[int]
+    runs: frozenset[str]
+
+    def __sub__(self, other: Ids) -> Ids:
+        return Ids(self.experiments - other.experiments, self.runs - other.runs)
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """The first ids of an experiment and of a trial that are above all of these."""
+        parsed = [_RUN_OF_A_TRIAL.fullmatch(run) for run in self.runs]
+        experiments = {*self.experiments, *(int(each[1]) for each in parsed if each)}
+        return max(experiments, default=0) + 1, max((int(each[2]) for each in parsed if each), default=0) + 1
+
+
+def in_files(home: Home) -> Ids:
+    """Those that have a directory. Runs that were rendered without a master have none of these names."""
+    return Ids(
+        frozenset(int(name) for name in _names(home.experiments) if name.isdigit()),
+        frozenset(name for name in _names(home.runs) if _RUN_OF_A_TRIAL.fullmatch(name)),
+    )
+
+
+def in_database(store: SqlStore) -> Ids:
+    with store.read() as connection:
+        experiments = connection.scalars(select(rows.table(Experiment).c.id))
+        return Ids(frozenset(experiments), frozenset(connection.scalars(select(rows.table(Run).c.id))))
+
+
+def given_up(home: Home) -> Ids:
+    """Those whose files the last rebuild found but could make nothing of. Raises RunDirError."""
+    found = read_json(home.losses) or {}
+    return Ids(frozenset(found.get("experiments") or ()), frozenset(found.get("runs") or ()))
+
+
+def check(home: Home, store: SqlStore) -> None:
+    """Let ``store`` give no id that files have. Raises Refused when it does not know of some of them."""
+    if home.rebuilding.exists():
+        raise Refused("a rebuild of the database was interrupted; start it again: det master rebuild")
+    files = in_files(home)
+    unknown = files - in_database(store) - given_up(home)
+    if unknown.experiments or unknown.runs:
+        raise knows_less(
+            home, [*_words("experiment", sorted(unknown.experiments)), *_words("run", sorted(unknown.runs))]
+        )
+    store.next_ids = files.next
+
+
+def knows_less(home: Home, what: Sequence[str]) -> Refused:
+    """The refusal to serve a database that does not know of ``what``."""
+    return Refused(
+        f"the database knows less than the files in {home.root}: it does not know {' and '.join(what)}. It was deleted, lost its "
+        "-wal file, or is an older copy. To serve it would give ids again and take old results for new ones. Recreate it from "
+        "the files: det master rebuild"
+    )
+
+
+def _words(noun: str, unknown: Sequence[object]) -> list[str]:
+    if not unknown:
+        return []
+    more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+    return [f"{noun}{'s' if len(unknown) > 1 else ''} {', '.join(map(str, unknown[:_NAMED]))}{more}"]
+
+
+def _names(folder: Path) -> Iterable[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,214 @@
+"""The database made again from what is on shared_fs: change logs, journals, ``nodes.jsonl``, ``tasks.jsonl``, ``records.jsonl``.
+
+Whatever cannot be read costs itself alone, and is counted and named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.exc import OperationalError
+
+from dethpc.domain import facts
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
+from dethpc.domain.ports import Store
+from dethpc.domain.reports import Report, ReportKind
+from dethpc.engine.reports import reported_values
+from dethpc.errors import StoreError
+from dethpc.master.durable import ids, records
+from dethpc.master.durable.change_log import file_of
+from dethpc.master.durable.ids import Ids
+from dethpc.master.durable.row_file import RowFile
+from dethpc.rundir.home import Home
+from dethpc.rundir.journal import read as read_journal
+
+AT_ONCE = 5000
+"""Rows in one commit: each waits for the disk."""
+
+Progress = Callable[[int, int], None]
+"""Hears how many experiments are done, of how many; at least once for each attempt."""
+
+
+@dataclass(slots=True)
+class Recreated:
+    """What a rebuild made, and what it could not."""
+
+    rows: Counter[type] = field(default_factory=Counter)
+    damaged: dict[Path, list[int]] = field(default_factory=dict)  # numbers of lines that could not be read
+    lost: dict[int, str] = field(default_factory=dict)  # experiments with files that make no experiment, and why
+    unknown_runs: list[str] = field(default_factory=list)  # run directories that no change log mentions
+
+    @property
+    def complete(self) -> bool:
+        return not (self.damaged or self.lost or self.unknown_runs)
+
+
+def recreate(home: Home, store: Store, progress: Progress = lambda done, of: None) -> Recreated:
+    """Fill an empty store from shared_fs alone. Raises OSError, StoreError."""
+    return _Recreation(home, store, progress).run()
+
+
+class _Recreation:
+    def __init__(self, home: Home, store: Store, progress: Progress) -> None:
+        self._home, self._store, self._progress = home, store, progress
+        self._made = Recreated()
+        self._waiting: list[Row] = []
+
+    def run(self) -> Recreated:
+        home, made, files = self._home, self._made, ids.in_files(self._home)
+        bad: list[int] = []
+        records.recreate(home, self._store, bad)
+        self._damaged(home.records, bad)
+        known_runs: set[str] = set()
+        for path in (home.node_changes, home.task_changes):
+            self._commit(self._rows(path))
+        experiments = sorted(files.experiments)
+        for done, experiment_id in enumerate(experiments):
+            self._progress(done, len(experiments))
+            rows = self._rows(home.changes(experiment_id))
+            if not any(isinstance(row, Experiment) for row in rows):
+                made.lost[experiment_id] = self._why_lost(experiment_id)
+                continue
+            known_runs.update(row.id for row in rows if isinstance(row, Run))
+            self._commit(rows)
+            self._metrics(experiment_id, rows, lambda: self._progress(done, len(experiments)))  # noqa: B023
+        self._flush()
+        made.unknown_runs = sorted(files.runs - known_runs)
+        self._progress(len(experiments), len(experiments))
+        return made
+
+    def _why_lost(self, experiment_id: int) -> str:
+        path = self._home.changes(experiment_id)
+        return f"{path} has no row of the experiment itself" if path.exists() else f"{path} is missing"
+
+    def _rows(self, path: Path) -> list[Any]:
+        """The last row of each key in a file. One that is none of the file's own is damaged."""
+        bad: list[int] = []
+        last: dict[Any, Any] = {}
+        for row in RowFile(path).rows(bad):
+            if file_of(self._home, row) == path:
+                last[type(row), facts.key(row)] = row
+        self._damaged(path, bad)
+        return list(last.values())
+
+    def _damaged(self, path: Path, lines: list[int]) -> None:
+        if lines:
+            self._made.damaged.setdefault(path, []).extend(lines)
+
+    # --- metrics
+
+    def _metrics(self, experiment_id: int, rows: Sequence[Any], alive: Callable[[], None]) -> None:
+        trials = {row.id: row.trial_id for row in rows if isinstance(row, Task) and row.trial_id is not None}
+        for attempt in rows:
+            trial_id = trials.get(attempt.task_id) if isinstance(attempt, Attempt) else None
+            if trial_id is not None:
+                alive()
+                self._commit(list(self._metrics_of(experiment_id, trial_id, attempt)))
+
+    def _metrics_of(self, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
+        journal = self._home.run(attempt.run_id).attempt(attempt.number).journal
+        reports, damaged = read_all(journal)
+        self._damaged(journal, damaged)
+        for report in reports:
+            if report.kind == ReportKind.METRICS and report.seq <= attempt.applied_seq:
+                try:
+                    yield _metric(experiment_id, trial_id, attempt, report)
+                except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+                    self._damaged(journal, [report.seq])
+
+    # --- the store
+
+    def _commit(self, rows: Sequence[Row]) -> None:
+        self._waiting += rows
+        if len(self._waiting) >= AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._store_all(waiting)
+        self._made.rows.update(type(row) for row in waiting)
+
+    def _store_all(self, rows: Sequence[Row]) -> None:
+        """One report that the database does not take must not keep out the others."""
+        try:
+            self._store.commit(rows)
+        except StoreError as error:
+            if isinstance(error.__cause__, OperationalError) or (len(rows) == 1 and not isinstance(rows[0], Metric)):
+                raise
+            if len(rows) == 1:
+                metric: Any = rows[0]
+                self._damaged(self._home.run(metric.run_id).attempt(metric.attempt).journal, [metric.seq])
+                return
+            half = len(rows) // 2
+            self._store_all(rows[:half])
+            self._store_all(rows[half:])
+
+
+def _metric(experiment_id: int, trial_id: int, attempt: Attempt, report: Report) -> Metric:
+    steps = int(report.data["steps_completed"])
+    if not -(2**63) <= steps < 2**63:
+        raise ValueError("steps_completed is out of range")
+    return Metric(
+        run_id=attempt.run_id,
+        attempt=attempt.number,
+        seq=report.seq,
+        experiment_id=experiment_id,
+        trial_id=trial_id,
+        group=str(report.data["group"]),
+        steps_completed=steps,
+        reported_at=report.at,
+        metrics=reported_values(report.data),
+    )
+
+
+def read_all(journal: Path) -> tuple[list[Report], list[int]]:
+    """Every report of a journal that can be read, and the numbers of the damaged lines between them. Raises OSError."""
+    reports: list[Report] = []
+    damaged: list[int] = []
+    offset = 0
+    while True:
+        found, offset = read_journal(journal, offset, reports[-1].seq if reports else 0)
+        reports += found
+        try:
+            with open(journal, "rb") as file:
+                file.seek(offset)
+                line = file.readline()
+        except FileNotFoundError:
+            return reports, damaged
+        if not line.endswith(b"\n"):  # the end, or a line that was never finished
+            return reports, damaged
+        damaged.append(len(reports) + len(damaged) + 1)
+        offset += len(line)
+
+
+def lost_ids(made: Recreated) -> Ids:
+    """What no database knows, although it has files."""
+    return Ids(frozenset(made.lost), frozenset(made.unknown_runs))
+
+
+def sentences(made: Recreated) -> Iterator[str]:
+    """What was recreated, then one line for each thing that was not."""
+    counts = [
+        (Experiment, "experiment"),
+        (Trial, "trial"),
+        (Run, "run"),
+        (Metric, "metric report"),
+        (Checkpoint, "checkpoint"),
+    ]
+    yield ", ".join(f"{_count(made.rows[kind], noun)}" for kind, noun in counts) + " recreated"
+    for id, why in made.lost.items():
+        yield f"experiment {id} could not be recreated: {why}. Its files stay where they are, and its id is not given again"
+    for path, lines in made.damaged.items():
+        some = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
+        yield f"{path}: {_count(len(lines), 'line')} could not be read (line {some})"
+    if made.unknown_runs:
+        some = ", ".join(made.unknown_runs[:5]) + (", ..." if len(made.unknown_runs) > 5 else "")
+        yield f"{_count(len(made.unknown_runs), 'run directory', 'run directories')} of which no change log knows: {some}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
