@@ -98,6 +98,10 @@ class World:
             return SubmitRejected(self.refusals[run.id])
         run_dir = self.home.run(run.id)
         run_dir.make()
+        trial = self.ledger.state.trial_of(run)
+        assert trial is not None
+        whose = {"cluster_id": CLUSTER, "run": run.id, "queue_id": self.ledger.state.tasks[run.task_id].queue_id}
+        write_json(run_dir.spec, {**whose, "trial_id": trial.id, "trial_seed": trial.seed, "hparams": trial.hparams})
         run_dir.script.write_text("#!/bin/bash\nsleep 1000\n")
         return JobRequest(run.id, job_name(CLUSTER, run.id), run_dir.script, run_dir.path, run.slots, nice=run.nice)
 

@@ -1,0 +1,128 @@
+"""The database from files, some of which are damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dethpc.domain.facts import Attempt, Experiment, Metric, NodeHealth, Run, Trial
+from dethpc.errors import Refused
+from dethpc.master.durable import ids
+from dethpc.master.durable.change_log import ChangeLog
+from dethpc.master.durable.recreate import lost_ids, recreate, sentences
+from dethpc.master.durable.row_file import RowFile, from_line, to_line
+from dethpc.rundir.files import write_json
+from dethpc.rundir.home import Home
+from dethpc.state import open_store
+from tests.master.durable.test_change_log import history
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Of one experiment, in its change log and its journal."""
+    home = Home(tmp_path / "home")
+    home.make()
+    ChangeLog(home).append(history(home))
+    return home
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.replace(b'"Trial"', b'"Trail"'),
+        lambda line: line.replace(b'"key": [1]', b'"key": [2]'),
+        lambda line: line.replace(b'"state": "ACTIVE"', b'"state": "ACTIVF"'),
+        lambda line: line.replace(b'"restarts": 0', b'"restarts": "0"'),
+        lambda line: line.replace(b'"restarts": 0', b'"restarts": 9223372036854775808'),
+        lambda line: line.replace(b'"restarts": 0', b'"restarts": null'),
+        lambda line: line.replace(b'"hparams": {', b'"hparams": [{').replace(b"}, ", b"}], ", 1),
+        lambda line: line.replace(b"hparams", b"h\xffarams"),
+        lambda line: b"[1,2]\n",
+        lambda line: b"[" * 100_000 + b"\n",
+        lambda line: b"\x00\x80garbage\n",
+    ],
+)
+def test_a_line_of_any_damage_is_read_over(home: Home, change: object) -> None:
+    row = next(row for row in RowFile(home.changes(1)).rows() if isinstance(row, Trial))
+    line = to_line(row).encode()
+    damaged = change(line)  # type: ignore[operator]
+    assert damaged != line
+    with pytest.raises(ValueError, match="damaged line"):
+        from_line(damaged)
+
+
+def test_damaged_lines_are_counted_but_not_those_that_a_later_one_repeats(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows.jsonl")
+    hot = to_line(NodeHealth("n1", reason="hot")).encode()
+    broken = hot.replace(b"hot", b"h\xff")
+    cut_off = hot[: len(hot) // 2] + b"\n"
+    file.path.write_bytes(broken + cut_off + b'{"tab\n' + hot + b"garbage\n" + broken)
+    bad: list[int] = []
+    assert list(file.rows(bad)) == [NodeHealth("n1", reason="hot")]
+    assert bad == [5, 6]
+
+
+def test_an_experiment_that_cannot_be_recreated_is_named_and_its_ids_are_kept(home: Home, tmp_path: Path) -> None:
+    home.experiment(5).mkdir()
+    home.run("5.7.1").make()
+    home.experiment(3).mkdir()
+    trial = next(row for row in RowFile(home.changes(1)).rows() if isinstance(row, Trial))
+    home.changes(3).write_text(to_line(replace(trial, id=4, experiment_id=3)))
+    with open_store(tmp_path / "again") as again:
+        made = recreate(home, again)
+        assert made.rows[Experiment] == 1 and not made.complete
+        assert "has no row of the experiment itself" in made.lost[3] and "is missing" in made.lost[5]
+        assert made.unknown_runs == ["5.7.1"]
+        assert sum("could not be recreated" in line for line in sentences(made)) == 2
+        with pytest.raises(Refused, match=re.escape("experiments 3, 5 and run 5.7.1")):
+            ids.check(home, again)
+        lost = lost_ids(made)
+        write_json(home.losses, {"experiments": sorted(lost.experiments), "runs": sorted(lost.runs)})
+        ids.check(home, again)
+        assert (again.load().next_experiment_id, again.load().next_trial_id) == (6, 8)
+
+
+def test_a_report_that_no_database_takes_costs_itself(home: Home, tmp_path: Path) -> None:
+    journal = home.run("1.1.1").attempt(0).journal
+    with open_store(tmp_path / "again") as again:
+        made = recreate(home, again)
+        assert made.complete and made.rows[Metric] == 2
+    from dethpc.rundir.journal import JournalWriter
+
+    journal.unlink()
+    with JournalWriter(journal) as writer:
+        for steps in (2**70, 1):
+            writer.append("metrics", {"group": "training", "steps_completed": steps, "metrics": {"loss": 1.0}})  # type: ignore[arg-type]
+    with open_store(tmp_path / "once more") as again:
+        made = recreate(home, again)
+        assert made.damaged == {journal: [1]} and made.rows[Metric] == 1
+
+
+def test_an_open_experiment_whose_file_knows_more_rows_is_not_served(home: Home, tmp_path: Path) -> None:
+    with open_store(tmp_path / "older") as older:
+        older.commit([row for row in RowFile(home.changes(1)).rows() if not isinstance(row, Attempt)])
+        before = home.changes(1).read_bytes()
+        with pytest.raises(Refused, match=r"knows less than the files .* 1 of the rows in .*det master rebuild"):
+            ChangeLog(home).catch_up(older)
+        assert home.changes(1).read_bytes() == before
+
+
+def test_a_database_of_all_files_is_served_whatever_else_is_there(home: Home, tmp_path: Path) -> None:
+    (home.runs / "0123456789abcdef0123456789abcdef.1").mkdir()  # rendered without a master
+    (home.runs / "1.1.1.old").mkdir()
+    (home.experiments / "notes").mkdir()
+    with open_store(tmp_path / "db") as store:
+        recreate(home, store)
+        ids.check(home, store)
+        ChangeLog(home).catch_up(store)
+        assert json.loads(store.load().of(Run)[0].id[0]) == 1
+
+
+def test_a_rebuild_that_was_interrupted_on_a_server_is_not_served(home: Home, tmp_path: Path) -> None:
+    home.rebuilding.write_text("{}")
+    with open_store(tmp_path / "db") as store, pytest.raises(Refused, match="interrupted; start it again"):
+        ids.check(home, store)
