@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -180,6 +181,35 @@ def rebuild(yes: bool) -> None:
         check=False,
     )
     raise click.exceptions.Exit(1 if done.returncode else 0)
+
+
+@master.command()
+@output.as_json
+def check(as_json: bool) -> None:
+    """Compare the database with the change logs, journals, run directories and checkpoints. Changes nothing; a master may run.
+
+    The exit code is 1 when something differs.
+    """
+    done = subprocess.run(
+        [*master_process.command(_home()), "--check"],
+        cwd=master_process.folder(),
+        env=master_process.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise click.exceptions.Exit(1)
+    found = json.loads(done.stdout)
+    if as_json:
+        output.print_json(found)
+    elif found["differences"]:
+        rows = [(d["experimentId"], d["where"], d["what"]) for d in found["differences"]]
+        output.print_table(["Experiment", "Where", "What differs"], rows)
+        output.say(f"{len(rows)} differences; det master rebuild recreates the database from the files")
+    else:
+        click.echo(f"The database and the files agree ({found['experiments']} experiments)")
+    raise click.exceptions.Exit(1 if found["differences"] else 0)
 
 
 def _home() -> Path:

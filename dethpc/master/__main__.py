@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -19,16 +20,27 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="default: any free port")
     parser.add_argument("--site", type=Path, help="site configuration; default: the first one found")
     parser.add_argument("--rebuild", action="store_true", help="recreate the database from shared_fs, then exit")
+    parser.add_argument("--check", action="store_true", help="print as JSON how the database differs from shared_fs")
     options = parser.parse_args()
     from dethpc.master.serve import serve
 
     try:
         if options.rebuild:
             return _rebuild(options.home, options.site)
+        if options.check:
+            return _check(options.home, options.site)
         serve(options.home, options.host, options.port, options.site)
     except DethpcError as error:
         print(f"det: error: {error}", file=sys.stderr)
         return 1
+    return 0
+
+
+def _check(home: Path, site: Path | None) -> int:
+    from dethpc.master.check import check
+
+    experiments, differences = check(home, site)
+    print(json.dumps({"experiments": experiments, "differences": [found.to_json() for found in differences]}))
     return 0
 
 

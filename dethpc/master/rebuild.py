@@ -67,7 +67,9 @@ def _make_beside(home: Home, progress: Callable[[int, int], None]) -> Recreated:
 def _fill(home: Home, url: str, progress: Callable[[int, int], None]) -> Recreated:
     """A database on a server cannot be renamed: until it is whole, a file says that it is not."""
     with open_store(url) as store:
-        if ids.in_database(store).experiments and not home.rebuilding.exists():
+        with store.read() as connection:
+            filled = ids.in_database(connection).experiments
+        if filled and not home.rebuilding.exists():
             raise Refused(
                 "the database that the site configuration names is not empty; name an empty one, then run det master rebuild again"
             )

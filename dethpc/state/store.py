@@ -18,6 +18,7 @@ from dethpc.domain.records import Record
 from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError
 from dethpc.state import engines, migrate, rows
+from dethpc.state.tables import REVISION
 from dethpc.state.writer import Writer
 
 Result = TypeVar("Result")
@@ -33,6 +34,23 @@ def open_store(url: str | os.PathLike[str]) -> SqlStore:
     when a newer release wrote the database.
     """
     return SqlStore(str(url))
+
+
+@contextmanager
+def reading(url: str | os.PathLike[str]) -> Iterator[Connection]:
+    """A read-only connection to a database that is there, which is neither made nor migrated. Raises: StoreError."""
+    writing, engine = engines.connect(str(url))
+    try:
+        with _as_store_error(), engine.begin() as connection:
+            if (found := migrate.revision(connection)) != REVISION:
+                raise StoreError(
+                    f"the state database has schema {found}, this release reads {REVISION}; the master brings it up to date when "
+                    "it starts"
+                )
+            yield connection
+    finally:
+        engine.dispose()
+        writing.dispose()
 
 
 class SqlStore:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from dethpc.domain.facts import Experiment, Run
 from dethpc.errors import Refused
@@ -50,10 +50,9 @@ def in_files(home: Home) -> Ids:
     )
 
 
-def in_database(store: SqlStore) -> Ids:
-    with store.read() as connection:
-        experiments = connection.scalars(select(rows.table(Experiment).c.id))
-        return Ids(frozenset(experiments), frozenset(connection.scalars(select(rows.table(Run).c.id))))
+def in_database(connection: Connection) -> Ids:
+    experiments = connection.scalars(select(rows.table(Experiment).c.id))
+    return Ids(frozenset(experiments), frozenset(connection.scalars(select(rows.table(Run).c.id))))
 
 
 def given_up(home: Home) -> Ids:
@@ -67,7 +66,8 @@ def check(home: Home, store: SqlStore) -> None:
     if home.rebuilding.exists():
         raise Refused("a rebuild of the database was interrupted; start it again: det master rebuild")
     files = in_files(home)
-    unknown = files - in_database(store) - given_up(home)
+    with store.read() as connection:
+        unknown = files - in_database(connection) - given_up(home)
     if unknown.experiments or unknown.runs:
         raise knows_less(
             home, [*_words("experiment", sorted(unknown.experiments)), *_words("run", sorted(unknown.runs))]

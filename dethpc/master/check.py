@@ -1,0 +1,194 @@
+"""``det master check``: what differs between the database and the files that it can be made from. Changes nothing.
+
+A master may run meanwhile. It commits before it appends, and appends before it goes on: what the change log said before the
+database was read, the database knows; what the database says, the change log says a moment later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from dethpc import storage
+from dethpc.domain import facts
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run
+from dethpc.domain.reports import ReportKind
+from dethpc.domain.states import CheckpointState
+from dethpc.domain.trial_config import TrialConfig
+from dethpc.errors import DethpcError
+from dethpc.master.durable import ids
+from dethpc.master.durable.lease import alive
+from dethpc.master.durable.recreate import read_all
+from dethpc.master.durable.row_file import RowFile, to_line
+from dethpc.master.installation import site_of
+from dethpc.rundir.files import read_json
+from dethpc.rundir.home import Home
+from dethpc.state import reading, rows
+
+TRIES, PAUSE = 5, 0.5
+"""How many times, and how many seconds apart, to look for what a running master has committed and is about to append."""
+
+_LOGGED = [fact for fact in facts.IN_MEMORY if fact is Experiment or "experiment_id" in rows.names(fact)]
+_Lines = dict[Any, list[str]]
+"""The lines of a change log by key, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    experiment_id: int | None  # None: of the installation
+    where: str  # database, change log, journal, run directory, checkpoint
+    what: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"experimentId": self.experiment_id, "where": self.where, "what": self.what}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the database knows of an experiment, all of it at one instant."""
+
+    by_key: dict[Any, Any]
+    reports: Mapping[tuple[str, int], int]  # (run, attempt) -> how many reports of metrics
+
+    def of(self, fact: type[Any]) -> Iterator[Any]:
+        return (row for row in self.by_key.values() if isinstance(row, fact))
+
+
+def check(root: Path, site_file: Path | None = None) -> tuple[int, list[Difference]]:
+    """How many experiments there are, and what differs. Raises ConfigError, StoreError, OSError."""
+    home = Home(root)
+    url = site_of(home, site_file).database or home.database_url
+    if url == home.database_url and not home.database.exists():
+        known = ids.in_files(home).experiments
+        return len(known), [Difference(None, "database", f"{home.database} is missing")]
+    held = read_json(home.master_file)
+    return _Check(home, url, running=held is not None and alive(held)).run()
+
+
+class _Check:
+    def __init__(self, home: Home, url: str, *, running: bool) -> None:
+        self._home, self._url, self._running = home, url, running
+
+    def run(self) -> tuple[int, list[Difference]]:
+        files = ids.in_files(self._home)  # before the database: it knows of all that these files are of
+        with reading(self._url) as connection:
+            known = ids.in_database(connection)
+        unknown = files - known
+        found: list[Difference] = []
+        for path in (self._home.node_changes, self._home.task_changes, self._home.records):
+            found += self._damaged(None, "change log", path, _lines(path)[1])
+        for id in sorted(unknown.experiments):
+            found.append(Difference(id, "database", "has files, but is not in the database"))
+        for run in sorted(unknown.runs):
+            found.append(
+                Difference(int(run.split(".")[0]), "database", f"run {run} has files, but is not in the database")
+            )
+        for id in sorted(known.experiments):
+            found += self._experiment(id)
+        return len(known.experiments | files.experiments), found
+
+    def _experiment(self, id: int) -> Iterator[Difference]:
+        path = self._home.changes(id)
+        before = _lines(path)[0] if self._running else {}
+        with reading(self._url) as connection:
+            known = _read(connection, id)
+        yield from self._change_log(id, path, before, known)
+        for attempt in known.of(Attempt):
+            yield from self._journal(id, attempt, known.reports.get((attempt.run_id, attempt.number), 0))
+        for run in known.of(Run):
+            if run.attempt >= 0 and not self._home.run(run.id).path.is_dir():
+                yield Difference(id, "run directory", f"{self._home.run(run.id).path} is missing")
+        yield from _checkpoints(id, known)
+
+    def _change_log(self, id: int, path: Path, before: _Lines, known: _Rows) -> Iterator[Difference]:
+        if not path.exists():
+            yield Difference(id, "change log", f"{path} is missing")
+            return
+        for left in reversed(range(TRIES if self._running else 1)):
+            lines, damaged = _lines(path)
+            late = [key for key, row in known.by_key.items() if not self._says(lines.get(key, []), row)]
+            if not late or not left:
+                break
+            time.sleep(PAUSE)
+        absent = [key for key in late if key not in lines]
+        stale = [key for key in late if key in lines]
+        unknown = [key for key in (before if self._running else lines) if key not in known.by_key]
+        for keys, words in (
+            (absent, "in the database, but not in the change log"),
+            (stale, "in the database otherwise than in the change log"),
+            (unknown, "in the change log, but not in the database"),
+        ):
+            if keys:
+                yield Difference(id, "change log", f"{_rows(keys)} {words}")
+        yield from self._damaged(id, "change log", path, damaged)
+
+    def _says(self, lines: list[str], row: Any) -> bool:
+        """The last line counts; while a master runs, it may have gone on since the database was read."""
+        return to_line(row) in (lines if self._running else lines[-1:])
+
+    def _journal(self, id: int, attempt: Attempt, kept: int) -> Iterator[Difference]:
+        path = self._home.run(attempt.run_id).attempt(attempt.number).journal
+        if not path.exists():
+            if attempt.applied_seq:
+                yield Difference(id, "journal", f"{path} is missing")
+            return
+        reports, damaged = read_all(path)
+        last = attempt.applied_seq if attempt.void_after is None else min(attempt.applied_seq, attempt.void_after)
+        written = sum(report.kind == ReportKind.METRICS and report.seq <= last for report in reports)
+        if written != kept:
+            yield Difference(id, "journal", f"{path} has {written} reports of metrics that count, the database {kept}")
+        yield from self._damaged(id, "journal", path, damaged)
+
+    def _damaged(self, id: int | None, where: str, path: Path, lines: list[int]) -> Iterator[Difference]:
+        if lines:
+            some = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
+            yield Difference(id, where, f"{path}: damaged lines: {some}")
+
+
+def _read(connection: Connection, id: int) -> _Rows:
+    by_key: dict[Any, Any] = {}
+    for fact in _LOGGED:
+        columns = rows.table(fact).c
+        own = columns.id == id if fact is Experiment else columns.experiment_id == id
+        by_key |= {(fact, facts.key(row)): row for row in rows.read(connection, fact, own)}
+    metric = rows.table(Metric).c
+    asked = select(metric.run_id, metric.attempt, func.count()).where(metric.experiment_id == id)
+    reports = {
+        (run, attempt): count
+        for run, attempt, count in connection.execute(asked.group_by(metric.run_id, metric.attempt))
+    }
+    return _Rows(by_key, reports)
+
+
+def _lines(path: Path) -> tuple[_Lines, list[int]]:
+    damaged: list[int] = []
+    found: _Lines = {}
+    for kind, key, row in RowFile(path).lines(damaged):
+        if row is not None:
+            found.setdefault((kind, key), []).append(to_line(row))
+    return found, damaged
+
+
+def _checkpoints(id: int, known: _Rows) -> Iterator[Difference]:
+    config = next(known.of(Experiment)).config
+    for checkpoint in known.of(Checkpoint):
+        if checkpoint.state is not CheckpointState.COMPLETED:
+            continue
+        try:
+            store = storage.build(checkpoint.storage or TrialConfig.from_json(config).checkpoint_storage)
+            if not store.exists(checkpoint.uuid):
+                yield Difference(id, "checkpoint", f"checkpoint {checkpoint.uuid} is not in {store}")
+        except (DethpcError, OSError) as error:
+            yield Difference(id, "checkpoint", f"checkpoint {checkpoint.uuid} cannot be looked up: {error}")
+
+
+def _rows(keys: Iterable[Any]) -> str:
+    names = [f"{kind.__name__} {'.'.join(map(str, key))}" for kind, key in keys]
+    return ", ".join(names[:3]) + (
+        f" and {len(names) - 3} more are" if len(names) > 3 else " are" if len(names) > 1 else " is"
+    )

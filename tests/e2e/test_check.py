@@ -1,0 +1,74 @@
+"""``det master check`` over the database and files of real experiments."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+
+from tests.e2e.conftest import User
+
+
+def differences(user: User, code: int = 1) -> dict[tuple[int | None, str], str]:
+    found = json.loads(user.det("master", "check", "--json", code=code))["differences"]
+    return {(each["experimentId"], each["where"]): each["what"] for each in found}
+
+
+def test_what_differs_is_said_for_each_experiment(user: User) -> None:
+    for _ in range(4):
+        user.det("experiment", "wait", str(user.create(hyperparameters={"lr": 0.1, "steps": 3})))
+    user.det("master", "down")
+    files = {path: path.stat().st_mtime_ns for path in user.home.rglob("*.json*")}
+    assert user.det("master", "check").strip() == "The database and the files agree (4 experiments)"
+    with sqlite3.connect(user.home / "dethpc.db") as connection:
+        connection.execute("UPDATE trials SET best_validation = 7 WHERE id = 1")
+        connection.execute("DELETE FROM metrics WHERE id = (SELECT min(id) FROM metrics WHERE trial_id = 2)")
+    shutil.rmtree(user.home / "runs" / "3.3.1")
+    (checkpoint,) = (path for path in (user.home / "checkpoints").iterdir() if path.name in user_checkpoints(user, 4))
+    shutil.rmtree(checkpoint)
+    with open(user.home / "experiments" / "4" / "changes.jsonl", "a") as log:
+        log.write("garbage\n")
+    found = differences(user)
+    assert found[1, "change log"] == "Trial 1 is in the database otherwise than in the change log"
+    assert found[2, "journal"].endswith("has 4 reports of metrics that count, the database 3")
+    assert "3.3.1 is missing" in found[3, "run directory"] and "journal.jsonl is missing" in found[3, "journal"]
+    assert f"checkpoint {checkpoint.name} is not in" in found[4, "checkpoint"]
+    assert "damaged lines: " in found[4, "change log"]
+    assert len(found) == 6
+    assert "Where" in user.det("master", "check", code=1) and "det master rebuild" in user.errors
+    left = {path: at for path, at in files.items() if path.exists() and path.name != "changes.jsonl"}
+    assert left == {path: path.stat().st_mtime_ns for path in left}
+
+
+def user_checkpoints(user: User, experiment: int) -> set[str]:
+    with sqlite3.connect(user.home / "dethpc.db") as connection:
+        return {
+            row[0] for row in connection.execute("SELECT uuid FROM checkpoints WHERE experiment_id = ?", (experiment,))
+        }
+
+
+def test_what_the_database_does_not_know_is_said(user: User) -> None:
+    user.det("experiment", "wait", str(user.create(hyperparameters={"lr": 0.1, "steps": 3})))
+    user.det("master", "down")
+    (user.home / "experiments" / "9").mkdir()
+    (user.home / "runs" / "1.1.2").mkdir()
+    assert differences(user) == {
+        (9, "database"): "has files, but is not in the database",
+        (1, "database"): "run 1.1.2 has files, but is not in the database",
+    }
+    for path in user.home.glob("dethpc.db*"):
+        path.unlink()
+    assert differences(user) == {(None, "database"): f"{user.home / 'dethpc.db'} is missing"}
+    assert not (user.home / "dethpc.db").exists()
+
+
+def test_a_busy_master_is_not_taken_for_a_difference(user: User) -> None:
+    created = user.create(
+        searcher={"name": "random", "metric": "validation_loss", "max_trials": 8, "max_concurrent_trials": 4},
+        hyperparameters={"lr": 0.1, "steps": 40, "pause": 0.01},
+    )
+    for steps in (1, 10, 20):
+        user.wait_steps(created, steps)
+        assert differences(user, code=0) == {}
+    user.det("experiment", "wait", str(created))
+    assert differences(user, code=0) == {}
