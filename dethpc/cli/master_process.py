@@ -143,12 +143,12 @@ def _may_live(held: dict[str, Any]) -> bool:
 
 
 def read_master_file(root: Path) -> dict[str, Any]:
-    """``master.json``; {} when there is none."""
+    """``master.json``; {} when there is none, or a damaged one: a master that lives writes that again."""
     try:
         found = json.loads(Home(root).master_file.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) and isinstance(found.get("pid") or 0, int) else {}
 
 
 def answers(url: str) -> bool:

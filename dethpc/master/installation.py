@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dethpc
 from dethpc.config.site import SiteConfig, find_site, load_site
+from dethpc.errors import Refused, RunDirError
 from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.home import Home
 
@@ -32,9 +33,13 @@ def cluster_id(home: Home) -> str:
     """A uuid, made once per home."""
     path = home.cluster_file
     create_once(path, {"cluster_id": str(uuid.uuid4())})
-    found = read_json(path)
-    assert found is not None
-    return str(found["cluster_id"])
+    try:
+        return str((read_json(path) or {})["cluster_id"])
+    except (RunDirError, KeyError):
+        raise Refused(
+            f'{path} is damaged: it should hold {{"cluster_id": "..."}}. The id is also in master.json and in spec.json of every '
+            f"run ({home.runs}): write it there again; jobs that run are found by it"
+        ) from None
 
 
 def site_of(home: Home, file: Path | None) -> SiteConfig:

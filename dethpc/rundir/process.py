@@ -17,5 +17,6 @@ def started(pid: int) -> Optional[int]:
 
 def lives(held: Mapping[str, Any]) -> bool:
     """Whether the process of this host that wrote ``pid`` and ``pid_started`` lives."""
-    found = started(int(held.get("pid") or 0))
+    pid = held.get("pid")
+    found = started(pid) if isinstance(pid, int) and pid > 0 else None
     return found is not None and found == held.get("pid_started")

@@ -7,21 +7,27 @@ before its next commit and before its next word to the scheduler.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import time
 from pathlib import Path
 from typing import Any
 
-from dethpc.errors import LeaseHeld
+from dethpc.errors import LeaseHeld, RunDirError
 from dethpc.rundir import process
 from dethpc.rundir.files import read_json, write_json
+
+log = logging.getLogger(__name__)
 
 FRESH = 60.0
 """Seconds after which a lease from another host that is not renewed counts as abandoned."""
 
 RENEW = 15.0
 """Seconds between renewals."""
+
+PATIENCE = RENEW + 5.0
+"""Seconds that a master which starts gives a living one to mend a damaged file."""
 
 
 class Lease:
@@ -40,7 +46,7 @@ class Lease:
         lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(lock)
-            held = read_json(self._path)
+            held = self._when_mended()
             if held is not None and alive(held):
                 raise LeaseHeld(
                     f"a master is already running: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
@@ -68,10 +74,31 @@ class Lease:
         now = time.monotonic()
         if now - self._checked_at < 1.0:
             return
-        held = read_json(self._path)
+        held = self._mended()
         if held is None or held.get("generation") != self.generation or held.get("pid") != os.getpid():
             raise LeaseHeld(f"another master has taken over: {(held or {}).get('url', 'its file is gone')}")
         self._checked_at = now
+
+    def _mended(self) -> dict[str, Any] | None:
+        """What the file says. One that is damaged is nobody else's word: this master writes it again."""
+        try:
+            return _read(self._path)
+        except RunDirError as error:
+            log.warning("%s; this master writes it again", error)
+            self._write(str(self._content.get("url", "")))
+            return self._content
+
+    def _when_mended(self) -> dict[str, Any] | None:
+        """What the file says. A master that lives mends a damaged one; None once it should have done so."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return _read(self._path)
+            except RunDirError as error:
+                if time.monotonic() >= until:
+                    log.warning("%s, and no master mends it; this one takes its place", error)
+                    return None
+                time.sleep(0.1)
 
     def release(self) -> None:
         """Leave no address behind; the generation stays."""
@@ -95,6 +122,20 @@ class Lease:
         }
         write_json(self._path, self._content)
         self._renewed_at = time.time()
+
+
+_FIELDS: dict[str, tuple[type, ...]] = {"pid": (int,), "generation": (int,), "heartbeat": (float, int), "url": (str,)}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """None: there is no file. Raises RunDirError when it is no master's word."""
+    held = read_json(path)
+    if held is None:
+        return None
+    for name, kinds in _FIELDS.items():
+        if not isinstance(held.get(name, kinds[0]()), kinds):
+            raise RunDirError(f"{path} is damaged: {name} is {held[name]!r}")
+    return held
 
 
 def alive(held: dict[str, Any]) -> bool:

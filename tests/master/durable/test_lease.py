@@ -80,3 +80,29 @@ def test_a_pid_that_was_given_to_another_process_is_not_taken_for_the_master(tmp
     found = json.loads(mine._path.read_text())
     assert alive(found)
     assert not alive({**found, "pid_started": found["pid_started"] - 1})
+
+
+DAMAGE = ["", "{", "[]", '{"pid": "y"}', '{"generation": []}']
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_master_whose_file_is_damaged_writes_it_again(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "master.json"
+    mine = Lease(path, "c")
+    mine.take()
+    mine.publish("http://here")
+    path.write_text(damage)
+    mine._checked_at = 0.0
+    mine.check()
+    assert json.loads(path.read_text())["url"] == "http://here"
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_that_nobody_mends_keeps_no_master_from_starting(
+    tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "PATIENCE", 0.0)
+    path = tmp_path / "master.json"
+    path.write_text(damage)
+    Lease(path, "c").take()
+    assert json.loads(path.read_text())["pid"] == os.getpid()
