@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
+from dethpc.domain.ids import task_id
 from dethpc.domain.reports import Report
 from dethpc.domain.states import RunState
 from dethpc.engine import ClusterState, events, step
@@ -91,7 +92,7 @@ def stepped(trials: int) -> tuple[float, ClusterState]:
     runs = []
     for trial in list(state.experiments[1].trials):
         # Straight to a run that is at work: the way there is not what is measured.
-        run = Run(f"1.{trial.id}.1", 1, trial.id, 1, RunState.RUNNING, 0.0, 1, "main")
+        run = Run(f"1.{trial.id}.1", 1, task_id(1, trial.id), 1, RunState.RUNNING, 0.0, 1, "main")
         state.apply(run)
         step(state, events.AttemptStarted(run.id, 0, ["n0"], None, 0, 0.0))
         runs.append(run.id)
@@ -105,8 +106,9 @@ def stepped(trials: int) -> tuple[float, ClusterState]:
         data = {"group": "validation", "steps_completed": length, "metrics": {"loss": metric}}
         event = events.Reported(runs[index], 0, [Report(sequence[index], 0.0, "metrics", data)], 0.0)
         began = time.process_time()
-        step(state, event)
+        rows = step(state, event)
         spent += time.process_time() - began
+        assert rows, "a report that nothing comes of is not measured"
         done += 1
     return done / spent, state
 
