@@ -66,8 +66,8 @@ class Job(ABC):
         """The rows that make a new run for ``member``."""
 
     @abstractmethod
-    def wait(self, member: int) -> None:
-        """Put the member among those that wait, or take it out, as rows say now."""
+    def wait(self, member: int) -> bool:
+        """Put the member among those that wait, or take it out, as rows say now. Returns whether that changed anything."""
 
     def wanted(self, kind: Kind) -> Place | None:
         """Its place in the queue of its pool, of this kind, while it wants another run; the one it has where that is right."""
@@ -127,7 +127,7 @@ class ExperimentState(Job):
     def queued(self) -> bool:
         return self.row.state is State.ACTIVE and self.row.kind.submitted
 
-    def wait(self, member: int) -> None:
+    def wait(self, member: int) -> bool:
         trial, waiting = self.trials[member], self.waiting
         waits = (
             trial.state is State.ACTIVE
@@ -141,6 +141,7 @@ class ExperimentState(Job):
             waiting.insert(i, member)
         elif listed and not waits:
             del waiting[i]
+        return waits != listed
 
     def submission(self, member: int, place: RunPlace) -> list[Row]:
         row, trial = self.row, self.trials[member]
@@ -181,8 +182,9 @@ class TaskState(Job):
     def queued(self) -> bool:
         return self.row.state is State.ACTIVE and self.row.kind.submitted
 
-    def wait(self, member: int) -> None:
-        self.waiting = [0] if self.queued and not self.live else []
+    def wait(self, member: int) -> bool:
+        before, self.waiting = self.waiting, [0] if self.queued and not self.live else []
+        return before != self.waiting
 
     def submission(self, member: int, place: RunPlace) -> list[Row]:
         row = replace(self.row, runs=self.row.runs + 1)

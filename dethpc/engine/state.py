@@ -169,6 +169,7 @@ class ClusterState:
 
     def _apply_trial(self, row: Trial) -> None:
         experiment = self.experiments[row.experiment_id]
+        open_before = len(experiment.open)
         if row.index == len(experiment.trials):
             experiment.trials.append(row)
             experiment.open.add(row.index)
@@ -189,8 +190,8 @@ class ClusterState:
             self.resting.pop(row.id, None)
         else:
             self.resting[row.id] = row.not_before
-        experiment.wait(row.index)
-        self._index_place(experiment)
+        if experiment.wait(row.index) or len(experiment.open) != open_before:
+            self._index_place(experiment)  # most rows of a trial, its reports, change nothing about the queue
 
     def _apply_task(self, row: Task) -> None:
         self.tasks[row.id] = row
@@ -250,7 +251,7 @@ class ClusterState:
         attempts.append(row)
 
     def _index_place(self, job: Job) -> None:
-        place = job.wanted(self.rules_of(job.entry.pool).kind)
+        place = job.wanted(self.rules_of(job.entry.pool).kind) if job.waiting else None
         if place is not job.place and place != job.place:
             self.places.move(job.place, place)
             job.place = place
