@@ -20,8 +20,8 @@ from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.read import Reader
-from dethpc.master.runs.submit import Submitter
 from dethpc.master.runs.trouble import Trouble
+from dethpc.master.runs.unclear import UnclearSubmissions
 from dethpc.master.runs.whose import Whose
 
 CLOCKS = 2.0
@@ -50,13 +50,13 @@ class Poller:
         lease: Lease,
         view: ClusterView,
         reader: Reader,
-        submitter: Submitter,
+        unclear: UnclearSubmissions,
         whose: Whose,
         trouble: Trouble,
     ) -> None:
         self._runs, self._cadence, self._ledger = runs, cadence, ledger
         self._scheduler, self._lease, self._view = scheduler, lease, view
-        self._reader, self._submitter, self._whose, self._trouble = reader, submitter, whose, trouble
+        self._reader, self._unclear, self._whose, self._trouble = reader, unclear, whose, trouble
         self._order = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
         self._reordered = False  # somebody has changed the order of the queue
         ledger.listen(self._committed)
@@ -84,7 +84,7 @@ class Poller:
         """Raises SchedulerUnavailable, LeaseHeld."""
         try:
             listed = self._scheduler.jobs()
-            self._submitter.look_up(listed)
+            self._unclear.look_up(listed)
             known = [live for live in self._runs.all() if live.run.scheduler_job_id is not None]
             missing = [
                 live.run.scheduler_job_id

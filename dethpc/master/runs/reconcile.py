@@ -27,6 +27,7 @@ from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.stop import Stopper
 from dethpc.master.runs.submit import OnRefused, Prepare, Submitter
 from dethpc.master.runs.trouble import Trouble
+from dethpc.master.runs.unclear import UnclearSubmissions
 from dethpc.master.runs.whose import Whose
 from dethpc.rundir.home import Home
 
@@ -66,9 +67,8 @@ class Reconciler:
         )
         self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
         self._reader = Reader(runs, cadence, ledger, home, view, reusable)
-        self._poller = Poller(
-            runs, cadence, ledger, scheduler, lease, view, self._reader, self._submitter, whose, trouble
-        )
+        unclear = UnclearSubmissions(runs, cadence, scheduler, lease, trouble)
+        self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, unclear, whose, trouble)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 

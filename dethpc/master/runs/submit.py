@@ -14,8 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from dethpc.domain.facts import Run
-from dethpc.domain.ids import job_name
-from dethpc.domain.ports import JobRecord, JobRequest, JobState, Scheduler
+from dethpc.domain.ports import JobRequest, Scheduler
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
@@ -86,8 +85,6 @@ class Submitter:
         self._scheduler, self._home, self._lease = scheduler, home, lease
         self._prepare, self._reusable, self._trouble = prepare, reusable, trouble
         self._holds, self._on_refused = holds, on_refused
-
-    # --- handing over
 
     def submit(self) -> None:
         """Hand the next wanted runs to the scheduler. Raises LeaseHeld."""
@@ -278,54 +275,3 @@ class Submitter:
         if unwanted:
             return [events.AttemptEnded(live.run.id, -1, None, None, time.time())]
         return [events.SubmitFailed(live.run.id, words, time.time())]
-
-    # --- unclear submissions
-
-    def look_up(self, listed: Mapping[str, JobRecord]) -> None:
-        """Settle unclear submissions: by what the scheduler has just listed, and where that is not enough by one question for all.
-
-        Raises SchedulerUnavailable, LeaseHeld.
-        """
-        asked_at = time.time()
-        unclear = {job_name(self._lease.cluster_id, live.run.id): live for live in self._unclear()}
-        if not unclear:
-            return
-        settle = self._scheduler.settle
-        found = [record for record in listed.values() if record.name in unclear]
-        seen = {record.name for record in found}
-        overdue = [
-            name
-            for name, live in unclear.items()
-            if name not in seen and live.unclear_since is not None and asked_at - live.unclear_since >= settle
-        ]
-        if overdue:
-            found += self._scheduler.find(overdue)
-        by_name: dict[str, list[JobRecord]] = {}
-        for record in found:
-            by_name.setdefault(record.name, []).append(record)
-        surplus: list[str] = []
-        for name, records in by_name.items():
-            live = unclear[name]
-            self._trouble.contain(live, "looking its job up", self._adopt, live.run, records, surplus)
-        for name in overdue:
-            if name not in by_name:  # the first look was that of the listing
-                unclear[name].unclear_since = None
-        if surplus:
-            self._lease.check()
-            self._scheduler.cancel(surplus)
-        self._cadence.poll_soon()
-
-    def _unclear(self) -> list[LiveRun]:
-        return [
-            live
-            for live in self._runs.all()
-            if live.run.state is RunState.SUBMITTING and live.unclear_since is not None
-        ]
-
-    def _adopt(self, run: Run, found: list[JobRecord], surplus: list[str]) -> None:
-        """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the others that wait
-        are ``surplus``."""
-        live = [record for record in found if record.state.live] or found[-1:]
-        live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
-        self._runs.do(events.Submitted(run.id, live[0].job_id, time.time()))
-        surplus += [record.job_id for record in live[1:] if record.state is JobState.PENDING]

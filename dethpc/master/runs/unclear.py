@@ -1,0 +1,72 @@
+"""Submissions whose answer was lost: the jobs of all such runs are looked up together, when the scheduler is asked anyway."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from dethpc.domain.facts import Run
+from dethpc.domain.ids import job_name
+from dethpc.domain.ports import JobRecord, JobState, Scheduler
+from dethpc.domain.states import RunState
+from dethpc.engine import events
+from dethpc.master.durable.lease import Lease
+from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
+from dethpc.master.runs.trouble import Trouble
+
+
+class UnclearSubmissions:
+    """A run is unclear until its claim or the scheduler shows its job, or until no job of it can appear any more."""
+
+    def __init__(self, runs: LiveRuns, cadence: Cadence, scheduler: Scheduler, lease: Lease, trouble: Trouble) -> None:
+        self._runs, self._cadence, self._scheduler = runs, cadence, scheduler
+        self._lease, self._trouble = lease, trouble
+
+    def look_up(self, listed: Mapping[str, JobRecord]) -> None:
+        """Settle unclear submissions: by what the scheduler has just listed, and where that is not enough by one question for all.
+
+        Raises SchedulerUnavailable, LeaseHeld.
+        """
+        asked_at = time.time()
+        unclear = {job_name(self._lease.cluster_id, live.run.id): live for live in self._unclear()}
+        if not unclear:
+            return
+        settle = self._scheduler.settle
+        found = [record for record in listed.values() if record.name in unclear]
+        seen = {record.name for record in found}
+        overdue = [
+            name
+            for name, live in unclear.items()
+            if name not in seen and live.unclear_since is not None and asked_at - live.unclear_since >= settle
+        ]
+        if overdue:
+            found += self._scheduler.find(overdue)
+        by_name: dict[str, list[JobRecord]] = {}
+        for record in found:
+            by_name.setdefault(record.name, []).append(record)
+        surplus: list[str] = []
+        for name, records in by_name.items():
+            live = unclear[name]
+            self._trouble.contain(live, "looking its job up", self._adopt, live.run, records, surplus)
+        for name in overdue:
+            if name not in by_name:  # the first look was that of the listing
+                unclear[name].unclear_since = None
+        if surplus:
+            self._lease.check()
+            self._scheduler.cancel(surplus)
+        self._cadence.poll_soon()
+
+    def _unclear(self) -> list[LiveRun]:
+        return [
+            live
+            for live in self._runs.all()
+            if live.run.state is RunState.SUBMITTING and live.unclear_since is not None
+        ]
+
+    def _adopt(self, run: Run, found: list[JobRecord], surplus: list[str]) -> None:
+        """A job of this run exists although nobody wrote down its id. The claim lets one of several train; the others that wait
+        are ``surplus``."""
+        live = [record for record in found if record.state.live] or found[-1:]
+        live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
+        self._runs.do(events.Submitted(run.id, live[0].job_id, time.time()))
+        surplus += [record.job_id for record in live[1:] if record.state is JobState.PENDING]
