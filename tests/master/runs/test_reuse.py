@@ -41,7 +41,7 @@ def state(*runs: Run, **priorities: int) -> ClusterState:
         kind, queue_id = TaskKind.TRIAL, str(run.experiment_id)
         found.tasks[run.task_id] = Task(run.task_id, kind, queue_id, "ada", State.ACTIVE, 0.0, run.experiment_id)
     found.runs.update({run.id: run for run in runs})
-    found.pending["short"] = dict(found.runs)
+    found.live.pending["short"] = dict(found.runs)
     return found
 
 
