@@ -19,6 +19,7 @@ from dethpc.cli import output
 from dethpc.rundir.home import Home
 from dethpc.rundir.process import lives
 
+_PATIENCE = 8.0  # seconds; a master that ends, or is busy, may need some of it
 _TIMEOUT = 60.0  # seconds; a login node's first import from a cold file system may take half of it
 
 
@@ -26,11 +27,13 @@ def up(*, port: Optional[int] = None) -> str:
     """Start a master detached from this terminal unless one answers already; returns its URL.
 
     Of two that start at once the lease lets one live: the other exits, and both callers find the winner.
-    Raises MasterUnreachable with the end of its log when none answers in time.
+    Raises MasterUnreachable with the end of its log when none answers in time, and when one lives and does not answer.
     """
     from dethpc.client import home
 
     root = home().absolute()
+    if (url := _answer_of_a_live_one(root)) is not None:
+        return url
     log = Home(root).log
     first = not Home(root).database.exists()
     try:
@@ -62,6 +65,34 @@ def up(*, port: Optional[int] = None) -> str:
     if first:
         _doubt(root)
     return url
+
+
+def _answer_of_a_live_one(root: Path) -> Optional[str]:
+    """The URL of the master that runs on this host, None when there is none. Raises MasterUnreachable when it stays silent."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        held = read_master_file(root)
+        url = held.get("url")
+        if not url or held.get("host") != socket.gethostname() or not lives(held):
+            return None
+        if answers(url):
+            return str(url)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    pid = int(held["pid"])
+    go_on = f" (it is stopped: kill -CONT {pid} lets it go on)" if _is_stopped(pid) else ""
+    raise errors.MasterUnreachable(
+        f"the master at {url} (pid {pid}) runs and does not answer{go_on}.\n"
+        f"To replace it: kill -9 {pid}; the next det command starts another. Nothing is lost, and trials go on."
+    )
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except (OSError, IndexError):
+        return False
 
 
 def _doubt(root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import socket
 import threading
 
@@ -14,7 +15,7 @@ from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import Scheduler
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy
-from dethpc.errors import Refused
+from dethpc.errors import MasterError, Refused
 from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.harness import build as build_harness
@@ -48,12 +49,19 @@ log = logging.getLogger(__name__)
 LAST_ANSWERS = 1
 """Seconds that requests in progress have when the master is stopped."""
 
+WATCH = 2.0
+"""Seconds between two looks at the threads without which a master does nothing."""
+
+LONGEST_END = 30.0
+"""Seconds after which a master that was told to end is ended."""
+
 
 class Daemon:
     """One user's master on one cluster: puts its parts together, and lets them run."""
 
     def __init__(self, home: Home, site: SiteConfig, scheduler: Scheduler, cluster_id: str, pace: Pace) -> None:
-        self._stopped = threading.Event()
+        self._stopped, self._ended = threading.Event(), threading.Event()
+        self._broken_by = ""
         self._server: uvicorn.Server | None = None
         self.installation = Installation(home, site, cluster_id, scheduler.kind)
         self.lease = Lease(home.master_file, cluster_id)
@@ -66,7 +74,7 @@ class Daemon:
         rules = {name: Rules(pool.scheduler, pool.window) for name, pool in site.pools.items()}
         bad = site.bad_nodes
         bad_nodes = BadNodePolicy(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)
-        self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes, self.stop, self.changes.announce)
+        self.ledger = Ledger(self.store, build_searcher, rules, bad_nodes, self._ledger_broke, self.changes.announce)
         self.ledger.listen(self.changes.append)
         view, cadence, harness = ClusterView(scheduler, pace.fastest_poll), Cadence(pace), build_harness(home.root)
         script = JobScript(site, harness, use_srun=scheduler.kind == "slurm")
@@ -109,7 +117,8 @@ class Daemon:
         )
 
     def serve(self, host: str, port: int) -> None:
-        """Listen and work until a signal or ``stop``. ``port`` 0: any free one. Raises Refused when the port is taken."""
+        """Listen and work until a signal or ``stop``. ``port`` 0: any free one. Raises Refused when the port is taken,
+        MasterError when it could not go on."""
         try:
             listener = socket.create_server((host, port))
         except OSError as error:
@@ -121,6 +130,7 @@ class Daemon:
         self.services.unmanaged.start()
         self.lease.publish(url)
         log.info("master of cluster %s listens at %s", self.installation.cluster_id, url)
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         try:
             if not self._stopped.is_set():
                 self._server.run(sockets=[listener])
@@ -130,7 +140,30 @@ class Daemon:
             self.ledger.stop()
             self.lease.release()
             self.store.close()
+            self._ended.set()
             log.info("master ended")
+        if self._broken_by:
+            raise MasterError(f"{self._broken_by}; see {self.installation.home.log}")
+
+    def _watch(self) -> None:
+        """A master without its ledger or its reconciler would answer and do nothing; one that does not end keeps its successor
+        out."""
+        while not self._stopped.wait(WATCH):
+            if not (self.ledger.alive and self._reconciler.alive):
+                dead = "reconciler" if self.ledger.alive else "ledger"
+                self._break(f"the thread of the {dead} has died")
+        if not self._ended.wait(LONGEST_END):
+            log.critical("this master does not end by itself within %g s", LONGEST_END)
+            os._exit(1)
+
+    def _ledger_broke(self) -> None:
+        self._break("the ledger cannot go on")
+
+    def _break(self, why: str) -> None:
+        if not self._stopped.is_set():
+            self._broken_by = why
+            log.critical("%s: this master ends", why)
+            self.stop()
 
     def stop(self) -> None:
         """End soon; safe from any thread and from a signal handler."""

@@ -108,6 +108,19 @@ def test_a_killed_master_is_replaced(det: Any, home: Path) -> None:
     assert master_file(home)["pid"] != pid
 
 
+def test_a_master_that_lives_and_does_not_answer_is_named_with_what_to_do(det: Any, home: Path) -> None:
+    det("master", "up")
+    pid = master_file(home)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done = det("experiment", "list")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.returncode == 1 and f"(pid {pid}) runs and does not answer" in done.stderr
+    assert f"kill -CONT {pid}" in done.stderr and f"kill -9 {pid}" in done.stderr
+    assert det("experiment", "list").returncode == 0 and master_file(home)["pid"] == pid
+
+
 def test_a_master_in_the_foreground_ends_with_ctrl_c(environment: dict[str, str], home: Path) -> None:
     process = subprocess.Popen([sys.executable, "-m", "dethpc.cli", "master", "up", "--foreground"], env=environment)
     eventually(lambda: bool(master_file(home).get("url")))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 MAX_BATCH = 512
 RETRY = 5.0
 """Seconds after which a listener that could not write hears the same rows again."""
+
+FOLD_PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds between the tries to read a database that could not be written to. After the last one the master ends."""
 
 Listener = Callable[[Sequence[Row]], None]
 Read = Callable[[], Event]
@@ -73,8 +77,9 @@ class _Listening:
 class Ledger:
     """``do`` is safe from any thread. ``state`` may be read by listeners, and by others only for a single look-up.
 
-    ``announce`` gets the rows of each batch before they are committed. ``on_broken`` is called when a listener failed for good:
-    nothing is decided any more, and the master must end. Its next start writes what that listener did not.
+    ``announce`` gets the rows of each batch before they are committed. ``on_broken`` is called when a listener failed for good, or
+    the database cannot be read any more: nothing is decided any more, everybody who waits has been answered, and the master must
+    end. Its next start writes what a listener did not.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class Ledger:
         self._open = False
         self._listeners: list[_Listening] = []
         self._on_broken, self._announce = on_broken, announce
+        self._broken_by: BaseException | None = None
         self.state = self._fold()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
@@ -118,14 +124,14 @@ class Ledger:
         """Like ``do`` without waiting."""
         future: Future[list[Row]] = Future()
         if not self._enter([event], future):
-            future.set_exception(ShuttingDown("the master is shutting down", 503))
+            future.set_exception(self._closed())
         return future
 
     def do_all(self, happened: Sequence[Event]) -> list[Row]:
         """Like ``do``, for events one after the other, of which a master that is killed has done all or none."""
         future: Future[list[Row]] = Future()
         if not self._enter(happened, future):
-            raise ShuttingDown("the master is shutting down", 503)
+            raise self._closed()
         return future.result()
 
     def do_after(self, read: Read) -> list[Row]:
@@ -133,14 +139,20 @@ class Ledger:
         between what it reads and what is decided. Raises what ``read`` raises, too."""
         future: Future[list[Row]] = Future()
         if not self._enter(_Reading(read), future):
-            raise ShuttingDown("the master is shutting down", 503)
+            raise self._closed()
         return future.result()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def look(self, at: Callable[[ClusterState], Seen]) -> Seen:
         """What ``at`` makes of the state, called on the ledger's thread between two events: it sees no half of a change."""
         future: Future[Seen] = Future()
         if self._enter(_Look(at), future):
             return future.result()
+        if self._broken_by is not None:
+            raise self._closed()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
         return at(self.state)
@@ -164,7 +176,26 @@ class Ledger:
                 self._open = False
                 self._events.put(None)
 
+    def _closed(self) -> ShuttingDown:
+        if self._broken_by is None:
+            return ShuttingDown("the master is shutting down", 503)
+        return ShuttingDown(
+            f"the master cannot go on and ends; the next command starts another ({self._broken_by})", 503
+        )
+
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as failure:
+            log.critical("the ledger cannot go on: this master ends", exc_info=True)
+            self._broken_by = failure
+            self._close()
+            while not self._events.empty():
+                if (item := self._events.get()) is not None:
+                    item[1].set_exception(self._closed())
+            self._on_broken()
+
+    def _serve(self) -> None:
         running = True
         while running:
             try:
@@ -175,7 +206,16 @@ class Ledger:
             while len(batch) < MAX_BATCH and not self._events.empty():
                 batch.append(self._events.get())
             running = None not in batch
-            self._take([item for item in batch if item is not None])
+            items = [item for item in batch if item is not None]
+            try:
+                self._take(items)
+            except BaseException as failure:
+                self._broken_by = failure
+                raise
+            finally:
+                for _, future in items:
+                    if not future.done():
+                        future.set_exception(self._closed())
 
     def _show(self, look: Callable[[ClusterState], Any], future: Future[Any]) -> None:
         try:
@@ -226,13 +266,31 @@ class Ledger:
 
     def _not_committed(self, batch: list[Item], failure: Exception) -> None:
         log.error("nothing of %d events was committed", len(batch), exc_info=failure)
-        self.state = self._fold()
+        self._fold_again(batch, failure)
         of_one = isinstance(failure, UnfitRow) or not isinstance(failure, (DethpcError, OSError))
-        for item in batch:
+        for item in [item for item in batch if not item[1].done()]:
             if of_one and len(batch) > 1:
                 self._commit([item])
             else:
                 item[1].set_exception(failure)
+
+    def _fold_again(self, batch: Sequence[Item], failure: Exception) -> None:
+        """Memory from the database, even from one that cannot be read for a moment. Nobody waits for that moment to pass.
+
+        Raises what keeps it from being read.
+        """
+        for pause in (*FOLD_PAUSES, None):
+            try:
+                self.state = self._fold()
+                return
+            except Exception as error:
+                log.error("the database cannot be read: %s", error)
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(failure)
+                if pause is None:
+                    raise
+            time.sleep(pause)
 
     def _tell(self) -> None:
         for each in self._listeners:

@@ -75,6 +75,10 @@ class Reconciler:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """End after this cycle. One that waits for the scheduler is left behind: the next master finds out what came of it."""
         self._stopping = True

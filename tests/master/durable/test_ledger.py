@@ -10,11 +10,13 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Run, Trial
+from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import State
 from dethpc.engine import ClusterState, events
 from dethpc.engine.changes import ExperimentChanges
-from dethpc.errors import MasterError, NotFound, Refused, StoreError
-from dethpc.master.durable.ledger import Ledger
+from dethpc.errors import MasterError, NotFound, Refused, ShuttingDown, StoreError
+from dethpc.master.durable import ledger as ledger_module
+from dethpc.master.durable.ledger import MAX_BATCH, Ledger
 from dethpc.searcher.methods import build
 from dethpc.state import SqlStore, open_store
 from tests.master.conftest import until
@@ -204,3 +206,53 @@ def test_rows_that_come_back_into_memory_are_not_written_again(ledger: Ledger) -
     ledger.listen(heard.extend)
     ledger.do(events.LoadExperiment(row, (), events.ChangeExperiment(2, ExperimentChanges(archived=True), 3.0)))
     assert heard == [replace(row, archived=True)]
+
+
+def broken(store: SqlStore, monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
+    """The next commit fails, and so do that many tries to read the database."""
+    monkeypatch.setattr(ledger_module, "FOLD_PAUSES", (0.0, 0.0))
+    load, failures = store.load, [StoreError("input/output error")] * tries
+
+    def fail() -> None:
+        store.before_commit = None
+        raise StoreError("input/output error")
+
+    def read() -> Snapshot:
+        if failures:
+            raise failures.pop()
+        return load()
+
+    store.before_commit = fail
+    monkeypatch.setattr(store, "load", read)
+
+
+def test_a_database_that_cannot_be_read_for_a_moment_is_read_again(
+    ledger: Ledger, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(store, monkeypatch, 2)
+    with pytest.raises(StoreError):
+        ledger.do(creation())
+    assert ledger.do(creation()) and ledger.alive
+
+
+def test_a_ledger_that_cannot_go_on_answers_everybody_and_ends_its_master(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    made = Ledger(store, build, on_broken=ended.set)
+    broken(store, monkeypatch, 99)
+    gate = threading.Event()
+    made.start()
+    held = ThreadPoolExecutor(1).submit(made.look, lambda state: gate.wait(30))
+    until(lambda: made._events.empty())
+    first, *others = [made.post(creation()) for _ in range(2 * MAX_BATCH)]
+    gate.set()
+    assert held.result(30)
+    assert isinstance(first.exception(30), StoreError)
+    assert {type(other.exception(30)) for other in others} <= {StoreError, ShuttingDown}
+    assert ended.wait(30)
+    until(lambda: not made.alive)
+    for late in (lambda: made.do(creation()), lambda: made.look(lambda state: state)):
+        with pytest.raises(MasterError, match="cannot go on and ends"):
+            late()
+    made.stop()

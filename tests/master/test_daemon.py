@@ -1,0 +1,82 @@
+"""A master whose parts fail ends, and says why."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dethpc.config.site import SiteConfig
+from dethpc.errors import MasterError, StoreError
+from dethpc.master import daemon as daemon_module
+from dethpc.master.daemon import Daemon
+from dethpc.master.durable import ledger
+from dethpc.master.installation import cluster_id
+from dethpc.master.scheduler import find_scheduler
+from dethpc.rundir.home import Home
+from tests.master.conftest import until
+from tests.master.durable.test_ledger import creation
+
+
+class Serving:
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon, self.failure = daemon, ""
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+        until(lambda: daemon._server is not None and daemon._server.started)
+
+    def _serve(self) -> None:
+        try:
+            self.daemon.serve("127.0.0.1", 0)
+        except MasterError as error:
+            self.failure = str(error)
+
+
+@pytest.fixture
+def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    monkeypatch.setenv("DETHPC_SCHEDULER", "local")
+    monkeypatch.setattr(daemon_module, "WATCH", 0.05)
+    monkeypatch.setattr(ledger, "FOLD_PAUSES", (0.0,))
+    home = Home(tmp_path / "home")
+    home.make()
+    scheduler, pace = find_scheduler(home, SiteConfig())
+    made = Serving(Daemon(home, SiteConfig(), scheduler, cluster_id(home), pace))
+    yield made
+    made.daemon.stop()
+    made.thread.join(30)
+    assert not made.thread.is_alive()
+
+
+def die() -> None:
+    raise SystemExit
+
+
+def a_database_that_fails(serving: Serving) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("input/output error")
+
+    serving.daemon.store.load = fail  # type: ignore[method-assign]
+    serving.daemon.store.before_commit = fail
+    wish = serving.daemon.ledger.post(creation())
+    assert isinstance(wish.exception(30), StoreError)
+
+
+def a_dead_reconciler(serving: Serving) -> None:
+    serving.daemon._reconciler.cycle = die  # type: ignore[method-assign]
+    serving.daemon._reconciler.wake()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("breaks", "words"), [(a_database_that_fails, "ledger cannot go on"), (a_dead_reconciler, "reconciler has died")]
+)
+def test_a_master_that_cannot_go_on_ends_and_leaves_its_place_to_the_next(
+    serving: Serving, breaks: Callable[[Serving], None], words: str
+) -> None:
+    breaks(serving)
+    serving.thread.join(30)
+    assert not serving.thread.is_alive() and words in serving.failure
+    assert json.loads(serving.daemon.installation.home.master_file.read_text())["pid"] == 0
