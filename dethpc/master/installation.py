@@ -10,6 +10,8 @@ from pathlib import Path
 
 import dethpc
 from dethpc.config.site import SiteConfig, find_site, load_site
+from dethpc.engine.pools import Rules
+from dethpc.engine.state import BadNodePolicy
 from dethpc.errors import Refused, RunDirError
 from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.home import Home
@@ -27,6 +29,16 @@ class Installation:
     @property
     def cluster_name(self) -> str:
         return self.site.cluster_name
+
+    @property
+    def queue_rules(self) -> dict[str, Rules]:
+        """By pool."""
+        return {name: Rules(pool.scheduler, pool.window) for name, pool in self.site.pools.items()}
+
+    @property
+    def bad_nodes(self) -> BadNodePolicy:
+        bad = self.site.bad_nodes
+        return BadNodePolicy(bad.failures, bad.within_hours * 3600, bad.exclude_hours * 3600)
 
 
 def cluster_id(home: Home) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from dethpc.config.site import SiteConfig
 from dethpc.errors import MasterError, StoreError
-from dethpc.master import daemon as daemon_module
+from dethpc.master import watchdog
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import ledger
 from dethpc.master.installation import cluster_id
@@ -38,7 +38,7 @@ class Serving:
 @pytest.fixture
 def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setenv("DETHPC_SCHEDULER", "local")
-    monkeypatch.setattr(daemon_module, "WATCH", 0.05)
+    monkeypatch.setattr(watchdog, "WATCH", 0.05)
     monkeypatch.setattr(ledger, "FOLD_PAUSES", (0.0,))
     home = Home(tmp_path / "home")
     home.make()
