@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dethpc.domain.facts import Attempt, Metric
+from dethpc.domain.ids import task_id
 from dethpc.domain.states import AttemptState
 from dethpc.state import open_store, queries
 
@@ -77,7 +78,9 @@ def store(path: Path, work: list[list[list[Metric]]]) -> float:
         def report(trial: list[list[Metric]]) -> None:
             for batch in trial:
                 last = batch[-1]
-                attempt = Attempt(last.run_id, 0, 1, last.trial_id, AttemptState.RUNNING, 1.7e9, applied_seq=last.seq)
+                attempt = Attempt(
+                    last.run_id, 0, 1, task_id(1, last.trial_id), AttemptState.RUNNING, 1.7e9, applied_seq=last.seq
+                )
                 database.commit([*batch, attempt])
 
         began = time.perf_counter()
