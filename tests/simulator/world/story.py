@@ -1,0 +1,347 @@
+"""One seed, from the first experiment to the last end: what happens, when, and to whom."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.ids import AttemptId
+from dethpc.domain.states import State
+from dethpc.engine import events
+from dethpc.errors import DethpcError, LeaseHeld, Refused, StoreError
+from dethpc.rundir.home import Home
+from tests.simulator.world import master as masters
+from tests.simulator.world.clock import Clock
+from tests.simulator.world.disk import Disk, Killed, watched
+from tests.simulator.world.faults import Trouble
+from tests.simulator.world.judge import Judge, Violation
+from tests.simulator.world.master import Database, Host, InlineWriter, Master
+from tests.simulator.world.node import Process
+from tests.simulator.world.slurm import POOL, Slurm
+
+__all__ = ["Faults", "Story", "Violation", "story"]
+
+CHECK_EVERY = 20
+"""How many commits between two looks at the whole of memory, rows and files."""
+
+PATIENCE = 12 * 3600.0
+"""Virtual seconds within which everything ends once nothing fails any more."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """``every``: mean seconds between two faults; 0: never. ``kinds``: of those only; empty: all."""
+
+    every: float = 0.0
+    wishes: float = 0.0  # mean seconds between two wishes of users
+    kinds: tuple[str, ...] = ()
+    deaf: float = 0.0  # chance that a training does not look whether it should stop
+    user_error: float = 0.0  # chance that a step fails
+    doorbell: float = 0.5  # chance that a report reaches the master by HTTP as well
+
+
+def faults_of(seed: int) -> Faults:
+    """Other faults for each seed."""
+    rng = random.Random(f"faults:{seed}")
+    return Faults(
+        every=rng.choice([8.0, 15.0, 30.0]),
+        wishes=rng.choice([0.0, 60.0, 120.0]),
+        deaf=rng.choice([0.0, 0.1]),
+        user_error=rng.choice([0.0, 0.005]),
+        doorbell=rng.choice([0.0, 0.5, 1.0]),
+    )
+
+
+def config(rng: random.Random, checkpoints: Path) -> ExperimentConfig:
+    searcher: dict[str, Any] = rng.choice(
+        [
+            {"name": "single"},
+            {"name": "random", "max_trials": rng.randint(2, 5), "max_concurrent_trials": rng.randint(1, 3)},
+        ]
+    )
+    return ExperimentConfig.from_json(
+        {
+            "name": "chain",
+            "entrypoint": "train",
+            "searcher": {"metric": "loss", "smaller_is_better": True, **searcher},
+            "hyperparameters": {"lr": {"type": "log", "minval": -4, "maxval": -1, "base": 10}},
+            "resources": {"slots_per_trial": rng.choice([1, 1, 2]), "resource_pool": POOL},
+            "max_restarts": 30,
+            "preemption_timeout": 60,
+            "checkpoint_storage": {"type": "directory", "container_path": str(checkpoints)},
+        }
+    )
+
+
+class Story:
+    def __init__(self, seed: int, faults: Faults | None = None, *, events: int = 500, tell: bool = False) -> None:
+        self.seed, self.faults = seed, faults_of(seed) if faults is None else faults
+        self.rng = random.Random(f"story:{seed}")
+        self.length, self.saves_every = self.rng.randint(6, 16), self.rng.randint(2, 5)
+        self.clock = Clock()
+        self.folder = Path(tempfile.mkdtemp(prefix="dethpc-world-", dir=_fast_place()))
+        self.home = Home(self.folder)
+        self.disk = Disk(str(self.folder), self.rng)
+        self.host = Host()
+        self.slurm = Slurm(
+            self.clock, self.rng, lambda job: Process(self, job), self.disk.point, self._forbidden, self._may_reject
+        )
+        self.judge = Judge(self)
+        self.master: Master | None = None
+        self.processes: list[Process] = []
+        self.counts: Counter[str] = Counter()
+        self.events, self._budget = 0, events
+        self.calm = False  # nothing fails any more
+        self.spoiled: set[Path] = set()  # change logs that were damaged since a master last wrote them again
+        self.spoiled_checkpoints: set[str] = set()
+        self.trouble = Trouble(self)
+        self._tell, self._commits, self._created = tell, 0, 0
+        self.database_fails = ""
+        self.refusal = ""  # why no master could start
+
+    # --- telling
+
+    def say(self, what: str) -> None:
+        if self._tell:
+            with self.disk.acting(""):
+                print(f"{self.clock.now - 100_000:9.1f}  {what}", flush=True)
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+        self.events += 1
+        self.say(f"* {what}")
+
+    def happened(self) -> None:
+        self.events += 1
+
+    # --- the whole of it
+
+    def run(self) -> Story:
+        before = logging.root.manager.disable
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            if not self._tell:
+                logging.disable(logging.CRITICAL)
+                stack.callback(logging.disable, before)
+            self.home.make()
+            InlineWriter.disk, InlineWriter.failing = self.disk, staticmethod(lambda: self.database_fails)  # type: ignore[assignment]
+            InlineWriter.committed = staticmethod(self._committed)  # type: ignore[assignment]
+            stack.enter_context(masters.no_threads(lambda url: self.database, self.disk))
+            self.open_database(fresh=True)
+            stack.callback(lambda: self.database.close())
+            stack.enter_context(self.clock.installed())
+            stack.enter_context(self.host.installed())
+            stack.enter_context(watched(self.disk))
+            self._tell_it()
+        return self
+
+    def _tell_it(self) -> None:
+        self.start_master()
+        for _ in range(2):
+            self.create()
+        self.clock.after(1.0, self._cycle)
+        if self.faults.every:
+            self._next_fault()
+        if self.faults.wishes:
+            self._next_wish()
+        if self.faults.every:
+            while self.events < self._budget:
+                self._turn()
+                if self.all_ended() and self._created < 40:
+                    self.create()
+        self._end_well()
+
+    def _end_well(self) -> None:
+        self.say("from here on nothing fails")
+        self.calm = True
+        self.trouble.heal()
+        self._activate()
+        began = self.clock.now
+        while not self.all_ended():
+            if self.clock.now - began > PATIENCE:
+                self.judge.fail(
+                    f"{PATIENCE / 3600:.0f} hours after the last fault not everything has ended: {self._open()}"
+                )
+            self._turn()
+        began = self.clock.now
+        while self.clock.now - began < 1200.0:  # leftover jobs end
+            self._turn()
+        self.judge.after_step()
+        self.judge.finally_()
+
+    def _turn(self) -> None:
+        self.clock.turn(self.clock.now + 3600.0)
+
+    def _open(self) -> str:
+        if self.master is None:
+            return f"no master: {self.refusal}"
+        state = self.master.ledger.state
+        runs = [f"{run.id} {run.state.value} {run.intent.value}" for run in state.runs.values()]
+        return f"{[(e.row.id, e.row.state.value) for e in state.experiments.values()]}, {runs}"
+
+    def all_ended(self) -> bool:
+        return self.master is not None and not self.master.ledger.state.experiments
+
+    # --- the master
+
+    def open_database(self, *, fresh: bool = False) -> None:
+        if fresh:
+            masters.fresh_database(self.home.database)
+        self.database = Database(self.home.database_url)
+
+    def start_master(self, name: str = "login1") -> None:
+        if self.master is not None:
+            return
+        self.database.next_ids = 1, 1
+        self.host.new_process(name)
+        try:
+            with self.disk.acting("master"):
+                self.master = Master(self.home, self.slurm, self.host)
+            self.refusal = ""
+            self.say(f"master {self.host.pid} starts on {name}")
+            for path in list(self.spoiled):  # it has written again what its files lacked
+                self.spoiled.discard(path)
+            self.judge.read_anew()
+        except Killed:
+            self.count("master killed while it started")
+            self._master_gone()
+        except (DethpcError, OSError) as error:
+            self.refusal = f"{type(error).__name__}: {error}"
+            self.say(f"no master starts: {self.refusal}")
+            if isinstance(error, Refused):
+                self.trouble.refused(str(error))
+            self._master_gone()
+
+    def _master_gone(self, away: float | None = None) -> None:
+        """Its process has ended. The next ``det`` starts another."""
+        if self.master is not None:
+            self.host.alive.discard(self.master.pid)
+        self.host.alive.discard(self.host.pid)
+        self.master = None
+        self.disk.spare()
+        self.clock.after(self.rng.uniform(0.5, 20.0) if away is None else away, self.start_master)
+
+    def as_master(self, do: Any) -> Any:
+        """Something that the living master does; None when it does not survive it, or there is none."""
+        master = self.master
+        if master is None:
+            return None
+        self.host.pid, self.host.name = master.pid, master.host
+        try:
+            with self.disk.acting("master"):
+                return do(master)
+        except Killed:
+            self.count("master killed")
+            self._master_gone()
+        except LeaseHeld as error:
+            self.say(f"master {master.pid} ends: {error}")
+            if self.master is master:
+                self._master_gone()
+        if self.master is master and master.over:
+            self.say(f"master {master.pid} ends itself: {master.daemon._broken_by}")
+            self.counts["master ended itself"] += 1
+            self._master_gone()
+        return None
+
+    def _cycle(self) -> None:
+        pause = self.as_master(lambda master: master.cycle())
+        if self.master is not None and self.master.over:
+            self._master_gone()
+        self.clock.after(min(30.0, pause or 1.0), self._cycle)
+
+    def _committed(self) -> None:
+        self.happened()
+        self._commits += 1
+        if self._commits % CHECK_EVERY == 0:
+            self.clock.after(0.0, self.judge.after_step)
+
+    def ring(self, process: Process, line: str) -> None:
+        """The doorbell: the same line by HTTP."""
+        self.happened()
+        if self.rng.random() < self.faults.doorbell and not (process.zombie and self.rng.random() < 0.5):
+            id = AttemptId(process.run_id, process.k)
+
+            def heard(master: Master) -> None:
+                try:
+                    master.daemon.services.doorbell.ring(id, [line])
+                except (DethpcError, StoreError):
+                    pass
+
+            self.as_master(heard)
+
+    # --- users
+
+    def create(self) -> None:
+        if self.master is None:
+            return
+        self._created += 1
+        section = config(self.rng, self.home.checkpoints)
+        uuid = str(UUID(int=self.seed << 32 | self._created))
+        event = events.CreateExperiment("ada", section, "", "", self.rng.randrange(1000), uuid, True, self.clock.wall())
+        self.say(f"an experiment with {section.searcher.name}")
+        self.wish(event)
+
+    def wish(self, event: Any) -> None:
+        def ask(master: Master) -> None:
+            try:
+                master.daemon.services.control.do(event)
+            except DethpcError as error:
+                if isinstance(error, LeaseHeld):
+                    raise
+
+        self.as_master(ask)
+
+    def _next_wish(self) -> None:
+        def wish() -> None:
+            if not self.calm:
+                self.trouble.wish()
+                self._next_wish()
+
+        self.clock.after(self.rng.expovariate(1 / self.faults.wishes), wish)
+
+    def _next_fault(self) -> None:
+        def fault() -> None:
+            if not self.calm:
+                self.trouble.strike()
+                self._next_fault()
+
+        self.clock.after(self.rng.expovariate(1 / self.faults.every), fault)
+
+    def _activate(self) -> None:
+        """Somebody looks after what is paused, by a user or because its job was cancelled."""
+        if self.master is not None:
+            for experiment in list(self.master.ledger.state.experiments.values()):
+                trials = [experiment.trials[index] for index in experiment.open]
+                if experiment.row.state is State.PAUSED or any(trial.state is State.PAUSED for trial in trials):
+                    self.wish(events.Activate(experiment.row.id, self.clock.wall()))
+        self.clock.after(60.0, self._activate)
+
+    # --- what the judge asks
+
+    def explained(self, reason: str) -> bool:
+        """Whether a trial may have ended in ERROR with this reason, after what befell it."""
+        return self.trouble.explains(reason)
+
+    def _forbidden(self, what: str) -> None:
+        self.judge.fail(what)
+
+    def _may_reject(self, name: str) -> bool:
+        return self.trouble.was_taken(name)
+
+
+def _fast_place() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def story(seed: int, faults: Faults | None = None, **options: Any) -> Story:
+    """The whole story of a seed. Raises Violation."""
+    return Story(seed, faults, **options).run()
