@@ -17,6 +17,7 @@ DethpcError
 │   ├── SubmitUncertain      no clear answer: the job may or may not exist
 │   └── SchedulerUnavailable the scheduler does not answer; try later
 ├── StoreError               the database failed
+│   ├── StoreUnavailable     the database's server does not answer; try later
 │   └── UnfitRow             the database works, and has no place for such a value
 ├── RunDirError              a run directory is damaged or belongs to someone else
 ├── RendezvousError          the nodes of a run did not meet in time; names the missing ones
@@ -163,6 +164,10 @@ class SchedulerUnavailable(SchedulerError):
 
 class StoreError(DethpcError):
     """The database failed."""
+
+
+class StoreUnavailable(StoreError):
+    """The server of the database does not answer at present, or ended the connection."""
 
 
 class UnfitRow(StoreError):

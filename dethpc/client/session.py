@@ -162,7 +162,8 @@ class Session:
                 content = answer.read()
                 if answer.status not in (502, 503, 504) or not again:
                     _fail(answer.status, content, path)
-                failure, sent = MasterUnreachable(f"{self.url} answers {answer.status}", answer.status), True
+                words = _message(content)[0] or f"{self.url} answers {answer.status}"
+                failure, sent = MasterUnreachable(words, answer.status), True
             except NoAnswer as error:
                 failure, sent = self._unreachable(error), error.sent
             if tries >= retries or (sent and not again):

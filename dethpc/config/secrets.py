@@ -7,17 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dethpc.config.source import dump, read
-from dethpc.config.wording import SECRET
+from dethpc.config.wording import MASK, SECRET, hide_passwords
 from dethpc.errors import Path, Problem
-
-MASK = "********"
-"""What stands for a secret; Determined shows the same."""
 
 _VARIABLE = re.compile(  # NAME=VALUE whose name promises a secret
     r"(\w*(?:token|secret|passw(?:or)?d|credentials?|(?:api|access|private|auth)_?key)\w*=)(.+)",
     re.IGNORECASE | re.DOTALL,
 )
-_PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):([^\s/@]+)@")
 _SUSPICIOUS = re.compile(
     "|".join([*SECRET, "token", "secret", "passw", "credential", "key", r"://[^\s/]*@"]), re.IGNORECASE
 )
@@ -65,7 +61,7 @@ def _hide(text: str, path: Path) -> str:
         return MASK if text else text
     if "environment_variables" in path:
         text = _VARIABLE.sub(rf"\g<1>{MASK}", text) if _VARIABLE.fullmatch(text) else text
-    return _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text)
+    return hide_passwords(text)
 
 
 def _is_secret(path: Path) -> bool:

@@ -58,6 +58,15 @@ def _runtime(value: str) -> str:
     raise wrong("none", hint=f"later also one of {', '.join(RUNTIMES)}")
 
 
+_DATABASE = re.compile(r"(sqlite|postgres(ql)?(\+psycopg)?)://")
+
+
+def _database(value: str) -> str:
+    if _DATABASE.match(value) is None:
+        raise wrong("postgresql://USER@HOST/DATABASE or sqlite:///PATH", found="another text")  # it may hold a password
+    return value
+
+
 Word = Annotated[str, Field(pattern=r"^[^\s\x00]+$")]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
 
@@ -168,7 +177,7 @@ class SiteConfig(Section):
     pools: dict[Word, PoolConfig] = {}
     default_pool: Optional[str] = None
     storage: Optional[CheckpointStorage] = Field(default=None, alias="checkpoint_storage")
-    database: Optional[str] = None  # SQLAlchemy URL; None: SQLite in DETHPC_HOME
+    database: Optional[Annotated[str, AfterValidator(_database)]] = None  # None: SQLite in DETHPC_HOME
     templates: Optional[AbsolutePath] = None  # a folder whose files take the place of the sbatch templates
     master: Master = Master()
     limits: Limits = Limits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -24,6 +25,17 @@ SECRET = frozenset(
 )
 
 
+MASK = "********"
+"""What stands for a secret; Determined shows the same."""
+
+_PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):([^\s/@]+)@")
+
+
+def hide_passwords(text: str) -> str:
+    """``text`` with ``MASK`` in place of each password in an address."""
+    return _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text)
+
+
 def show(value: Any, path: Path = ()) -> str:
     """A value as an error message may quote it: short, and never a secret or the contents of a mapping."""
     if value is None:
@@ -36,7 +48,7 @@ def show(value: Any, path: Path = ()) -> str:
         return f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = repr(value)
+    text = hide_passwords(repr(value))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -2,34 +2,82 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from dethpc.errors import StoreError
+from dethpc.errors import StoreError, StoreUnavailable
+
+log = logging.getLogger(__name__)
 
 _BUSY_MS = 30_000
 _CACHE_KIB = 512  # of each connection to SQLite
 
+_TO_A_SERVER = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""Parameters of libpq, unless the URL has others: a server that is gone is noticed within half a minute."""
+
+_SERVER_AWAY = frozenset({"57P01", "57P02", "57P03", "53300"})
+"""PostgreSQL's codes for: shut down by its administrator, crashed, still starting, no connection left."""
+
 
 def connect(url: str) -> tuple[Engine, Engine]:
-    """The writer's and the readers' engine. Raises: StoreError."""
+    """The writer's and the readers' engine. Raises: StoreError, whose words never hold the URL: it may have a password."""
+    parsed = parse(url)
+    if isinstance(parsed, Path):
+        return _sqlite(parsed)
+    return _postgresql(parsed)
+
+
+def parse(url: str) -> Path | URL:
+    """The file of an SQLite database, or the address of one on a PostgreSQL server. Raises: StoreError."""
     if "://" not in url:
-        return _sqlite(Path(url))
+        return Path(url)
     try:
         parsed = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
-    except ArgumentError as error:
-        raise StoreError("not a database URL; use a path, sqlite:///PATH or postgresql://...") from error
+    except (ArgumentError, ValueError):
+        raise StoreError(
+            f"not a database URL; use a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE. {_QUOTE}"
+        ) from None
     if parsed.get_backend_name() == "sqlite":
         if not parsed.database or parsed.database == ":memory:":
             raise StoreError("the state database must be a file")
-        return _sqlite(Path(parsed.database))
-    if parsed.get_backend_name() == "postgresql":
-        return _postgresql(parsed.set(drivername="postgresql+psycopg"))
-    raise StoreError(f"no support for {parsed.get_backend_name()}; use sqlite or postgresql")
+        return Path(parsed.database)
+    if parsed.get_backend_name() != "postgresql":
+        raise StoreError(f"no support for {parsed.get_backend_name()}; use sqlite or postgresql")
+    if "@" in (parsed.host or ""):  # a part of the password that would be shown as a host
+        raise StoreError(f"the database URL has more than one @. {_QUOTE}")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+_QUOTE = "In a user or password, write % as %25, @ as %40, / as %2F, : as %3A, ? as %3F and # as %23"
+
+
+def store_error(error: BaseException) -> StoreError:
+    """The error of the driver as ours."""
+    if unavailable(error):
+        reason = " ".join(str(getattr(error, "orig", error)).split())
+        return StoreUnavailable(f"the database server does not answer: {reason}")
+    return StoreError(f"the database failed: {error}")
+
+
+def unavailable(error: BaseException) -> bool:
+    """Whether the database is on a server that cannot be reached, or ended the connection. The same may succeed later."""
+    orig = getattr(error, "orig", None)
+    if not isinstance(error, DBAPIError) or type(orig).__module__.partition(".")[0] != "psycopg":
+        return False
+    code = getattr(orig, "sqlstate", None)
+    away = code is None and type(orig).__name__ == "OperationalError"  # it never got as far as a server's code
+    return away or error.connection_invalidated or code in _SERVER_AWAY or str(code).startswith("08")
 
 
 def _sqlite(path: Path) -> tuple[Engine, Engine]:
@@ -39,8 +87,9 @@ def _sqlite(path: Path) -> tuple[Engine, Engine]:
     except OSError as error:
         raise StoreError(f"cannot open the state database {path}: {error.strerror}") from error
     url = URL.create("sqlite", database=str(path))
-    writer = create_engine(url, pool_size=1, max_overflow=0, connect_args={"check_same_thread": False})
-    reader = create_engine(url, pool_size=4, max_overflow=28, connect_args={"check_same_thread": False})
+    options: dict[str, Any] = {"connect_args": {"check_same_thread": False}, **_QUIET}
+    writer = create_engine(url, pool_size=1, max_overflow=0, **options)
+    reader = create_engine(url, pool_size=4, max_overflow=28, **options)
     # A connection's own cache grows to 2 MB otherwise, for up to 33 of them; the system's cache of the file serves as well.
     small = f"cache_size=-{_CACHE_KIB}"
     _pragmas(writer, "BEGIN IMMEDIATE", "journal_mode=WAL", "synchronous=FULL", small)
@@ -61,14 +110,33 @@ def _pragmas(engine: Engine, begin: str, *pragmas: str) -> None:
 
 
 def _postgresql(url: URL) -> tuple[Engine, Engine]:
+    given = {name: value for name, value in _TO_A_SERVER.items() if name not in url.query}
+    options: dict[str, Any] = {"pool_pre_ping": True, "connect_args": given, **_QUIET}
     try:
-        writer = create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
-        reader = create_engine(url, pool_size=4, max_overflow=28, pool_pre_ping=True, isolation_level="REPEATABLE READ")
+        writer = create_engine(url, pool_size=1, max_overflow=0, **options)
+        reader = create_engine(url, pool_size=4, max_overflow=28, isolation_level="REPEATABLE READ", **options)
     except ModuleNotFoundError as error:
         raise StoreError("PostgreSQL needs the psycopg package: pip install 'psycopg[binary]'") from error
 
-    @event.listens_for(reader, "connect")
+    @event.listens_for(writer, "connect")
     def connected(connection: Any, _: Any) -> None:
+        connection.execute(_DURABLE)
+        doubt = connection.execute(_DOUBT).fetchone()
+        connection.commit()
+        if doubt:
+            log.warning("%s is off on the database server: a power failure there can destroy the database", doubt[0])
+
+    @event.listens_for(reader, "connect")
+    def may_only_read(connection: Any, _: Any) -> None:
         connection.read_only = True
 
     return writer, reader
+
+
+_DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+"""A commit is on disk when it is acknowledged, whatever the default of server, database or role."""
+
+_DOUBT = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name"
+
+_QUIET: dict[str, Any] = {"hide_parameters": True}
+"""Rows hold configurations, and those secrets: errors, which are logged, name the statement alone."""

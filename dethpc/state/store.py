@@ -160,4 +160,4 @@ def _as_store_error() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise StoreError(f"the database failed: {error}") from error
+        raise engines.store_error(error) from error

@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dethpc.domain.facts import Row
 from dethpc.errors import DethpcError, StoreError, UnfitRow
-from dethpc.state import rows
+from dethpc.state import engines, rows
 
 _MOST_ROWS = 20_000
 """Rows in one transaction, so that nobody waits long for others."""
@@ -86,35 +86,27 @@ class Writer:
 
     def _group(self, items: list[_Item]) -> None:
         try:
-            results = self._transaction(items)
+            results = self._once_more(items)
         except BaseException as error:
-            if len(items) > 1:  # one of them is to blame; the others must not suffer
+            if len(items) > 1 and not engines.unavailable(error):  # one of them is to blame; the others must not suffer
                 for item in items:
                     self._group([item])
-            else:
-                self._alone(items[0], error)
+                return
+            for item in items:
+                item.future.set_exception(_failure(item, error))
             return
         for item, result in zip(items, results):
             item.future.set_result(result)
 
-    def _alone(self, item: _Item, error: BaseException) -> None:
-        """A lost connection is made again once: the work can be repeated, because nothing of it was stored."""
-        if isinstance(error, DBAPIError) and error.connection_invalidated:
-            try:
-                result = self._transaction([item])[0]
-            except BaseException as again:
-                error = again
-            else:
-                item.future.set_result(result)
-                return
-        # A value that fits no column makes the driver raise anything, such as OverflowError.
-        unfit = not callable(item.work) and not isinstance(error, DethpcError)
-        if unfit or isinstance(error, SQLAlchemyError):
-            unfit = unfit and not isinstance(error, (OSError, *_OF_THE_DATABASE)) and type(error) is not DatabaseError
-            wrapped = (UnfitRow if unfit else StoreError)(f"the database failed: {error}")
-            wrapped.__cause__ = error
-            error = wrapped
-        item.future.set_exception(error)
+    def _once_more(self, items: Sequence[_Item]) -> list[Any]:
+        """A lost connection is made again once. The work can be repeated even when the lost answer was that it is stored: rows
+        have keys."""
+        try:
+            return self._transaction(items)
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            return self._transaction(items)
 
     def _transaction(self, items: Sequence[_Item]) -> list[Any]:
         results: list[Any] = []
@@ -132,3 +124,16 @@ class Writer:
             if self.before_commit is not None:
                 self.before_commit()
         return results
+
+
+def _failure(item: _Item, error: BaseException) -> BaseException:
+    # A value that fits no column makes the driver raise anything, such as OverflowError.
+    unfit = not callable(item.work) and not isinstance(error, DethpcError)
+    if not unfit and not isinstance(error, SQLAlchemyError):
+        return error
+    if unfit and not isinstance(error, (OSError, *_OF_THE_DATABASE)) and type(error) is not DatabaseError:
+        wrapped: StoreError = UnfitRow(f"the database failed: {error}")
+    else:
+        wrapped = engines.store_error(error)
+    wrapped.__cause__ = error
+    return wrapped

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.config.secrets import MASK, masked, masked_text, revealed
-from dethpc.config.wording import SECRET
+from dethpc.config.secrets import masked, masked_text, revealed
+from dethpc.config.wording import MASK, SECRET
 
 CONFIG: dict[str, Any] = {
     "name": "token ring",

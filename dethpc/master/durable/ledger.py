@@ -8,7 +8,6 @@ committed is ever acted upon. Where one event is to blame, the others are decide
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections import deque
@@ -24,7 +23,8 @@ from dethpc.engine.events import Event
 from dethpc.engine.fold import fold
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy, BuildSearcher
-from dethpc.errors import DethpcError, ShuttingDown, UnfitRow
+from dethpc.errors import DethpcError, ShuttingDown, StoreUnavailable, UnfitRow
+from dethpc.master.durable.wishes import Wishes, answer
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,19 @@ MAX_BATCH = 512
 RETRY = 5.0
 """Seconds after which a listener that could not write hears the same rows again."""
 
+PATIENCE = 10.0
+"""Seconds for which a wish waits while the database's server does not answer: it may just be starting again."""
+
+PAUSE = 1.0
+"""Seconds between two tries to reach the database's server."""
+
 FOLD_PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds between the tries to read a database that could not be written to. After the last one the master ends."""
+
+MAY_STILL_HAPPEN = (
+    "The master waits for it: what you asked for may still happen when it is back, so look before you ask again"
+)
+NOT_BEGUN = "The master waits for it. Nothing was begun; trials that run go on"
 
 Listener = Callable[[Sequence[Row]], None]
 Read = Callable[[], Event]
@@ -93,9 +104,7 @@ class Ledger:
     ) -> None:
         self._store = store
         self._build_searcher, self._rules, self._suspicion = build_searcher, rules, bad_nodes
-        self._events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # nothing enters the queue after the end mark
-        self._open = False
+        self._wishes: Wishes[_Wish] = Wishes()
         self._listeners: list[_Listening] = []
         self._on_broken, self._announce = on_broken, announce
         self._broken_by: BaseException | None = None
@@ -113,7 +122,7 @@ class Ledger:
         self._listeners.append(_Listening(listener))
 
     def start(self) -> None:
-        self._open = True
+        self._wishes.open()
         self._thread.start()
 
     def do(self, event: Event) -> list[Row]:
@@ -123,14 +132,14 @@ class Ledger:
     def post(self, event: Event) -> Future[list[Row]]:
         """Like ``do`` without waiting."""
         future: Future[list[Row]] = Future()
-        if not self._enter([event], future):
+        if not self._wishes.enter([event], future):
             future.set_exception(self._closed())
         return future
 
     def do_all(self, happened: Sequence[Event]) -> list[Row]:
         """Like ``do``, for events one after the other, of which a master that is killed has done all or none."""
         future: Future[list[Row]] = Future()
-        if not self._enter(happened, future):
+        if not self._wishes.enter(happened, future):
             raise self._closed()
         return future.result()
 
@@ -138,7 +147,7 @@ class Ledger:
         """Like ``do``, for an event made of stored rows: ``read`` makes it on the ledger's own thread, so that nothing changes
         between what it reads and what is decided. Raises what ``read`` raises, too."""
         future: Future[list[Row]] = Future()
-        if not self._enter(_Reading(read), future):
+        if not self._wishes.enter(_Reading(read), future):
             raise self._closed()
         return future.result()
 
@@ -149,7 +158,7 @@ class Ledger:
     def look(self, at: Callable[[ClusterState], Seen]) -> Seen:
         """What ``at`` makes of the state, called on the ledger's thread between two events: it sees no half of a change."""
         future: Future[Seen] = Future()
-        if self._enter(_Look(at), future):
+        if self._wishes.enter(_Look(at), future):
             return future.result()
         if self._broken_by is not None:
             raise self._closed()
@@ -159,22 +168,9 @@ class Ledger:
 
     def stop(self) -> None:
         """Take in what was posted, then end."""
-        self._close()
+        self._wishes.close()
         if self._thread.is_alive():
             self._thread.join()
-
-    def _enter(self, wish: _Wish, future: Future[Any]) -> bool:
-        """False: the ledger takes no more."""
-        with self._lock:
-            if self._open:
-                self._events.put((wish, future))
-            return self._open
-
-    def _close(self) -> None:
-        with self._lock:
-            if self._open:
-                self._open = False
-                self._events.put(None)
 
     def _closed(self) -> ShuttingDown:
         if self._broken_by is None:
@@ -189,33 +185,25 @@ class Ledger:
         except BaseException as failure:
             log.critical("the ledger cannot go on: this master ends", exc_info=True)
             self._broken_by = failure
-            self._close()
-            while not self._events.empty():
-                if (item := self._events.get()) is not None:
-                    item[1].set_exception(self._closed())
+            self._wishes.close()
+            self._wishes.refuse(self._closed())
             self._on_broken()
 
     def _serve(self) -> None:
-        running = True
-        while running:
-            try:
-                batch = [self._events.get(timeout=RETRY if any(each.missed for each in self._listeners) else None)]
-            except queue.Empty:
+        more = True
+        while more:
+            missed = any(each.missed for each in self._listeners)
+            items, more = self._wishes.gather(MAX_BATCH, RETRY if missed else None)
+            if not items:
                 self._tell()
                 continue
-            while len(batch) < MAX_BATCH and not self._events.empty():
-                batch.append(self._events.get())
-            running = None not in batch
-            items = [item for item in batch if item is not None]
             try:
                 self._take(items)
             except BaseException as failure:
                 self._broken_by = failure
                 raise
             finally:
-                for _, future in items:
-                    if not future.done():
-                        future.set_exception(self._closed())
+                answer(items, self._closed())
 
     def _show(self, look: Callable[[ClusterState], Any], future: Future[Any]) -> None:
         try:
@@ -252,7 +240,7 @@ class Ledger:
                 rows += changed
             if rows:
                 self._announce(rows)
-                self._store.commit(rows)
+                self._when_the_server_answers(batch, lambda: self._store.commit(rows))
         except Exception as failure:
             self._not_committed([item for item in batch if not item[1].done()], failure)
             return
@@ -262,7 +250,8 @@ class Ledger:
             self._tell()
             self.state.evict_ended()
         for future, changed in decided:
-            future.set_result(changed)
+            if not future.done():
+                future.set_result(changed)
 
     def _not_committed(self, batch: list[Item], failure: Exception) -> None:
         log.error("nothing of %d events was committed", len(batch), exc_info=failure)
@@ -281,16 +270,40 @@ class Ledger:
         """
         for pause in (*FOLD_PAUSES, None):
             try:
-                self.state = self._fold()
+                self.state = self._when_the_server_answers(batch, self._fold)
                 return
             except Exception as error:
                 log.error("the database cannot be read: %s", error)
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(failure)
-                if pause is None:
+                answer(batch, failure)
+                if pause is None or self._wishes.ending.is_set():
                     raise
-            time.sleep(pause)
+            self._wishes.ending.wait(pause)
+
+    def _when_the_server_answers(self, batch: Sequence[Item], ask: Callable[[], Seen]) -> Seen:
+        """What ``ask`` returns, however long the database's server is away. What was decided is kept and committed then: a commit
+        whose answer was lost may be repeated. Whoever waits hears after a while that it may still happen; nothing else is begun.
+
+        Raises what ``ask`` raises; StoreUnavailable only when the ledger is to end.
+        """
+        since, told = time.monotonic(), False
+        while True:
+            try:
+                found = ask()
+            except StoreUnavailable as away:
+                if self._wishes.ending.is_set():
+                    raise
+                if time.monotonic() - since < PATIENCE:
+                    self._wishes.ending.wait(min(PAUSE, PATIENCE / 10))
+                    continue
+                if not told:
+                    told = True
+                    log.error("%s; this master waits for it and tries again every %g s", away, PAUSE)
+                answer(batch, StoreUnavailable(f"{away}. {MAY_STILL_HAPPEN}"))
+                self._wishes.refuse(StoreUnavailable(f"{away}. {NOT_BEGUN}"), PAUSE)
+            else:
+                if told:
+                    log.warning("the database server answers again, after %.0f s", time.monotonic() - since)
+                return found
 
     def _tell(self) -> None:
         for each in self._listeners:
@@ -299,5 +312,5 @@ class Ledger:
             except Exception:
                 log.exception("a listener failed; this master ends, and the next one writes what is missing")
                 each.missed.clear()
-                self._close()
+                self._wishes.close()
                 self._on_broken()

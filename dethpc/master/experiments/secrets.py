@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dethpc.config.secrets import MASK, revealed
+from dethpc.config.secrets import revealed
 from dethpc.config.source import dump, read
+from dethpc.config.wording import MASK
 from dethpc.errors import ConfigError
 from dethpc.state import queries
 from dethpc.state.store import SqlStore

@@ -33,6 +33,7 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
     (errors.Unauthorized, 401, 16, "Unauthenticated"),
     (Forbidden, 403, 7, "PermissionDenied"),
     (errors.SchedulerUnavailable, 503, 14, "Unavailable"),
+    (errors.StoreUnavailable, 503, 14, "Unavailable"),
     (errors.LeaseHeld, 503, 14, "Unavailable"),
     (errors.DethpcError, 500, 13, "Internal"),
 ]

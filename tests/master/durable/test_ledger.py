@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import State
 from dethpc.engine import ClusterState, events
 from dethpc.engine.changes import ExperimentChanges
-from dethpc.errors import MasterError, NotFound, Refused, ShuttingDown, StoreError
+from dethpc.errors import MasterError, NotFound, Refused, ShuttingDown, StoreError, StoreUnavailable
 from dethpc.master.durable import ledger as ledger_module
 from dethpc.master.durable.ledger import MAX_BATCH, Ledger
 from dethpc.searcher.methods import build
@@ -125,7 +126,7 @@ def test_what_is_posted_while_the_ledger_ends_is_answered(store: SqlStore) -> No
         assert looking.wait(30)
         first = ledger.post(creation())
         threads.submit(ledger.stop)
-        until(lambda: ledger._events.qsize() == 2)  # the creation and the end mark, which are taken together
+        until(lambda: len(ledger._wishes) == 2)  # the creation and the end mark, which are taken together
         looked.set()
         assert telling.wait(30)
         late = ledger.post(creation())
@@ -235,6 +236,71 @@ def test_a_database_that_cannot_be_read_for_a_moment_is_read_again(
     assert ledger.do(creation()) and ledger.alive
 
 
+def away(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, names: Sequence[str] = ("commit", "load")
+) -> threading.Event:
+    """Nobody answers where the database is, until the event is set."""
+    back = threading.Event()
+
+    def asked(name: str) -> Callable[..., Any]:
+        works = getattr(store, name)
+
+        def ask(*arguments: Any) -> Any:
+            if not back.is_set():
+                raise StoreUnavailable("the database server does not answer: connection refused")
+            return works(*arguments)
+
+        return ask
+
+    for name in names:
+        monkeypatch.setattr(store, name, asked(name))
+    return back
+
+
+def test_a_servers_restart_is_waited_for_and_noticed_by_nobody(
+    ledger: Ledger, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = away(store, monkeypatch)
+    asked = ledger.post(creation())
+    until(lambda: len(ledger._wishes) == 0)
+    back.set()
+    assert asked.result(30)
+    assert len(store.load().of(Experiment)) == 1
+
+
+def test_what_was_decided_when_the_server_went_away_is_committed_and_heard_when_it_is_back(
+    ledger: Ledger, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "PATIENCE", 0.0)
+    heard: list[Row] = []
+    ledger.listen(heard.extend)
+    back = away(store, monkeypatch)
+    with pytest.raises(StoreUnavailable, match=r"connection refused\. The master waits for it: .* may still happen"):
+        ledger.do(creation())
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="Nothing was begun; trials that run go on"):
+            ledger.do(creation())
+        with pytest.raises(StoreUnavailable):
+            ledger.look(lambda state: state)
+    assert ledger.alive and heard == []
+    back.set()
+    until(lambda: heard)
+    assert [row.id for row in store.load().of(Experiment)] == [1]
+    assert ledger.do(creation()) and [row.id for row in store.load().of(Experiment)] == [1, 2]
+
+
+def test_a_ledger_ends_while_the_server_is_away(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Ledger(store, build)
+    made.start()
+    back = away(store, monkeypatch)
+    asked = made.post(creation())
+    until(lambda: len(made._wishes) == 0)
+    made.stop()
+    assert isinstance(asked.exception(30), StoreUnavailable) and not made.alive
+    back.set()
+    assert store.load().of(Experiment) == []
+
+
 def test_a_ledger_that_cannot_go_on_answers_everybody_and_ends_its_master(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +310,7 @@ def test_a_ledger_that_cannot_go_on_answers_everybody_and_ends_its_master(
     gate = threading.Event()
     made.start()
     held = ThreadPoolExecutor(1).submit(made.look, lambda state: gate.wait(30))
-    until(lambda: made._events.empty())
+    until(lambda: len(made._wishes) == 0)
     first, *others = [made.post(creation()) for _ in range(2 * MAX_BATCH)]
     gate.set()
     assert held.result(30)
