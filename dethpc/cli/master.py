@@ -206,7 +206,11 @@ def check(as_json: bool) -> None:
     elif found["differences"]:
         rows = [(d["experimentId"], d["where"], d["what"]) for d in found["differences"]]
         output.print_table(["Experiment", "Where", "What differs"], rows)
-        output.say(f"{len(rows)} differences; det master rebuild recreates the database from the files")
+        differences = "1 difference" if len(rows) == 1 else f"{len(rows)} differences"
+        if any(d["where"] in ("database", "change log", "journal") for d in found["differences"]):
+            output.say(f"{differences}; det master rebuild recreates the database from the files, without what they lack")
+        else:
+            output.say(f"{differences}; no rebuild brings back what is missing there: only a backup does")
     else:
         click.echo(f"The database and the files agree ({found['experiments']} experiments)")
     raise click.exceptions.Exit(1 if found["differences"] else 0)

@@ -30,7 +30,7 @@ def main() -> int:
         if options.check:
             return _check(options.home, options.site)
         serve(options.home, options.host, options.port, options.site)
-    except DethpcError as error:
+    except (DethpcError, OSError) as error:
         print(f"det: error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -81,7 +81,10 @@ class _Check:
         unknown = files - known
         found: list[Difference] = []
         for path in (self._home.node_changes, self._home.task_changes, self._home.records):
-            found += self._damaged(None, "change log", path, _lines(path)[1])
+            try:
+                found += self._damaged(None, "change log", path, _lines(path)[1])
+            except OSError as error:
+                found.append(_unreadable(None, "change log", error))
         for id in sorted(unknown.experiments):
             found.append(Difference(id, "database", "has files, but is not in the database"))
         for run in sorted(unknown.runs):
@@ -89,7 +92,10 @@ class _Check:
                 Difference(int(run.split(".")[0]), "database", f"run {run} has files, but is not in the database")
             )
         for id in sorted(known.experiments):
-            found += self._experiment(id)
+            try:
+                found += self._experiment(id)
+            except OSError as error:
+                found.append(_unreadable(id, "change log", error))
         return len(known.experiments | files.experiments), found
 
     def _experiment(self, id: int) -> Iterator[Difference]:
@@ -137,7 +143,11 @@ class _Check:
             if attempt.applied_seq:
                 yield Difference(id, "journal", f"{path} is missing")
             return
-        reports, damaged = read_all(path)
+        try:
+            reports, damaged = read_all(path)
+        except OSError as error:
+            yield _unreadable(id, "journal", error)
+            return
         last = attempt.applied_seq if attempt.void_after is None else min(attempt.applied_seq, attempt.void_after)
         written = sum(report.kind == ReportKind.METRICS and report.seq <= last for report in reports)
         if written != kept:
@@ -148,6 +158,10 @@ class _Check:
         if lines:
             some = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
             yield Difference(id, where, f"{path}: damaged lines: {some}")
+
+
+def _unreadable(id: int | None, where: str, error: OSError) -> Difference:
+    return Difference(id, where, f"{error.filename} cannot be read: {error.strerror}")
 
 
 def _read(connection: Connection, id: int) -> _Rows:

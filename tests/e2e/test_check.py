@@ -38,6 +38,13 @@ def test_what_differs_is_said_for_each_experiment(user: User) -> None:
     assert "Where" in user.det("master", "check", code=1) and "det master rebuild" in user.errors
     left = {path: at for path, at in files.items() if path.exists() and path.name != "changes.jsonl"}
     assert left == {path: path.stat().st_mtime_ns for path in left}
+    shutil.rmtree(user.home / "runs" / "2.2.1")
+    (user.home / "runs" / "2.2.1" / "attempts" / "0" / "journal.jsonl").mkdir(parents=True)
+    shutil.rmtree(user.home / "experiments" / "4")
+    (user.home / "experiments" / "4" / "changes.jsonl").mkdir(parents=True)
+    found = differences(user)
+    assert found[2, "journal"].endswith("journal.jsonl cannot be read: Is a directory")
+    assert found[4, "change log"].endswith("changes.jsonl cannot be read: Is a directory")
 
 
 def user_checkpoints(user: User, experiment: int) -> set[str]:

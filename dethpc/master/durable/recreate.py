@@ -41,10 +41,12 @@ class Recreated:
     damaged: dict[Path, list[int]] = field(default_factory=dict)  # numbers of lines that could not be read
     lost: dict[int, str] = field(default_factory=dict)  # experiments with files that make no experiment, and why
     unknown_runs: list[str] = field(default_factory=list)  # run directories that no change log mentions
+    unreadable: dict[Path, str] = field(default_factory=dict)  # journals that cannot be read at all, and why
+    missing: dict[Path, int] = field(default_factory=dict)  # how many reports that counted their journals lack
 
     @property
     def complete(self) -> bool:
-        return not (self.damaged or self.lost or self.unknown_runs)
+        return not (self.damaged or self.lost or self.unknown_runs or self.unreadable or self.missing)
 
 
 def recreate(home: Home, store: Store, progress: Progress = lambda done, of: None) -> Recreated:
@@ -69,9 +71,9 @@ class _Recreation:
         experiments = sorted(files.experiments)
         for done, experiment_id in enumerate(experiments):
             self._progress(done, len(experiments))
-            rows = self._rows(home.changes(experiment_id))
-            if not any(isinstance(row, Experiment) for row in rows):
-                made.lost[experiment_id] = self._why_lost(experiment_id)
+            rows, why_lost = self._rows_of(experiment_id)
+            if why_lost:
+                made.lost[experiment_id] = why_lost
                 continue
             known_runs.update(row.id for row in rows if isinstance(row, Run))
             self._commit(rows)
@@ -81,9 +83,16 @@ class _Recreation:
         self._progress(len(experiments), len(experiments))
         return made
 
-    def _why_lost(self, experiment_id: int) -> str:
+    def _rows_of(self, experiment_id: int) -> tuple[list[Any], str]:
+        """The rows of an experiment, or why it is lost."""
         path = self._home.changes(experiment_id)
-        return f"{path} has no row of the experiment itself" if path.exists() else f"{path} is missing"
+        try:
+            rows = self._rows(path)
+        except OSError as error:
+            return [], f"{path} cannot be read: {error.strerror}"
+        if any(isinstance(row, Experiment) for row in rows):
+            return rows, ""
+        return [], f"{path} has no row of the experiment itself" if path.exists() else f"{path} is missing"
 
     def _rows(self, path: Path) -> list[Any]:
         """The last row of each key in a file. One that is none of the file's own is damaged."""
@@ -111,10 +120,17 @@ class _Recreation:
 
     def _metrics_of(self, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
         journal = self._home.run(attempt.run_id).attempt(attempt.number).journal
-        reports, damaged = read_all(journal)
+        try:
+            reports, damaged = read_all(journal)
+        except OSError as error:
+            self._made.unreadable[journal] = str(error.strerror)
+            return
         self._damaged(journal, damaged)
-        for report in reports:
-            if report.kind == ReportKind.METRICS and report.seq <= attempt.applied_seq:
+        counted = [report for report in reports if report.seq <= attempt.applied_seq]
+        if attempt.applied_seq > len(counted) + len(damaged):
+            self._made.missing[journal] = attempt.applied_seq - len(counted) - len(damaged)
+        for report in counted:
+            if report.kind == ReportKind.METRICS:
                 try:
                     yield _metric(experiment_id, trial_id, attempt, report)
                 except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
@@ -205,6 +221,10 @@ def sentences(made: Recreated) -> Iterator[str]:
     for path, lines in made.damaged.items():
         some = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
         yield f"{path}: {_count(len(lines), 'line')} could not be read (line {some})"
+    for path, why in made.unreadable.items():
+        yield f"{path} cannot be read: {why}. What it reported is missing"
+    for path, number in made.missing.items():
+        yield f"{path} is missing or has lost its end: {_count(number, 'report')} that counted cannot be recreated"
     if made.unknown_runs:
         some = ", ".join(made.unknown_runs[:5]) + (", ..." if len(made.unknown_runs) > 5 else "")
         yield f"{_count(len(made.unknown_runs), 'run directory', 'run directories')} of which no change log knows: {some}"

@@ -39,6 +39,8 @@ def from_line(line: str | bytes) -> tuple[type, tuple[Any, ...], Any]:
     try:
         obj = json.loads(line)
         kind, key = _KINDS[obj["table"]], tuple(obj["key"])
+        if not all(isinstance(part, (str, int)) for part in key):
+            raise ValueError("its key is no key")
         if obj["row"] is None:
             return kind, key, None
         _, hints = _fields(kind)

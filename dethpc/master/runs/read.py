@@ -140,7 +140,7 @@ class Reader:
         return bool(before) and sizes != before
 
     def report_is_there(self, run: Run) -> bool:
-        return run.attempt >= 0 and self._home.run(run.id).attempt(run.attempt).end.exists()
+        return run.attempt >= 0 and _size(self._home.run(run.id).attempt(run.attempt).end) > 0
 
     # --- the end
 
@@ -165,13 +165,14 @@ class Reader:
         self._runs.do(self.ended(live, record))
 
     def ended(self, live: LiveRun, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
-        """What is left of an attempt that is over."""
+        """What is left of an attempt that is over. Raises OSError, but not of a run that was killed: its end needs no report."""
         run, run_dir = live.run, self._home.run(live.run.id)
         report, asked = None, ""
+        passed_over = (RunDirError, OSError) if run.intent is Intent.KILL else (RunDirError,)
         if run.attempt >= 0:
-            with contextlib.suppress(RunDirError):
+            with contextlib.suppress(*passed_over):
                 report = run_dir.attempt(run.attempt).end_report()
-            with contextlib.suppress(RunDirError):
+            with contextlib.suppress(*passed_over):
                 if (request := run_dir.attempt(run.attempt).stop_request()) is not None:
                     asked = request.reason
         return events.AttemptEnded(

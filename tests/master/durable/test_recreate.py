@@ -13,7 +13,7 @@ from dethpc.domain.facts import Attempt, Experiment, Metric, NodeHealth, Run, Tr
 from dethpc.errors import Refused
 from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import ChangeLog
-from dethpc.master.durable.recreate import lost_ids, recreate, sentences
+from dethpc.master.durable.recreate import Recreated, lost_ids, recreate, sentences
 from dethpc.master.durable.row_file import RowFile, from_line, to_line
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
@@ -42,6 +42,7 @@ def home(tmp_path: Path) -> Home:
         lambda line: line.replace(b'"hparams": {', b'"hparams": [{').replace(b"}, ", b"}], ", 1),
         lambda line: line.replace(b"hparams", b"h\xffarams"),
         lambda line: b"[1,2]\n",
+        lambda line: b'{"table": "Trial", "key": [{}], "row": null}\n',
         lambda line: b"[" * 100_000 + b"\n",
         lambda line: b"\x00\x80garbage\n",
     ],
@@ -100,6 +101,35 @@ def test_a_report_that_no_database_takes_costs_itself(home: Home, tmp_path: Path
     with open_store(tmp_path / "once more") as again:
         made = recreate(home, again)
         assert made.damaged == {journal: [1]} and made.rows[Metric] == 1
+
+
+def test_a_journal_that_is_gone_has_lost_its_end_or_cannot_be_read_is_named(home: Home, tmp_path: Path) -> None:
+    journal = home.run("1.1.1").attempt(0).journal
+    whole = journal.read_bytes()
+    reports = max(row.applied_seq for row in RowFile(home.changes(1)).rows() if isinstance(row, Attempt))
+
+    def rebuilt(name: str) -> Recreated:
+        with open_store(tmp_path / name) as store:
+            return recreate(home, store)
+
+    journal.write_bytes(whole.splitlines(keepends=True)[0])
+    made = rebuilt("cut off")
+    assert made.missing == {journal: reports - 1} and not made.complete
+    journal.unlink()
+    made = rebuilt("gone")
+    assert made.missing == {journal: reports}
+    assert f"{journal} is missing or has lost its end: {reports} reports" in list(sentences(made))[1]
+    journal.mkdir()
+    made = rebuilt("no file")
+    assert made.unreadable == {journal: "Is a directory"} and not made.complete and made.rows[Experiment] == 1
+    assert "cannot be read: Is a directory" in list(sentences(made))[1]
+
+
+def test_a_change_log_that_cannot_be_read_costs_its_experiment_alone(home: Home, tmp_path: Path) -> None:
+    home.changes(2).mkdir(parents=True)
+    with open_store(tmp_path / "again") as again:
+        made = recreate(home, again)
+    assert made.rows[Experiment] == 1 and made.lost == {2: f"{home.changes(2)} cannot be read: Is a directory"}
 
 
 def test_an_open_experiment_whose_file_knows_more_rows_is_not_served(home: Home, tmp_path: Path) -> None:

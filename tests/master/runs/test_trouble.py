@@ -189,6 +189,7 @@ def test_a_kill_needs_nothing_of_the_directory(training: World) -> None:
     run_dir = training.home.run(BROKEN)
     run_dir.claim.write_text("")
     run_dir.attempt(0).journal.mkdir()
+    run_dir.attempt(0).end.mkdir()
     training.ledger.do(events.KillTrial(1, T0))
     training.cycle(3)
     assert training.ended(BROKEN) and training.trial(1).state is State.CANCELED
