@@ -208,7 +208,9 @@ def check(as_json: bool) -> None:
         output.print_table(["Experiment", "Where", "What differs"], rows)
         differences = "1 difference" if len(rows) == 1 else f"{len(rows)} differences"
         if any(d["where"] in ("database", "change log", "journal") for d in found["differences"]):
-            output.say(f"{differences}; det master rebuild recreates the database from the files, without what they lack")
+            output.say(
+                f"{differences}; det master rebuild recreates the database from the files, without what they lack"
+            )
         else:
             output.say(f"{differences}; no rebuild brings back what is missing there: only a backup does")
     else:
