@@ -22,6 +22,7 @@ DethpcError
 ├── RunDirError              a run directory is damaged or belongs to someone else
 ├── RendezvousError          the nodes of a run did not meet in time; names the missing ones
 ├── CheckpointError          a checkpoint is missing, incomplete or damaged
+│   └── CheckpointDamaged    it is there, and not what was stored
 └── InvalidHP                raised by user code: this hyperparameter combination makes no sense
 """
 
@@ -184,6 +185,10 @@ class RendezvousError(DethpcError):
 
 class CheckpointError(DethpcError):
     """A checkpoint is missing, incomplete or damaged."""
+
+
+class CheckpointDamaged(CheckpointError):
+    """A checkpoint is there, and is not what was stored."""
 
 
 class InvalidHP(DethpcError):

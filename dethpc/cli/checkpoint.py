@@ -47,6 +47,7 @@ def describe(uuid: str, as_json: bool) -> None:
         [
             ("Checkpoint", c["uuid"]),
             ("State", output.state(c.get("state"))),
+            ("Reason", c.get("reason")),
             ("Experiment", training.get("experimentId")),
             ("Trial", training.get("trialId")),
             ("Steps", (c.get("metadata") or {}).get("steps_completed")),
@@ -115,8 +116,9 @@ def download_checkpoint(session: Any, uuid: str, output_dir: Optional[str], quie
 
     found = checkpoints.get(session, uuid)
     if output.state(found.get("state")) != "COMPLETED":
+        why = f" ({found['reason']})" if found.get("reason") else ""
         raise errors.Refused(
-            f"checkpoint {uuid} is {output.state(found.get('state'))}; only a COMPLETED one can be downloaded"
+            f"checkpoint {uuid} is {output.state(found.get('state'))}{why}; only a COMPLETED one can be downloaded"
         )
     target = Path(output_dir or f"checkpoints/{uuid}")
     storage.build(checkpoints.storage(found)).download(uuid, target)
@@ -140,7 +142,11 @@ def print_checkpoints(found: Sequence[Json], *, as_csv: bool, as_json: bool) -> 
         ]
         for c in found
     ]
-    output.print_table(["Trial", "Steps", "State", "Metric", "UUID", "Size", "Reported"], rows, as_csv=as_csv)
+    headers = ["Trial", "Steps", "State", "Metric", "UUID", "Size", "Reported"]
+    if any(c.get("reason") for c in found):
+        headers.append("Reason")
+        rows = [[*row, c.get("reason")] for row, c in zip(rows, found)]
+    output.print_table(headers, rows, as_csv=as_csv)
 
 
 def total_size(checkpoint: Json) -> int:

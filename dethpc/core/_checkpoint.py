@@ -14,8 +14,9 @@ from dethpc.core._restore import DownloadMode, Restore
 from dethpc.core._save_alone import SaveAlone
 from dethpc.core._save_together import SaveTogether
 from dethpc.core._saving import Finishing
+from dethpc.domain.end_report import plain_text
 from dethpc.domain.reports import ReportKind
-from dethpc.errors import MasterError, NotFound, Refused
+from dethpc.errors import CheckpointDamaged, MasterError, NotFound, Refused
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 
@@ -132,10 +133,13 @@ class CheckpointContext:
         """A directory that holds the checkpoint, for reading inside the block; its checksums have been compared.
 
         With a ``selector`` only what it wants (in shared mode: what any worker of the machine wants) is sure to be there and
-        compared. Raises CheckpointError, on all workers in shared mode.
+        compared. Raises CheckpointError, on all workers in shared mode; CheckpointDamaged is reported as well, and the trial's next
+        run begins at the checkpoint before.
         """
         self.wait()
-        with self._restore.restore_path(storage_id, download_mode, selector) as path:
+        with contextlib.ExitStack() as stack:
+            with self._damage_reported(storage_id):
+                path = stack.enter_context(self._restore.restore_path(storage_id, download_mode, selector))
             yield path
 
     def download(
@@ -148,10 +152,11 @@ class CheckpointContext:
     ) -> None:
         """Copy the checkpoint (of it, what ``selector`` wants) to ``ckpt_dir``, which is created; checksums are compared.
 
-        In shared mode one worker per machine copies what any of them wants. Raises CheckpointError.
+        In shared mode one worker per machine copies what any of them wants. Raises CheckpointError, as ``restore_path``.
         """
         self.wait()
-        self._restore.download(storage_id, ckpt_dir, download_mode, selector)
+        with self._damage_reported(storage_id):
+            self._restore.download(storage_id, ckpt_dir, download_mode, selector)
 
     def get_metadata(self, storage_id: str) -> Dict[str, Any]:
         """The checkpoint's metadata: as the master has them now, or as they were stored when the master cannot say."""
@@ -174,6 +179,18 @@ class CheckpointContext:
         left = self._store.delete(storage_id)
         self._report(ReportKind.CHECKPOINT_DELETED, {"uuid": storage_id, "resources": left})
         logger.info("deleted checkpoint %s", storage_id)
+
+    @contextlib.contextmanager
+    def _damage_reported(self, storage_id: str) -> Iterator[None]:
+        """By the chief, who has the journal: of what another worker finds for itself (``NoSharedDownload``) nobody hears."""
+        try:
+            yield
+        except CheckpointDamaged as error:
+            if self._dist.rank == 0 and self._session is not None:
+                logger.error("%s; this is reported: the trial's next run begins at an earlier checkpoint", error)
+                why = plain_text(error)[:500]
+                self._report(ReportKind.CHECKPOINT_DAMAGED, {"uuid": storage_id, "why": why})
+            raise
 
     def _only_chief(self, call: str) -> None:
         if self._dist.rank != 0:

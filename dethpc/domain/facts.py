@@ -82,7 +82,9 @@ class Trial:
     started_at: float | None = None
     ended_at: float | None = None
     reason: str = ""
-    early_exit: str = ""  # Determined's EXITED_REASON_*, as user code reported it
+    early_exit: str = (
+        ""  # why its run ends early, as that reported: Determined's EXITED_REASON_*, or a damaged checkpoint
+    )
     metadata: dict[str, Any] = field(default_factory=dict)  # as user code or the owner set it
     status: str = ""  # what user code says that it is doing
     stalled: int = 0  # attempts in a row that left no checkpoint further on than where they began; see engine.trials
@@ -211,6 +213,7 @@ class Checkpoint:
     resources: dict[str, int] = field(default_factory=dict)  # relative path -> bytes (directories end in "/", 0 bytes)
     storage: dict[str, Any] = field(default_factory=dict)  # the checkpoint_storage section it was written with
     seconds: float | None = None  # how long saving it took; None: not measured
+    reason: str = ""  # why it is in this state, in words: what is damaged
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ class ReportKind(str, Enum):
     PROGRESS = "progress"
     CHECKPOINT = "checkpoint"
     CHECKPOINT_DELETED = "checkpoint_deleted"
+    CHECKPOINT_DAMAGED = "checkpoint_damaged"  # it failed its checks when it was restored
     SEARCHER_OP = "searcher_op"  # an operation of the search is complete
     EARLY_EXIT = "early_exit"  # the training says why it ends before its time
     ACK = "ack"  # the training knows that it should stop
@@ -26,6 +27,7 @@ _DURABLE = frozenset(
     {
         ReportKind.CHECKPOINT,
         ReportKind.CHECKPOINT_DELETED,
+        ReportKind.CHECKPOINT_DAMAGED,
         ReportKind.SEARCHER_OP,
         ReportKind.EARLY_EXIT,
         ReportKind.ACK,
@@ -92,6 +94,12 @@ def _of_deletion(data: dict[str, Any]) -> str:
     return "" if type(data.get("resources") or {}) is dict else "its resources are no mapping"
 
 
+def _of_damage(data: dict[str, Any]) -> str:
+    if not _is_name(data.get("uuid")):
+        return "it names no checkpoint"
+    return "" if _is_text(data.get("why")) else "why the checkpoint is damaged is no text"
+
+
 def _of_run_metadata(data: dict[str, Any]) -> str:
     return "" if type(data.get("metadata") or {}) is dict else "its metadata are no mapping"
 
@@ -127,6 +135,7 @@ _FAULTS: dict[str, Callable[[dict[str, Any]], str]] = {
     ReportKind.METRICS: _of_metrics,
     ReportKind.CHECKPOINT: _of_checkpoint,
     ReportKind.CHECKPOINT_DELETED: _of_deletion,
+    ReportKind.CHECKPOINT_DAMAGED: _of_damage,
     ReportKind.RUN_METADATA: _of_run_metadata,
     ReportKind.STATUS: _of_text("status"),
     ReportKind.EARLY_EXIT: _of_text("reason"),

@@ -108,6 +108,7 @@ class End(str, Enum):
     PREEMPTED = "PREEMPTED"  # the scheduler took the slots; resumes
     TIMEOUT = "TIMEOUT"  # the job's time limit; resumes
     NODE_FAIL = "NODE_FAIL"  # hardware; resumes
+    DAMAGED_CHECKPOINT = "DAMAGED_CHECKPOINT"  # what it went on from fails its checks; resumes from the one before
     WAITING = "WAITING"  # it needed the master and could not reach it; resumes
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # counts as a restart
     USER_ERROR = "USER_ERROR"  # counts as a restart
@@ -123,4 +124,4 @@ class End(str, Enum):
 
     @property
     def resumes(self) -> bool:
-        return self in (End.PREEMPTED, End.TIMEOUT, End.NODE_FAIL, End.WAITING)
+        return self in (End.PREEMPTED, End.TIMEOUT, End.NODE_FAIL, End.DAMAGED_CHECKPOINT, End.WAITING)

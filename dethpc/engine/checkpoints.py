@@ -1,8 +1,11 @@
-"""Decisions about checkpoints that are there already: other metadata, other files, deletion."""
+"""Decisions about checkpoints that are there already: other metadata, other files, deletion, damage."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dethpc.domain.facts import Checkpoint, Row, Trial
+from dethpc.domain.ids import task_id
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
@@ -24,7 +27,9 @@ def change(state: ClusterState, event: events.ChangeCheckpoints) -> Decision:
     return Decision(rows)
 
 
-def deleted_by_trial(trial: Trial, known: dict[str, Checkpoint], uuid: str, left: dict[str, int]) -> list[Row]:
+def deleted_by_trial(
+    state: ClusterState, trial: Trial, known: dict[str, Checkpoint], uuid: str, left: dict[str, int]
+) -> list[Row]:
     """A trial's training code deleted a checkpoint of its own, or files of it. ``known`` are the trial's, by uuid.
 
     The rows: the checkpoint, and the trial when it now goes on from another one.
@@ -32,10 +37,54 @@ def deleted_by_trial(trial: Trial, known: dict[str, Checkpoint], uuid: str, left
     checkpoint = known.get(uuid)
     if checkpoint is None:
         return []
-    state = CheckpointState.PARTIALLY_DELETED if left else CheckpointState.DELETED
-    changed = replace(checkpoint, state=state, resources=left)
+    partly = CheckpointState.PARTIALLY_DELETED if left else CheckpointState.DELETED
+    changed = replace(checkpoint, state=partly, resources=left)
     if trial.latest_checkpoint != uuid:
         return [changed]
-    others = [c for c in known.values() if c.uuid != uuid and c.state is CheckpointState.COMPLETED]
-    latest = max(others, key=lambda c: c.reported_at, default=None)
-    return [changed, replace(trial, latest_checkpoint=None if latest is None else latest.uuid)]
+    return [changed, _without(state, trial, {**known, uuid: changed})]
+
+
+def damaged(
+    state: ClusterState, trial: Trial, known: dict[str, Checkpoint], uuid: str, why: str
+) -> tuple[list[Row], str]:
+    """A checkpoint of ``trial`` failed its checks on restore. ``known`` as for ``deleted_by_trial``.
+
+    The rows, as there; and what the trial goes on from now, in words: "" where that is no other than before.
+    """
+    checkpoint = known.get(uuid)
+    if checkpoint is None or checkpoint.state is CheckpointState.DELETED:
+        return [], ""
+    changed = replace(checkpoint, state=CheckpointState.ERROR, reason=why)
+    if trial.latest_checkpoint != uuid:
+        return [changed], ""
+    trial = _without(state, trial, {**known, uuid: changed})
+    if trial.latest_checkpoint is not None:
+        latest = known[trial.latest_checkpoint]
+        trial = replace(trial, steps_completed=latest.steps_completed)
+        words = f"the trial goes on from checkpoint {latest.uuid} ({latest.steps_completed} steps)"
+    elif trial.source_checkpoint is not None:
+        trial = replace(trial, steps_completed=0)
+        words = f"no earlier one is left, so the trial begins again from checkpoint {trial.source_checkpoint}"
+    else:
+        trial = replace(trial, steps_completed=0)
+        words = "no earlier one is left, so the trial begins again at 0 steps"
+    return [changed, trial], words
+
+
+def usable(state: ClusterState, trial: Trial, known: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """The trial's checkpoints of ``known`` from which it may go on, latest first.
+
+    Not those that a later attempt, which began at an earlier one, has left behind: its reports would be void up to there.
+    """
+    attempts = state.attempts.get(task_id(trial.experiment_id, trial.id), [])
+    void = {(a.run_id, a.number): a.void_after for a in attempts if a.void_after is not None}
+    left = [
+        c for c in known if c.state is CheckpointState.COMPLETED and c.seq <= void.get((c.run_id, c.attempt), c.seq)
+    ]
+    return sorted(left, key=lambda c: c.reported_at, reverse=True)
+
+
+def _without(state: ClusterState, trial: Trial, known: dict[str, Checkpoint]) -> Trial:
+    """The trial as it goes on from the latest of its checkpoints that is left."""
+    left = usable(state, trial, known.values())
+    return replace(trial, latest_checkpoint=left[0].uuid if left else None)

@@ -25,6 +25,9 @@ _ASKED: Mapping[str, tuple[End, str]] = {
     StopReason.TIME_LIMIT: (End.TIMEOUT, "the job reached its time limit"),
     StopReason.NODE_LOST: (End.NODE_FAIL, "a node was lost"),
 }
+CHECKPOINT_DAMAGED, SOURCE_DAMAGED = "CHECKPOINT_DAMAGED: ", "SOURCE_CHECKPOINT_DAMAGED: "
+"""How the words begin that a trial keeps as its ``early_exit`` when what its attempt went on from fails its checks."""
+
 _SETUP_PHASES = ("claim", "unpack", "rendezvous")
 MAX_LOST = 5
 """How many runs in a row may end without evidence, or before training began, before the trial is given up."""
@@ -136,6 +139,17 @@ RULES = (
         "failed before training",
         lambda e: e.report.phase in _SETUP_PHASES and e.asked not in _ASKED,
         lambda e: Verdict(End.LAUNCH_FAILED, e.report.message, e.code),
+    ),
+    Rule(
+        "its own checkpoint is damaged",
+        lambda e: e.reported and e.early_exit.startswith(CHECKPOINT_DAMAGED),
+        lambda e: Verdict(End.DAMAGED_CHECKPOINT, e.early_exit[len(CHECKPOINT_DAMAGED) :], e.code),
+    ),
+    Rule(
+        # With other weights than its configuration names it would be another trial.
+        "the checkpoint of another trial is damaged",
+        lambda e: e.reported and e.early_exit.startswith(SOURCE_DAMAGED),
+        lambda e: Verdict(End.DAMAGED_CHECKPOINT, e.early_exit[len(SOURCE_DAMAGED) :], e.code, permanent=True),
     ),
     Rule(
         "cut short",

@@ -8,11 +8,12 @@ from typing import Any
 
 from dethpc.config.dialects.units import trained
 from dethpc.config.searcher import Method
-from dethpc.domain.facts import Attempt, Checkpoint, Metric, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, Trial
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import checkpoints, events
 from dethpc.engine.decision import Decision
+from dethpc.engine.ends import CHECKPOINT_DAMAGED, SOURCE_DAMAGED
 from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
@@ -29,6 +30,8 @@ def taken_in(
             trial = take(experiment, trial, attempt, report, decision)
         elif report.kind == ReportKind.CHECKPOINT_DELETED:
             trial = _checkpoint_deleted(state, trial, report, decision)
+        elif report.kind == ReportKind.CHECKPOINT_DAMAGED:
+            trial = _checkpoint_damaged(state, trial, attempt, report, decision)
     return trial
 
 
@@ -48,7 +51,8 @@ def _metrics(experiment: ExperimentState, trial: Trial, attempt: Attempt, report
             metrics=metrics,
         )
     )
-    trial = replace(trial, steps_completed=max(trial.steps_completed, steps))
+    early_exit = "" if trial.early_exit.startswith((CHECKPOINT_DAMAGED, SOURCE_DAMAGED)) else trial.early_exit
+    trial = replace(trial, steps_completed=max(trial.steps_completed, steps), early_exit=early_exit)
     searcher = experiment.config.searcher
     if group != "validation" or searcher.metric not in metrics:
         return trial
@@ -138,10 +142,41 @@ def _run_metadata(
 
 
 def _checkpoint_deleted(state: ClusterState, trial: Trial, report: Report, decision: Decision) -> Trial:
+    known = _known(state, trial, decision)
+    left = dict(report.data.get("resources") or {})
+    return _with(checkpoints.deleted_by_trial(state, trial, known, str(report.data["uuid"]), left), trial, decision)
+
+
+def _checkpoint_damaged(
+    state: ClusterState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
+) -> Trial:
+    """Training code may go on all the same: only when it ends before it has trained is the damage why."""
+    uuid, why = str(report.data["uuid"]), str(report.data["why"])[:500]
+    rows, words = checkpoints.damaged(state, trial, _known(state, trial, decision), uuid, why)
+    trial = _with(rows, trial, decision)
+    if uuid != attempt.resumed_from:
+        return trial
+    if rows:
+        return replace(trial, early_exit=f"{CHECKPOINT_DAMAGED}{why}; {words}")
+    for parent in state.experiments[trial.experiment_id].trials:
+        if uuid in state.checkpoints.get(parent.id, {}):
+            decision.rows += checkpoints.damaged(state, parent, state.checkpoints[parent.id], uuid, why)[0]
+    words = (
+        "this is where the trial was to begin, and it cannot begin elsewhere: create the experiment again from another"
+    )
+    return replace(trial, early_exit=f"{SOURCE_DAMAGED}{why}; {words}")
+
+
+def _known(state: ClusterState, trial: Trial, decision: Decision) -> dict[str, Checkpoint]:
+    """The trial's checkpoints by uuid, those that are reported just now among them."""
     known = dict(state.checkpoints.get(trial.id, {}))
     known.update((row.uuid, row) for row in decision.rows if isinstance(row, Checkpoint))
-    left = dict(report.data.get("resources") or {})
-    for row in checkpoints.deleted_by_trial(trial, known, str(report.data.get("uuid")), left):
+    return known
+
+
+def _with(rows: Iterable[Row], trial: Trial, decision: Decision) -> Trial:
+    """The trial as ``rows`` have it; the others are added to ``decision``."""
+    for row in rows:
         if isinstance(row, Trial):
             trial = row
         else:

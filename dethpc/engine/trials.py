@@ -20,6 +20,9 @@ from dethpc.errors import NotFound, Refused
 MAX_STALLED = 12
 """How many attempts in a row may end, through no fault of the trial, without a checkpoint beyond the one they started from."""
 
+MAX_DAMAGED = 12
+"""How many checkpoints of a trial may turn out to be damaged: what takes its place in such a storage is no better."""
+
 STALLED_BY_TIME = 4
 """How many of these an attempt counts for that reached its time limit: the next would reach it as well."""
 
@@ -62,6 +65,7 @@ class TrialRun:
                 started_at=trial.started_at or event.at,
                 steps_completed=event.resumed_steps,
                 latest_checkpoint=event.resumed_from if event.resumed_from in own else None,
+                early_exit="",
             ),
         ]
 
@@ -75,7 +79,7 @@ class TrialRun:
     def queued_again(self, attempt: Attempt | None, verdict: Verdict) -> tuple[str, list[Row]]:
         """Why it makes no sense that the same job starts once more, if so; and what changes."""
         trial = _weighed(self._state, self._trial, self._run, attempt, verdict)
-        why = _stuck(trial, verdict)
+        why = _stuck(trial, verdict, _damaged(self._state, trial))
         if why:
             trial = replace(trial, state=State.STOPPING_ERROR, reason=why)
         return why, [trial] if trial != self._trial else []
@@ -83,7 +87,7 @@ class TrialRun:
     def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
         decision = Decision()
         trial = _weighed(self._state, self._trial, self._run, attempt, verdict)
-        _after_run(self._experiment, trial, verdict, event, decision)
+        _after_run(self._experiment, trial, verdict, event, _damaged(self._state, trial), decision)
         return decision
 
 
@@ -131,8 +135,17 @@ def _free(verdict: Verdict) -> bool:
     return verdict.end.resumes or verdict.end in (End.LOST, End.STOPPED)
 
 
-def _stuck(trial: Trial, verdict: Verdict) -> str:
-    """Why it makes no sense to go on, if so: the trial is begun again and again and never gets further."""
+def _damaged(state: ClusterState, trial: Trial) -> int:
+    return sum(c.state is CheckpointState.ERROR for c in state.checkpoints.get(trial.id, {}).values())
+
+
+def _stuck(trial: Trial, verdict: Verdict, damaged: int) -> str:
+    """Why it makes no sense to go on, if so: the trial is begun again and again and never gets further. ``damaged``: how many of
+    its checkpoints are."""
+    if verdict.end is End.DAMAGED_CHECKPOINT and damaged >= MAX_DAMAGED:
+        return (
+            f"{damaged} of its checkpoints are damaged: their storage does not keep them (the last: {verdict.reason})"
+        )
     if trial.stalled < MAX_STALLED or not _free(verdict):
         return ""
     return (
@@ -142,9 +155,14 @@ def _stuck(trial: Trial, verdict: Verdict) -> str:
 
 
 def _after_run(
-    experiment: ExperimentState, trial: Trial, verdict: Verdict, event: events.AttemptEnded, decision: Decision
+    experiment: ExperimentState,
+    trial: Trial,
+    verdict: Verdict,
+    event: events.AttemptEnded,
+    damaged: int,
+    decision: Decision,
 ) -> None:
-    """What the end of its run means for the trial."""
+    """What the end of its run means for the trial, so many of whose checkpoints are ``damaged``."""
     end, reason, at = verdict.end, verdict.reason, event.at
     if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
         decision.rows.append(trial)
@@ -183,7 +201,7 @@ def _after_run(
         _close(
             experiment, trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, decision
         )
-    elif why := _stuck(trial, verdict):
+    elif why := _stuck(trial, verdict, damaged):
         _close(experiment, trial, State.ERROR, why, at, decision)
     elif end is End.CANCELLED:
         paused = replace(trial, state=State.PAUSED, reason=reason)
@@ -192,7 +210,7 @@ def _after_run(
     elif end in (End.LOST, End.LAUNCH_FAILED):
         decision.rows.append(_resting(trial, trial.lost, event))
     else:
-        decision.rows.append(trial)
+        decision.rows.append(replace(trial, reason=reason) if end is End.DAMAGED_CHECKPOINT else trial)
     if waits_for_searcher(trial):
         decision.then.append(events.Parked(trial.id, at))
     decision.then.append(events.Schedule(at))

@@ -12,6 +12,7 @@ import time
 from typing import Any, Mapping, Optional, Sequence, Union
 
 from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
+from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack
 from dethpc.exec import resume as resuming
@@ -23,6 +24,7 @@ from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
 from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.spec import Spec
 
@@ -81,6 +83,11 @@ def _begin(attempt: AttemptDir, place: Place, resume: resuming.Resume) -> None:
     }
     if not create_once(attempt.started, started):
         raise RunDirError(f"attempt {place.k} has already been started; each start needs its own number")
+    if resume.missing:
+        with JournalWriter(attempt.journal) as journal:
+            for uuid in resume.missing:
+                why = f"checkpoint {uuid} is missing, while an earlier one of the trial is there"
+                journal.append(ReportKind.CHECKPOINT_DAMAGED, {"uuid": uuid, "why": why})
 
 
 class _Node:

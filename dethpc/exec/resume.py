@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Optional
 
 from dethpc import storage
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.errors import RunDirError
+from dethpc.errors import CheckpointError, RunDirError
 from dethpc.rundir import journal
 from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import RunDir
@@ -14,11 +14,13 @@ from dethpc.rundir.spec import Spec
 
 
 class Resume(NamedTuple):
-    """``prior`` maps each earlier attempt to the number of its last report that counts: what it writes later is void."""
+    """``prior`` maps each earlier attempt to the number of its last report that counts: what it writes later is void. ``missing``
+    are later checkpoints of the trial than ``checkpoint``, which are not where they should be."""
 
     checkpoint: Optional[str]
     steps: int
     prior: dict[str, int]
+    missing: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {"resumed_from": self.checkpoint, "resumed_steps": self.steps, "prior": self.prior}
@@ -28,25 +30,59 @@ class Resume(NamedTuple):
         return cls(obj["resumed_from"], obj["resumed_steps"], obj["prior"])
 
 
+class _Candidate(NamedTuple):
+    uuid: str
+    steps: int
+    section: dict[str, Any]  # where it is
+
+
 def find(run: RunDir, k: int, spec: Spec) -> Resume:
-    """Read the journals of the attempts before ``k``. Raises OSError, and as ``storage.build`` does."""
+    """Read the journals of the attempts before ``k``, and look for checkpoints that the attempt may go on from.
+
+    Raises OSError; CheckpointError when not one of them is there; and as ``storage.build`` does.
+    """
     earlier = [j for j in run.attempts() if j < k]
     bounds = _bounds(run, earlier)
     prior: dict[str, int] = {}
-    checkpoints: list[Report] = []
-    deleted = set()
+    reports: list[Report] = []
     for j in earlier:
-        reports = journal.read_remains(run.attempt(j).journal).reports
-        counted = [report for report in reports if report.seq <= bounds.get(j, report.seq)]
+        remains = journal.read_remains(run.attempt(j).journal).reports
+        counted = [report for report in remains if report.seq <= bounds.get(j, report.seq)]
         prior[str(j)] = counted[-1].seq if counted else 0
-        checkpoints += [report for report in counted if report.kind == ReportKind.CHECKPOINT]
-        deleted |= {report.data.get("uuid") for report in counted if report.kind == ReportKind.CHECKPOINT_DELETED}
-    for report in reversed(checkpoints):
+        reports += counted
+    candidates = _candidates(reports, spec)
+    missing: list[str] = []
+    for uuid, steps, section in candidates:
+        if _exists(uuid, section):
+            return Resume(uuid, steps, prior, tuple(missing))
+        missing.append(uuid)
+    # A master of before had no list in the specification, but the last one alone.
+    last, steps = (spec.source_checkpoint, 0) if spec.checkpoints else (spec.latest_checkpoint, spec.steps_completed)
+    if missing and last == spec.source_checkpoint:
+        # That every one of them is lost is less likely than a storage that is not mounted, and to begin at 0 costs all.
+        raise CheckpointError(
+            f"none of the trial's checkpoints is in {storage.build(candidates[0].section)} (the last one: {missing[0]}); "
+            "is it mounted on this node?"
+        )
+    return Resume(last, steps, prior)
+
+
+def _candidates(reports: list[Report], spec: Spec) -> list[_Candidate]:
+    """The trial's checkpoints, latest first, but for those that are known to be deleted or damaged."""
+    found: dict[str, _Candidate] = {}
+    gone = set()
+    for report in reversed(reports):
         uuid = report.data.get("uuid")
-        section = report.data.get("storage") or spec.checkpoint_storage  # training code may have chosen another storage
-        if isinstance(uuid, str) and uuid not in deleted and _exists(uuid, section):
-            return Resume(uuid, int(report.data.get("steps_completed") or 0), prior)
-    return Resume(spec.latest_checkpoint, spec.steps_completed, prior)
+        if report.kind == ReportKind.CHECKPOINT and isinstance(uuid, str):
+            section = report.data.get("storage")  # training code may have chosen another storage
+            steps = int(report.data.get("steps_completed") or 0)
+            found.setdefault(uuid, _Candidate(uuid, steps, section or spec.checkpoint_storage))
+        elif report.kind in (ReportKind.CHECKPOINT_DELETED, ReportKind.CHECKPOINT_DAMAGED):
+            gone.add(uuid)
+    for known in spec.checkpoints:
+        section = known.get("storage") or spec.checkpoint_storage
+        found.setdefault(known["uuid"], _Candidate(known["uuid"], known["steps_completed"], section))
+    return [candidate for uuid, candidate in found.items() if uuid not in gone]
 
 
 def _bounds(run: RunDir, attempts: list[int]) -> dict[int, int]:
@@ -64,5 +100,6 @@ def _bounds(run: RunDir, attempts: list[int]) -> dict[int, int]:
 
 
 def _exists(uuid: str, section: dict[str, Any]) -> bool:
-    """Whether the checkpoint is where ``section`` says. Without a section nobody can be asked: it counts as there."""
-    return not section or storage.build(section).exists(uuid)
+    """Whether the checkpoint is where ``section`` says. Where nobody can be asked it counts as there: without a section, or for a
+    directory that only a container sees."""
+    return not section or section.get("type") == "directory" or storage.build(section).exists(uuid)

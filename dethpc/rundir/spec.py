@@ -17,10 +17,12 @@ class Spec:
 
     ``slots`` is the total over all nodes; 0 means one process on one node, without an accelerator.
     ``latest_checkpoint`` and ``steps_completed`` are where the trial stood when the run was submitted; a later
-    attempt of the run may find more in the journals of earlier ones. ``grace`` is in seconds. ``token`` is good for
-    this run alone and stands nowhere else in clear. ``queue_id`` is the uuid of its experiment: numbers can come twice when a
-    database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it
-    has them, are how long the trial shall train, in the searcher's unit, increasing.
+    attempt of the run may find more in the journals of earlier ones. ``checkpoints`` are the trial's own that it may go on
+    from, latest first: ``uuid``, ``steps_completed`` and, where it is not ``checkpoint_storage``, the ``storage`` of each;
+    ``source_checkpoint`` is whose weights it starts from where none of them is left. ``grace`` is in seconds. ``token`` is
+    good for this run alone and stands nowhere else in clear. ``queue_id`` is the uuid of its experiment: numbers can come twice
+    when a database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it has them,
+    are how long the trial shall train, in the searcher's unit, increasing.
     """
 
     cluster_id: str
@@ -46,6 +48,8 @@ class Spec:
     queue_id: str = ""
     latest_checkpoint: Optional[str] = None
     steps_completed: int = 0
+    checkpoints: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    source_checkpoint: Optional[str] = None
     restarts: int = 0
     owner: str = ""
     environment: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -35,8 +35,9 @@ class CheckpointStore(ABC):
     another is written or read in others. No two calls write the same file of a checkpoint. A store may be pickled: its copy on
     another machine speaks to the same checkpoints.
 
-    **Raises.** CheckpointError: a name that no checkpoint can have; a checkpoint that is missing, incomplete or damaged; one
-    that is there already. OSError: the store cannot be reached, read or written.
+    **Raises.** CheckpointError: a name that no checkpoint can have; one that is missing; one that is there already.
+    CheckpointDamaged: it is there, and incomplete or damaged. OSError: the store cannot be reached, read or written, which says
+    nothing about any checkpoint.
 
     ``str(store)`` says where it is, in words for people: a path or a URL.
     """
@@ -108,7 +109,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def exists(self, uuid: str) -> bool:
-        """Whether there is such a checkpoint. A name that no checkpoint can have has none."""
+        """Whether there is such a checkpoint. A name that no checkpoint can have has none. Raises OSError where nobody can say."""
 
     @abstractmethod
     def restore(

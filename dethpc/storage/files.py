@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
 
-from dethpc.errors import CheckpointError
+from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.storage import manifest
 from dethpc.storage.base import CheckpointStore, PathLike, Selector
 
@@ -114,7 +115,7 @@ class FileStore(CheckpointStore):
     # --- reading --------------------------------------------------------------------------------------------------------
 
     def exists(self, uuid: str) -> bool:
-        return _UUID.match(uuid) is not None and os.path.isdir(self._path(uuid))
+        return _UUID.match(uuid) is not None and _is_folder(self._path(uuid))
 
     @contextlib.contextmanager
     def restore(
@@ -133,8 +134,8 @@ class FileStore(CheckpointStore):
         expected = manifest.load(final) or {}
         wanted = [path for path in self.files(uuid) if selector is None or selector(path)]
         for path in expected:
-            if path not in wanted and not (final / path).exists() and (selector is None or selector(path)):
-                raise CheckpointError(f"checkpoint {uuid}: {path} is missing")
+            if path not in wanted and not os.path.lexists(final / path) and (selector is None or selector(path)):
+                raise CheckpointDamaged(f"checkpoint {uuid}: {path} is missing")
         Path(target).mkdir(parents=True, exist_ok=True)
         found = _copy(final, Path(target), wanted)
         if self._verify:
@@ -151,7 +152,7 @@ class FileStore(CheckpointStore):
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            raise CheckpointError(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
+            raise CheckpointDamaged(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
         return found if isinstance(found, dict) else {}
 
     # --- deleting -------------------------------------------------------------------------------------------------------
@@ -237,9 +238,11 @@ class FileStore(CheckpointStore):
 
     def _existing(self, uuid: str) -> Path:
         path = self._path(uuid)
-        if not path.is_dir():
-            why = "" if self._folder.is_dir() else f", for {self} does not exist; is checkpoint_storage right?"
-            raise CheckpointError(f"checkpoint {uuid} is not in {self}{why}")
+        if not _is_folder(path):
+            if not _is_folder(self._folder):
+                why = f", for {self} does not exist; is it mounted, and is checkpoint_storage right?"
+                raise CheckpointError(f"checkpoint {uuid} is not in {self}{why}")
+            raise CheckpointError(f"checkpoint {uuid} is not in {self}")
         return path
 
     def _there_already(self, uuid: str) -> CheckpointError:
@@ -251,6 +254,14 @@ class FileStore(CheckpointStore):
         with contextlib.suppress(FileNotFoundError):
             os.rename(self._path(uuid), gone)
         _remove(gone)
+
+
+def _is_folder(path: Path) -> bool:
+    """Unlike ``is_dir``: raises OSError where nobody can say, such as for a file server that does not answer."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _copy(source: Path, target: Path, paths: Union[Sequence[str], Dict[str, int]]) -> manifest.Checksums:

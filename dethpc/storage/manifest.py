@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from dethpc.errors import CheckpointError
+from dethpc.errors import CheckpointDamaged, CheckpointError
 
 NAME = ".dethpc-manifest.json"
 _PARTS = f"{NAME}.part-"
@@ -120,7 +120,7 @@ def write(root: Path, sums: Checksums, *, part: Optional[int] = None, sync: bool
 
 
 def load(root: Path) -> Optional[Checksums]:
-    """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointError when damaged."""
+    """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointDamaged when damaged."""
     sums = _read(root, NAME)
     if sums is not None and any(s.crcs is None for s in sums.values()):
         for name in sorted(os.listdir(root)):
@@ -132,25 +132,28 @@ def load(root: Path) -> Optional[Checksums]:
 
 
 def verify(root: Path, sums: Checksums) -> None:
-    """Raises CheckpointError that names the first file that is missing or differs. Of a file without checksums the size says."""
+    """Raises CheckpointDamaged that names the first file that is missing or differs, OSError where files cannot be read. Of a file
+    without checksums the size says."""
     for path, expected in sums.items():
         try:
             size = os.path.getsize(root / path)
-        except OSError as error:
-            raise CheckpointError(f"checkpoint {root.name}: {path} is missing ({error.strerror})") from None
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a name that no file can have
+            raise CheckpointDamaged(f"checkpoint {root.name}: {path} is missing") from None
         if size != expected.size:
-            raise CheckpointError(
+            raise CheckpointDamaged(
                 f"checkpoint {root.name}: {path} has {size} bytes, and had {expected.size} when stored"
             )
     compare(root.name, sums, measure(root, [path for path, s in sums.items() if s.crcs is not None]))
 
 
 def compare(uuid: str, expected: Checksums, found: Checksums) -> None:
-    """Raises CheckpointError that names the first file of ``found`` that differs."""
+    """Raises CheckpointDamaged that names the first file of ``found`` that differs."""
     for path, have in found.items():
         want = expected.get(path, have)
         if have != want and (want.crcs is not None or have.size != want.size):
-            raise CheckpointError(f"checkpoint {uuid}: {path} is damaged: its checksum differs from when it was stored")
+            raise CheckpointDamaged(
+                f"checkpoint {uuid}: {path} is damaged: its checksum differs from when it was stored"
+            )
 
 
 def _entry(s: Checksum) -> Dict[str, Any]:
@@ -160,10 +163,12 @@ def _entry(s: Checksum) -> Dict[str, Any]:
 def _read(root: Path, name: str) -> Optional[Checksums]:
     try:
         content: Any = json.loads((root / name).read_bytes())
-        if content["version"] != 1 or content["block"] != BLOCK:
+        if int(content["version"]) != 1:
             raise CheckpointError(
                 f"checkpoint {root.name}: its manifest is of a version that this dethpc does not know"
             )
+        if content["block"] != BLOCK:
+            raise ValueError(content["block"])
         return {
             path: Checksum(
                 int(entry["size"]), tuple(int(crc, 16) for crc in entry["crc32"]) if "crc32" in entry else None
@@ -173,7 +178,7 @@ def _read(root: Path, name: str) -> Optional[Checksums]:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
+        raise CheckpointDamaged(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
 
 
 def listing(root: Path) -> Dict[str, int]:

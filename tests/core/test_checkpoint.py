@@ -15,7 +15,7 @@ import pytest
 
 from dethpc import core
 from dethpc.core._merge import merge_metadata, merge_resources
-from dethpc.errors import CheckpointError
+from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.storage.files import FileStore
 from tests.core.conftest import Cluster, Workers, results
 
@@ -125,8 +125,13 @@ def test_damage_is_an_error_when_restoring(cluster: Cluster) -> None:
         with context.checkpoint.store_path({"steps_completed": 1}) as (path, storage_id):
             fill(path, {"model": "weights"})
         (cluster.storage / storage_id / "model").write_text("weightz")
-        with pytest.raises(CheckpointError, match="model is damaged"), context.checkpoint.restore_path(storage_id):
+        with pytest.raises(CheckpointDamaged, match="model is damaged"), context.checkpoint.restore_path(storage_id):
             pass
+        with pytest.raises(CheckpointDamaged, match="model is damaged"):
+            context.checkpoint.download(storage_id, cluster.root / "copy")
+    reports = cluster.journal("checkpoint_damaged")
+    assert [report.data["uuid"] for report in reports] == [storage_id] * 2
+    assert "model is damaged" in reports[0].data["why"]
 
 
 def test_another_storage_can_be_given(cluster: Cluster, tmp_path: Path) -> None:
@@ -240,15 +245,16 @@ def test_damage_is_an_error_on_every_worker(cluster: Cluster, workers: Workers) 
     (cluster.storage / storage_id / "model").write_text("weightz")
     body = """
     from dethpc import core
-    from dethpc.errors import CheckpointError
+    from dethpc.errors import CheckpointDamaged
     with core.init(distributed=DistributedContext.from_torch_distributed()) as context:
         try:
             with context.checkpoint.restore_path(os.environ["UUID"]): pass
-        except CheckpointError as error:
+        except CheckpointDamaged as error:
             say(str(error))
     """
     found = results(workers.start(body, 4, nodes=2, DETHPC_INFO=str(cluster.info_file), UUID=storage_id))
     assert all("model is damaged" in said[0] for said in found)
+    assert [report.data["uuid"] for report in cluster.journal("checkpoint_damaged")] == [storage_id]
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,11 @@ def test_a_requeued_attempt_finds_its_last_checkpoint_there(cluster: Cluster, se
                 pass
         server.delete(uuid)  # and nobody has reported it
     spec: Any = SimpleNamespace(
-        checkpoint_storage=cluster.info["checkpoint_storage"], latest_checkpoint=None, steps_completed=0
+        checkpoint_storage=cluster.info["checkpoint_storage"],
+        latest_checkpoint=None,
+        steps_completed=0,
+        checkpoints=[],
+        source_checkpoint=None,
     )
     found = resume.find(cluster.run, 1, spec)
     assert found.checkpoint == cluster.journal("checkpoint")[0].data["uuid"]

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from dethpc.core import _dummy_init
+from dethpc.domain.reports import fault
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
+from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.logline import read_lines
 
 SHOW = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'files': os.listdir()}))"
@@ -368,6 +370,51 @@ def test_a_later_attempt_looks_where_core_stored_the_checkpoint(run, tmp_path, s
     run.finish(run.start(k=1))
     env = json.loads(run.text(k=1))["env"]
     assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == (uuid, "5")
+
+
+def test_a_missing_checkpoint_is_reported_where_an_earlier_one_is_there(run, tmp_path) -> None:
+    storage = {"type": "shared_fs", "host_path": str(tmp_path / "fs")}
+    (tmp_path / "fs" / "c-1").mkdir(parents=True)
+    known = [{"uuid": f"c-{n}", "steps_completed": n} for n in (3, 2, 1)]
+    run.make(["python3", "-c", SHOW], checkpoint_storage=storage, latest_checkpoint="c-3", checkpoints=known)
+    run.attempt(0).make()
+    with JournalWriter(run.attempt(0).journal) as journal:
+        journal.append("checkpoint_damaged", {"uuid": "c-3", "why": "bits"})
+    run.finish(run.start(k=1))
+    env = json.loads(run.text(k=1))["env"]
+    assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("c-1", "1")
+    reports, _ = read_journal(run.attempt(1).journal)
+    assert [(r.kind, r.data["uuid"]) for r in reports] == [("checkpoint_damaged", "c-2")]
+    assert [fault(report) for report in reports] == [""]
+
+
+@pytest.mark.parametrize("source", [None, "theirs"])
+def test_where_none_of_the_trials_checkpoints_is_found_nothing_starts(run, tmp_path, source) -> None:
+    """Its storage is not mounted, more likely than not: nobody begins at 0 for that, and no checkpoint is called damaged."""
+    storage = {"type": "shared_fs", "host_path": str(tmp_path / "fs")}
+    (tmp_path / "fs").mkdir()
+    known = [{"uuid": "c-1", "steps_completed": 1}]
+    run.make(
+        ["python3", "-c", SHOW],
+        checkpoint_storage=storage,
+        latest_checkpoint="c-1",
+        checkpoints=known,
+        source_checkpoint=source,
+    )
+    code, said = run.finish(run.start())
+    assert code == 1 and "none of the trial's checkpoints is in" in said
+    assert not run.attempt(0).started.exists() and not run.attempt(0).journal.exists()
+
+
+def test_all_checkpoints_damaged_begins_where_the_trial_began(run, tmp_path) -> None:
+    known = [{"uuid": "c-1", "steps_completed": 1}]
+    run.make(["python3", "-c", SHOW], latest_checkpoint="c-1", checkpoints=known, source_checkpoint="theirs")
+    run.attempt(0).make()
+    with JournalWriter(run.attempt(0).journal) as journal:
+        journal.append("checkpoint_damaged", {"uuid": "c-1", "why": "bits"})
+    run.finish(run.start(k=1))
+    env = json.loads(run.text(k=1))["env"]
+    assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("theirs", "0")
 
 
 def test_files_of_user_code_follow_the_users_umask(run) -> None:

@@ -11,7 +11,7 @@ from typing import Dict, Iterator, List, Optional, Sequence
 
 import pytest
 
-from dethpc.errors import CheckpointError
+from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.storage import CheckpointStore
 
 FILES: Dict[str, bytes] = {
@@ -151,7 +151,7 @@ class CheckpointStoreContract:
             with reader.restore("a1") as path:
                 assert content_of(path) == {"rank0": b"0", "sub/rank1": b"1", "copied": b"2"}
         self.damage(store, "a1", "sub/rank1")
-        with pytest.raises(CheckpointError, match="sub/rank1 is damaged"), store.restore("a1"):
+        with pytest.raises(CheckpointDamaged, match="sub/rank1 is damaged"), store.restore("a1"):
             pass
 
     def test_processes_of_a_machine_stage_in_one_directory(self, store: CheckpointStore) -> None:
@@ -167,7 +167,7 @@ class CheckpointStoreContract:
         assert store.without_checksums("a1") == []
         assert store.files("a1") == {"rank0": 2 << 20, "rank1": 2 << 20}
         self.damage(store, "a1", "rank1")
-        with pytest.raises(CheckpointError, match="rank1 is damaged"), store.restore("a1"):
+        with pytest.raises(CheckpointDamaged, match="rank1 is damaged"), store.restore("a1"):
             pass
 
     def test_threads_store_at_the_same_time(self, store: CheckpointStore) -> None:
@@ -204,9 +204,9 @@ class CheckpointStoreContract:
         with stored(store, "a1") as path:
             fill(path)
         self.damage(store, "a1", "weights.pt")
-        with pytest.raises(CheckpointError, match=r"weights\.pt is damaged"), store.restore("a1"):
+        with pytest.raises(CheckpointDamaged, match=r"weights\.pt is damaged"), store.restore("a1"):
             pass
-        with pytest.raises(CheckpointError, match=r"weights\.pt is damaged"):
+        with pytest.raises(CheckpointDamaged, match=r"weights\.pt is damaged"):
             store.download("a1", tmp_path / "dst")
         with store.restore("a1", lambda path: path == "metadata.json") as path:
             assert (path / "metadata.json").read_bytes() == b"{}"
@@ -215,7 +215,7 @@ class CheckpointStoreContract:
         with stored(store, "a1") as path:
             fill(path)
         self.damage(store, "a1", "weights.pt")
-        with pytest.raises(CheckpointError, match="damaged"), contextlib.ExitStack() as stack:
+        with pytest.raises(CheckpointDamaged, match="damaged"), contextlib.ExitStack() as stack:
             stack.enter_context(store.restore("a1", verify=lambda path: path != "weights.pt"))
             stack.enter_context(self.elsewhere(store).restore("a1", verify=lambda path: path == "weights.pt"))
 
@@ -228,7 +228,7 @@ class CheckpointStoreContract:
             with stored(store, uuid) as path:
                 fill(path, files)
         assert (store.metadata("a1"), store.metadata("a2")) == ({"steps_completed": 3}, {})
-        with pytest.raises(CheckpointError, match="damaged"):
+        with pytest.raises(CheckpointDamaged, match="damaged"):
             store.metadata("a3")
 
     def test_a_missing_checkpoint_is_named(self, store: CheckpointStore, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from dethpc import storage
-from dethpc.errors import CheckpointError
+from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.storage.base import CheckpointStore, PathLike, Selector
 from dethpc.storage.manifest import Checksum, Checksums, files_of, listing
 
@@ -125,7 +125,7 @@ class RemoteStore(CheckpointStore):
                 if not path.endswith("/"):
                     content, crc = self._fetch(server, uuid, path)
                     if zlib.crc32(content) != crc:
-                        raise CheckpointError(f"checkpoint {uuid}: {path} is damaged")
+                        raise CheckpointDamaged(f"checkpoint {uuid}: {path} is damaged")
                     to.write_bytes(content)
 
     def files(self, uuid: str) -> Dict[str, int]:
@@ -139,7 +139,7 @@ class RemoteStore(CheckpointStore):
         try:
             found: Dict[str, Any] = json.loads(content)
         except ValueError as error:
-            raise CheckpointError(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
+            raise CheckpointDamaged(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
         return found
 
     # --- deleting -------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class RemoteStore(CheckpointStore):
     def _fetch(self, server: sqlite3.Connection, uuid: str, path: str) -> Any:
         found = server.execute("SELECT content, crc FROM objects WHERE place = ? AND name = ?", (uuid, path)).fetchone()
         if found is None:
-            raise CheckpointError(f"checkpoint {uuid}: {path} is missing")
+            raise CheckpointDamaged(f"checkpoint {uuid}: {path} is missing")
         return found
 
     def _listed(self, uuid: str) -> Optional[Dict[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dethpc.errors import CheckpointError, ConfigError, NotSupportedYet
+from dethpc.errors import CheckpointDamaged, CheckpointError, ConfigError, NotSupportedYet
 from dethpc.storage import CheckpointStore, build, from_string, manifest
 from dethpc.storage.files import FileStore
 from tests.storage.contract import FILES, LISTED, CheckpointStoreContract, content_of, fill, flip, stored, upload
@@ -70,9 +71,9 @@ def test_a_missing_or_truncated_file_is_named(store: FileStore, folder: Path, tm
     with pytest.raises(CheckpointError, match=r"weights\.pt has 10 bytes, and had 1000"), store.restore("a1"):
         pass
     (folder / "a1" / "weights.pt").unlink()
-    with pytest.raises(CheckpointError, match=r"weights\.pt is missing"), store.restore("a1"):
+    with pytest.raises(CheckpointDamaged, match=r"weights\.pt is missing"), store.restore("a1"):
         pass
-    with pytest.raises(CheckpointError, match=r"weights\.pt is missing"):
+    with pytest.raises(CheckpointDamaged, match=r"weights\.pt is missing"):
         store.download("a1", tmp_path / "dst")
 
 
@@ -236,3 +237,37 @@ def test_a_large_file_has_one_checksum_per_block_however_it_is_read(tmp_path: Pa
     blocks = tuple(zlib.crc32(data[at : at + manifest.BLOCK]) for at in range(0, size, manifest.BLOCK))
     assert manifest.measure(tmp_path, ["a"])["a"] == manifest.Checksum(size, blocks)
     assert manifest.copy(tmp_path / "a", tmp_path / "b") == manifest.Checksum(size, blocks)
+
+
+@pytest.mark.parametrize("trouble", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_trouble_of_the_storage_is_not_damage_of_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: int
+) -> None:
+    """No disk of ours fails as it is told to."""
+    store, fails = FileStore(tmp_path / "fs"), False
+    (store.stage("a1") / "weights.pt").write_bytes(b"w" * 1000)
+    store.publish("a1")
+    whole = os.stat
+
+    def stat(path: Any, *rest: Any, **more: Any) -> os.stat_result:
+        if fails and "a1" in str(path):
+            raise OSError(trouble, os.strerror(trouble), str(path))
+        return whole(path, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+    fails = True
+    uses = [lambda: store.exists("a1"), lambda: store.files("a1"), lambda: store.restore("a1").__enter__()]
+    for use in uses:
+        with pytest.raises(OSError, match=os.strerror(trouble)):
+            use()
+
+
+def test_a_manifest_of_a_later_release_is_not_called_damaged(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "fs")
+    store.stage("a1")
+    store.publish("a1")
+    manifest_file = tmp_path / "fs" / "a1" / manifest.NAME
+    manifest_file.write_text(manifest_file.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(CheckpointError, match="version") as raised, store.restore("a1"):
+        pass
+    assert not isinstance(raised.value, CheckpointDamaged)

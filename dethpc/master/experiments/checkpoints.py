@@ -86,6 +86,6 @@ def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str]) 
 def _with(checkpoint: Checkpoint, left: dict[str, int]) -> Checkpoint:
     if checkpoint.state is CheckpointState.ACTIVE:
         raise Refused(f"checkpoint {checkpoint.uuid} is being written")
-    whole = set(left) >= set(checkpoint.resources) and checkpoint.state is CheckpointState.COMPLETED
-    state = CheckpointState.COMPLETED if whole else CheckpointState.PARTIALLY_DELETED
+    kept = checkpoint.state in (CheckpointState.COMPLETED, CheckpointState.ERROR)
+    state = checkpoint.state if kept and set(left) >= set(checkpoint.resources) else CheckpointState.PARTIALLY_DELETED
     return replace(checkpoint, resources=left, state=state if left else CheckpointState.DELETED)

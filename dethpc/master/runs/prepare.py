@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.resources import Slurm
@@ -18,6 +20,7 @@ from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import job_name
 from dethpc.domain.ports import JobRequest
 from dethpc.engine import events, nodes
+from dethpc.engine.checkpoints import usable
 from dethpc.errors import ConfigError, RunDirError, SubmitRejected
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.http.auth import digest, mint_run_token
@@ -33,6 +36,9 @@ from dethpc.state.store import SqlStore
 
 # Of the master's own environment nothing that names another job, another master or a secret goes along.
 _NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_")
+
+MOST_CHECKPOINTS = 50
+"""How many of a trial's checkpoints a run is told of: with so many missing its storage is."""
 
 _NAMES_NODES = re.compile(r"(?:^|\s)(?:-[wxF]|--(?:nodelist|nodefile|exclude)\b)")
 
@@ -140,7 +146,7 @@ class JobBuilder:
     def _spec(
         self, run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig, found: Shape, token: str
     ) -> Spec:
-        storage = config.checkpoint_storage
+        storage = config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {}
         return Spec(
             cluster_id=self._cluster_id,
             cluster_name=self._site.cluster_name,
@@ -164,6 +170,8 @@ class JobBuilder:
             queue_id=experiment.queue_id,
             latest_checkpoint=trial.latest_checkpoint or trial.source_checkpoint,
             steps_completed=trial.steps_completed if trial.latest_checkpoint else 0,
+            checkpoints=self._checkpoints(trial, storage),
+            source_checkpoint=trial.source_checkpoint,
             restarts=trial.restarts,
             owner=experiment.owner,
             environment={
@@ -171,9 +179,20 @@ class JobBuilder:
                 **config.environment.variables(found.slot_type),
             },
             harness=str(self._harness),
-            checkpoint_storage=storage.model_dump(mode="json") if storage else {},
+            checkpoint_storage=storage,
             search=trial.search,
         )
+
+    def _checkpoints(self, trial: Trial, storage: dict[str, Any]) -> list[dict[str, Any]]:
+        """What the trial can go on from, latest first, should the latest be missing."""
+        known = list(self._ledger.state.checkpoints.get(trial.id, {}).values())
+        left = usable(self._ledger.state, trial, known)
+        from_latest = itertools.dropwhile(lambda checkpoint: checkpoint.uuid != trial.latest_checkpoint, left)
+        return [
+            {"uuid": c.uuid, "steps_completed": c.steps_completed}
+            | ({"storage": c.storage} if c.storage and c.storage != storage else {})
+            for c in itertools.islice(from_latest, MOST_CHECKPOINTS)
+        ]
 
     def _left_out(self, task_id: str, config: ExperimentConfig) -> list[str]:
         """Nodes that the task's next run is not to be sent to. A job that names nodes itself gets what it names."""

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, select
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Task, Trial
-from dethpc.domain.states import RunState
+from dethpc.domain.states import CheckpointState, RunState
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import sizes_of
 from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
@@ -125,7 +125,7 @@ class TrialFigures:
     checkpoint_bytes: int = 0
     best: Metric | None = None  # the validation with the best value of the searcher's metric
     latest: Metric | None = None
-    best_checkpoint: Checkpoint | None = None  # written at the step of ``best``
+    best_checkpoint: Checkpoint | None = None  # written at the step of ``best``, and not known to be damaged
     summary: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -163,6 +163,7 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
             _checkpoint.trial_id.in_(ids),
             _checkpoint.trial_id == _trial.id,
             _checkpoint.steps_completed == _trial.best_validation_steps,
+            _checkpoint.state != CheckpointState.ERROR,
         )
         for row in connection.execute(written_at_best):
             found = Checkpoint(*row)

@@ -31,6 +31,7 @@ class Checkpoint(Wire):
     resources: dict[str, str]
     metadata: Plain
     state: str
+    reason: str  # why it is in this state: what is damaged
     training: Training
 
     @classmethod
@@ -48,6 +49,7 @@ class Checkpoint(Wire):
             resources={path: str(size) for path, size in fact.resources.items()},
             metadata={"steps_completed": fact.steps_completed, **fact.metadata},
             state=state(fact.state),
+            reason=fact.reason,
             training=Training(
                 trial_id=fact.trial_id,
                 experiment_id=fact.experiment_id,
