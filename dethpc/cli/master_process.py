@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -175,11 +174,8 @@ def _may_live(held: dict[str, Any]) -> bool:
 
 def read_master_file(root: Path) -> dict[str, Any]:
     """``master.json``; {} when there is none, or a damaged one: a master that lives writes that again."""
-    try:
-        found = json.loads(Home(root).master_file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("pid") or 0, int) else {}
+    found = Home(root).own_master()
+    return found if isinstance(found.get("pid") or 0, int) else {}
 
 
 def answers(url: str) -> bool:

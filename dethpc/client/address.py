@@ -36,7 +36,7 @@ def canonical(url: str) -> str:
 def master_url(env: Optional[Mapping[str, str]] = None) -> Optional[str]:
     """The master's URL: ``DET_MASTER``, else what ``master.json`` in the home says, else None (none was ever started)."""
     named = (os.environ if env is None else env).get("DET_MASTER")
-    return canonical(named) if named else _url_in(Home(home(env)).master_file)
+    return canonical(named) if named else _own_url(env)
 
 
 def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) -> Optional[str]:
@@ -51,7 +51,7 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
     own = _text(Home(home(env)).token)
-    if own and (url is None or _same(url, _url_in(Home(home(env)).master_file))):
+    if own and (url is None or _same(url, _own_url(env))):
         return OwnerToken(own)
     return _from_auth_json(url, env) if url else None
 
@@ -79,13 +79,17 @@ class MasterFinder:
         self.refresh()
 
     def refresh(self) -> Optional[str]:
-        found = _url_in(self._file) if self._file else None
+        found = _url_of(_json(self._file)) if self._file else None
         self.url = found or self.url or self._given
         return self.url
 
 
-def _url_in(path: Path) -> Optional[str]:
-    url = _json(path).get("url")
+def _own_url(env: Optional[Mapping[str, str]]) -> Optional[str]:
+    return _url_of(Home(home(env)).own_master())
+
+
+def _url_of(held: Mapping[str, Any]) -> Optional[str]:
+    url = held.get("url")
     try:
         return canonical(url) if isinstance(url, str) and url else None
     except ValueError:

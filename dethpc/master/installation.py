@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
 import os
 import time
 import uuid
@@ -13,8 +16,10 @@ from dethpc.config.site import SiteConfig, find_site, load_site
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy
 from dethpc.errors import Refused, RunDirError
-from dethpc.rundir.files import create_once, read_json
+from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.home import Home
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -42,16 +47,63 @@ class Installation:
 
 
 def cluster_id(home: Home) -> str:
-    """A uuid, made once per home."""
+    """A uuid, made once per home. A file that is missing or damaged is written again: jobs that run are found by the id.
+
+    Raises Refused where nothing says which one it was, and in a home that is a copy of another.
+    """
     path = home.cluster_file
-    create_once(path, {"cluster_id": str(uuid.uuid4())})
     try:
-        return str((read_json(path) or {})["cluster_id"])
-    except (RunDirError, KeyError):
+        known = read_json(path) or {}
+    except RunDirError:
+        known = {}
+    if not isinstance(known.get("cluster_id"), str):
+        known = {"cluster_id": _known_elsewhere(home) or _new_id(home), "home": str(home.root)}
+        if not path.exists():
+            create_once(path, known)  # two may start at once
+            known = read_json(path) or known
+        else:
+            write_json(path, known)
+            log.warning("%s was damaged; it is written again with the id %s", path, known["cluster_id"])
+    if (original := home.copied_from()) is not None:
+        raise copy_refused(home, original)
+    if known.get("home") != str(home.root):
+        write_json(path, {**known, "home": str(home.root)})
+    return str(known["cluster_id"])
+
+
+def copy_refused(home: Home, original: Path) -> Refused:
+    fresh = json.dumps({"cluster_id": str(uuid.uuid4())})
+    return Refused(
+        f"{home.root} is a copy of {original}, which is still there: a master of each would take the other's jobs for its own. "
+        f"Use {original}, or move it away. To make the copy a home of its own, which knows nothing of jobs that run now, give it "
+        f"another id: echo '{fresh}' > {home.cluster_file}"
+    )
+
+
+def _known_elsewhere(home: Home) -> str | None:
+    """The id that the last master wrote down, or that jobs have been told."""
+    for path in (home.master_file, *(home.run(name).spec for name in sorted(_names(home.runs)))):
+        with contextlib.suppress(RunDirError, OSError):
+            found = (read_json(path) or {}).get("cluster_id")
+            if isinstance(found, str) and found:
+                return found
+    return None
+
+
+def _new_id(home: Home) -> str:
+    if _names(home.runs):
         raise Refused(
-            f'{path} is damaged: it should hold {{"cluster_id": "..."}}. The id is also in master.json and in spec.json of every '
-            f"run ({home.runs}): write it there again; jobs that run are found by it"
-        ) from None
+            f'{home.cluster_file} is missing or damaged. It should hold {{"cluster_id": "..."}}, and neither master.json nor the '
+            f"spec.json of any run in {home.runs} says which id it was. Restore one of them from a backup"
+        )
+    return str(uuid.uuid4())
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def site_of(home: Home, file: Path | None) -> SiteConfig:

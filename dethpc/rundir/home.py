@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
-from typing import Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Union
 
 from dethpc.rundir.layout import RunDir
 
@@ -39,8 +40,27 @@ class Home:
 
     @property
     def cluster_file(self) -> Path:
-        """``{"cluster_id"}``: what tells this home from others."""
+        """``{"cluster_id", "home"}``: what tells this home from others, and where it is."""
         return self.root / "cluster.json"
+
+    def copied_from(self) -> Optional[Path]:
+        """The home that this one is a copy of, while that is still there; None: it is no copy.
+
+        Both have one cluster id, so that a master of each would take the other's jobs for its own.
+        """
+        known = _object(self.cluster_file)
+        place = known.get("home")
+        if not isinstance(place, str) or Path(place) == self.root:
+            return None
+        other = Home(place)
+        same_id = _object(other.cluster_file).get("cluster_id") == known.get("cluster_id")
+        return other.root if same_id and not _one_file(other.cluster_file, self.cluster_file) else None
+
+    def own_master(self) -> dict[str, Any]:
+        """What ``master.json`` says; {} when there is none, when it is damaged, and when it came here in a copy of another home."""
+        held, own = _object(self.master_file), _object(self.cluster_file).get("cluster_id")
+        foreign = own is not None and held.get("cluster_id", own) != own
+        return {} if foreign or self.copied_from() is not None else held
 
     @property
     def master_file(self) -> Path:
@@ -119,3 +139,21 @@ class Home:
     def changes(self, experiment_id: int) -> Path:
         """The master's decisions about an experiment, one committed row a line."""
         return self.experiment(experiment_id) / "changes.jsonl"
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; {} when there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _one_file(one: Path, other: Path) -> bool:
+    """Whether both are one file, perhaps seen through two mounts, which have devices of their own."""
+    try:
+        first, second = one.stat(), other.stat()
+    except OSError:
+        return True
+    return (first.st_ino, int(first.st_ctime)) == (second.st_ino, int(second.st_ctime))

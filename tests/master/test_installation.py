@@ -1,20 +1,73 @@
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import uuid
 from pathlib import Path
 
 import pytest
 
-from dethpc.errors import Refused
+from dethpc.client import address
+from dethpc.errors import LeaseHeld, Refused
+from dethpc.master.durable.lease import Lease
 from dethpc.master.installation import cluster_id
+from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "{}"])
-def test_a_damaged_cluster_file_is_refused_with_the_way_to_mend_it(tmp_path: Path, damage: str) -> None:
-    home = Home(tmp_path)
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
     home.make()
+    return home
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", None])
+def test_a_cluster_file_that_is_damaged_or_gone_gets_its_id_again(home: Home, damage: str | None) -> None:
+    """Jobs that run are found by the id: with another one their trials would be trained twice."""
     known = cluster_id(home)
     assert cluster_id(home) == known
-    home.cluster_file.write_text(damage)
-    with pytest.raises(Refused, match=r"cluster.json is damaged: .*The id is also in master.json and in spec.json"):
+    home.run("1.1.1").make()
+    for witness in (home.master_file, home.run("1.1.1").spec):
+        write_json(witness, {"cluster_id": known})
+        if damage is None:
+            home.cluster_file.unlink()
+        else:
+            home.cluster_file.write_text(damage)
+        assert cluster_id(home) == known == json.loads(home.cluster_file.read_text())["cluster_id"]
+        witness.unlink()
+    home.cluster_file.write_text(damage or "")
+    with pytest.raises(Refused, match=r"cluster.json is missing or damaged.* neither master.json nor the spec.json of any run"):
         cluster_id(home)
+
+
+def test_a_copy_of_a_home_is_refused_while_the_original_is_there(home: Home, tmp_path: Path) -> None:
+    known = cluster_id(home)
+    original = Lease(home.master_file, known)
+    original.take()
+    original.publish("http://127.0.0.1:1234")
+    copy = Home(shutil.copytree(home.root, tmp_path / "copy"))
+    with pytest.raises(Refused, match=f"{copy.root} is a copy of {home.root}, which is still there") as refused:
+        cluster_id(copy)
+    assert copy.own_master() == {} and home.own_master()["url"] == "http://127.0.0.1:1234"
+    assert address.master_url({"DETHPC_HOME": str(copy.root)}) is None
+    assert address.master_url({"DETHPC_HOME": str(home.root)}) == "http://127.0.0.1:1234"
+    # What the message says makes the copy a home of its own.
+    command = str(refused.value).partition("another id: ")[2]
+    os.system(command)  # noqa: S605
+    assert uuid.UUID(cluster_id(copy)) != uuid.UUID(known) and copy.copied_from() is None and copy.own_master() == {}
+    Lease(copy.master_file, cluster_id(copy)).take()
+    with pytest.raises(LeaseHeld):
+        Lease(home.master_file, known).take()
+    assert cluster_id(home) == known
+
+
+def test_a_home_that_was_moved_or_is_reached_by_another_path_keeps_its_id(home: Home, tmp_path: Path) -> None:
+    known = cluster_id(home)
+    link = tmp_path / "link"
+    link.symlink_to(home.root)
+    assert cluster_id(Home(link)) == known and cluster_id(home) == known
+    copy = Home(shutil.copytree(home.root, tmp_path / "copy"))
+    shutil.rmtree(home.root)
+    assert cluster_id(copy) == known and copy.copied_from() is None

@@ -47,7 +47,7 @@ class Lease:
         try:
             _lock(lock)
             held = self._when_mended()
-            if held is not None and alive(held):
+            if held is not None and held.get("cluster_id", self.cluster_id) == self.cluster_id and alive(held):
                 raise LeaseHeld(
                     f"a master is already running: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
                 )
