@@ -38,7 +38,9 @@ def test_a_cluster_file_that_is_damaged_or_gone_gets_its_id_again(home: Home, da
         assert cluster_id(home) == known == json.loads(home.cluster_file.read_text())["cluster_id"]
         witness.unlink()
     home.cluster_file.write_text(damage or "")
-    with pytest.raises(Refused, match=r"cluster.json is missing or damaged.* neither master.json nor the spec.json of any run"):
+    with pytest.raises(
+        Refused, match=r"cluster.json is missing or damaged.* neither master.json nor the spec.json of any run"
+    ):
         cluster_id(home)
 
 
