@@ -3,6 +3,10 @@
 A pool's queue has an order (priority and position, or age, or shares by weight). The first of it, as many runs as the pool's
 window says, wait in the scheduler's own queue, and beyond that what could start at once on slots that are free. So a large trial
 that must wait does not keep the slots from a smaller one behind it, until it has waited for ``PATIENCE``.
+
+Those that wait in the scheduler's queue are kept in order by stepping back (``nice``). The less room priorities leave for that, the
+fewer wait there; and who stands in the way where stepping back moves nothing is taken back, and comes again behind. dethpc never
+holds a job there, so that a hold is always a person's.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dethpc.domain.states import Intent
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.jobs import RunPlace
-from dethpc.engine.nice import assign
+from dethpc.engine.nice import assign, in_the_way
 from dethpc.engine.pools import Free
 from dethpc.engine.queue_index import QueueKey
 from dethpc.engine.replace import replace
@@ -23,6 +27,9 @@ from dethpc.engine.turns import in_order, shares, turns
 
 LEAST_WINDOW, LARGEST_WINDOW = 16, 1000
 """How many runs may wait in the scheduler's own queue, per pool that has no window of its own."""
+
+FEWEST = 4
+"""How many may where nice orders nothing, unless more start between two looks: slots that come free must find somebody."""
 
 PATIENCE = 3600.0
 """Seconds that a run which finds no room lets others overtake it."""
@@ -66,14 +73,15 @@ class _Room:
 
     def __init__(self, state: ClusterState, pool: str, at: float) -> None:
         seen = state.pools.get(pool)
-        self._window = window(state, pool)
+        pending = state.live.pending.get(pool, {}).values()
+        self._window = window(state, pool) + sum(held(run) for run in pending)
         self._free = Free.of(seen.node_slots, seen.free) if seen is not None else Free(0, [])
         self._overtaking = True
         if self._free.slots:
             for run in state.live.fresh.get(pool, {}).values():
                 self._free.place(run.slots)
-            for run in state.live.pending.get(pool, {}).values():
-                if not self._free.place(run.slots) and at - run.created_at > PATIENCE:
+            for run in pending:
+                if not held(run) and not self._free.place(run.slots) and at - run.created_at > PATIENCE:
                     self._overtaking = False
 
     def full(self, ahead: int) -> bool:
@@ -89,6 +97,11 @@ class _Room:
 def window(state: ClusterState, pool: str) -> int:
     fixed, seen = state.rules_of(pool).window, state.pools.get(pool)
     return fixed if fixed is not None else seen.window if seen is not None else LEAST_WINDOW
+
+
+def held(run: Run) -> bool:
+    """Whether a person keeps the run's job from starting. It stands aside: nobody waits behind it, and nobody takes it back."""
+    return run.reason.startswith("JobHeld")
 
 
 def served(state: ClusterState, event: events.Served) -> Decision:
@@ -115,12 +128,17 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Decision:
         decision.rows += _looked(state, event, pool)
     left = REORDER_AT_ONCE
     for pool in sorted(state.live.pending):
-        ordered = in_order(state, pool, event.at)
+        ordered = [run for run in in_order(state, pool, event.at) if not held(run)]
         kept = _kept(state, pool, ordered)
-        for run in ordered[kept:][-left:] if left else ():
+        runs = _as_they_stand(state, [run for run in ordered[:kept] if run.id in event.waiting], event)
+        back = ordered[kept:]
+        if not shares(state, pool):  # there who starts too soon has less later
+            back = [runs[n] for n in in_the_way([event.waiting[run.id] for run in runs])] + back
+        for run in back[-left:] if left else ():
             left -= 1
             decision.rows.append(replace(run, intent=Intent.KILL, intent_reason="others come first"))
-        runs = _as_they_stand(state, [run for run in ordered[:kept] if run.id in event.waiting], event)
+        gone = {run.id for run in back}
+        runs = [run for run in runs if run.id not in gone]
         wanted = assign([event.waiting[run.id] for run in runs], left)
         left -= sum(now != event.waiting[run.id].nice for run, now in zip(runs, wanted, strict=True))
         decision.rows += [replace(run, nice=now) for run, now in zip(runs, wanted, strict=True) if now != run.nice]
@@ -130,7 +148,7 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Decision:
 def _as_they_stand(state: ClusterState, ordered: Sequence[Run], event: events.QueueSeen) -> list[Run]:
     """Runs of one job stay in the order that the scheduler has them in: to change it would help nobody."""
     of: dict[str, list[Run]] = {}
-    for run in sorted(ordered, key=lambda run: event.waiting[run.id].priority):
+    for run in sorted(ordered, key=lambda run: event.waiting[run.id].place):
         of.setdefault(state.job_of(run).id, []).append(run)
     return [of[state.job_of(run).id].pop() for run in ordered]
 
@@ -149,9 +167,14 @@ def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence
         if free > 0:
             counts[free] = counts.get(free, 0) + 1
     started = event.started.get(pool, 0)
+    waiting = (event.waiting[id] for id in state.live.pending.get(pool, ()) if id in event.waiting)
+    steps = min(
+        (job.base for job in waiting), default=before.window
+    )  # how many jobs nice can bring into an order, for certain
+    least = max(FEWEST, min(LEAST_WINDOW, steps))
     now = PoolState(
         name=pool,
-        window=min(LARGEST_WINDOW, max(LEAST_WINDOW, 2 * started, 2 * before.started)),
+        window=min(LARGEST_WINDOW, max(least, 2 * started, 2 * before.started)),
         free=[[free, counts[free]] for free in sorted(counts)],
         node_slots=max((total for _, total in event.nodes[pool]), default=0),
         started=started,

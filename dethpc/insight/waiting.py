@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
 from dethpc.domain.resource_request import ResourceRequest, count, noun
 from dethpc.engine.jobs import ExperimentState
-from dethpc.engine.queue import window
+from dethpc.engine.queue import held, window
 from dethpc.engine.state import ClusterState
 from dethpc.engine.turns import ahead_of
 
@@ -129,7 +129,7 @@ def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> Wai
             f"the experiment's max_slots of {row.max_slots} is used up by its trials that run or wait in the scheduler"
         )
         return WaitReason("max_slots", why, f"raise it: det experiment set max-slots {row.id} N")
-    pending = len(state.live.pending.get(row.pool, ()))
+    pending = sum(not held(run) for run in state.live.pending.get(row.pool, {}).values())
     if pending < window(state, row.pool):
         return WaitReason("next", "it is next to be submitted")
     ahead = ahead_of(state, experiment, at)

@@ -45,11 +45,13 @@ class Day:
     used: float  # of all slots, by us
 
 
-def busy_day(trials: int = 2000, nodes: int = 24, seed: int = 0, manners: Manners | None = None) -> Day:
+def busy_day(
+    trials: int = 2000, nodes: int = 24, seed: int = 0, manners: Manners | None = None, weights: bool = True
+) -> Day:
     """About ``trials`` trials on ``nodes`` nodes of 8 slots, half of them busy with others' jobs."""
     rules = {"main": Rules("priority"), "shared": Rules("fair_share")}
     simulation = Simulation(
-        Site(nodes, 8, load=0.5, load_duration=3600),
+        Site(nodes, 8, load=0.5, load_duration=3600, weights=weights),
         Pace(startup=30, step=1, length=1500, stop=20, spread=0.3, checkpoint_each=2),
         PowerLaw(SPACE, seed),
         seed=seed,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from dethpc.engine.nice import LEAST
 from dethpc.errors import Refused
 
 PATIENCE = 3600.0
 """Seconds that a job lets others overtake it; then nothing behind it starts before it."""
 
 FIRST = 2**32
+"""The priority of the first job; each later one has one less."""
 
 
 @dataclass(slots=True)
@@ -21,21 +23,24 @@ class Queued:
     since: float
     number: int
     nice: int = 0
+    weights: bool = True
 
     @property
     def priority(self) -> int:
-        return FIRST - self.number - self.nice
+        return FIRST - self.number - self.nice if self.weights else LEAST
 
 
 @dataclass(slots=True)
 class Cluster:
     """``nodes`` nodes of ``slots_per_node`` slots.
 
-    Jobs start in the order of submission, but for those that step back (``nice``); one that fits may overtake.
+    Jobs start in the order of submission, but for those that step back (``nice``); one that fits may overtake. Without ``weights``
+    nobody can step back.
     """
 
     nodes: int
     slots_per_node: int
+    weights: bool = True
     free: list[int] = field(init=False)
     down: set[int] = field(init=False, default_factory=set)
     queue: dict[str, Queued] = field(init=False, default_factory=dict)
@@ -61,7 +66,7 @@ class Cluster:
     def submit(self, job_id: str, slots: int, at: float, nice: int = 0) -> None:
         nodes, per_node = self.shape(slots)
         self.submitted += 1
-        self.queue[job_id] = Queued(job_id, nodes, per_node, at, self.submitted, nice)
+        self.queue[job_id] = Queued(job_id, nodes, per_node, at, self.submitted, nice, self.weights)
         self.stepped_back = self.stepped_back or nice > 0
 
     def nice(self, job_id: str, value: int) -> None:

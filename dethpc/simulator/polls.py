@@ -43,7 +43,7 @@ class Polls:
         idle = self._idle(Free.of(cluster.slots_per_node, [(slots, 1) for slots in free if slots]))
         pools = {*state.places.lists, *state.live.pending}
         shown = {id: cluster.queue[id] for id in state.runs if id in cluster.queue}
-        waiting = {id: PendingJob(job.priority, job.nice) for id, job in shown.items()}
+        waiting = {id: PendingJob(job.priority, job.nice, job.number) for id, job in shown.items()}
         nodes = {pool: [(slots, cluster.slots_per_node) for slots in free] for pool in pools}
         started, self._started = self._started, {}
         try:

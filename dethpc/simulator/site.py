@@ -13,6 +13,7 @@ class Site:
     slots_per_node: int = 8
     load: float = 0.0
     load_duration: float = 3600.0  # mean seconds of such a job
+    weights: bool = True  # False: all jobs have the least priority, whatever their nice
 
 
 @dataclass(frozen=True)

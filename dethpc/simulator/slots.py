@@ -27,7 +27,7 @@ class Slots:
         begin: Callable[[str, float], None],
         left: Callable[[str, float], None],
     ) -> None:
-        self.cluster = Cluster(site.nodes, site.slots_per_node)
+        self.cluster = Cluster(site.nodes, site.slots_per_node, site.weights)
         self._site, self._clock, self._rng = site, clock, rng
         self._begin, self._left = begin, left
         self._held_since: dict[str, float] = {}

@@ -16,7 +16,6 @@ from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.events import QueueChange
-from dethpc.engine.nice import PendingJob, assign
 from dethpc.engine.pools import Free, Rules
 from dethpc.engine.queue import PATIENCE
 from dethpc.engine.turns import in_order
@@ -225,53 +224,6 @@ def test_what_comes_first_goes_to_the_scheduler_though_the_window_is_full_and_th
     assert len(waiting(world)) == 8
     one, three = create(world, 20, "fair"), create(world, 20, "fair", weight=3.0)
     assert [waiting(world, "fair").count(id) for id in (one, three)] == [4, 3]
-
-
-# --- order inside the scheduler's queue
-
-
-JOBS = st.lists(st.builds(PendingJob, st.integers(1000, 1100), st.integers(0, 50)), max_size=30)
-
-
-@given(JOBS)
-def test_nice_values_bring_jobs_into_order(jobs: list[PendingJob]) -> None:
-    wanted = assign(jobs, 1000)
-    now = [job.base - nice for job, nice in zip(jobs, wanted)]
-    assert all(a > b for a, b in zip(now, now[1:]))
-    assert all(nice >= 0 for nice in wanted)
-    settled = [PendingJob(priority, nice) for priority, nice in zip(now, wanted)]
-    assert assign(settled, 1000) == wanted, "what is in order is left alone"
-
-
-@given(JOBS, st.integers(1, 5))
-def test_the_order_is_reached_in_small_steps(jobs: list[PendingJob], step: int) -> None:
-    for _ in range(200):
-        wanted = assign(jobs, step)
-        changed = sum(nice != job.nice for job, nice in zip(jobs, wanted))
-        assert changed <= step
-        if not changed:
-            break
-        jobs = [PendingJob(job.base - nice, nice) for job, nice in zip(jobs, wanted)]
-    now = [job.priority for job in jobs]
-    assert all(a > b for a, b in zip(now, now[1:]))
-
-
-def test_one_job_that_goes_first_makes_the_others_step_back_by_the_same() -> None:
-    jobs = [PendingJob(1000 - n, 0) for n in (9, *range(9))]
-    assert assign(jobs, 1000) == [0] + [10] * 9
-
-
-def test_new_runs_step_back_as_far_as_those_before_them() -> None:
-    world = World()
-    first, second = create(world), create(world)
-    runs = {run.experiment_id: run.id for run in world.live()}
-    change(world, QueueChange(second, ahead_of=first))
-    show = {runs[first]: PendingJob(1000, 0), runs[second]: PendingJob(999, 0)}
-    world.do(events.QueueSeen({}, {}, show, world.now()))
-    assert (world.state.runs[runs[first]].nice, world.state.runs[runs[second]].nice) == (2, 0)
-    third, urgent = create(world), create(world, priority=1)
-    nices = {run.experiment_id: run.nice for run in world.live()}
-    assert (nices[third], nices[urgent]) == (2, 0)
 
 
 # --- fair shares

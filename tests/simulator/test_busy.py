@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dethpc.simulator.busy import busy_day
 from dethpc.simulator.traffic import LOOK, Traffic
 
 
-def test_a_busy_site_is_served_within_its_limits_and_nobody_starves() -> None:
-    days = [busy_day(trials, nodes=nodes, seed=3) for trials, nodes in ((150, 6), (600, 12))]
+@pytest.mark.parametrize("weights", [True, False], ids=["nice orders", "nice moves nothing"])
+def test_a_busy_site_is_served_within_its_limits_and_nobody_starves(weights: bool) -> None:
+    days = [busy_day(trials, nodes=nodes, seed=3, weights=weights) for trials, nodes in ((150, 6), (600, 12))]
     for day in days:
         assert day.completed >= 0.98 * day.trials and day.attempts > day.trials, "with preemptions and failures"
         assert day.traffic.lowest() >= 0, "Slurm's bucket is never empty"

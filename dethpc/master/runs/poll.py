@@ -163,7 +163,7 @@ class Poller:
         for live in self._runs.all():
             record = self._whose.record(live, listed)
             if record is not None and record.state is JobState.PENDING and record.priority and record.nice is not None:
-                waiting[live.run.id] = PendingJob(record.priority, record.nice)
+                waiting[live.run.id] = PendingJob(record.priority, record.nice, int(record.job_id))
         if not waiting and not nodes:
             return
         by_pool: dict[str, list[tuple[int, int]]] = {}
