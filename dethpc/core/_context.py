@@ -225,8 +225,12 @@ def _on_cluster(
 def _tensorboard_files(info: ClusterInfo, distributed: DistributedContext, store: CheckpointStore) -> TensorboardFiles:
     import tempfile
 
+    from dethpc.domain.ids import AttemptId, scratch_prefix
+
+    attempt = AttemptId.parse(info.allocation_id)
+    prefix = scratch_prefix(info.cluster_id, attempt.run)
     return TensorboardFiles(
-        Path(tempfile.gettempdir()) / f"tensorboard-{info.cluster_id}-{info.allocation_id}-{distributed.rank}",
+        Path(tempfile.gettempdir()) / f"{prefix}{attempt.number}-{info.container_rank}-tensorboard-{distributed.rank}",
         store,
         folder_of(info.cluster_id, info.trial.experiment_id, info.trial.trial_id),
     )

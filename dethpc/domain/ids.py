@@ -36,6 +36,12 @@ def task_id(experiment: int, trial: int) -> str:
     return f"{experiment}.{trial}"
 
 
+def scratch_prefix(cluster: str, run: RunId) -> str:
+    """How the names of everything begin that a run's attempts keep on a node's own disk: the attempt's number follows, then the
+    node's rank. Whatever has such a name is removed when the attempt ends, or when the run's next attempt finds it."""
+    return f"dethpc-{cluster[:8]}-{run}."
+
+
 def job_name(cluster: str, run: RunId) -> str:
     """The scheduler's job name of a run; the cluster id keeps two installations of one user apart."""
     return f"det-{cluster[:8]}-{run}"

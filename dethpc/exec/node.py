@@ -9,9 +9,10 @@ import shlex
 import shutil
 import sys
 import time
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
+from dethpc.domain.ids import scratch_prefix
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack
@@ -156,11 +157,14 @@ class _Node:
         if self._directory:
             unpack.remove(self._directory)
             self._directory = ""
+        mine = f"{self._place.k}-{self._place.rank}-"
+        for path in _scratch(scratch_prefix(self._spec.cluster_id, self._spec.run) + mine):
+            unpack.remove(path)  # what the training kept beside its working directory
 
     def _prepare(self) -> Optional[NodeResult]:
         """Unpack the context and run the hook; how it failed, or None."""
         spec, place = self._spec, self._place
-        prefix = f"dethpc-{spec.cluster_id[:8]}-{spec.run}."
+        prefix = scratch_prefix(spec.cluster_id, spec.run)
         _remove_left_over(prefix, place)
         try:
             self._directory = unpack.working_directory(
@@ -290,11 +294,17 @@ def stop_at(environ: Mapping[str, str]) -> Optional[float]:
 
 
 def _remove_left_over(prefix: str, place: Place) -> None:
-    """Working directories of earlier attempts that were killed on this node."""
+    """What earlier attempts left that were killed on this node."""
+    for path in _scratch(prefix):
+        k = os.path.basename(path)[len(prefix) :].split("-")[0]
+        if k.isdigit() and int(k) < place.k:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _scratch(prefix: str) -> Iterator[str]:
+    """Our own directories on this node whose names begin so."""
     for base in scratch_bases(os.environ):
         for path in glob.glob(os.path.join(glob.escape(base), glob.escape(prefix) + "*")):
-            k = os.path.basename(path)[len(prefix) :].split("-")[0]
-            if k.isdigit() and int(k) < place.k and not os.path.islink(path):
-                with contextlib.suppress(OSError):
-                    if os.stat(path).st_uid == os.getuid():
-                        shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if not os.path.islink(path) and os.stat(path).st_uid == os.getuid():
+                    yield path

@@ -437,6 +437,24 @@ def test_the_working_directory_of_a_killed_attempt_is_removed_by_the_next(run) -
     other.rmdir()
 
 
+def test_tensorboard_files_do_not_stay_on_the_node(run) -> None:
+    run.make(
+        "python3 train.py",
+        {
+            "train.py": """\
+import os
+from dethpc import core
+with core.init(checkpoint_storage="/nowhere", tensorboard_mode=core.TensorboardMode.MANUAL) as context:
+    (context.train.get_tensorboard_path() / "events").write_text("x")
+    print("kept in", os.path.dirname(context.train.get_tensorboard_path()))
+"""
+        },
+    )
+    run.finish(run.start(TMPDIR=str(run.scratch)))
+    assert f"kept in {run.scratch}" in run.text()
+    assert os.listdir(run.scratch) == []
+
+
 def test_without_scratch_space_the_run_directory_serves(run) -> None:
     run.make("pwd")
     run.finish(run.start(DETHPC_WORKDIR_BASE="/proc", TMPDIR="/proc"))

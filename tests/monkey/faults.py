@@ -1,0 +1,403 @@
+"""What the monkey can do, by kind. Each fault says whom it met, and returns what ends it, if it does not end by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from dethpc.deploy import processes
+from dethpc.domain.reports import ReportKind
+from dethpc.errors import DethpcError
+from dethpc.rundir import journal
+from tests.monkey.world import Damaged, World, Zombie
+
+Undo = Optional[Callable[[], object]]
+Done = tuple[str, Undo]
+
+
+class NothingThere(Exception):
+    """There is nothing that this fault could meet at present."""
+
+
+class Fault(NamedTuple):
+    kind: str
+    parts: tuple[str, ...]  # of the world. While something is done to a part, nothing else is done to it
+    do: Callable[[World], Done]
+    hold: tuple[float, float] = (0.0, 0.0)  # seconds until it is undone, at least and at most
+
+
+def one_of(world: World, found: Iterable[str]) -> str:
+    chosen = sorted(found)
+    if not chosen:
+        raise NothingThere
+    return world.rng.choice(chosen)
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+# --- the master -----------------------------------------------------------------------------------------------------------
+
+
+def master_killed(world: World) -> Done:
+    pids = world.masters()
+    if not pids:
+        raise NothingThere
+    processes.kill(pids)
+    return str(pids), None
+
+
+def master_killed_and_raced_for(world: World) -> Done:
+    """Four commands at once find no master."""
+    target, _ = master_killed(world)
+    det = [sys.executable, "-m", "dethpc.cli", "experiment", "list"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    racers = [subprocess.Popen(det, env=world.user.env, cwd=world.user.folder, **quiet) for _ in range(4)]  # type: ignore[call-overload]
+    return target, lambda: [racer.wait(timeout=120) for racer in racers]
+
+
+def master_frozen(world: World) -> Done:
+    pids = world.masters()
+    if not pids:
+        raise NothingThere
+    send(pids, signal.SIGSTOP)
+    return str(pids), lambda: send(pids, signal.SIGCONT)
+
+
+def master_stopped(world: World) -> Done:
+    world.user.det("master", "down", code=None, timeout=60)
+    return "det master down", None
+
+
+def master_file_damaged(world: World) -> Done:
+    path = world.user.home / "master.json"
+    if not path.exists():
+        raise NothingThere
+    how = world.rng.choice(["empty", "garbage", "half"])
+    before = path.read_bytes()
+    path.write_bytes({"empty": b"", "garbage": b"\xff{}garbage", "half": before[: len(before) // 2]}[how])
+    return how, None
+
+
+def database_lost(world: World) -> Done:
+    """The master dies, its database is gone: the files say everything again."""
+    user = world.user
+    processes.kill(world.masters())
+    for path in user.home.glob("dethpc.db*"):
+        path.unlink()
+    refused = user.det("experiment", "list", code=None)
+    said = refused + user.errors
+    assert "det master rebuild" in said, f"a missing database was served: {said}"
+
+    def rebuild() -> None:
+        user.det("master", "rebuild", "--yes", code=None, timeout=300)
+        if not (user.home / "dethpc.db").exists():
+            raise OSError(f"not rebuilt: {user.errors}")
+        world.losses.append(user.errors)
+
+    return "dethpc.db", rebuild
+
+
+# --- Slurm's daemons ------------------------------------------------------------------------------------------------------
+
+
+def slurmctld_killed(world: World) -> Done:
+    processes.kill(world.daemon("slurmctld"))
+    return "slurmctld", world.restart_controller
+
+
+def slurmctld_frozen(world: World) -> Done:
+    world.cluster.freeze_controller()
+    return "slurmctld", world.cluster.thaw_controller
+
+
+def slurm_state_wiped(world: World) -> Done:
+    """slurmctld forgets all jobs and gives their ids again, the first ones to jobs of somebody else."""
+    processes.kill(world.daemon("slurmctld"))
+    state = world.cluster.folder / "state"
+    shutil.rmtree(state)
+    state.mkdir(mode=0o755)
+    world.zombies.append(Zombie(time.time(), ""))
+    world.strangers.clear()
+
+    def start() -> None:
+        world.restart_controller()
+        world.strangers += [world.stranger("--hold") for _ in range(3 - len(world.strangers))]
+
+    with contextlib.suppress(DethpcError, subprocess.TimeoutExpired):
+        start()
+    return "StateSaveLocation", start
+
+
+def slurmd_killed(world: World) -> Done:
+    node = one_of(world, world.cluster.nodes)
+    world.zombies.append(Zombie(time.time(), node))
+    processes.kill(world.daemon(f"slurmd-{node}"))
+    return node, partial(world.restart_node, node)
+
+
+def slurmd_frozen(world: World) -> Done:
+    node = one_of(world, world.cluster.nodes)
+    pids = world.daemon(f"slurmd-{node}")
+    world.zombies.append(Zombie(time.time(), node))
+    send(pids, signal.SIGSTOP)
+
+    def thaw() -> None:
+        send(pids, signal.SIGCONT)
+        world.restart_node(node)
+
+    return node, thaw
+
+
+def node_lost(world: World) -> Done:
+    """Slurm gives the node up. What ran there is dead, or goes on and writes as before."""
+    node = one_of(world, world.cluster.nodes)
+    jobs_too = world.rng.random() < 0.5
+    if not jobs_too:
+        world.zombies.append(Zombie(time.time(), node))
+    with contextlib.suppress(DethpcError, subprocess.TimeoutExpired):  # slurmctld may be away, too, and finds out later
+        world.cluster.kill_node(node, jobs_too=jobs_too)
+    return f"{node}{' with its jobs' if jobs_too else ''}", partial(world.restart_node, node)
+
+
+def slurmstepd_killed(world: World) -> Done:
+    """What it started runs on, and Slurm does not know of it any more."""
+    pid = int(one_of(world, map(str, world.stepds())))
+    world.zombies.append(Zombie(time.time(), ""))
+    processes.kill([pid])
+    return str(pid), None
+
+
+def slurmstepd_frozen(world: World) -> Done:
+    pid = int(one_of(world, map(str, world.stepds())))
+    send([pid], signal.SIGSTOP)
+    return str(pid), partial(send, [pid], signal.SIGCONT)
+
+
+# --- what administrators do -----------------------------------------------------------------------------------------------
+
+
+def partition_closed(world: World) -> Done:
+    state = world.rng.choice(["DRAIN", "DOWN", "INACTIVE"])
+    world.slurm("scontrol", "update", "partitionname=main", f"state={state}")
+    return f"main {state}", partial(world.slurm, "scontrol", "update", "partitionname=main", "state=UP")
+
+
+def node_drained(world: World) -> Done:
+    node = one_of(world, world.cluster.nodes)
+    state = world.rng.choice(["drain", "down"])
+    if state == "down":
+        world.zombies.append(Zombie(time.time(), node))
+    world.slurm("scontrol", "update", f"nodename={node}", f"state={state}", "reason=monkey")
+    return f"{node} {state}", partial(world.restart_node, node)
+
+
+def preempted(world: World) -> Done:
+    """Somebody's job of a higher partition takes a whole node."""
+    node = one_of(world, world.cluster.nodes)
+    gpus = world.cluster.shape.gpus_per_node
+    job = world.stranger("-p", "high", "-w", node, f"--gres=gpu:{gpus}", lasts=world.rng.uniform(2, 6))
+    return f"{node} by job {job}", None
+
+
+# --- what users do --------------------------------------------------------------------------------------------------------
+
+
+def job_cancelled(world: World) -> Done:
+    job = one_of(world, world.jobs("PENDING", "RUNNING"))
+    world.slurm("scancel", job)
+    return job, None
+
+
+def job_requeued(world: World) -> Done:
+    job = one_of(world, world.jobs("RUNNING"))
+    world.slurm("scontrol", "requeue", job)
+    return job, None
+
+
+def job_suspended(world: World) -> Done:
+    job = one_of(world, world.jobs("RUNNING"))
+    world.slurm("scontrol", "suspend", job)
+
+    def resume() -> None:
+        with contextlib.suppress(DethpcError):  # it may have ended or be forgotten
+            world.slurm("scontrol", "resume", job)
+
+    return job, resume
+
+
+def job_held(world: World) -> Done:
+    job = one_of(world, world.jobs("PENDING"))
+    world.slurm("scontrol", "hold", job)
+
+    def release() -> None:
+        with contextlib.suppress(DethpcError):
+            world.slurm("scontrol", "release", job)
+
+    return job, release
+
+
+def training_killed(world: World) -> Done:
+    pid = one_of(world, map(str, trainings(world)))
+    processes.kill([int(pid)])
+    return pid, None
+
+
+def trainings(world: World) -> list[int]:
+    return [pid for pid, command in world.processes() if "train.py" in command]
+
+
+def environment(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def task_killed(world: World) -> Done:
+    """The process of dethpc on the node, and with it what watches over the training."""
+    found = ((pid, command) for pid, command in world.processes() if "dethpc.exec" in command)
+    pid = one_of(world, (str(pid) for pid, _ in found))
+    world.zombies.append(Zombie(time.time(), ""))
+    processes.kill([int(pid)])
+    return pid, None
+
+
+# --- disks and files ------------------------------------------------------------------------------------------------------
+
+
+def home_full(world: World) -> Done:
+    if "home" not in world.disks:
+        raise NothingThere
+    return "the home's disk", world.fill("home")
+
+
+def slurm_full(world: World) -> Done:
+    if "slurm" not in world.disks:
+        raise NothingThere
+    return "Slurm's disk", world.fill("slurm")
+
+
+def journal_damaged(world: World) -> Done:
+    """One bit of one report."""
+    run = one_of(world, world.live_runs())
+    paths = [path for path in (world.user.home / "runs" / run).glob("attempts/*/journal.jsonl") if path.stat().st_size]
+    path = Path(one_of(world, map(str, paths)))
+    lines = path.read_bytes().splitlines(keepends=True)
+    whole = [at for at, line in enumerate(lines) if line.endswith(b"\n")]
+    if not whole:
+        raise NothingThere
+    at = world.rng.choice(whole)
+    try:
+        report = journal.from_line(lines[at])
+    except ValueError:
+        raise NothingThere from None  # damaged already
+    position = sum(map(len, lines[:at])) + len(lines[at]) // 2
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0] ^ 0x01
+        file.seek(position)
+        file.write(bytes([byte if byte != 0x0A else 0x41]))
+    world.damaged.add(path)
+    world.reports.append(Damaged(run, int(path.parent.name), report))
+    return f"{run}.{path.parent.name}, report {report.seq} ({report.kind})", None
+
+
+def change_log_torn(world: World) -> Done:
+    """A line that no master wrote, in the middle of what it writes."""
+    path = Path(one_of(world, map(str, world.user.home.glob("experiments/*/changes.jsonl"))))
+    with open(path, "ab") as file:
+        file.write(b'{"garbage\xff"\n')
+    world.damaged.add(path)
+    return path.parent.name, None
+
+
+def _damage(world: World, name: str) -> Done:
+    found = [path for run in world.live_runs() for path in (world.user.home / "runs" / run).glob(name)]
+    path = Path(one_of(world, map(str, found)))
+    how = world.rng.choice(["empty", "garbage", "half"])
+    before = path.read_bytes()
+    path.write_bytes({"empty": b"", "garbage": b"\xff{}garbage", "half": before[: len(before) // 2]}[how])
+    return f"{path.relative_to(world.user.home)} {how}", None
+
+
+def end_report_damaged(world: World) -> Done:
+    """A place where nobody expects anything else: the report of how an attempt ended, written before it ended."""
+    run = one_of(world, world.live_runs())
+    attempts = sorted((world.user.home / "runs" / run / "attempts").iterdir(), key=lambda path: int(path.name))
+    (attempts[-1] / "end.json").write_bytes(b"\xff{}garbage")
+    return str(attempts[-1]), None
+
+
+def checkpoint_damaged(world: World) -> Done:
+    """A byte of the last checkpoint of a trial, which dies and needs it."""
+    run = one_of(world, world.live_runs())
+    attempts = sorted((world.user.home / "runs" / run / "attempts").iterdir(), key=lambda path: int(path.name))
+    reports, _ = journal.read(attempts[-1] / "journal.jsonl")
+    kept = [report.data["uuid"] for report in reports if report.kind == ReportKind.CHECKPOINT]
+    if not kept:
+        raise NothingThere
+    path = world.user.home / "checkpoints" / kept[-1] / "state.json"
+    content = path.read_bytes()
+    path.write_bytes(content[:12] + bytes([content[12] ^ 1]) + content[13:])
+    world.damaged.add(path)
+    own = f"DET_ALLOCATION_ID={run}.{attempts[-1].name}"
+    processes.kill([pid for pid in trainings(world) if own in environment(pid)])
+    return f"{path.parent.name} of run {run}", None
+
+
+def trial_killed(world: World) -> Done:
+    running = {int(run.split(".")[1]) for run in world.live_runs()} - world.killed
+    trial = int(one_of(world, map(str, running)))
+    world.killed.add(trial)
+    world.user.det("trial", "kill", str(trial), code=None)
+    return f"trial {trial}", None
+
+
+FAULTS = (
+    Fault("master killed", ("master",), master_killed),
+    Fault("master killed, four started", ("master",), master_killed_and_raced_for, (1, 2)),
+    Fault("master frozen", ("master",), master_frozen, (2, 25)),
+    Fault("master stopped", ("master",), master_stopped),
+    Fault("master.json damaged", ("master",), master_file_damaged),
+    Fault("database lost, rebuilt", ("master", "home"), database_lost, (0, 3)),
+    Fault("slurmctld killed", ("slurmctld",), slurmctld_killed, (1, 15)),
+    Fault("slurmctld frozen", ("slurmctld",), slurmctld_frozen, (1, 20)),
+    Fault("StateSaveLocation wiped", ("slurmctld",), slurm_state_wiped),
+    Fault("slurmd killed", ("nodes",), slurmd_killed, (1, 25)),
+    Fault("slurmd frozen", ("nodes",), slurmd_frozen, (1, 25)),
+    Fault("node lost", ("nodes",), node_lost, (1, 8)),
+    Fault("slurmstepd killed", ("jobs",), slurmstepd_killed),
+    Fault("slurmstepd frozen", ("jobs",), slurmstepd_frozen, (1, 8)),
+    Fault("partition closed", ("partition",), partition_closed, (2, 8)),
+    Fault("node drained or down", ("nodes",), node_drained, (2, 8)),
+    Fault("preempted", ("nodes",), preempted),
+    Fault("job cancelled", ("jobs",), job_cancelled),
+    Fault("job requeued", ("jobs",), job_requeued),
+    Fault("job suspended", ("jobs",), job_suspended, (1, 6)),
+    Fault("job held", ("jobs",), job_held, (1, 6)),
+    Fault("training killed", ("jobs",), training_killed),
+    Fault("task process killed", ("jobs",), task_killed),
+    Fault("home's disk full", ("home",), home_full, (1, 12)),
+    Fault("Slurm's disk full", ("slurm disk",), slurm_full, (1, 8)),
+    Fault("report damaged", ("files",), journal_damaged),
+    Fault("change log damaged", ("files",), change_log_torn),
+    Fault("claim damaged", ("files",), partial(_damage, name="claim")),
+    Fault("started.json damaged", ("files",), partial(_damage, name="attempts/*/started.json")),
+    Fault("spec.json damaged", ("files",), partial(_damage, name="spec.json")),
+    Fault("checkpoint damaged", ("files",), checkpoint_damaged),
+    Fault("end.json damaged", ("files",), end_report_damaged),
+    Fault("trial killed by its user", ("master", "home"), trial_killed),
+)
