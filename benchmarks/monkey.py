@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,8 @@ from tests.monkey.world import world
 
 def main() -> None:
     options = arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):  # clean up also when this runs in the background
+        signal.signal(number, signal.default_int_handler)
     options.notes.mkdir(parents=True, exist_ok=True)
     began, rounds = time.monotonic(), list[Round]()
     while not rounds or time.monotonic() < began + options.minutes * 60:

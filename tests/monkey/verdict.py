@@ -181,9 +181,8 @@ class Judge:
         wait(lambda: not self._world.jobs(*left))
         self.verdict.left_over += [f"job {job}" for job in self._world.jobs(*left)]
         for job in self._world.strangers:
-            listed = self._world.slurm("squeue", "--me", "--noheader", f"--jobs={job}", "--format=%j %T").strip()
-            if listed != "mine PENDING":
-                self.verdict.wrong.append(f"job {job} of somebody else is {listed or 'gone'}")
+            if not self._world.waits(job):
+                self.verdict.wrong.append(f"job {job} of somebody else is gone")
 
     def _check(self) -> None:
         """``det master check`` finds what the monkey damaged, and nothing else."""

@@ -101,8 +101,15 @@ class World:
         return self.cluster.run(*words, timeout=40)
 
     def restart_controller(self) -> None:
+        """Jobs that it had not written down yet when it was killed are forgotten by Slurm alone."""
         if not self.daemon("slurmctld"):
             self.cluster.start_controller()
+            self.strangers = [job for job in self.strangers if self.waits(job)]
+
+    def waits(self, stranger: str) -> bool:
+        """Whether the job of somebody else is where it was."""
+        listed = self.slurm("squeue", "--me", "--noheader", "--states=PENDING", "--format=%i %j")
+        return f"{stranger} mine" in listed.splitlines()
 
     def restart_node(self, name: str) -> None:
         """Raises DethpcError while the node does not come back into service."""
