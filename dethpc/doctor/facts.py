@@ -35,7 +35,19 @@ class Slurm:
     associations: tuple[Association, ...] | None = None
     qos: Mapping[str, Mapping[str, str]] | None = None
     has_sacct: bool = True
+    least_priorities: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by partition, of the jobs that wait and have no nice
     problem: str = ""
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """By the factor's name; of PriorityWeightTRES, ``CPU=1000,GRES/gpu=2000``, the sum."""
+        names = [name for name in self.config if name.startswith("PriorityWeight")]
+        return {
+            name.removeprefix("PriorityWeight"): sum(map(int, re.findall(r"(?:^|=)(\d+)", self.config[name])))
+            for name in names
+        }
 
     def number(self, name: str) -> int | None:
         """The number that a value such as ``30 sec`` begins with."""

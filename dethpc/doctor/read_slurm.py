@@ -34,9 +34,11 @@ def read_slurm(scheduler: SlurmCommands) -> Slurm:
         associations=associations(links) if accounts and links is not None else None,
         qos=None if qos is None else qualities(qos),
         has_sacct=shutil.which("sacct") is not None,
+        least_priorities=least_priorities(_ask(*_WAITING) or ""),
     )
 
 
+_WAITING = ("squeue", "--noheader", "--states=PENDING", "--Format=PriorityLong:0|,Nice:0|,Partition:0|")
 _QOS = ("name", "gracetime", "preemptmode", "maxwall", "maxsubmitjobsperuser")
 
 
@@ -61,6 +63,17 @@ def associations(output: str) -> tuple[Association, ...]:
 def qualities(output: str) -> dict[str, dict[str, str]]:
     rows = (line.split("|") for line in output.splitlines() if line.count("|") == len(_QOS) - 1)
     return {row[0]: dict(zip(_QOS, row)) for row in rows}
+
+
+def least_priorities(output: str) -> dict[str, int]:
+    """By partition, the least priority of the jobs that wait there, leaving out those that are held or step back."""
+    least: dict[str, int] = {}
+    for line in output.splitlines():
+        priority, nice, partitions = line.split("|")[:3] if line.count("|") >= 3 else ("", "", "")
+        if priority.isdigit() and int(priority) and nice == "0":
+            for name in partitions.split(","):
+                least[name] = min(int(priority), least.get(name, int(priority)))
+    return least
 
 
 def version(text: str) -> tuple[int, int] | None:

@@ -21,7 +21,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"slurm", "slurm_private", "slurm_accounting"} & set(getattr(item, "fixturenames", ())):
+        if {"slurm", "slurm_private", "slurm_accounting", "slurm_of_both_priorities"} & set(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker(pytest.mark.slurm)
 
 
@@ -55,6 +57,12 @@ def slurm_accounting() -> Iterator[slurm_dev.Cluster]:
     if not accounting.installed(slurm_dev.search_path()):
         pytest.skip(f"slurmdbd or MariaDB is not installed: {accounting.INSTALL}")
     yield from _cluster(slurm_dev.Shape(accounting=True, min_job_age=2))
+
+
+@pytest.fixture(scope="module", params=["basic", "multifactor"])
+def slurm_of_both_priorities(request: pytest.FixtureRequest) -> Iterator[slurm_dev.Cluster]:
+    """As ``slurm``: one whose priorities leave room for nice, and one with weights of zero, where all jobs have the least."""
+    yield from _cluster(slurm_dev.Shape(extra=(f"PriorityType=priority/{request.param}",)))
 
 
 @pytest.fixture

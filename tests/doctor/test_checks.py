@@ -13,7 +13,7 @@ from dethpc.config.site import SiteConfig, parse_site
 from dethpc.doctor import Finding, Level, checks, examine
 from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm
 from dethpc.doctor.read_login import quota
-from dethpc.doctor.read_slurm import associations, named, qualities, version
+from dethpc.doctor.read_slurm import associations, least_priorities, named, qualities, version
 from dethpc.domain.nodes import NodeState
 from dethpc.rundir.filesystem import filesystem, sqlite_warning
 from dethpc.scheduler.slurm.pools import NodeRow
@@ -30,6 +30,9 @@ MessageTimeout          = 10 sec
 MinJobAge               = 300 sec
 PreemptMode             = REQUEUE
 PreemptType             = preempt/partition_prio
+PriorityType            = priority/multifactor
+PriorityWeightAge       = 1000
+PriorityWeightTRES      = (null)
 ProctrackType           = proctrack/cgroup
 RequeueExit             = (null)
 SelectType              = select/cons_tres
@@ -106,6 +109,9 @@ def without(name: str) -> dict[str, str]:
     return {key: value for key, value in config().items() if key != name}
 
 
+WEIGHTS = config(PriorityWeightAge="500", PriorityWeightTRES="CPU=10,GRES/gpu=2000")
+
+
 @pytest.mark.parametrize(
     ("found", "check", "level", "words"),
     [
@@ -137,6 +143,27 @@ def without(name: str) -> dict[str, str]:
         (facts(slurm=slurm(config=config(JobRequeue="0"))), "requeue", "note", "JobRequeue is 0"),
         (facts(slurm=slurm(config=config(RequeueExit="1-5"))), "requeue", "warning", "RequeueExit is 1-5"),
         (facts(slurm=slurm(config=config(PreemptType="preempt/none"))), "preemption", "ok", "no preemption"),
+        (facts(slurm=slurm(config=config(PriorityType="priority/basic"))), "order", "ok", "basic: nice orders"),
+        (
+            facts(slurm=slurm(config=config(PriorityWeightAge="0"))),
+            "order",
+            "note",
+            "all weights 0: .* nice moves nothing",
+        ),
+        (facts(slurm=slurm(config=config(PriorityWeightAge="9"))), "order", "note", "Age 9: priorities are near 1"),
+        (
+            facts(slurm=slurm(config=WEIGHTS)),
+            "order",
+            "ok",
+            "Age 500, TRES 2010: nice orders",
+        ),
+        (
+            facts(slurm=slurm(config=WEIGHTS, least_priorities={"gpu": 3, "high": 700})),
+            "order",
+            "note",
+            "pool a100: a job waits with priority 3, though",
+        ),
+        (facts(slurm=slurm(config=config(PriorityType="priority/site"))), "order", "note", "priority/site: not known"),
         (
             facts(slurm=slurm(partitions=named(PARTITIONS.replace("GraceTime=120", "GraceTime=0"), "PartitionName"))),
             "preemption",
@@ -374,3 +401,8 @@ def test_the_page_has_every_check_with_what_its_file_says() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", page, re.MULTILINE))
     modules = (checks.FIRST, *checks.OF_SLURM, *checks.OF_MACHINES)
     assert rows == {m.__name__.rpartition(".")[2]: (m.__doc__ or "").strip() for m in modules}
+
+
+def test_of_the_jobs_that_wait_the_least_priority_counts_but_not_of_those_that_are_held_or_step_back() -> None:
+    said = "4294901758|0|gpu|\n1|0|gpu,high|\n0|0|high|\n1|50|low|\n\n"
+    assert least_priorities(said) == {"gpu": 1, "high": 1}
