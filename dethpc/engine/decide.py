@@ -74,6 +74,7 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.EnableNode: nodes.enable,
     events.Prepared: runs.prepared,
     events.Submitted: runs.submitted,
+    events.SubmitDeferred: runs.submit_deferred,
     events.SubmitFailed: runs.submit_failed,
     events.JobSeen: runs.job_seen,
     events.QueueSeen: queue.seen,

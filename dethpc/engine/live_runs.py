@@ -17,6 +17,9 @@ class LiveRuns:
     fresh: dict[str, dict[str, Run]] = field(default_factory=dict)  # runs that started since the pool was seen
     busy: dict[str, dict[str, int]] = field(default_factory=dict)  # job -> its runs
     waiting: dict[str, dict[str, int]] = field(default_factory=dict)  # job -> its runs in the scheduler's own queue
+    deferred: dict[str, dict[str, int]] = field(
+        default_factory=dict
+    )  # job -> its runs that the scheduler does not take
 
     def put(self, job: Job, before: Run | None, run: Run, pool: PoolState | None) -> None:
         """``before`` is now ``run``. ``pool``: the run's, as it was last seen."""
@@ -34,6 +37,8 @@ class LiveRuns:
         else:
             _add(self.waiting, run.pool, job.id, 1)
             self.pending.setdefault(run.pool, {})[run.id] = run
+            if deferred(run):
+                _add(self.deferred, run.pool, job.id, 1)
 
     def _take_out(self, job: Job, run: Run) -> None:
         _add(self.busy, run.pool, job.id, -1)
@@ -45,11 +50,18 @@ class LiveRuns:
         else:
             _add(self.waiting, run.pool, job.id, -1)
             del self.pending[run.pool][run.id]
+            if deferred(run):
+                _add(self.deferred, run.pool, job.id, -1)
 
     def seen(self, pool: PoolState) -> None:
         """What started before is in what was seen of it."""
         started = self.fresh.get(pool.name, {})
         self.fresh[pool.name] = {id: run for id, run in started.items() if (run.started_at or 0.0) > pool.seen_at}
+
+
+def deferred(run: Run) -> bool:
+    """Whether the scheduler, when it was last asked, did not take the run. The reason is in its words then."""
+    return run.state is RunState.SUBMITTING and bool(run.reason)
 
 
 def _add(counts: dict[str, dict[str, int]], pool: str, job: str, number: int) -> None:

@@ -23,7 +23,7 @@ from dethpc.engine.pools import Free
 from dethpc.engine.queue_index import QueueKey
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
-from dethpc.engine.turns import in_order, shares, turns
+from dethpc.engine.turns import aside, in_order, shares, stands_aside, turns
 
 LEAST_WINDOW, LARGEST_WINDOW = 16, 1000
 """How many runs may wait in the scheduler's own queue, per pool that has no window of its own."""
@@ -49,12 +49,16 @@ def schedule(state: ClusterState, event: events.Schedule) -> Decision:
 def _submitted(state: ClusterState, pool: str, at: float) -> Iterator[Row]:
     room, steps_back = _Room(state, pool, at), _steps_back(state, pool)
     full: set[int] = set()
+    passed_over = aside(state, pool)
     ahead = 0
-    for turn in turns(state, pool, at, full):
+    for turn in turns(state, pool, at, full, passed_over):
         if room.full(ahead):
             return
         if turn.waiting:
-            ahead += turn.waiting
+            here = min(turn.waiting, passed_over.get(turn.job.id, 0))
+            if here:
+                passed_over[turn.job.id] -= here
+            ahead += turn.waiting - here
         else:
             job = turn.job
             if not room.take(job.slots, ahead):
@@ -81,7 +85,9 @@ class _Room:
             for run in state.live.fresh.get(pool, {}).values():
                 self._free.place(run.slots)
             for run in pending:
-                if not held(run) and not self._free.place(run.slots) and at - run.created_at > PATIENCE:
+                if held(run) or stands_aside(state, run):
+                    continue
+                if not self._free.place(run.slots) and at - run.created_at > PATIENCE:
                     self._overtaking = False
 
     def full(self, ahead: int) -> bool:
@@ -128,7 +134,7 @@ def seen(state: ClusterState, event: events.QueueSeen) -> Decision:
         decision.rows += _looked(state, event, pool)
     left = REORDER_AT_ONCE
     for pool in sorted(state.live.pending):
-        ordered = [run for run in in_order(state, pool, event.at) if not held(run)]
+        ordered = [run for run in in_order(state, pool, event.at) if not held(run) and not stands_aside(state, run)]
         kept = _kept(state, pool, ordered)
         runs = _as_they_stand(state, [run for run in ordered[:kept] if run.id in event.waiting], event)
         back = ordered[kept:]

@@ -38,8 +38,17 @@ def submitted(state: ClusterState, event: events.Submitted) -> Decision:
     run = state.runs.get(event.run_id)
     if run is None:
         return Decision()
-    now = RunState.PENDING if run.state is RunState.SUBMITTING else run.state
-    return Decision([replace(run, state=now, scheduler_job_id=event.job_id, submitted_at=event.at)])
+    if run.state is RunState.SUBMITTING:
+        run = replace(run, state=RunState.PENDING, reason="")
+    return Decision([replace(run, scheduler_job_id=event.job_id, submitted_at=event.at)])
+
+
+def submit_deferred(state: ClusterState, event: events.SubmitDeferred) -> Decision:
+    """Its job stands aside in the queue, and lets others pass."""
+    run = state.runs.get(event.run_id)
+    if run is None or run.state is not RunState.SUBMITTING or run.reason == event.why:
+        return Decision()
+    return Decision([replace(run, reason=event.why)], [events.Schedule(event.at)])
 
 
 def submit_failed(state: ClusterState, event: events.SubmitFailed) -> Decision:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from dethpc.domain.facts import Run
-from dethpc.domain.states import Intent
+from dethpc.domain.states import Intent, RunState
 from dethpc.engine.jobs import Job
 from dethpc.engine.pools import TURN
 from dethpc.engine.queue_index import QueueKey
@@ -37,6 +37,27 @@ def turns(
     return (_shared if shares(state, pool) else _ordered)(state, pool, at, full, over)
 
 
+def aside(state: ClusterState, pool: str) -> dict[str, int]:
+    """Jobs of which the scheduler does not take a run at present, by id, and how many of their runs wait for that.
+
+    They are in nobody's way: they count for no window, and get no further runs until they are taken.
+    """
+    held = state.live.deferred.get(pool)
+    if not held:
+        return {}
+    found = dict.fromkeys(held, 0)
+    for run in state.live.pending.get(pool, {}).values():
+        if (id := state.tasks[run.task_id].queue_id) in found:
+            found[id] += run.state is RunState.SUBMITTING
+    return found
+
+
+def stands_aside(state: ClusterState, run: Run) -> bool:
+    """Whether the run is one of those that ``aside`` counts."""
+    held = state.live.deferred.get(run.pool, {})
+    return bool(held) and run.state is RunState.SUBMITTING and state.tasks[run.task_id].queue_id in held
+
+
 def shares(state: ClusterState, pool: str) -> bool:
     return state.rules_of(pool).kind == "fair_share"
 
@@ -54,7 +75,7 @@ def order(state: ClusterState, pool: str, at: float) -> list[Job]:
 def ahead_of(state: ClusterState, job: Job, at: float) -> int:
     """How many runs of other jobs are submitted before the next one of ``job``, which wants one."""
     ahead = 0
-    for turn in turns(state, job.entry.pool, at):
+    for turn in turns(state, job.entry.pool, at, over=state.live.deferred.get(job.entry.pool, ())):
         if not turn.waiting:
             if turn.job is job:
                 break

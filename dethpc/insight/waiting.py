@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
 from dethpc.domain.resource_request import ResourceRequest, count, noun
 from dethpc.engine.jobs import ExperimentState
+from dethpc.engine.live_runs import deferred
 from dethpc.engine.queue import held, window
 from dethpc.engine.state import ClusterState
-from dethpc.engine.turns import ahead_of
+from dethpc.engine.turns import ahead_of, stands_aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,12 @@ def span(seconds: float) -> str:
 # --- in our own queue
 
 
+def refused(words: str) -> WaitReason:
+    """``words``: the scheduler's."""
+    why = f"the scheduler does not take its job at present: {words}"
+    return WaitReason("refused", why, "nothing is lost: it is submitted again until it is taken")
+
+
 def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> WaitReason:
     """Why the experiment's next trial has no run yet."""
     row = experiment.row
@@ -129,7 +136,10 @@ def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> Wai
             f"the experiment's max_slots of {row.max_slots} is used up by its trials that run or wait in the scheduler"
         )
         return WaitReason("max_slots", why, f"raise it: det experiment set max-slots {row.id} N")
-    pending = sum(not held(run) for run in state.live.pending.get(row.pool, {}).values())
+    of_pool = state.live.pending.get(row.pool, {}).values()
+    if experiment.id in state.live.deferred.get(row.pool, ()):
+        return refused(next((run.reason for run in experiment.live.values() if deferred(run)), ""))
+    pending = sum(not held(run) and not stands_aside(state, run) for run in of_pool)
     if pending < window(state, row.pool):
         return WaitReason("next", "it is next to be submitted")
     ahead = ahead_of(state, experiment, at)

@@ -16,7 +16,7 @@ from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.engine.events import QueueChange
-from dethpc.engine.pools import Free, Rules
+from dethpc.engine.pools import Free, Kind, Rules
 from dethpc.engine.queue import PATIENCE
 from dethpc.engine.turns import in_order
 from dethpc.errors import NotFound, Refused
@@ -145,6 +145,37 @@ def test_a_smaller_max_slots_takes_back_what_waits_and_then_the_newest() -> None
 
 
 # --- the window
+
+
+@pytest.mark.parametrize("kind", ["priority", "fair_share"])
+def test_a_job_of_which_the_scheduler_takes_nothing_is_in_nobodys_way(kind: Kind) -> None:
+    """Not even after ``PATIENCE``. Neither is it given more runs meanwhile."""
+    world = World()
+    world.state.rules = {"main": Rules(kind, window=4)}
+
+    def runs(experiment: int) -> list[Run]:
+        return [run for run in world.live() if run.experiment_id == experiment and run.intent is Intent.GO]
+
+    held = create(world, trials=20)
+    refused = runs(held)
+    assert len(refused) == 4
+    world.do(events.SubmitDeferred(refused[0].id, "the account is closed", world.now()))
+    assert len(runs(held)) == 4
+    world.clock += PATIENCE + 1
+    other = create(world, trials=20)
+    assert len(runs(other)) == 4, "the window is all its own"
+    see(world, [(0, 8)])
+    assert len(runs(held)) == len(runs(other)) == 4, "nothing is taken back"
+    see(world, [(6, 8)])
+    assert (len(runs(held)), len(runs(other))) == (4, 6), "what could start may overtake"
+    assert len(runs(create(world))) == (kind == "fair_share"), "who has had nothing comes first there"
+    world.assert_memory_is_a_fold_of_the_rows()
+    world.do(events.Submitted(refused[0].id, "job", world.now()))
+    assert world.state.runs[refused[0].id].reason == ""
+    world.assert_memory_is_a_fold_of_the_rows()
+    see(world, [(0, 8)])
+    see(world, [(0, 8)])
+    assert sum(run.intent is Intent.GO for run in world.live()) == 8, "all share the window again"
 
 
 def test_the_window_grows_while_its_jobs_start_at_once() -> None:

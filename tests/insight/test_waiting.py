@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import NodeInfo, PoolInfo, QueuedJob
 from dethpc.domain.resource_request import ResourceRequest
+from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.insight.reasons import in_scheduler
 from dethpc.insight.waiting import PoolView, WaitReason, in_queue, infeasible
@@ -192,6 +193,15 @@ def test_our_own_queue_says_which_of_its_limits_is_reached() -> None:
     of[first.id].row = replace(of[first.id].row, slots_per_trial=2)
     said = in_queue(world.state, of[first.id], world.clock)
     assert "can never start" in said.why and f". det experiment set max-slots {first.id} 2" in str(said)
+
+
+def test_a_trial_without_a_run_waits_for_what_keeps_the_others_of_its_experiment() -> None:
+    world = World()
+    world.state.rules = {"main": Rules(window=1)}
+    first = world.create(searcher=config("random", max_concurrent_trials=4)["searcher"])
+    world.do(events.SubmitDeferred(world.live()[0].id, "the account is closed", world.clock))
+    said = in_queue(world.state, world.state.experiments[first.id], world.clock)
+    assert said.cause == "refused" and said.why.endswith("does not take its job at present: the account is closed")
 
 
 @pytest.mark.parametrize(("word", "whole"), [("QOSMaxCpuPerNode", "one node"), ("QOSMaxCpuPerJobLimit", "one job")])

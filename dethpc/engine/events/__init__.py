@@ -14,7 +14,7 @@ from dethpc.domain.facts import Experiment, Trial
 from dethpc.engine.events.inside import Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
 from dethpc.engine.events.outside import AddTrial, BeginTrial, DescribeTrial, EarlyExit
 from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Reported
-from dethpc.engine.events.scheduler import JobSeen, Prepared, QueueSeen, SubmitFailed, Submitted
+from dethpc.engine.events.scheduler import JobSeen, Prepared, QueueSeen, SubmitDeferred, SubmitFailed, Submitted
 from dethpc.engine.events.wishes import (
     Activate,
     Cancel,
@@ -75,6 +75,7 @@ Event = Union[
     EnableNode,
     Prepared,
     Submitted,
+    SubmitDeferred,
     SubmitFailed,
     JobSeen,
     QueueSeen,
@@ -124,6 +125,7 @@ __all__ = [
     "Reported",
     "Schedule",
     "Served",
+    "SubmitDeferred",
     "SubmitFailed",
     "Submitted",
     "Tick",

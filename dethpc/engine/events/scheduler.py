@@ -37,6 +37,15 @@ class SubmitFailed:
 
 
 @dataclass(slots=True)
+class SubmitDeferred:
+    """The scheduler does not take the run at present; it is submitted again. ``why``: its words."""
+
+    run_id: str
+    why: str
+    at: float
+
+
+@dataclass(slots=True)
 class JobSeen:
     """The scheduler lists the run's job as pending or running."""
 

@@ -1,6 +1,7 @@
 """Experiments whose submissions the scheduler does not take at present.
 
-One run of a held experiment is tried now and then, less and less frequently; the first one that is taken lets all of them go.
+Those of one pool that it refuses in the same words are held together: one run of them is tried now and then, less and less
+frequently, each experiment in its turn; the first one that is taken lets all of them go.
 """
 
 from __future__ import annotations
@@ -23,27 +24,44 @@ class Hold:
 
 
 class Holds:
-    """For the reconciler's thread; ``of`` may be asked from any."""
+    """For the reconciler's thread; ``of`` and ``why`` may be asked from any."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self._held: dict[int | str, Hold] = {}
+        self._held: dict[int | str, tuple[str, str]] = {}  # job -> pool and words
+        self._holds: dict[tuple[str, str], Hold] = {}
 
     def of(self, run: Run) -> Hold | None:
-        return self._held.get(job_of(run))
+        held = self._held.get(job_of(run))
+        return None if held is None else self._holds.get(held)
+
+    def why(self, run: Run) -> str:
+        """In the scheduler's words, why it does not take the run, which a master before this one may have heard; or nothing."""
+        hold = self.of(run)
+        return run.reason if hold is None else hold.why
 
     def refused(self, run: Run, why: str) -> None:
-        before, longest = self._held.get(job_of(run)), self._pace.slowest_poll
+        held = self._held[job_of(run)] = run.pool, why
+        before, now, longest = self._holds.get(held), time.monotonic(), self._pace.slowest_poll
+        if before is not None and now < before.next_try:
+            return  # another job has just met the same
         pause = self._pace.fastest_poll if before is None else min(longest, 2 * before.pause)
-        self._held[job_of(run)] = Hold(why, time.monotonic() + pause, pause)
+        self._holds[held] = Hold(why, now + pause, pause)
 
     def taken(self, run: Run) -> None:
-        self._held.pop(job_of(run), None)
+        """What is held together goes on together."""
+        held = self._held.get(job_of(run))
+        self._forget({job for job, other in self._held.items() if other == held})
 
     def keep(self, wanted: set[int | str]) -> None:
         """Forget the holds of all jobs but these."""
-        for job in self._held.keys() - wanted:
-            del self._held[job]
+        self._forget(self._held.keys() - wanted)
+
+    def _forget(self, jobs: set[int | str]) -> None:
+        if jobs:
+            self._held = {job: held for job, held in self._held.items() if job not in jobs}
+            left = set(self._held.values())
+            self._holds = {held: hold for held, hold in self._holds.items() if held in left}
 
 
 def job_of(run: Run) -> int | str:

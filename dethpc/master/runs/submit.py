@@ -21,7 +21,7 @@ from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, 
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs import place
-from dethpc.master.runs.holds import Holds, job_of, taken_before
+from dethpc.master.runs.holds import Hold, Holds, job_of, taken_before
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.trouble import Trouble, everybodys
@@ -117,6 +117,7 @@ class Submitter:
                 self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
                 continue
             live.refused_at = time.monotonic()
+            self._runs.do(events.SubmitDeferred(live.run.id, str(error), time.time()))
             if live.refusal != str(error):
                 live.refusal = str(error)
                 log.warning("run %s is submitted again later: %s", live.run.id, error)
@@ -127,7 +128,7 @@ class Submitter:
     def _fresh(self, batch: _Batch) -> list[LiveRun]:
         """The next runs that have no job and can have none; of what is held one, the longest not tried."""
         fresh: list[LiveRun] = []
-        tries: dict[int | str, LiveRun] = {}
+        tries: dict[Hold, LiveRun] = {}
         now = time.monotonic()
         self._holds.keep({job_of(live.run) for live in self._runs.all() if live.run.state is RunState.SUBMITTING})
         for live in self._runs.all():
@@ -135,9 +136,9 @@ class Submitter:
                 continue
             hold = self._holds.of(live.run)
             if hold is not None and live.run.intent is Intent.GO:
-                held = tries.get(job_of(live.run))
+                held = tries.get(hold)
                 if now >= hold.next_try and (held is None or live.refused_at < held.refused_at):
-                    tries[job_of(live.run)] = live
+                    tries[hold] = live
                 continue
             if self._may_be_tried(live, batch):
                 fresh.append(live)

@@ -15,7 +15,7 @@ from dethpc.engine import ClusterState
 from dethpc.engine.jobs import waits_for_searcher
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.reasons import in_scheduler
-from dethpc.insight.waiting import PoolView, WaitReason, in_queue
+from dethpc.insight.waiting import PoolView, WaitReason, in_queue, refused
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
@@ -90,8 +90,8 @@ class WaitExplainer:
             elif unavailable:
                 why = f"the scheduler does not answer ({unavailable})"
                 yield trial, WaitReason("no_answer", why, "nothing is lost: the master asks again until it does")
-            elif run.state is RunState.SUBMITTING and (hold := self._holds.of(run)) is not None:
-                yield trial, _refused(hold.why)
+            elif run.state is RunState.SUBMITTING and (why := self._holds.why(run)):
+                yield trial, refused(why)
             elif run.state is RunState.SUBMITTING:
                 yield trial, WaitReason("submitting", "it is about to be submitted to the scheduler")
             else:
@@ -126,7 +126,7 @@ class WaitExplainer:
 
     def on_refused(self, run: Run, why: str) -> None:
         """Write into its trial's log that the scheduler does not take its job at present."""
-        self._write(run, _refused(why))
+        self._write(run, refused(why))
 
     def _write(self, run: Run, waiting: WaitReason) -> None:
         line = logline.LogLine(time.time(), "INFO", None, "stdout", f"waiting: {waiting}")
@@ -135,11 +135,6 @@ class WaitExplainer:
                 file.write(logline.format(line))
         except OSError as error:
             log.warning("run %s: why it waits could not be written: %s", run.id, error)
-
-
-def _refused(why: str) -> WaitReason:
-    why = f"the scheduler does not take its job at present: {why}"
-    return WaitReason("refused", why, "nothing is lost: it is submitted again until it is taken")
 
 
 def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> _Open | None:

@@ -6,20 +6,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
-from dethpc.domain.ports import JobState
+from dethpc.domain.ports import JobRequest, JobState
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
-from dethpc.errors import LeaseHeld, SubmitUncertain
+from dethpc.engine.pools import Rules
+from dethpc.errors import LeaseHeld, SubmitDeferred, SubmitUncertain
 from dethpc.master.runs.live import Cadence, Pace
 from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.files import create_once, write_json
 from dethpc.rundir.home import Home
-from tests.master.conftest import T0
+from tests.master.conftest import CONFIG, T0
 from tests.master.runs.conftest import NEVER, World
 
 
@@ -80,9 +83,55 @@ def test_a_held_experiment_is_tried_with_one_run_and_less_and_less_frequently(wo
         hold = world.holds.of(world.run())
         assert hold is not None
         pauses.append(hold.pause)
-        world.holds._held[1] = replace(hold, next_try=0.0)
+        world.holds._holds[world.holds._held[1]] = replace(hold, next_try=0.0)
         assert world.requests()["submit"] == 1
     assert pauses == [10, 20, 40, 60, 60]
+
+
+def another_experiment(world: World) -> None:
+    searcher = {**CONFIG["searcher"], "max_trials": 3, "max_concurrent_trials": 3}
+    config = ExperimentConfig.from_json({**CONFIG, "searcher": searcher})
+    world.ledger.do(events.CreateExperiment("ada", config, "", "", 7, str(UUID(int=2)), True, T0))
+
+
+def test_a_held_experiment_keeps_no_other_from_its_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ledger.state.rules = {"default": Rules(window=3)}
+    submit = world.fake.submit
+
+    def only_the_second(job: JobRequest) -> str:
+        if job.run_id.startswith("1."):
+            raise SubmitDeferred("AssocMaxSubmitJobLimit")
+        return submit(job)
+
+    monkeypatch.setattr(world.fake, "submit", only_the_second)
+    world.cycle(2)
+    another_experiment(world)
+    world.cycle(2)
+    assert [(run.id[0], run.state) for run in world.runs()] == [
+        *[("1", RunState.SUBMITTING)] * 3,
+        *[("2", RunState.PENDING)] * 3,
+    ]
+    assert {run.reason for run in world.runs() if run.id[0] == "1"} == {"AssocMaxSubmitJobLimit"}
+
+
+def test_what_is_refused_in_the_same_words_is_tried_together(worlds: Callable[..., World]) -> None:
+    world = worlds(fastest_poll=10.0, slowest_poll=60.0)
+    another_experiment(world)
+    world.fake.defers = "Required partition not available (inactive or drain)"
+    assert world.requests()["submit"] == 6
+    tried = []
+    for _ in range(4):
+        held = world.holds._held[1]
+        assert world.holds._held[2] == held
+        world.holds._holds[held] = replace(world.holds._holds[held], next_try=0.0)
+        before = {live.run.id: live.refused_at for live in world.live.all()}
+        assert world.requests()["submit"] == 1
+        tried += [live.run.id for live in world.live.all() if live.refused_at != before[live.run.id]]
+    assert len(set(tried)) == 4, "each in its turn"
+    world.fake.defers = ""
+    world.holds._holds[held] = replace(world.holds._holds[held], next_try=0.0)
+    world.cycle(2)
+    assert {run.state for run in world.runs()} == {RunState.PENDING}
 
 
 def test_a_held_run_that_nobody_wants_any_more_ends(world: World) -> None:
