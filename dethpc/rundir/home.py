@@ -54,7 +54,7 @@ class Home:
             return None
         other = Home(place)
         same_id = _object(other.cluster_file).get("cluster_id") == known.get("cluster_id")
-        return other.root if same_id and not _one_file(other.cluster_file, self.cluster_file) else None
+        return other.root if same_id and not _same_folder(other, self) else None
 
     def own_master(self) -> dict[str, Any]:
         """What ``master.json`` says; {} when there is none, when it is damaged, and when it came here in a copy of another home."""
@@ -150,10 +150,14 @@ def _object(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _one_file(one: Path, other: Path) -> bool:
-    """Whether both are one file, perhaps seen through two mounts, which have devices of their own."""
+def _same_folder(one: Home, other: Home) -> bool:
+    """Whether both are one folder, perhaps seen through two mounts, which have devices of their own."""
     try:
-        first, second = one.stat(), other.stat()
+        return _numbers(one) == _numbers(other)
     except OSError:
         return True
-    return (first.st_ino, int(first.st_ctime)) == (second.st_ino, int(second.st_ctime))
+
+
+def _numbers(home: Home) -> tuple[int, int, int]:
+    file = home.cluster_file.stat()  # a backup may share it by a hard link, but not the folder
+    return home.root.stat().st_ino, file.st_ino, int(file.st_ctime)

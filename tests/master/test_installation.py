@@ -55,6 +55,11 @@ def test_a_copy_of_a_home_is_refused_while_the_original_is_there(home: Home, tmp
     assert copy.own_master() == {} and home.own_master()["url"] == "http://127.0.0.1:1234"
     assert address.master_url({"DETHPC_HOME": str(copy.root)}) is None
     assert address.master_url({"DETHPC_HOME": str(home.root)}) == "http://127.0.0.1:1234"
+    copy.cluster_file.unlink()
+    os.link(home.cluster_file, copy.cluster_file)  # as some backups do
+    assert copy.copied_from() == home.root
+    copy.cluster_file.unlink()
+    shutil.copy(home.cluster_file, copy.cluster_file)
     # What the message says makes the copy a home of its own.
     command = str(refused.value).partition("another id: ")[2]
     os.system(command)  # noqa: S605
