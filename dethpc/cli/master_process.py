@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +19,10 @@ from dethpc import errors
 from dethpc.cli import output
 from dethpc.rundir.home import Home
 from dethpc.rundir.process import lives
+from dethpc.rundir.token import read as read_token
 
 _PATIENCE = 8.0  # seconds; a master that ends, or is busy, may need some of it
+_ROOM = 16 << 20  # bytes that a master wants on its disk: a start writes about one, and must not stop soon after
 _TIMEOUT = 60.0  # seconds; a login node's first import from a cold file system may take half of it
 
 
@@ -26,11 +30,13 @@ def up(*, port: Optional[int] = None) -> str:
     """Start a master detached from this terminal unless one answers already; returns its URL.
 
     Of two that start at once the lease lets one live: the other exits, and both callers find the winner.
-    Raises MasterUnreachable with the end of its log when none answers in time, and when one lives and does not answer.
+    Raises MasterUnreachable with the end of its log when none answers in time, and when one lives and does not answer; RunDirError
+    when the owner's token is damaged.
     """
     from dethpc.client import home
 
     root = home().absolute()
+    read_token(Home(root).token)
     if (url := _answer_of_a_live_one(root)) is not None:
         return url
     log = Home(root).log
@@ -40,7 +46,9 @@ def up(*, port: Optional[int] = None) -> str:
         before = _size(log)
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
-        raise errors.MasterUnreachable(f"the master did not start: {log}: {error.strerror}") from error
+        raise errors.MasterUnreachable(
+            f"the master did not start: {full_disk(root) or f'{log}: {error.strerror}'}"
+        ) from error
     with open(file, "wb") as sink:
         process = subprocess.Popen(
             command(root, port),
@@ -59,7 +67,8 @@ def up(*, port: Optional[int] = None) -> str:
     if url is None:
         if process.poll() is None:
             process.terminate()
-        raise errors.MasterUnreachable(f"the master did not start; the end of {log}:\n{_new_lines(log, before)}")
+        why = full_disk(root) or f"the end of {log}:\n{_new_lines(log, before)}"
+        raise errors.MasterUnreachable(f"the master did not start; {why}")
     output.say(f"started master at {url}")
     if first:
         _doubt(root)
@@ -188,6 +197,26 @@ def answers(url: str) -> bool:
         return False
     known = read_master_file(home()).get("cluster_id")
     return isinstance(about, dict) and (not known or about.get("clusterId") == known)
+
+
+def full_disk(root: Path) -> str:
+    """That the disk of the home is full, or its quota used up, with what to do; "" where a master can write."""
+    import tempfile
+
+    there = next(folder for folder in (root, *root.parents) if folder.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(bytes(_ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = output.size(shutil.disk_usage(there).free)
+            return (
+                f"{there}: {error.strerror} ({free} left). A master needs {output.size(_ROOM)} there: make room, then try again. "
+                "Trials that run go on"
+            )
+    return ""
 
 
 def last_lines(text: str, count: int = 15) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Mapping, Optional
 
 from dethpc.rundir.home import Home, home
+from dethpc.rundir.token import read as read_token
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -44,14 +45,14 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
 
     ``DET_USER_TOKEN`` wins. The token file in the home is the owner's key to their own master, so it is only offered to the
     master that the home knows of, under this machine's loopback names as well: on a login node other ports of loopback are
-    other people's. Then comes ``auth.json``, where Determined's clients keep theirs.
+    other people's. Then comes ``auth.json``, where Determined's clients keep theirs. Raises RunDirError when the file is damaged.
     """
     env = os.environ if env is None else env
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
-    own = _text(Home(home(env)).token)
-    if own and (url is None or _same(url, _own_url(env))):
+    mine = Home(home(env))
+    if (url is None or _same(url, _own_url(env))) and (own := _own_token(mine.token)):
         return OwnerToken(own)
     return _from_auth_json(url, env) if url else None
 
@@ -123,8 +124,8 @@ def _json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _text(path: Path) -> Optional[str]:
+def _own_token(path: Path) -> Optional[str]:
     try:
-        return path.read_text().strip() or None
+        return read_token(path)
     except OSError:
         return None

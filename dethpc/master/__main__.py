@@ -31,9 +31,17 @@ def main() -> int:
             return _check(options.home, options.site)
         serve(options.home, options.host, options.port, options.site)
     except (DethpcError, OSError) as error:
-        print(f"det: error: {error}", file=sys.stderr)
+        print(f"det: error: {error}{_advice(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, PermissionError):
+        return f": it must be yours; try chmod u+rw {error.filename}"
+    if isinstance(error, IsADirectoryError):
+        return f": a file belongs there; rm -r {error.filename2 or error.filename}"
+    return ""
 
 
 def _check(home: Path, site: Path | None) -> int:

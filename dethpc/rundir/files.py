@@ -63,6 +63,8 @@ def read_json(path: Path) -> Optional[dict[str, Any]]:
         data = _read(path)
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        raise RunDirError(f"{os.fspath(path)} is damaged: it is a directory") from None
     try:
         obj = json.loads(data)
     except ValueError as error:

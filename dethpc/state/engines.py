@@ -67,7 +67,21 @@ def store_error(error: BaseException) -> StoreError:
     if unavailable(error):
         reason = " ".join(str(getattr(error, "orig", error)).split())
         return StoreUnavailable(f"the database server does not answer: {reason}")
-    return StoreError(f"the database failed: {error}")
+    orig = str(getattr(error, "orig", error))
+    advice = next((advice for words, advice in _ADVICE.items() if words in orig), "")
+    return StoreError(f"the database failed: {error}{advice}")
+
+
+_REBUILD = (
+    "\nIts file is damaged. To make it again from the files on shared_fs: det master down; det master rebuild. "
+    "Trials go on meanwhile"
+)
+_ADVICE = {
+    "database disk image is malformed": _REBUILD,
+    "file is not a database": _REBUILD,
+    "database or disk is full": "\nIts disk is full: make room, and the same will succeed. Trials go on meanwhile",
+}
+"""What to do about what SQLite says."""
 
 
 def unavailable(error: BaseException) -> bool:

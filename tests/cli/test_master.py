@@ -155,6 +155,38 @@ def test_a_home_that_cannot_be_made_is_told(det: Any, home: Path) -> None:
         assert f"the master did not start: {home}" in done.stderr and "Not a directory" in done.stderr
 
 
+@pytest.mark.parametrize("damage", [b"one\ntwo\n", None], ids=["two lines", "a directory"])
+def test_a_damaged_token_is_told_with_the_way_out(det: Any, home: Path, damage: bytes | None) -> None:
+    det("master", "up")
+    token = home / "token"
+    token.unlink()
+    token.mkdir() if damage is None else token.write_bytes(damage)
+    for _ in ("with a master", "without one"):
+        done = det("experiment", "list")
+        assert done.returncode == 1 and f"{token} is damaged: it holds no token. Remove it" in done.stderr
+        assert "Traceback" not in done.stderr and "det master down" in done.stderr
+        assert det("master", "down").returncode == 0
+    subprocess.run(["rm", "-r", str(token)], check=True)
+    assert det("experiment", "list").returncode == 0
+
+
+def test_a_full_disk_is_named(environment: dict[str, str], home: Path) -> None:
+    home.mkdir()
+    script = f"""
+    mount -t tmpfs -o size=2m none {home} && echo mounted || exit 0
+    head -c 2m /dev/zero > {home}/full
+    {sys.executable} -m dethpc.cli experiment list
+    """
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if "mounted" not in done.stdout:
+        pytest.skip("no file system can be mounted here")
+    assert (
+        f"the master did not start; {home}: No space left on device (0 B left). A master needs 16.0 MiB" in done.stderr
+    )
+    assert "Traceback" not in done.stderr and "nothing was written" not in done.stderr
+
+
 @pytest.mark.parametrize("cluster_id", ["another", "c-1"])
 def test_somebody_elses_server_at_the_old_address_gets_no_token(
     det: Any, home: Path, master: Any, cluster_id: str

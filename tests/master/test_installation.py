@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "{}", None])
+@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"cluster_id": 5}', '{"pid": "y"}', None])
 def test_a_cluster_file_that_is_damaged_or_gone_gets_its_id_again(home: Home, damage: str | None) -> None:
     """Jobs that run are found by the id: with another one their trials would be trained twice."""
     known = cluster_id(home)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store
@@ -47,7 +48,29 @@ def test_a_database_that_cannot_be_used_is_refused(url: str) -> None:
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_text("not a database, whatever its name says\n" * 100)
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(StoreError, match="not a database\n[^$]*det master down; det master rebuild"):
         open_store(tmp_path / "state.db")
     with pytest.raises(StoreError, match="cannot open"):
         open_store("/proc/state.db")
+
+
+def test_damage_that_is_met_while_running_names_the_way_to_mend_it(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with open_store(path) as store:
+        for number in range(1, 200):
+            store.commit([experiment(number)])
+    content = path.read_bytes()
+    with open_store(path) as store:
+        path.write_bytes(content[: 4096 * 4] + b"Z" * (len(content) - 4096 * 4))
+        with pytest.raises(StoreError, match=r"malformed\n[^$]*det master rebuild"):
+            store.commit([experiment(number) for number in range(200)])
+        with pytest.raises(StoreError, match=r"malformed\n[^$]*det master rebuild"), store.read() as connection:
+            connection.execute(text("SELECT config FROM experiments")).all()
+
+
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with open_store(tmp_path / "state.db") as store:
+        pages = store.write(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar())
+        store.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count={pages}").scalar())  # as full as a disk can be
+        with pytest.raises(StoreError, match=r"database or disk is full\n[^$]*make room"):
+            store.commit([experiment(number) for number in range(1, 500)])

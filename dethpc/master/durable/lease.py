@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dethpc.errors import LeaseHeld, RunDirError
+from dethpc.errors import LeaseHeld, Refused, RunDirError
 from dethpc.rundir import process
 from dethpc.rundir.files import read_json, write_json
 
@@ -42,7 +42,7 @@ class Lease:
         self._content: dict[str, Any] = {}
 
     def take(self) -> None:
-        """Raises LeaseHeld while another master is alive."""
+        """Raises LeaseHeld while another master is alive, Refused when the file cannot be written."""
         lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(lock)
@@ -52,7 +52,10 @@ class Lease:
                     f"a master is already running: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
                 )
             self.generation = int((held or {}).get("generation", 0)) + 1
-            self._write("")
+            try:
+                self._write("")
+            except IsADirectoryError:
+                raise Refused(f"{self._path} is a directory, where a file belongs: rm -r {self._path}") from None
         finally:
             os.close(lock)
 

@@ -23,6 +23,8 @@ from dethpc.domain.facts import Run
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.errors import MasterError, NotFound, Refused, Unauthorized
 from dethpc.rundir.home import Home
+from dethpc.rundir.token import damaged as damaged_token
+from dethpc.rundir.token import read as read_token
 from dethpc.state import queries
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Auth:
     """Checks tokens and passwords. Every method may be called from any thread."""
 
     def __init__(self, home: Path, owner: str, store: SqlStore, records: Records) -> None:
-        """Creates the owner's token file and record where there are none. Raises: OSError."""
+        """Creates the owner's token file and record where there are none. Raises: RunDirError, OSError."""
         self.owner = owner
         self._store, self._records = store, records
         if not records.find(User, username=owner):
@@ -209,12 +211,13 @@ class Auth:
 
 
 def _owner_token(path: Path) -> str:
-    """The token in ``path``, made on first use. Of two processes that start at once both end with the same one."""
-    with contextlib.suppress(FileNotFoundError):
-        token = path.read_text().strip()
-        if token:
-            os.chmod(path, 0o600)
-            return token
+    """The token in ``path``, made on first use. Of two processes that start at once both end with the same one.
+
+    Raises RunDirError, OSError.
+    """
+    if found := read_token(path):
+        os.chmod(path, 0o600)
+        return found
     staged = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -222,7 +225,7 @@ def _owner_token(path: Path) -> str:
             file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        if path.exists() and not path.read_text().strip():
+        if path.exists() and read_token(path) is None:
             os.replace(staged, path)
         else:
             with contextlib.suppress(FileExistsError):
@@ -230,4 +233,6 @@ def _owner_token(path: Path) -> str:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(staged)
-    return path.read_text().strip()
+    if (token := read_token(path)) is None:
+        raise damaged_token(path)
+    return token

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.errors import LeaseHeld
+from dethpc.errors import LeaseHeld, Refused
 from dethpc.master.durable import lease
 from dethpc.master.durable.lease import Lease, alive
 
@@ -106,3 +106,11 @@ def test_a_damaged_file_that_nobody_mends_keeps_no_master_from_starting(
     path.write_text(damage)
     Lease(path, "c").take()
     assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_a_directory_in_the_place_of_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "PATIENCE", 0.0)
+    path = tmp_path / "master.json"
+    path.mkdir()
+    with pytest.raises(Refused, match=rf"{path} is a directory, where a file belongs: rm -r {path}"):
+        Lease(path, "c").take()
