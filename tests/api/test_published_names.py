@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import LONG_ENOUGH
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
@@ -87,7 +89,7 @@ def names(python: Path | str, **env: str) -> dict[str, Any]:
         env={**{k: v for k, v in os.environ.items() if not k.startswith(("DET", "PYTHON"))}, **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONG_ENOUGH,
         check=False,
     )
     assert done.returncode == 0, done.stderr

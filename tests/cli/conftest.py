@@ -15,6 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.waiting import LONG_ENOUGH
+
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -229,7 +231,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def det(environment: dict[str, str], tmp_path: Path) -> Det:
     """Run ``det`` as a process of its own, in a pipe."""
 
-    def run(*words: Any, master: Any = None, input: str | None = None, timeout: float = 60) -> Any:
+    def run(*words: Any, master: Any = None, input: str | None = None, timeout: float = LONG_ENOUGH) -> Any:
         env = {**environment, "DET_MASTER": master.url} if master is not None else environment
         command = [sys.executable, "-m", "dethpc.cli", *map(str, words)]
         return subprocess.run(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dethpc.cli import master_process
+from tests.waiting import LONG_ENOUGH
 
 CONFIG = """\
 name: tiny
@@ -59,12 +60,12 @@ def det_here(det: Any, environment: dict[str, str], tmp_path: Path) -> Iterator[
 
 def test_an_experiment_from_create_to_download(det_here: Any, tmp_path: Path) -> None:
     det = det_here
-    created = det("experiment", "create", "config.yaml", "code", "--follow", timeout=200)
+    created = det("experiment", "create", "config.yaml", "code", "--follow", timeout=LONG_ENOUGH)
     assert created.returncode == 0, created.stderr
     assert created.stdout.startswith("Created experiment 1\n")
     assert "trained with" in created.stdout
 
-    waited = det("experiment", "wait", 1, "--polling-interval", 0.2, timeout=200)
+    waited = det("experiment", "wait", 1, "--polling-interval", 0.2, timeout=LONG_ENOUGH)
     assert waited.returncode == 0, waited.stdout + waited.stderr
     assert waited.stdout.splitlines()[-1].startswith("experiment 1: COMPLETED")
 
@@ -101,7 +102,7 @@ def test_a_failure_is_told_by_wait_describe_and_logs(det_here: Any, tmp_path: Pa
     det = det_here
     (tmp_path / "code" / "train.py").write_text("print('so far')\n1 / 0\n")
     assert det("experiment", "create", "config.yaml", "code").returncode == 0
-    waited = det("experiment", "wait", 1, "--polling-interval", 0.2, timeout=200)
+    waited = det("experiment", "wait", 1, "--polling-interval", 0.2, timeout=LONG_ENOUGH)
     assert waited.returncode == 1, waited.stdout + waited.stderr
     assert "ZeroDivisionError" in det("experiment", "describe", 1).stdout
     assert "ZeroDivisionError" in det("experiment", "logs", 1).stdout
@@ -112,6 +113,6 @@ def test_a_killed_experiment_is_told_by_the_exit_code(det_here: Any, tmp_path: P
     (tmp_path / "code" / "train.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
     assert det("experiment", "create", "config.yaml", "code").returncode == 0
     assert det("experiment", "kill", 1).stdout == "Killed experiment 1\n"
-    waited = det("experiment", "wait", 1, "--polling-interval", 0.2, timeout=200)
+    waited = det("experiment", "wait", 1, "--polling-interval", 0.2, timeout=LONG_ENOUGH)
     assert waited.returncode == 3, waited.stdout + waited.stderr
     assert "nothing to do" in det("experiment", "kill", 1).stdout

@@ -10,11 +10,12 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import LONG_ENOUGH
 
 
 def line(number: int, text: str) -> dict[str, Any]:
@@ -278,7 +279,7 @@ def test_following_goes_on_when_a_master_ends_the_stream_in_good_order(det: Any,
     assert process.stdout is not None
     assert [process.stdout.readline().split()[-1] for _ in range(3)] == ["a", "b", "c"]
     master.trials[0]["state"] = "STATE_COMPLETED"
-    assert process.stdout.read() == "" and process.wait(30) == 0
+    assert process.stdout.read() == "" and process.wait(LONG_ENOUGH) == 0
     process.stdout.close()
 
 
@@ -290,7 +291,7 @@ def test_ctrl_c_stops_the_watching_and_says_how_to_go_on(master: Any) -> None:
     assert process.stdout is not None
     assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=LONG_ENOUGH)
     assert process.returncode == 130
     assert "the trial continues" in said and "det trial logs -f 1" in said and "Traceback" not in said
 
@@ -345,7 +346,7 @@ def test_wait_on_a_terminal_draws_a_bar_and_a_line_per_trial(environment: dict[s
             break
         shown += data
     os.close(primary)
-    assert process.wait(30) == 0
+    assert process.wait(LONG_ENOUGH) == 0
     text = shown.decode()
     assert "Experiment 1" in text and "100%" in text and "trial 1" in text and "ZeroDivisionError" in text
 
@@ -354,11 +355,10 @@ def test_wait_on_a_terminal_draws_a_bar_and_a_line_per_trial(environment: dict[s
 
 
 def test_no_answer_is_one_clear_line(det: Any, tmp_path: Path) -> None:
-    began = time.monotonic()
     done = det("-m", "http://127.0.0.1:9", "experiment", "list")
     assert done.returncode == 1
     assert done.stderr.startswith("det: error: the master at http://127.0.0.1:9 does not answer")
-    assert "Traceback" not in done.stderr and time.monotonic() - began < 30
+    assert "Traceback" not in done.stderr
 
 
 def test_an_address_that_is_none_is_a_usage_error(det: Any) -> None:

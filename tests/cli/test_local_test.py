@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LONG_ENOUGH
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, time
@@ -50,7 +52,7 @@ def det(tmp_path: Path, entrypoint: str, name: str, source: str) -> subprocess.C
         OMP_NUM_THREADS="1",
     )
     command = [sys.executable, "-m", "dethpc.cli", "experiment", "create", "--local", "--test-mode", "c.yaml", "code"]
-    return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LONG_ENOUGH)
 
 
 def steps(output: str) -> dict[str, str]:

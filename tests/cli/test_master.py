@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from dethpc.cli import master_process
 from dethpc.master.serve import LOG_BYTES
+from tests.waiting import LONG_ENOUGH, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_master_is_left")
 
@@ -31,13 +31,6 @@ def gone(pid: int) -> bool:
         return True
 
 
-def eventually(condition: Callable[[], bool], timeout: float = 30) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def home(environment: dict[str, str]) -> Path:
     return Path(environment["DETHPC_HOME"])
@@ -49,7 +42,7 @@ def no_master_is_left(home: Path) -> Iterator[None]:
     pid = int(master_file(home).get("pid") or 0)
     if pid and not gone(pid):
         os.kill(pid, signal.SIGTERM)
-        eventually(lambda: gone(pid))
+        wait_until(lambda: gone(pid))
 
 
 def test_det_starts_its_own_master_once(det: Any, home: Path) -> None:
@@ -70,7 +63,7 @@ def test_two_at_once_end_up_with_one_master(environment: dict[str, str], home: P
     ]
     answers = []
     for process in both:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=LONG_ENOUGH)
         assert process.returncode == 0, err
         answers.append(json.loads(out))
     assert answers[0]["url"] == answers[1]["url"] == master_file(home)["url"]
@@ -102,7 +95,7 @@ def test_a_killed_master_is_replaced(det: Any, home: Path) -> None:
     det("master", "up")
     pid = master_file(home)["pid"]
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: gone(pid))
+    wait_until(lambda: gone(pid))
     done = det("experiment", "list")
     assert done.returncode == 0 and "started master at" in done.stderr
     assert master_file(home)["pid"] != pid
@@ -123,10 +116,10 @@ def test_a_master_that_lives_and_does_not_answer_is_named_with_what_to_do(det: A
 
 def test_a_master_in_the_foreground_ends_with_ctrl_c(environment: dict[str, str], home: Path) -> None:
     process = subprocess.Popen([sys.executable, "-m", "dethpc.cli", "master", "up", "--foreground"], env=environment)
-    eventually(lambda: bool(master_file(home).get("url")))
+    wait_until(lambda: bool(master_file(home).get("url")))
     assert master_file(home)["pid"] == process.pid
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(LONG_ENOUGH) == 0
 
 
 def test_a_port_can_be_chosen_and_a_taken_one_is_told(det: Any, home: Path, master: Any) -> None:

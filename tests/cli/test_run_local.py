@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import User, make_user, take_down, wait_until
+from tests.e2e.conftest import User, make_user, take_down
+from tests.waiting import LONG_ENOUGH, wait_until
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_the_last_of_two_stops_the_master_and_an_interrupt_kills_the_experiment(
     user.det("run-local", "short.yaml", "context")
     assert len(masters(user)) == 1
     os.kill(first.pid, signal.SIGINT)
-    first.communicate(timeout=60)
+    first.communicate(timeout=LONG_ENOUGH)
     assert first.returncode == 130
     assert masters(user) == []
     del user.env["DET_MASTER"]

@@ -11,6 +11,7 @@ import pytest
 from dethpc.client.in_process import InProcess
 from dethpc.client.session import Session
 from dethpc.errors import MasterUnreachable, NotFound
+from tests.waiting import LONG_ENOUGH
 
 
 async def answer(send: Any, *pieces: bytes, status: int = 200) -> None:
@@ -79,7 +80,7 @@ def test_a_silent_application_is_given_up_after_the_timeout(session: Callable[..
 
     with pytest.raises(MasterUnreachable, match="nothing for 0.05 s"):
         session(app, timeout=0.05).get("/x")
-    assert cancelled.wait(10)
+    assert cancelled.wait(LONG_ENOUGH)
 
 
 def test_a_stream_arrives_piece_by_piece_and_ends_in_the_application_when_it_is_left(
@@ -103,7 +104,7 @@ def test_a_stream_arrives_piece_by_piece_and_ends_in_the_application_when_it_is_
     more.release()
     assert next(stream) == {"n": 2}
     stream.close()  # type: ignore[attr-defined]
-    assert ended.wait(10)
+    assert ended.wait(LONG_ENOUGH)
     more.release()
 
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from dethpc.deploy import processes, slurm_dev
 from dethpc.deploy.slurm_conf import cgroup_conf
 from dethpc.errors import DethpcError, NotFound, Refused
+from tests.waiting import LONG_ENOUGH, wait_until
 
 
 def test_every_node_has_its_gpus(slurm: slurm_dev.Cluster) -> None:
@@ -41,7 +41,7 @@ def test_two_clusters_at_once_and_down_leaves_no_process_and_no_file(slurm_priva
     first.run(*hidden)
     second.run(*hidden)
     for cluster in (first, second):
-        _until(lambda c=cluster: len(processes.job_processes(c.folder)) >= 4)  # stepd, shell, two sleeps
+        wait_until(lambda c=cluster: len(processes.job_processes(c.folder)) >= 4)  # stepd, shell, two sleeps
     pids = processes.job_processes(first.folder)
     slurm_dev.down(first.folder)
     assert not first.folder.exists()
@@ -73,7 +73,7 @@ def test_a_killed_node_is_down_until_it_is_started(slurm_private) -> None:  # ty
 def test_killing_a_node_with_its_jobs_ends_their_processes(slurm_private) -> None:  # type: ignore[no-untyped-def]
     cluster = slurm_private(nodes=1)
     cluster.run("sbatch", "--output=/dev/null", "--wrap", "sleep 1000")
-    _until(lambda: len(processes.job_processes(cluster.folder, "n0")) >= 2)
+    wait_until(lambda: len(processes.job_processes(cluster.folder, "n0")) >= 2)
     cluster.kill_node("n0", jobs_too=True)
     assert processes.job_processes(cluster.folder) == []
 
@@ -129,13 +129,6 @@ def test_a_start_that_fails_leaves_nothing_and_says_why(tmp_path: Path, slurm: s
     assert not (tmp_path / "c").exists()
 
 
-def _until(condition, timeout: float = 30) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, "condition not met"
-        time.sleep(0.05)
-
-
 def test_root_is_not_needed(slurm: slurm_dev.Cluster) -> None:
     """As root, the same is done by somebody who is not."""
     nobody = 65534
@@ -159,7 +152,7 @@ def test_root_is_not_needed(slurm: slurm_dev.Cluster) -> None:
             extra_groups=[],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LONG_ENOUGH,
         )
         assert done.stdout == f"{nobody} ['0,1', '0,1']\n", done.stderr
         assert os.listdir(home) == []

@@ -17,8 +17,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import pytest
 
 from dethpc.domain.reports import Report
+from dethpc.exec import ports
 from dethpc.rundir.journal import from_line, read
 from dethpc.rundir.layout import AttemptDir, RunDir
+from tests.waiting import LONG_ENOUGH
 
 TOKEN = f"the-runs-token-{os.getpid()}"  # other files' tests run beside this one
 
@@ -71,7 +73,7 @@ class FakeMaster:
                     self.events.append(event)
             return 200, {"appliedSeq": len(self.events), "stop": self.stop}
         if path.endswith("/signals/preemption"):
-            self.stopped.wait(60)
+            self.stopped.wait(LONG_ENOUGH)
             return 200, {"preempt": False}
         return 404, {"error": {"code": 5, "reason": "NotFound", "error": f"no {path}"}}
 
@@ -165,13 +167,13 @@ import os, sys, json, signal, time
 from dethpc.core._distributed import DistributedContext
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 def say(x): print(json.dumps(x), flush=True)
+def ready_together(*ranks):
+    # What follows is not decided by how long a process takes to start.
+    os.makedirs(os.environ["DETHPC_HOME"], exist_ok=True)
+    here = lambda rank: os.path.join(os.environ["DETHPC_HOME"], f"here-{rank}")
+    open(here(rank), "w").close()
+    while not all(os.path.exists(here(each)) for each in ranks): time.sleep(0.01)
 """
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Workers:
@@ -180,20 +182,26 @@ class Workers:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.started: List[subprocess.Popen[str]] = []
+        self._held: List[socket.socket] = []
+
+    def free_port(self) -> int:
+        """A port that nobody else gets while the test goes on."""
+        self._held += ports.reserve(1)
+        return ports.numbers(self._held)[-1]
 
     def start(
         self, body: str, size: int, *, nodes: int = 1, port: int = 0, **extra: str
     ) -> List[subprocess.Popen[str]]:
         per_node = size // nodes
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("DET", "DETHPC", "MASTER_"))}
-        port = port or free_port()
+        port = port or self.free_port()
         processes = []
         for rank in range(size):
             env = {
                 **environment,
                 "PYTHONPATH": str(ROOT),
                 "DETHPC_HOME": str(self.home),
-                "DETHPC_RENDEZVOUS_TIMEOUT": "30",
+                "DETHPC_RENDEZVOUS_TIMEOUT": str(LONG_ENOUGH),
                 "INTER_TRAIN_PROCESS_COMM_PORT_1": str(port),
                 "RANK": str(rank),
                 "WORLD_SIZE": str(size),
@@ -219,6 +227,8 @@ class Workers:
             for pipe in (process.stdout, process.stderr):
                 if pipe:
                     pipe.close()
+        for held in self._held:
+            held.close()
 
 
 @pytest.fixture
@@ -231,7 +241,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 def results(processes: List[subprocess.Popen[str]]) -> List[Any]:
     found = []
     for process in processes:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG_ENOUGH)
         assert process.returncode == 0, err
         found.append([json.loads(line) for line in out.splitlines()])
     return found

@@ -18,6 +18,7 @@ from dethpc.core._merge import merge_metadata, merge_resources
 from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.storage.files import FileStore
 from tests.core.conftest import Cluster, Workers, results
+from tests.waiting import LONG_ENOUGH
 
 
 def fill(root: Path, files: Dict[str, str]) -> Path:
@@ -284,7 +285,7 @@ def test_files_conflict_with_files_and_directories() -> None:
 def held(context: core.Context) -> threading.Event:
     """Keeps the background from publishing until it is set."""
     gate = threading.Event()
-    context.checkpoint._background.start(lambda: gate.wait(60) and None)
+    context.checkpoint._background.start(lambda: gate.wait(LONG_ENOUGH) and None)
     return gate
 
 
@@ -348,7 +349,9 @@ def test_a_kill_while_a_checkpoint_is_under_way_leaves_the_one_before(cluster: C
                     os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()
     """
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    killed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=LONG_ENOUGH
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert [event.data["uuid"] for event in cluster.journal("checkpoint")] == [killed.stdout.strip()]
     assert [path.name for path in cluster.storage.glob("[!.c]*")] == [killed.stdout.strip()]

@@ -20,6 +20,7 @@ from dethpc.core import _channel
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
 from dethpc.errors import RendezvousError
 from tests.core.conftest import PREAMBLE, ROOT, Workers, results
+from tests.waiting import LONG_ENOUGH
 
 ALL_CALLS = """
 d = DistributedContext.from_torch_distributed()
@@ -84,7 +85,7 @@ DIES = """
 d = DistributedContext.from_torch_distributed()
 d.allgather(None); say("in")
 if rank == int(os.environ["VICTIM"]):
-    time.sleep(60)
+    time.sleep(100_000)
 try:
     d.allgather(rank)
 except ConnectionError as error:
@@ -99,7 +100,7 @@ def test_a_worker_that_dies_makes_the_others_fail_with_its_name(workers: Workers
         assert process.stdout and process.stdout.readline() == '"in"\n'
     os.kill(processes[victim].pid, signal.SIGKILL)
     for rank, process in enumerate(processes):
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG_ENOUGH)
         if rank != victim:
             assert re.search(f"rank {victim} has left", out), (rank, out, err)
 
@@ -110,7 +111,7 @@ def test_a_child_process_of_a_dead_worker_does_not_hide_its_death(workers: Worke
     if rank == 1:
         child = os.fork()
         if child == 0:
-            time.sleep(60); os._exit(0)
+            time.sleep(100_000); os._exit(0)
         say(child)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
@@ -140,6 +141,7 @@ def test_workers_out_of_step_are_told_so(workers: Workers) -> None:
 def test_missing_workers_are_named(workers: Workers) -> None:
     body = """
     if rank == 2: sys.exit()
+    ready_together(0, 1)
     try:
         DistributedContext.from_torch_distributed()
     except Exception as error:
@@ -153,6 +155,7 @@ def test_missing_workers_are_named(workers: Workers) -> None:
 def test_a_worker_with_another_key_is_kept_out_and_nothing_of_it_unpickled(workers: Workers) -> None:
     body = """
     if rank == 1: os.environ["DETHPC_DISTRIBUTED_TOKEN"] = "wrong"
+    ready_together(0, 1)
     try:
         DistributedContext.from_torch_distributed()
     except Exception as error:
@@ -225,7 +228,10 @@ def test_the_world_of_mpi_is_taken_over(workers: Workers, monkeypatch: pytest.Mo
     )
     monkeypatch.setenv("DETHPC_HOME", str(workers.home))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    # A port is also the name of the socket where they meet: without one it is that of everybody else's MPI programs.
+    monkeypatch.setenv("INTER_TRAIN_PROCESS_COMM_PORT_1", str(workers.free_port()))
     monkeypatch.setenv("OMPI_MCA_btl", "self,tcp")
+    monkeypatch.setenv("OMPI_MCA_btl_tcp_if_include", "lo")
     monkeypatch.delenv("DETHPC_INFO", raising=False)
     command = [
         "mpirun",
@@ -237,7 +243,7 @@ def test_the_world_of_mpi_is_taken_over(workers: Workers, monkeypatch: pytest.Mo
         "-c",
         code + textwrap.dedent(body),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_ENOUGH)
     assert done.returncode == 0, done.stderr
     said = sorted(json.loads(line) for line in done.stdout.splitlines())
     assert said == [[rank, 2, rank, 1, [0, 1], "from 0"] for rank in range(2)]

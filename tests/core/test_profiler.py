@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-import time
 from pathlib import Path
-from typing import Any, Callable
 
 import pytest
 
@@ -15,14 +13,7 @@ from dethpc import core
 from dethpc.core import _system
 from dethpc.core._profiler import average
 from tests.core.conftest import Cluster, Workers, results
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 30
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return found
+from tests.waiting import wait_until
 
 
 def test_system_metrics_are_reported_in_determineds_groups(cluster: Cluster) -> None:
@@ -32,7 +23,7 @@ def test_system_metrics_are_reported_in_determineds_groups(cluster: Cluster) -> 
         context.profiler.on(sampling_interval=0.1, samples_per_report=2)  # type: ignore[arg-type]
         context.profiler.on()  # on already
         groups = {"cpu", "memory", "disk", "network"}
-        until(lambda: groups <= {event.data["group"] for event in cluster.journal("metrics")})
+        wait_until(lambda: groups <= {event.data["group"] for event in cluster.journal("metrics")})
         context.profiler.off()
         context.profiler.off()
         count = len(cluster.journal("metrics"))

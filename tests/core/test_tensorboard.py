@@ -13,6 +13,7 @@ from dethpc import core
 from dethpc.core import _tensorboard
 from dethpc.core._events import EventFile, crc32c
 from tests.core.conftest import Cluster, Workers, results
+from tests.waiting import LONG_ENOUGH
 
 
 def fields(data: bytes) -> Iterator[Tuple[int, Any]]:
@@ -113,7 +114,7 @@ def test_files_are_copied_while_the_training_goes_on(cluster: Cluster, monkeypat
     cluster.enter()
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LONG_ENOUGH
         while not event_files(cluster.storage) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert len(event_files(cluster.storage)) == 1

@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.conftest import User, make_user, take_down
 from tests.e2e.test_generations import OPERATIONS
+from tests.waiting import LONG_ENOUGH
 
 PAGE = (Path(__file__).parents[2] / "docs" / "custom-search.md").read_text()
 
@@ -28,7 +29,7 @@ def test_the_program_on_the_page_searches(user: User) -> None:
     user.write("search.py", program)
     user.write("context/train.py", OPERATIONS)
     user.det("experiment", "list")  # starts a master
-    subprocess.run([sys.executable, "search.py"], cwd=user.folder, env=user.env, check=True, timeout=180)
+    subprocess.run([sys.executable, "search.py"], cwd=user.folder, env=user.env, check=True, timeout=LONG_ENOUGH)
     assert {trial["hparams"]["lr"]: trial["state"] for trial in user.trials(1)} == {
         0.1: "STATE_COMPLETED",
         0.01: "STATE_COMPLETED",

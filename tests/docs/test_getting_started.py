@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import User, make_user, take_down
+from tests.waiting import LONG_ENOUGH
 
 PAGE = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text()
 
@@ -41,7 +42,7 @@ def typed(reader: User, line: str) -> str:
         env=reader.env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONG_ENOUGH,
         check=False,
     )
     assert done.returncode == 0, f"{line}: {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import LONG_ENOUGH, wait_until
 
 TRAIN = '''
 """A training whose state is a chain of hashes: one step left out or done twice gives another end."""
@@ -53,7 +54,7 @@ class User:
     def __init__(self, folder: Path, home: Path, env: dict[str, str]) -> None:
         self.folder, self.home, self.env = folder, home, env
 
-    def det(self, *words: str, code: int | None = 0, timeout: float = 180, **options: Any) -> str:
+    def det(self, *words: str, code: int | None = 0, timeout: float = LONG_ENOUGH, **options: Any) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "dethpc.cli", *words],
             cwd=self.folder,
@@ -131,11 +132,11 @@ class User:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
 
-    def wait_state(self, experiment_id: int, *states: str, timeout: float = 120) -> dict[str, Any]:
+    def wait_state(self, experiment_id: int, *states: str, timeout: float = LONG_ENOUGH) -> dict[str, Any]:
         wait_until(lambda: self.experiment(experiment_id)["state"].removeprefix("STATE_") in states, timeout)
         return self.experiment(experiment_id)
 
-    def wait_steps(self, experiment_id: int, steps: int, timeout: float = 60) -> None:
+    def wait_steps(self, experiment_id: int, steps: int, timeout: float = LONG_ENOUGH) -> None:
         """Until the first trial has reported that many steps."""
         wait_until(lambda: any(self._steps(t) >= steps for t in self.trials(experiment_id)), timeout)
 
@@ -144,13 +145,6 @@ class User:
 
     def log(self, experiment_id: int) -> str:
         return self.det("experiment", "logs", str(experiment_id))
-
-
-def wait_until(condition: Callable[[], Any], timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
 
 
 def make_user(tmp_path: Path, **env: str) -> User:

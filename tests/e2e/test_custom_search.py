@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import User, make_user, take_down, wait_until
+from tests.e2e.conftest import User, make_user, take_down
 from tests.e2e.test_generations import OPERATIONS
+from tests.waiting import wait_until
 
 SEARCH = '''
 """Six trials for 2 epochs; the better half goes on to 6. Every call is written down."""
@@ -124,7 +125,7 @@ def test_the_best_of_six_is_found_though_everything_is_killed(user: User) -> Non
             user.kill_master()
             user.det("experiment", "list")
         searching = start(user)
-    wait_until(lambda: searching.poll() is not None, timeout=240)
+    wait_until(lambda: searching.poll() is not None)
     log = (user.folder / "search.log").read_text()
     assert searching.returncode == 0, log
     assert log.splitlines()[-1] == "searched 1"

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.e2e.conftest import User, wait_until
+from tests.e2e.conftest import User
+from tests.waiting import wait_until
 
 RANDOM = {
     "searcher": {"name": "random", "metric": "validation_loss", "max_trials": 4, "max_concurrent_trials": 4},

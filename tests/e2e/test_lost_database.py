@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import User, wait_until
+from tests.e2e.conftest import User
+from tests.waiting import wait_until
 
 GRID = {
     "searcher": {"name": "grid", "metric": "validation_loss"},

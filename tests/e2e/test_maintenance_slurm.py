@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
-from tests.e2e.conftest import User, wait_until
+from tests.e2e.conftest import User
 from tests.e2e.test_slurm import user_of
+from tests.waiting import LONG_ENOUGH, wait_until
 
 SEARCH = {
     "searcher": {"name": "random", "metric": "validation_loss", "max_trials": 12, "max_concurrent_trials": 12},
@@ -41,7 +42,7 @@ def test_a_partition_that_is_drained_in_the_middle_of_a_search_ends_no_trial(use
     wait_until(lambda: said in user.det("experiment", "describe", str(other)))
     cluster.run("scontrol", "update", "partitionname=main", "state=UP")
     for each in (experiment, other):
-        user.det("experiment", "wait", str(each), timeout=400)
+        user.det("experiment", "wait", str(each), timeout=LONG_ENOUGH)
     assert {trial["state"] for trial in user.trials(experiment)} == {"STATE_COMPLETED"}
     assert len(user.trials(experiment)) == 12
     for trial in user.trials(experiment):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
-from tests.e2e.conftest import User, wait_until
+from tests.e2e.conftest import User
 from tests.e2e.test_slurm import jobs, outcome, slurm_command, user_of
+from tests.waiting import wait_until
 
 SEARCH = {
     "searcher": {"name": "random", "metric": "validation_loss", "max_trials": 6, "max_concurrent_trials": 2},
@@ -48,7 +49,6 @@ def test_a_requeue_and_a_killed_master_lose_no_run_of_a_shared_job(packing: User
     wait_until(lambda: len(_live(user, number)) == 2)
     job = _live(user, number)[0]
     slurm_command(user, "scontrol", "requeue", job)
-    slurm_command(user, "scontrol", "update", f"jobid={job}", "starttime=now")
     user.kill_master()
     for experiment in (whole, number):
         user.det("experiment", "wait", str(experiment))

@@ -13,14 +13,15 @@ import pytest
 
 from dethpc.deploy import slurm_dev
 from dethpc.deploy.slurm_dev import Cluster
-from tests.e2e.conftest import TRAIN, User, wait_until
+from tests.e2e.conftest import TRAIN, User
 from tests.e2e.test_slurm import final_state, slurm_command, user_of
+from tests.waiting import wait_until
 
 PARTITIONS = {
     "main": "Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=0",
-    "grace": "PriorityTier=1 PreemptMode=REQUEUE GraceTime=8",
+    "grace": "PriorityTier=1 PreemptMode=REQUEUE GraceTime=60",
     "cancel": "PriorityTier=1 PreemptMode=CANCEL GraceTime=0",
-    "cancelgrace": "PriorityTier=1 PreemptMode=CANCEL GraceTime=8",
+    "cancelgrace": "PriorityTier=1 PreemptMode=CANCEL GraceTime=60",
     "safe": "PriorityTier=5 PreemptMode=OFF",
     "high": "PriorityTier=10 PreemptMode=OFF",
 }
@@ -61,7 +62,7 @@ def cluster() -> Iterator[Cluster]:
 
     with tempfile.TemporaryDirectory(prefix="slurm-test-") as parent:
         shape = slurm_dev.Shape(
-            nodes=6, gpus_per_node=1, partitions=PARTITIONS, requeue_delay=120, message_timeout=3, kill_wait=5
+            nodes=6, gpus_per_node=1, partitions=PARTITIONS, requeue_delay=120, message_timeout=3, kill_wait=60
         )
         cluster = slurm_dev.up(Path(parent) / "c", shape)
         try:
@@ -74,8 +75,9 @@ def cluster() -> Iterator[Cluster]:
 def user(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     pools = {name: {"partition": name} for name in PARTITIONS}
     pools["minute"] = {"partition": "safe", "time_limit": "1"}
-    pools["slow"] = {"partition": "safe", "prologue": ["sleep 4"]}
-    with user_of(cluster, tmp_path_factory.mktemp("user"), pools=pools) as user:
+    place = tmp_path_factory.mktemp("user")
+    pools["gated"] = {"partition": "safe", "prologue": [f"while ! [ -e {place}/gate ]; do sleep 0.1; done"]}
+    with user_of(cluster, place, pools=pools) as user:
         yield user
 
 
@@ -149,11 +151,19 @@ def test_a_preempted_trial_goes_on_from_the_checkpoint_of_its_last_seconds(
 
 
 def job_of(user: User, experiment: int) -> str:
-    """The id of the Slurm job of the experiment's live run."""
-    names = slurm_command(user, "squeue", "--me", "--noheader", "--states=PENDING,RUNNING", "--format=%i %j")
-    found = re.findall(rf"^(\d+) \S+-{experiment}\.\d+\.\d+$", names, re.MULTILINE)
-    assert len(found) <= 1, names
-    return found[0] if found else ""
+    """The id of the Slurm job of the experiment's last run, as soon as it has one."""
+
+    def known() -> str | None:
+        with sqlite3.connect(f"file:{user.home}/dethpc.db?mode=ro", uri=True) as db:
+            asked = "SELECT scheduler_job_id FROM runs WHERE experiment_id = ? ORDER BY number DESC LIMIT 1"
+            row = db.execute(asked, (experiment,)).fetchone()
+        return row and row[0]
+
+    return str(wait_until(known))
+
+
+def job_state(cluster: Cluster, job: str) -> str:
+    return cluster.run("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T").strip()
 
 
 def held_by_hand(user: User, experiment: int) -> bool:
@@ -166,13 +176,13 @@ def test_what_is_done_by_hand_is_taken_in_and_never_undone(user: User, cluster: 
     # No node is left for what comes next.
     asked = ["--partition=high", "--gres=gpu:1", "--nodes=4", "--output=/dev/null"]
     blocker = cluster.run("sbatch", "--parsable", *asked, "--wrap", "sleep 1000").strip()
-    early = create(user, "slow", steps)
-    wait_until(lambda: "RUNNING" in slurm_command(user, "squeue", f"--jobs={job_of(user, early)}", "--format=%T"))
+    early = create(user, "gated", steps)
+    wait_until(lambda: job_state(cluster, job_of(user, early)) == "RUNNING")
     held = create(user, "main", steps)
-    wait_until(lambda: job_of(user, held))
     cluster.run("scontrol", "uhold", job_of(user, held))  # what hold is for everybody but root
     # Taken off its node before it has said anything: its first attempt leaves no trace.
     cluster.run("scontrol", "requeue", job_of(user, early))
+    (user.home.parent / "gate").touch()
     wait_until(lambda: held_by_hand(user, held))
     cluster.run("scancel", blocker)
     user.wait_steps(early, 5)
@@ -244,17 +254,14 @@ def test_a_job_that_is_queued_again_when_its_training_has_ended_does_not_train_a
     wait_until(lambda: "training" in user.log(meanwhile))
     job, later = job_of(user, meanwhile), job_of(user, afterwards)
 
-    def state(job: str) -> str:
-        return cluster.run("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T").strip()
-
     cluster.run("scontrol", "requeue", job)
     user.det("experiment", "wait", str(meanwhile))
-    wait_until(lambda: state(job) == "CANCELLED")
+    wait_until(lambda: job_state(cluster, job) == "CANCELLED")
     user.det("experiment", "wait", str(afterwards))
-    wait_until(lambda: state(later) == "COMPLETED")
+    wait_until(lambda: job_state(cluster, later) == "COMPLETED")
     cluster.run("scontrol", "requeue", later)
-    cluster.run("scontrol", "update", f"jobid={later}", "starttime=now")
-    wait_until(lambda: state(later) == "COMPLETED")
+    cluster.run("scontrol", "update", f"jobid={later}", "starttime=now+3")  # in this second its node would refuse it
+    wait_until(lambda: job_state(cluster, later) == "COMPLETED")
     assert user.log(meanwhile).count("training") == 1
     assert_trained_once(user, afterwards, 3)
     for experiment in (meanwhile, afterwards):
@@ -280,7 +287,7 @@ def test_what_ended_while_no_master_ran_is_found_in_the_accounts_or_in_the_run_d
             user.kill_master()
             slurm_command(user, "scancel", lost[user])
         for user in (one, other):
-            wait_until(lambda user=user: lost[user] not in slurm_command(user, *known).split(), timeout=120)
+            wait_until(lambda user=user: lost[user] not in slurm_command(user, *known).split())
             user.det("experiment", "list")  # starts another master
         one.wait_state(experiments[one], "PAUSED")
         assert "cancelled outside" in one.det("experiment", "describe", str(experiments[one]))

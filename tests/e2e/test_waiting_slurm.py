@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
-from tests.e2e.conftest import User, wait_until
+from tests.e2e.conftest import User
 from tests.e2e.test_slurm import user_of
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_a_trial_that_waits_says_for_what(on_slurm: User, slurm: Cluster) -> Non
         assert "set slurm.slots_per_node: 4" in user.errors
 
         experiment = user.create(hyperparameters={"lr": 0.1, "steps": 2})
-        wait_until(lambda: "Resources" in waiting(user, experiment), 90)
+        wait_until(lambda: "Resources" in waiting(user, experiment))
         said = f"It waits for 1 GPU on one node to be free: 16 of 16 slots of pool main are in use by {whose}"
         assert said in user.det("experiment", "describe", str(experiment))
         assert said in user.det("job", "list", "--why")
@@ -130,6 +131,6 @@ def test_a_node_that_goes_down_under_a_trial_is_remembered(
         (node,) = (agent["id"] for agent in user.json("agent", "list") if agent["uses"])
         assert f"trial {user.trials(experiment)[0]['id']} (experiment {experiment})" in user.det("agent", "list")
         cluster.kill_node(node, jobs_too=True)
-        wait_until(lambda: {a["id"] for a in user.json("agent", "list") if a["failures"] == 1} == {node}, 90)
+        wait_until(lambda: {a["id"] for a in user.json("agent", "list") if a["failures"] == 1} == {node})
         assert excluded(user) == {}
         user.det("experiment", "kill", str(experiment))

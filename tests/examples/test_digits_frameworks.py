@@ -15,7 +15,8 @@ import determined as det
 from dethpc import config
 from dethpc.rundir.layout import RunDir
 from tests.core.conftest import Cluster
-from tests.e2e.conftest import User, wait_until
+from tests.e2e.conftest import User
+from tests.waiting import LONG_ENOUGH, wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -86,12 +87,12 @@ def pause_and_go_on(user: User, example: str, file: str, entrypoint: str, drive:
     out = user.det("experiment", "create", str(EXAMPLES / example / file), "context", *options)
     experiment = int(out.split()[-1])
     logs = RunDir(user.home / "runs" / "1.1.1").attempt(0).logs
-    wait_until(lambda: any("at the gate" in log.read_text() for log in logs.glob("node-*")), 200)
+    wait_until(lambda: any("at the gate" in log.read_text() for log in logs.glob("node-*")))
     user.det("experiment", "pause", str(experiment))
     user.wait_state(experiment, "PAUSED")
-    wait_until(lambda: checkpoints(user), 120)
+    wait_until(lambda: checkpoints(user))
     user.det("experiment", "activate", str(experiment))
-    user.det("experiment", "wait", str(experiment), timeout=280)
+    user.det("experiment", "wait", str(experiment), timeout=LONG_ENOUGH)
     assert user.log(experiment).count("at the gate") == (2 if "launch" in entrypoint else 1)
     return experiment
 

@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.waiting import LONG_ENOUGH
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
@@ -51,6 +53,8 @@ def test_a_resumed_training_ends_with_the_same_weights_bit_for_bit(train: Module
 def test_the_example_trains_off_the_cluster(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(EXAMPLE / "train.py")]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LONG_ENOUGH, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "epoch 30:" in done.stdout + done.stderr

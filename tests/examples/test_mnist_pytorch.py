@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dethpc import config
+from tests.waiting import LONG_ENOUGH
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -28,7 +29,7 @@ def test_it_learns_off_the_cluster(tmp_path: Path) -> None:
     env.update(PYTHONPATH=str(ROOT), DETHPC_HOME=str(tmp_path / "home"), TMPDIR=str(tmp_path), OMP_NUM_THREADS="1")
     env["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(
-        [sys.executable, "train.py"], cwd=EXAMPLE, env=env, capture_output=True, text=True, timeout=200
+        [sys.executable, "train.py"], cwd=EXAMPLE, env=env, capture_output=True, text=True, timeout=LONG_ENOUGH
     )
     assert done.returncode == 0, done.stderr
     last = [line for line in done.stderr.splitlines() if "report_validation_metrics" in line][-1]

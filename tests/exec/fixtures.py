@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Iterator, Optional
 
 import pytest
 
@@ -18,18 +17,9 @@ from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.logline import read_lines
 from dethpc.rundir.spec import Spec
+from tests.waiting import LONG_ENOUGH, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError("the condition did not come true")
 
 
 class Run:
@@ -85,7 +75,7 @@ class Run:
         self.nodes.append(node)
         return node
 
-    def finish(self, node: "subprocess.Popen[str]", seconds: float = 90) -> tuple[int, str]:
+    def finish(self, node: "subprocess.Popen[str]", seconds: float = LONG_ENOUGH) -> tuple[int, str]:
         output, _ = node.communicate(timeout=seconds)
         return node.returncode, output
 

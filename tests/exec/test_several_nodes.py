@@ -1,6 +1,8 @@
 """Nodes are plain processes here, all on loopback."""
 
+import contextlib
 import json
+import secrets
 import shutil
 import signal
 import socket
@@ -9,6 +11,7 @@ import threading
 from dethpc.exec.link import Secret
 from dethpc.exec.rendezvous import candidate_ports
 from dethpc.rundir.files import read_json, write_json
+from tests.waiting import LONG_ENOUGH
 
 INFO = "python3 -c \"import os; print(open(os.environ['DETHPC_INFO']).read())\""
 
@@ -39,13 +42,17 @@ def test_nodes_meet_and_know_each_other(run) -> None:
         assert (info["latest_checkpoint"], info["trial"]["steps_completed"]) == ("c-9", 4)
 
 
-def test_a_missing_node_is_named(run) -> None:
-    run.make("echo never", slots=3, slots_per_node=1, num_nodes=3, rendezvous_timeout=2)
+def test_a_missing_node_is_named(run, tmp_path) -> None:
+    # Node 0 counts from when node 2 is about to join, however long that takes to start.
+    hook = 'test $DET_AGENT_ID != n2 || touch "$GO"; while ! test -e "$GO"; do sleep 0.1; done'
+    environment = {"GO": str(tmp_path / "go")}
+    shape = {"slots": 3, "slots_per_node": 1, "num_nodes": 3}
+    run.make("echo never", {"startup-hook.sh": hook}, **shape, rendezvous_timeout=5, environment=environment)
     nodes = [run.start(rank, 3) for rank in (0, 2)]
     assert [run.finish(node)[0] for node in nodes] == [1, 1]
     end = run.end()
     assert end["phase"] == "rendezvous"
-    assert end["message"] == "after 2 s these nodes had not joined: n1 (node 1)"
+    assert end["message"] == "after 5 s these nodes had not joined: n1 (node 1)"
     assert "never" not in run.text(0) + run.text(2)
 
 
@@ -153,9 +160,8 @@ def test_asked_to_stop_while_they_meet_none_begins(run) -> None:
 
 def test_strangers_do_not_disturb_the_rendezvous(run) -> None:
     """A service of somebody else's holds the first port; another node claims to belong with the wrong token."""
-    first, *_ = candidate_ports("7.1.2.0")
-    with socket.create_server(("", first)) as other:
-        other.settimeout(30)
+    attempt, other = _first_port_held()
+    with other:
 
         def answer() -> None:
             try:
@@ -169,13 +175,13 @@ def test_strangers_do_not_disturb_the_rendezvous(run) -> None:
         service = threading.Thread(target=answer)
         service.start()
         try:
-            run.make("echo met", num_nodes=2)
+            run.make("echo met", num_nodes=2, run=attempt.rpartition(".")[0])
             chief = run.start(0, 2)
-            second = candidate_ports("7.1.2.0")[1]
+            second = candidate_ports(attempt)[1]
             intruder = run.wait_until(lambda: _connect(second))
             with intruder:
                 challenge = json.loads(intruder.makefile().readline())["nonce"]
-                proof = Secret("another token", "7.1.2.0").proof("node", 1, challenge, "x")
+                proof = Secret("another token", attempt).proof("node", 1, challenge, "x")
                 intruder.sendall(json.dumps({"rank": 1, "nonce": "x", "proof": proof}).encode() + b"\n")
                 assert intruder.recv(100) == b""  # shown the door
             noise = _connect(second)
@@ -189,9 +195,17 @@ def test_strangers_do_not_disturb_the_rendezvous(run) -> None:
     assert (run.text(0), run.text(1)) == ("met", "met")
 
 
+def _first_port_held() -> tuple:
+    """An attempt that nobody else on this machine has, and a service on the first port where its nodes look."""
+    while True:
+        attempt = f"7.1.{secrets.randbelow(10**9)}.0"
+        with contextlib.suppress(OSError):
+            return attempt, socket.create_server(("", candidate_ports(attempt)[0]))
+
+
 def _connect(port: int):
     try:
-        return socket.create_connection(("127.0.0.1", port), timeout=10)
+        return socket.create_connection(("127.0.0.1", port), timeout=LONG_ENOUGH)
     except OSError:
         return None
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from dethpc.domain.reports import ReportKind
-from tests.master.conftest import Served, until
+from tests.master.conftest import Served
+from tests.waiting import LONG_ENOUGH, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +47,7 @@ with core_v2.init_context(config=config) as context:
 
 def run(served: Served, tmp_path: Path, body: str, code: int = 0) -> str:
     process = start(served, tmp_path, body)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=LONG_ENOUGH)
     assert process.returncode == code, err
     return out + err
 
@@ -127,9 +128,9 @@ with core_v2.init_context(config=config) as context:
         begun = get(served, "experiments")["experiments"] and get(served, "experiments/1/trials")["trials"]
         return bool(begun and get(served, "trials/1/workloads")["workloads"])
 
-    until(has_reported)
+    wait_until(has_reported)
     served.session.post("/api/v1/trials/1/kill")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=LONG_ENOUGH)
     assert process.returncode == 1 and "killed by its owner" in err
     assert get(served, "trials/1")["trial"]["state"] == "STATE_CANCELED"
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.exec.fixtures import run
+from tests.waiting import LONG_ENOUGH
 
 __all__ = ["launch", "module", "run"]
 
@@ -21,4 +22,6 @@ def launch(*arguments: str, env=None) -> subprocess.CompletedProcess:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DETHPC_", "DET_"))}
     clean.update(env or {}, PYTHONPATH=str(ROOT))
     command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, env=clean, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command, env=clean, capture_output=True, text=True, timeout=LONG_ENOUGH, stdin=subprocess.DEVNULL
+    )

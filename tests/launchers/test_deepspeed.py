@@ -1,7 +1,6 @@
 """The deepspeed launcher on real node processes; real DeepSpeed where it is installed."""
 
 import importlib.util
-import time
 
 import pytest
 
@@ -23,7 +22,7 @@ print("place", sys.argv[1:], *[os.environ.get(name) for name in names.split()], 
 if os.environ["RANK"] == "3":
     if "exit" in sys.argv: sys.exit(3)
     if "die" in sys.argv: os.kill(os.getpid(), 9)
-if {"exit", "die"} & set(sys.argv): time.sleep(600)
+if {"exit", "die"} & set(sys.argv): time.sleep(100_000)
 """
 
 TRAIN = """
@@ -65,18 +64,16 @@ def test_each_node_starts_its_own_workers(run) -> None:
 @pytest.mark.parametrize(("how", "message"), [("exit", "exit code 3"), ("die", "killed by signal 9 (SIGKILL)")])
 def test_the_first_failure_ends_all_nodes_and_is_the_reason(run, how, message) -> None:
     run.make([*LAUNCH, "train.py", how], {"train.py": PLACE}, slots=4, slots_per_node=2, num_nodes=2)
-    begun = time.monotonic()
     nodes = [run.start(rank, 2) for rank in range(2)]
     assert all(run.finish(node)[0] for node in nodes)
     assert run.end()["message"].startswith(f"rank 3 on n1: {message}")
     assert run.end()["tail"][0].startswith("place ")
-    assert time.monotonic() - begun < 40
 
 
 def test_real_deepspeed_trains_on_two_nodes(run) -> None:
     run.make([*LAUNCH, "train.py"], {"train.py": TRAIN}, slots=2, slots_per_node=1, num_nodes=2)
     nodes = [run.start(rank, 2, **CPU) for rank in range(2)]
-    assert [run.finish(node, seconds=280)[0] for node in nodes] == [0, 0], run.text(0) + run.text(1)
+    assert [run.finish(node)[0] for node in nodes] == [0, 0], run.text(0) + run.text(1)
     assert lines(run, 1, "same") == [(1, "same True 2 1")]
 
 

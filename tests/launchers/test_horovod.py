@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import sys
-import time
 
 import pytest
 
@@ -28,7 +27,7 @@ if hvd.rank() == hvd.size() - 1:
     if "die" in sys.argv: os.kill(os.getpid(), 9)
 if {"exit", "die"} & set(sys.argv):
     hvd.allreduce(torch.zeros(1), name="never")  # fails soon for want of the other
-    time.sleep(600)
+    time.sleep(100_000)
 distributed.close()
 """
 
@@ -58,11 +57,9 @@ def test_two_nodes_of_two_workers_train_together(run) -> None:
 @pytest.mark.parametrize(("how", "message"), [("exit", "exit code 3"), ("die", "killed by signal 9 (SIGKILL)")])
 def test_the_first_failure_is_the_reason_and_not_what_it_does_to_others(run, how, message) -> None:
     run.make([*module("horovod"), "train.py", how], {"train.py": TRAIN}, slots=2, slots_per_node=1, num_nodes=2)
-    begun = time.monotonic()
     nodes = [run.start(rank, 2, OMP_NUM_THREADS="1") for rank in range(2)]
     assert all(run.finish(node)[0] for node in nodes)
     assert run.end()["message"].startswith(f"rank 1 on n1: {message}")
-    assert time.monotonic() - begun < 60
 
 
 @needs_horovod

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.launchers.conftest import ROOT
+from tests.waiting import LONG_ENOUGH
 
 MONITOR = """
 import json, sys
@@ -17,7 +18,9 @@ sys.exit(_monitor.run([_monitor.Worker(command) for command in json.loads(sys.ar
 
 def monitor(*commands: list) -> int:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-c", MONITOR, json.dumps(commands)], env=env, timeout=60).returncode
+    return subprocess.run(
+        [sys.executable, "-c", MONITOR, json.dumps(commands)], env=env, timeout=LONG_ENOUGH
+    ).returncode
 
 
 def test_the_monitor_waits_for_all_and_the_first_failure_ends_all(tmp_path: Path) -> None:

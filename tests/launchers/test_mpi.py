@@ -2,7 +2,6 @@
 
 import importlib.util
 import shutil
-import time
 
 import pytest
 
@@ -37,7 +36,7 @@ print("sum", comm.allreduce(comm.Get_rank()), sys.argv[1:], distributed.allgathe
 if comm.Get_rank() == comm.Get_size() - 1:
     if "exit" in sys.argv: os._exit(3)
     if "die" in sys.argv: os.kill(os.getpid(), 9)
-if {"exit", "die"} & set(sys.argv): time.sleep(600)
+if {"exit", "die"} & set(sys.argv): time.sleep(100_000)
 distributed.close()
 """
 
@@ -68,13 +67,11 @@ def test_one_node(run) -> None:
 @pytest.mark.parametrize(("how", "message"), [("exit", "exit code 3"), ("die", "killed by signal 9 (SIGKILL)")])
 def test_the_first_failure_ends_all_nodes_and_is_the_reason(run, how, message) -> None:
     run.make([*LAUNCH, "train.py", how], {"train.py": TRAIN}, slots=2, slots_per_node=1, num_nodes=2)
-    begun = time.monotonic()
     nodes = [run.start(rank, 2, **MPI) for rank in range(2)]
     ended = [run.finish(node) for node in nodes]
     assert all(code for code, _ in ended)
     assert run.end() is not None, ended
     assert run.end()["message"].startswith(f"rank 1 on n1: {message}")
-    assert time.monotonic() - begun < 40
 
 
 def test_an_option_that_mpirun_does_not_know(run) -> None:

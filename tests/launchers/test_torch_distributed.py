@@ -1,7 +1,6 @@
 """torchrun as the entrypoint of real node processes."""
 
 import sys
-import time
 
 import pytest
 
@@ -20,11 +19,12 @@ dist.all_reduce(total)
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "DET_CHIEF_IP", "USE_TORCH_DISTRIBUTED"]
 print("sum", total.item(), sys.argv[1:], *[os.environ.get(name) for name in names], flush=True)
 if "fail" in sys.argv and dist.get_rank() == 1:
+    dist.destroy_process_group()  # its threads can end an interpreter that is going down by SIGABRT, whatever the error was
     raise ValueError("bad lr")
 if "die" in sys.argv and dist.get_rank() == 1:
     os.kill(os.getpid(), 9)
 if "hang" in sys.argv:
-    import time; time.sleep(600)
+    import time; time.sleep(100_000)
 dist.destroy_process_group()
 """
 
@@ -69,10 +69,8 @@ def test_what_a_worker_could_not_start_is_the_message(run, script, code, words) 
 
 def test_a_failing_worker_gives_the_message_and_ends_the_others(run) -> None:
     run.make([*LAUNCH, "train.py", "fail", "hang"], {"train.py": ALL_REDUCE}, slots=2, slots_per_node=2)
-    begun = time.monotonic()
     code, _ = run.finish(run.start())
     assert (code, run.end()["message"]) == (1, "rank 1: exit code 1: ValueError: bad lr")
-    assert time.monotonic() - begun < 60
 
 
 def test_a_killed_workers_signal_is_the_exit_code(run) -> None:

@@ -9,8 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from dethpc.master.http.app import create_app
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.home import Home
+from tests.waiting import LONG_ENOUGH, wait_until
 
 T0 = 1_763_000_000.0
 
@@ -40,14 +40,6 @@ CONFIG: dict[str, Any] = {
     "hyperparameters": {"lr": {"type": "double", "minval": 0.001, "maxval": 0.1}},
     "resources": {"slots_per_trial": 1, "resource_pool": "default"},
 }
-
-
-def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return found
 
 
 def experiment(id: int = 1, **changes: Any) -> Experiment:
@@ -190,7 +182,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     thread = threading.Thread(target=server.run, name="http")
     thread.start()
     try:
-        until(lambda: server.started)
+        wait_until(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
         served = Served(daemon, f"http://127.0.0.1:{port}")
         yield served
@@ -198,7 +190,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     finally:
         server.should_exit = True
         server.force_exit = True
-        thread.join(20)
+        thread.join(LONG_ENOUGH)
         daemon.ledger.stop()
         daemon.lease.release()
         daemon.store.close()
@@ -221,13 +213,13 @@ class Running:
             file = home / "master.json"
             return file.exists() and json.loads(file.read_text()).get("url")
 
-        self.url = str(until(address))
+        self.url = str(wait_until(address))
         self.token = (home / "token").read_text().strip()
         self.owner = getpass.getuser()
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(60)
+        self.process.wait(LONG_ENOUGH)
 
 
 class Published:
@@ -253,7 +245,7 @@ class Published:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LONG_ENOUGH,
             check=False,
             **options,
         )
@@ -284,7 +276,7 @@ class Published:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LONG_ENOUGH,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -17,8 +17,8 @@ from dethpc.master.durable import ledger
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.home import Home
-from tests.master.conftest import until
 from tests.master.durable.test_ledger import creation
+from tests.waiting import LONG_ENOUGH, wait_until
 
 
 class Serving:
@@ -26,7 +26,7 @@ class Serving:
         self.daemon, self.failure = daemon, ""
         self.thread = threading.Thread(target=self._serve)
         self.thread.start()
-        until(lambda: daemon._server is not None and daemon._server.started)
+        wait_until(lambda: daemon._server is not None and daemon._server.started)
 
     def _serve(self) -> None:
         try:
@@ -46,7 +46,7 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving
     made = Serving(Daemon(home, SiteConfig(), scheduler, cluster_id(home), pace))
     yield made
     made.daemon.stop()
-    made.thread.join(30)
+    made.thread.join(LONG_ENOUGH)
     assert not made.thread.is_alive()
 
 
@@ -77,6 +77,6 @@ def test_a_master_that_cannot_go_on_ends_and_leaves_its_place_to_the_next(
     serving: Serving, breaks: Callable[[Serving], None], words: str
 ) -> None:
     breaks(serving)
-    serving.thread.join(30)
+    serving.thread.join(LONG_ENOUGH)
     assert not serving.thread.is_alive() and words in serving.failure
     assert json.loads(serving.daemon.installation.home.master_file.read_text())["pid"] == 0

@@ -11,8 +11,9 @@ import pytest
 from dethpc.domain.reports import Report
 from dethpc.rundir.files import create_once
 from dethpc.rundir.journal import read
-from tests.exec.fixtures import Run, run, wait_until
+from tests.exec.fixtures import Run, run
 from tests.packaging.conftest import interpreter
+from tests.waiting import wait_until
 
 __all__ = ["run"]
 

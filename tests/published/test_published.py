@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import User
+from tests.waiting import LONG_ENOUGH
 
 pytest.importorskip("torch")
 
@@ -118,7 +119,7 @@ def test_the_same_training_script_runs_by_itself(tmp_path: Path) -> None:
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONG_ENOUGH,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -133,7 +134,7 @@ def test_an_unmanaged_script_reports_to_the_master(created: Created, tmp_path: P
         env={**user.env, "DET_MASTER": url},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONG_ENOUGH,
         check=False,
     )
     assert done.returncode == 0, done.stderr

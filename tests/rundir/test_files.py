@@ -9,6 +9,7 @@ from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
+from tests.waiting import LONG_ENOUGH
 
 
 def spec(**changes: object) -> Spec:
@@ -66,7 +67,7 @@ def test_of_many_jobs_one_claims_the_run(tmp_path: Path) -> None:
     children = [fork.Process(target=try_claim, args=(str(tmp_path), job, barrier, results)) for job in range(8)]
     for child in children:
         child.start()
-    answers = dict(results.get(timeout=60) for _ in children)
+    answers = dict(results.get(timeout=LONG_ENOUGH) for _ in children)
     for child in children:
         child.join()
     results.close()

@@ -11,17 +11,9 @@ from typing import TypeVar
 import pytest
 
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, Scheduler
+from tests.waiting import LONG_ENOUGH, wait_until
 
 T = TypeVar("T")
-
-
-def until(condition: Callable[[], T], timeout: float = 60) -> T:
-    """Wait for a true value and return it."""
-    end = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < end, "the condition does not come true"
-        time.sleep(0.05)
-    return value
 
 
 class Jobs:
@@ -59,7 +51,7 @@ class Jobs:
     def record(self, job_id: str) -> JobRecord | None:
         return self.scheduler.jobs().get(job_id) or self.scheduler.records([job_id]).get(job_id)
 
-    def reaches(self, job_id: str, state: JobState, timeout: float = 60) -> JobRecord:
+    def reaches(self, job_id: str, state: JobState, timeout: float = LONG_ENOUGH) -> JobRecord:
         """Wait for a state; a job that ends in another one fails the test at once."""
 
         def there() -> JobRecord | None:
@@ -68,11 +60,11 @@ class Jobs:
                 assert record.state is state, record
             return record if record is not None and record.state is state else None
 
-        return until(there, timeout)
+        return wait_until(there, timeout)
 
     def clean_up(self) -> None:
         self.scheduler.cancel(self.submitted)
-        until(lambda: not any(r.state.live for j, r in self.scheduler.jobs().items() if j in self.submitted))
+        wait_until(lambda: not any(r.state.live for j, r in self.scheduler.jobs().items() if j in self.submitted))
 
 
 class SchedulerContract:
@@ -153,7 +145,7 @@ class SchedulerContract:
             f"trap 'echo told > \"{tmp_path}/told\"; exit 1' TERM; touch '{tmp_path}/up'; while :; do sleep 0.1; done"
         )
         job_id = jobs.submit(body)
-        until((tmp_path / "up").exists)
+        wait_until((tmp_path / "up").exists)
         jobs.scheduler.cancel([job_id])
         record = jobs.reaches(job_id, JobState.CANCELLED)
         assert (tmp_path / "told").read_text() == "told\n"
@@ -161,10 +153,10 @@ class SchedulerContract:
 
     def test_cancel_kills_what_does_not_listen(self, jobs: Jobs, tmp_path: Path) -> None:
         job_id = jobs.submit(f"trap '' TERM; echo $$ > '{tmp_path}/pid'; while :; do sleep 0.1; done")
-        pid = until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        pid = wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
         jobs.scheduler.cancel([job_id])
         jobs.reaches(job_id, JobState.CANCELLED)
-        until(lambda: not _runs(int(pid)))
+        wait_until(lambda: not _runs(int(pid)))
 
     def test_cancel_ignores_unknown_and_ended_jobs(self, jobs: Jobs) -> None:
         ended, running = jobs.submit("true"), jobs.submit("sleep 1000")
@@ -183,7 +175,7 @@ class SchedulerContract:
             assert (record.nodes, record.started_at) == ((), None)
             return record.reason
 
-        assert until(reason) in ("Resources", "Priority")
+        assert wait_until(reason) in ("Resources", "Priority")
         partition = next(pool.partition for pool in jobs.scheduler.pools() if pool.default)
         queue = {job.job_id: job for job in jobs.scheduler.queue(partition)}
         assert queue[waiting].mine and not queue[waiting].running
@@ -211,19 +203,19 @@ class SchedulerContract:
 
         assert order() == [first, second, third]
         jobs.scheduler.nice({first: 5, second: 5, "987654": 5, holder: 5})
-        until(lambda: order() == [third, first, second])
+        wait_until(lambda: order() == [third, first, second])
         assert {id: jobs.scheduler.jobs()[id].nice for id in (first, second, third)} == {first: 5, second: 5, third: 0}
         jobs.scheduler.nice({second: 0})
-        until(lambda: order() == [second, third, first])
+        wait_until(lambda: order() == [second, third, first])
         jobs.scheduler.cancel([holder])
         jobs.reaches(second, JobState.RUNNING)
 
     def test_requeue_starts_the_same_job_once_more(self, jobs: Jobs, tmp_path: Path) -> None:
         body = f"echo ${{SLURM_RESTART_COUNT:-${{DETHPC_RESTART_COUNT:-0}}}} >> '{tmp_path}/starts'; echo out; exec sleep 1000"
         job_id = jobs.submit(body)
-        until(lambda: (tmp_path / "starts").exists() and (tmp_path / "starts").read_text() == "0\n")
+        wait_until(lambda: (tmp_path / "starts").exists() and (tmp_path / "starts").read_text() == "0\n")
         jobs.scheduler.requeue(job_id)
-        until(lambda: (tmp_path / "starts").read_text() == "0\n1\n", timeout=90)
+        wait_until(lambda: (tmp_path / "starts").read_text() == "0\n1\n")
         record = jobs.reaches(job_id, JobState.RUNNING)
         assert record.restarts == 1
 
@@ -233,9 +225,9 @@ class SchedulerContract:
         default = next(pool for pool in pools if pool.default)
         assert default.slots >= self.all_slots
         assert default.slots == sum(node.slots for node in nodes if default.name in node.pools)
-        until(lambda: _used(jobs.scheduler) == 0)
+        wait_until(lambda: _used(jobs.scheduler) == 0)
         jobs.reaches(jobs.submit("sleep 1000", slots=2), JobState.RUNNING)
-        until(lambda: _used(jobs.scheduler) == 2)
+        wait_until(lambda: _used(jobs.scheduler) == 2)
         assert sum(node.slots_used for node in jobs.scheduler.nodes()) == 2
 
 

@@ -18,7 +18,8 @@ from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, 
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, describe
 from dethpc.scheduler.slurm.throttle import Throttle
-from tests.scheduler.contract import Jobs, SchedulerContract, until
+from tests.scheduler.contract import Jobs, SchedulerContract
+from tests.waiting import wait_until
 
 
 def commands(cluster: Cluster, **options: object) -> SlurmCommands:
@@ -80,10 +81,12 @@ class SlurmContract(SchedulerContract):
         )
         high = jobs.scheduler.submit(job)
         jobs.submitted.append(high)
-        until(lambda: jobs.scheduler.jobs()[low].preempted)  # in its grace
+        wait_until(lambda: jobs.scheduler.jobs()[low].preempted)  # in its grace
         jobs.reaches(high, JobState.RUNNING)
         jobs.scheduler.cancel([high])
-        again = until(lambda: (r := jobs.scheduler.jobs()[low]).state is JobState.RUNNING and r.restarts == 1 and r)
+        again = wait_until(
+            lambda: (r := jobs.scheduler.jobs()[low]).state is JobState.RUNNING and r.restarts == 1 and r
+        )
         assert not again.preempted  # not in this attempt
 
 
@@ -149,8 +152,8 @@ class TestWithAccounting(SlurmContract):
         name = f"gone {time.time_ns()}"
         failed = jobs.submit("exit 7", name=name)
         killed = jobs.submit("kill -KILL $$")
-        until(lambda: not {failed, killed} & set(jobs.scheduler.jobs()), timeout=90)
-        records = until(lambda: len(r := jobs.scheduler.records([failed, killed, "987654"])) == 2 and r)
+        wait_until(lambda: not {failed, killed} & set(jobs.scheduler.jobs()))
+        records = wait_until(lambda: len(r := jobs.scheduler.records([failed, killed, "987654"])) == 2 and r)
         assert (records[failed].state, records[failed].exit_code) == (JobState.FAILED, 7)
         assert records[failed].name == name and records[failed].nodes and records[failed].ended_at
         assert (records[killed].exit_code, records[killed].signal) == (None, 9)
@@ -172,7 +175,7 @@ class TestWithAccounting(SlurmContract):
                 assert "qos" in str(error).lower(), error
                 return None
 
-        jobs.submitted.append(until(first))
+        jobs.submitted.append(wait_until(first))
         with pytest.raises(SubmitDeferred, match="MaxSubmit"):
             jobs.scheduler.submit(job())
 
@@ -250,9 +253,9 @@ def test_a_lost_node_gives_its_job_back(slurm_private: Callable[..., Cluster], t
     cluster = slurm_private(nodes=2)
     scheduler = commands(cluster)
     job_id = scheduler.submit(_request(tmp_path, "sleep 1000"))
-    node = until(lambda: scheduler.jobs()[job_id].nodes)[0]
+    node = wait_until(lambda: scheduler.jobs()[job_id].nodes)[0]
     cluster.kill_node(node, jobs_too=True)
-    again = until(lambda: (r := scheduler.jobs()[job_id]).restarts == 1 and r.state is JobState.RUNNING and r)
+    again = wait_until(lambda: (r := scheduler.jobs()[job_id]).restarts == 1 and r.state is JobState.RUNNING and r)
     assert again.nodes != (node,)
     assert {info.name: info.state for info in scheduler.nodes()}[node] == "down"
     assert next(pool for pool in scheduler.pools() if pool.default).slots == 4

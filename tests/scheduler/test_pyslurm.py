@@ -16,8 +16,9 @@ from dethpc.deploy.slurm_dev import Cluster
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pyslurm_reader import SlurmPyslurm
-from tests.scheduler.contract import Jobs, until
+from tests.scheduler.contract import Jobs
 from tests.scheduler.test_commands import SlurmContract
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +52,7 @@ class TestReadingThroughPyslurm(SlurmContract):
     def test_both_ways_of_reading_agree(self, jobs: Jobs, slurm_of: Cluster) -> None:
         for body in ("exit 3", "kill -KILL $$", "true"):
             jobs.submit(body)
-        until(lambda: all(not r.state.live for r in jobs.scheduler.jobs().values() if r.job_id in jobs.submitted))
+        wait_until(lambda: all(not r.state.live for r in jobs.scheduler.jobs().values() if r.job_id in jobs.submitted))
         jobs.submit("sleep 1000", slots=8)
         jobs.submit("sleep 1000", slots=16)
         commands = SlurmCommands(environment={**os.environ, **slurm_of.env})
@@ -60,7 +61,7 @@ class TestReadingThroughPyslurm(SlurmContract):
             ours, theirs = jobs.scheduler.jobs(), commands.jobs()
             return all(ours[job_id] == theirs[job_id] for job_id in jobs.submitted)
 
-        until(agree)
+        wait_until(agree)
         assert jobs.scheduler.pools() == commands.pools()
         assert sorted(map(str, jobs.scheduler.nodes())) == sorted(map(str, commands.nodes()))
 

@@ -15,12 +15,13 @@ from dethpc.scheduler.slurm import commands
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.runner import Completed, SubprocessRunner
 from tests.scheduler.replay import Answer, Replay
+from tests.waiting import LONG_ENOUGH
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 PYTHON = Path(sys.executable)
 
 
-def run(code: str, *, timeout: float = 60, **options: object) -> Completed:
+def run(code: str, *, timeout: float = LONG_ENOUGH, **options: object) -> Completed:
     runner = SubprocessRunner(str(PYTHON.parent))
     return runner.run([PYTHON.name, "-c", code], env={"A": "1"}, cwd=None, timeout=timeout, **options)  # type: ignore[arg-type]
 

@@ -24,7 +24,7 @@ from dethpc.errors import ConfigError, SubmitRejected
 from dethpc.scheduler.slurm import script
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render, sh
-from tests.scheduler.contract import until
+from tests.waiting import LONG_ENOUGH, wait_until
 
 NASTY = "a b 'c' \"d\" $(touch /tmp/pwned) `e` $HOME \\ ü é 日本 \t# ! ; & | < >\n#SBATCH --array=0-9\nend\n"
 
@@ -93,7 +93,7 @@ class Runs:
         return self.submitted[-1]
 
     def ended(self, job_id: str) -> JobRecord:
-        return until(lambda: not (r := self.scheduler.jobs()[job_id]).state.live and r)
+        return wait_until(lambda: not (r := self.scheduler.jobs()[job_id]).state.live and r)
 
     def state(self, job_id: str) -> JobState:
         return self.scheduler.jobs()[job_id].state
@@ -104,12 +104,12 @@ def runs(slurm: Cluster, tmp_path: Path, harness: Path) -> Any:
     runs = Runs(slurm, tmp_path, harness)
     yield runs
     runs.scheduler.cancel(runs.submitted)
-    until(lambda: not any(runs.state(job_id).live for job_id in runs.submitted))
+    wait_until(lambda: not any(runs.state(job_id).live for job_id in runs.submitted))
 
 
 def seen(job: JobRequest, attempt: int = 0, rank: int = 0) -> dict[str, Any]:
     path = job.run_dir / "attempts" / str(attempt) / f"seen-{rank}.json"
-    until(path.exists)
+    wait_until(path.exists)
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
@@ -242,7 +242,7 @@ def local(tmp_path: Path, harness: Path) -> Callable[..., tuple[Path, list[str],
 
 def test_the_script_runs_without_slurm(local: Any) -> None:
     run_dir, argv, env = local(env={"NASTY": NASTY}, prologue=["export FROM_PROLOGUE=yes"])
-    assert subprocess.run(argv, env=env, timeout=60).returncode == 5
+    assert subprocess.run(argv, env=env, timeout=LONG_ENOUGH).returncode == 5
     got = json.loads((run_dir / "attempts/0/seen-0.json").read_text())["env"]
     assert (got["NASTY"], got["FROM_PROLOGUE"], got["DETHPC_ADDRESSES"]) == (NASTY, "yes", "127.0.0.1")
     assert not [name for name in got if name.startswith("SLURM")]
@@ -254,20 +254,22 @@ def test_signals_to_the_shell_become_a_stop_file_and_the_shell_outlives_its_chil
 ) -> None:
     run_dir, argv, env = local(stops=True)
     with subprocess.Popen(argv, env=env) as process:
-        until((run_dir / "attempts/0/seen-0.json").exists)
+        wait_until((run_dir / "attempts/0/seen-0.json").exists)
         process.send_signal(number)
         process.send_signal(number)
-        assert process.wait(30) == 5
+        assert process.wait(LONG_ENOUGH) == 5
     assert json.loads((run_dir / "attempts/0/stop.json").read_text())["reason"] == reason
     assert not list((run_dir / "attempts/0").glob(".stop*"))
 
 
-def stop_at(local: Any, *, left: int, checkpoint: float = 0) -> int:
-    """How long before the end of a job that has so many seconds left the trial is told to stop."""
+def stop_at(local: Any, *, left: int, checkpoint: float = 0) -> tuple[int, float]:
+    """How long before the end of a job that has so many seconds left the trial is told to stop; how long the script took."""
     run_dir, argv, env = local(resources=Resources(checkpoint=checkpoint))
-    deadline = int(time.time()) + left
-    assert subprocess.run(argv, env={**env, "DETHPC_DEADLINE": str(deadline)}, timeout=60).returncode == 5
-    return deadline - int(json.loads((run_dir / "attempts/0/seen-0.json").read_text())["env"]["DETHPC_STOP_AT"])
+    began = time.time()
+    deadline = int(began) + left
+    assert subprocess.run(argv, env={**env, "DETHPC_DEADLINE": str(deadline)}, timeout=LONG_ENOUGH).returncode == 5
+    lead = deadline - int(json.loads((run_dir / "attempts/0/seen-0.json").read_text())["env"]["DETHPC_STOP_AT"])
+    return lead, time.time() - began
 
 
 @pytest.mark.parametrize(
@@ -283,17 +285,18 @@ def stop_at(local: Any, *, left: int, checkpoint: float = 0) -> int:
 def test_the_trial_is_told_early_enough_for_its_checkpoint_and_still_trains(
     local: Any, left: int, checkpoint: float, lead: int
 ) -> None:
-    assert stop_at(local, left=left, checkpoint=checkpoint) == pytest.approx(lead, abs=1)
+    found, took = stop_at(local, left=left, checkpoint=checkpoint)
+    assert lead - 1 - took / 2 <= found <= lead + 1  # a second less that is left costs half a second at most
 
 
 def test_a_warning_that_comes_too_early_is_not_heeded(local: Any) -> None:
-    """Slurm warns up to a minute early, of a one-minute limit at once; dethpc.exec looks at the clock itself."""
+    """Slurm warns up to a minute early, of a short limit at once; dethpc.exec looks at the clock itself."""
     run_dir, argv, env = local(stops=True)
-    with subprocess.Popen(argv, env={**env, "DETHPC_DEADLINE": str(int(time.time()) + 60)}) as process:
-        until((run_dir / "attempts/0/seen-0.json").exists)
+    with subprocess.Popen(argv, env={**env, "DETHPC_DEADLINE": str(int(time.time()) + 75)}) as process:
+        wait_until((run_dir / "attempts/0/seen-0.json").exists)
         process.send_signal(signal.SIGUSR1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 5
+        assert process.wait(LONG_ENOUGH) == 5
     assert json.loads((run_dir / "attempts/0/stop.json").read_text())["reason"] == "preempted"
 
 
@@ -310,7 +313,7 @@ def test_sh_makes_one_word_of_any_text(texts: list[str]) -> None:
     words = " ".join(map(sh, texts))
     assert "\n" not in words
     out = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, env={"LC_ALL": "C.UTF-8"}, timeout=60
+        ["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, env={"LC_ALL": "C.UTF-8"}, timeout=LONG_ENOUGH
     )
     assert out.stdout.decode().split("\0")[:-1] == texts
 

@@ -29,6 +29,7 @@ from dethpc.state.queries import records as queries
 from tests.state.factories import attempt, checkpoint, experiment, metric, note, run, trial
 from tests.state.reading import metrics, summaries
 from tests.state.writes_until_killed import AT_ONCE
+from tests.waiting import LONG_ENOUGH
 
 ROOT = Path(__file__).parents[2]
 
@@ -252,11 +253,11 @@ class StoreContract(RecordContract):
         def check() -> None:
             commits.append(1)
             entered.set()
-            go.wait(30)
+            go.wait(LONG_ENOUGH)
 
         store.before_commit = check
         first = store.begin([experiment()])
-        assert entered.wait(30)
+        assert entered.wait(LONG_ENOUGH)
         good = [store.begin([trial(n), metric(n, f"1.{n}.1", trial_id=n)]) for n in range(1, 101)]
         go.set()
         for future in (first, *good):
@@ -265,7 +266,7 @@ class StoreContract(RecordContract):
 
         entered.clear(), go.clear()
         first = store.begin([experiment(2)])
-        assert entered.wait(30)
+        assert entered.wait(LONG_ENOUGH)
         futures: list[Future[None]] = [
             store.begin([trial(n, restarts=1), *([note(0, x={1})] * (n == 7))]) for n in range(1, 11)
         ]

@@ -21,6 +21,7 @@ from dethpc import storage
 from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.storage.base import CheckpointStore, PathLike, Selector
 from dethpc.storage.manifest import Checksum, Checksums, files_of, listing
+from tests.waiting import LONG_ENOUGH
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (place TEXT, name TEXT, content BLOB, crc INTEGER, PRIMARY KEY (place, name));
@@ -208,7 +209,7 @@ class RemoteStore(CheckpointStore):
 
     @contextlib.contextmanager
     def _talk(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self.server, timeout=60)
+        connection = sqlite3.connect(self.server, timeout=LONG_ENOUGH)
         try:
             with connection:
                 yield connection

@@ -30,6 +30,10 @@ CLOCKS = 2.0
 LATE_FILES = 5.0
 """Seconds by which files of a compute node may arrive after the scheduler's word that its job has ended."""
 
+AFTER_REQUEUE = 1.0 + CLOCKS
+"""Seconds after a requeue before the job may start again. Nodes tell its new credential from the revoked one by whole seconds, and
+Slurm ends a job whose credential they refuse."""
+
 CLEAR_AT_ONCE = 25
 """How many jobs to release at once; the others follow at the next poll."""
 
@@ -185,12 +189,17 @@ class Poller:
     def _clear_begin_times(self, listed: Mapping[str, JobRecord]) -> None:
         """Slurm holds a requeued job back for two minutes. Once for each requeue: who sets another time by hand is obeyed."""
         held: list[tuple[LiveRun, JobRecord]] = []
+        now = time.time()
         for live in self._runs.all():
             record = self._whose.record(live, listed)
             if record is None or live.run.intent is not Intent.GO or record.restarts <= live.begin_time_cleared:
                 continue
-            if record.state is JobState.PENDING and record.reason == "BeginTime":
+            if record.state is not JobState.PENDING or record.reason != "BeginTime":
+                continue
+            if now - (record.submitted_at or 0.0) >= AFTER_REQUEUE:  # a requeue is a submission to Slurm
                 held.append((live, record))
+            else:
+                self._cadence.poll_soon()
         due = held[:CLEAR_AT_ONCE]
         if due:
             self._lease.check()

@@ -20,7 +20,7 @@ from dethpc.master.durable import ledger as ledger_module
 from dethpc.master.durable.ledger import MAX_BATCH, Ledger
 from dethpc.searcher.methods import build
 from dethpc.state import SqlStore, open_store
-from tests.master.conftest import until
+from tests.waiting import LONG_ENOUGH, wait_until
 
 CONFIG = {
     "name": "test",
@@ -113,22 +113,22 @@ def test_what_is_posted_while_the_ledger_ends_is_answered(store: SqlStore) -> No
 
     def look(state: ClusterState) -> None:
         looking.set()
-        assert looked.wait(30)
+        assert looked.wait(LONG_ENOUGH)
 
     def listen(rows: Sequence[Row]) -> None:
         telling.set()
-        assert told.wait(30)
+        assert told.wait(LONG_ENOUGH)
 
     ledger.listen(listen)
     ledger.start()
     with ThreadPoolExecutor() as threads:
         threads.submit(ledger.look, look)
-        assert looking.wait(30)
+        assert looking.wait(LONG_ENOUGH)
         first = ledger.post(creation())
         threads.submit(ledger.stop)
-        until(lambda: len(ledger._wishes) == 2)  # the creation and the end mark, which are taken together
+        wait_until(lambda: len(ledger._wishes) == 2)  # the creation and the end mark, which are taken together
         looked.set()
-        assert telling.wait(30)
+        assert telling.wait(LONG_ENOUGH)
         late = ledger.post(creation())
         last = threads.submit(ledger.look, lambda state: len(state.experiments))
         told.set()
@@ -154,7 +154,7 @@ def test_a_listener_that_cannot_write_hears_the_same_rows_again_in_order(
 
     ledger.listen(listen)
     expected = [ledger.do(creation()), ledger.do(creation())]
-    assert done.wait(30)
+    assert done.wait(LONG_ENOUGH)
     assert heard == expected
 
 
@@ -309,15 +309,15 @@ def test_a_ledger_that_cannot_go_on_answers_everybody_and_ends_its_master(
     broken(store, monkeypatch, 99)
     gate = threading.Event()
     made.start()
-    held = ThreadPoolExecutor(1).submit(made.look, lambda state: gate.wait(30))
-    until(lambda: len(made._wishes) == 0)
+    held = ThreadPoolExecutor(1).submit(made.look, lambda state: gate.wait(LONG_ENOUGH))
+    wait_until(lambda: len(made._wishes) == 0)
     first, *others = [made.post(creation()) for _ in range(2 * MAX_BATCH)]
     gate.set()
-    assert held.result(30)
+    assert held.result(LONG_ENOUGH)
     assert isinstance(first.exception(30), StoreError)
     assert {type(other.exception(30)) for other in others} <= {StoreError, ShuttingDown}
-    assert ended.wait(30)
-    until(lambda: not made.alive)
+    assert ended.wait(LONG_ENOUGH)
+    wait_until(lambda: not made.alive)
     for late in (lambda: made.do(creation()), lambda: made.look(lambda state: state)):
         with pytest.raises(MasterError, match="cannot go on and ends"):
             late()

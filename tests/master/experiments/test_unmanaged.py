@@ -22,8 +22,9 @@ from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import open_store, queries
-from tests.master.conftest import Published, Served, until
+from tests.master.conftest import Published, Served
 from tests.state.reading import metrics
+from tests.waiting import LONG_ENOUGH, wait_until
 
 CONFIG = "name: outside\nsearcher: {name: custom, metric: loss, smaller_is_better: false}\nworkspace: null\n"
 
@@ -120,12 +121,12 @@ def test_an_owner_cancels_and_kills_but_cannot_pause(served: Served) -> None:
     with pytest.raises(Refused, match="unmanaged"):
         served.session.post(f"/api/v1/experiments/{begun['experiment']}/pause")
     served.session.post(f"/api/v1/experiments/{begun['experiment']}/cancel")
-    until(lambda: patch_state(served, begun) == "STATE_CANCELED")
+    wait_until(lambda: patch_state(served, begun) == "STATE_CANCELED")
     with pytest.raises(Refused):
         patch(served, begun)
     other = begin(served, experiment="other")
     served.session.post(f"/api/v1/trials/{other['trial']}/kill")
-    until(lambda: patch_state(served, other) == "STATE_CANCELED")
+    wait_until(lambda: patch_state(served, other) == "STATE_CANCELED")
 
 
 def test_a_report_that_comes_as_its_run_ends_leaves_no_journal_open(
@@ -180,7 +181,7 @@ def test_a_silent_script_is_taken_for_dead(served: Served, monkeypatch: pytest.M
     begun = begin(served)
     served.daemon.services.unmanaged.start()
     try:
-        trial = until(lambda: (t := trial_row(served, begun)).state is State.ERROR and t)
+        trial = wait_until(lambda: (t := trial_row(served, begun)).state is State.ERROR and t)
         assert "reported nothing" in trial.reason
     finally:
         served.daemon.services.unmanaged.stop()
@@ -303,7 +304,7 @@ def test_the_published_core_v2_works_unmodified_and_resumes(published: Published
             cwd=published.folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LONG_ENOUGH,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -13,11 +13,12 @@ import pytest
 from dethpc.master.http.auth import mint_run_token
 from dethpc.master.http.middleware import PUBLIC
 from tests.master.conftest import Served, experiment, run_of, trained, trial, uuid_of
+from tests.waiting import LONG_ENOUGH
 
 
 def ask(served: Served, method: str, path: str, token: str = "", body: Any = None, **headers: str) -> tuple[int, Any]:
     parts = urlsplit(served.url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=LONG_ENOUGH)
     if token:
         headers["Authorization"] = f"Bearer {token}"
     connection.request(method, path, None if body is None else json.dumps(body), headers)

@@ -16,6 +16,7 @@ from dethpc.client.address import OwnerToken
 from dethpc.client.proof import PATH, proof
 from dethpc.errors import MasterError, Refused, Unauthorized
 from tests.master.conftest import Served
+from tests.waiting import LONG_ENOUGH
 
 Answer = Callable[[str], bytes]
 
@@ -99,7 +100,7 @@ def test_who_cannot_answer_gets_no_token(stranger: Callable[..., Stranger], cont
 
 def test_the_real_masters_proof_is_no_good_elsewhere(served: Served, stranger: Callable[..., Stranger]) -> None:
     def relay(path: str) -> bytes:
-        with urllib.request.urlopen(served.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(served.url + path, timeout=LONG_ENOUGH) as answer:
             content: bytes = answer.read()
         return content
 

@@ -16,7 +16,8 @@ from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.search import estimated_end
-from tests.master.conftest import Served, experiment, run_of, trial, until
+from tests.master.conftest import Served, experiment, run_of, trial
+from tests.waiting import LONG_ENOUGH, wait_until
 
 ASHA = {
     "name": "adaptive_asha",
@@ -195,14 +196,14 @@ def test_events_go_out_once_each_and_an_answer_that_is_repeated_changes_nothing(
     asking.start()
     (run,) = live(served, id)
     train(served, run, 3, 0.25)
-    asking.join(30)
+    asking.join(LONG_ENOUGH)
     completed = {"requestId": "a", "metric": 0.25, "validateAfterLength": "3"}
     assert got == waiting() == [{"id": 3, "validationCompleted": completed}]
     named_otherwise = served.session.get(f"/api/v1/experiments/{id}/searcher_events")
     assert named_otherwise["searcherEvents"] == got
     end(served, run)
     answer(3, {"closeTrial": {"requestId": "a"}})
-    (closed,) = until(waiting)
+    (closed,) = wait_until(waiting)
     answer(closed["id"], {"shutDown": {}})
     (last,) = waiting()
     assert last["experimentInactive"] == {"experimentState": "STATE_COMPLETED"}

@@ -15,7 +15,8 @@ from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.master.http.routes.series import lttb
 from dethpc.rundir import logline
-from tests.master.conftest import T0, Served, experiment, run_of, trained, trial, until, uuid_of
+from tests.master.conftest import T0, Served, experiment, run_of, trained, trial, uuid_of
+from tests.waiting import LONG_ENOUGH, wait_until
 
 
 def test_order_states_and_pages_of_the_list(served: Served) -> None:
@@ -143,16 +144,16 @@ def test_a_followed_log_ends_with_the_trial(served: Served) -> None:
 
     follower = threading.Thread(target=follow)
     follower.start()
-    until(lambda: got == ["first"])
+    wait_until(lambda: got == ["first"])
     write(served, run.id, "second")
-    until(lambda: got == ["first", "second"])
+    wait_until(lambda: got == ["first", "second"])
     again = replace(run_of(busy, 2), state=RunState.RUNNING)
     served.put([replace(run, state=RunState.ENDED), again])
     write(served, again.id, "after a requeue")
-    until(lambda: len(got) == 3)
+    wait_until(lambda: len(got) == 3)
     write(served, again.id, "last words")
     served.put([replace(again, state=RunState.ENDED), replace(busy, state=State.COMPLETED)])
-    follower.join(20)
+    follower.join(LONG_ENOUGH)
     assert not follower.is_alive() and got == ["first", "second", "after a requeue", "last words"]
 
 
@@ -179,7 +180,7 @@ def test_log_fields(served: Served) -> None:
 
 def started(served: Served) -> str:
     """The first run of the first experiment, as if a node had started it."""
-    run_id: str = until(lambda: list(served.daemon.ledger.state.runs))[0]
+    run_id: str = wait_until(lambda: list(served.daemon.ledger.state.runs))[0]
     served.daemon.services.control.do(events.Prepared(run_id, "", time.time()))
     served.daemon.services.control.do(events.Submitted(run_id, "job", time.time()))
     served.daemon.services.control.do(events.AttemptStarted(run_id, 0, ["node1"], None, 0, time.time()))
@@ -202,7 +203,7 @@ def test_a_long_poll_hears_of_a_stop_and_times_out_otherwise(served: Served) -> 
     assert served.session.get("/api/v1/me")["user"]["username"] == served.owner
     served.session.post(f"/api/v1/experiments/{made['id']}/pause")
     for poll in polls:
-        poll.join(20)
+        poll.join(LONG_ENOUGH)
     assert answers == [{"preempt": True}] * 50
     served.session.post(path.replace("preemption", "ack_preemption"), json={"allocationId": "x"})
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
+from tests.waiting import LONG_ENOUGH
 
 
 @dataclass
@@ -62,8 +63,8 @@ class FakeScheduler:
         job = self._jobs[job_id]
         job.record = replace(job.record, state=state, exit_code=exit_code, ended_at=time.time())
 
-    def start_again(self, job_id: str, *, preempted: bool = False, held: bool = False) -> None:
-        """As after a node failure or a preemption. ``held``: it may not start for a while."""
+    def start_again(self, job_id: str, *, preempted: bool = False, held: bool = False, ago: float = 60) -> None:
+        """As after a node failure or a preemption. ``held``: it may not start for a while. ``ago``: seconds since then."""
         job = self._jobs[job_id]
         at = time.time() if preempted else None
         job.record = replace(
@@ -76,6 +77,11 @@ class FakeScheduler:
             started_at=None,
             nodes=(),
         )
+        self.queued_ago(job_id, ago)
+
+    def queued_ago(self, job_id: str, seconds: float) -> None:
+        job = self._jobs[job_id]
+        job.record = replace(job.record, submitted_at=time.time() - seconds)
 
     def give_id_again(self, job_id: str, name: str = "mine") -> None:
         """The scheduler lost its state, and another job of this user's got the id."""
@@ -172,7 +178,7 @@ class FakeScheduler:
     def _asked(self, request: str) -> threading.RLock:
         self.requests[request] += 1
         if self.gate is not None:
-            assert self.gate.wait(30), "the test does not open the gate"
+            assert self.gate.wait(LONG_ENOUGH), "the test does not open the gate"
         if self.silent:
             raise SchedulerUnavailable("the fake scheduler is silent")
         return self._lock

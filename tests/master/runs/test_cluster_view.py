@@ -11,8 +11,8 @@ import pytest
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.runs import cluster_view
 from dethpc.master.runs.cluster_view import ClusterView
-from tests.master.conftest import until
 from tests.master.runs.fake_scheduler import FakeScheduler
+from tests.waiting import wait_until
 
 OLD, NOW = 3600.0, 0.0
 
@@ -50,7 +50,7 @@ class TestEachQuestion:
         fake.gate = threading.Event()
         with ThreadPoolExecutor(8) as threads:
             asked = [threads.submit(ask, view, OLD) for _ in range(8)]
-            until(lambda: fake.requests[request_name])
+            wait_until(lambda: fake.requests[request_name])
             fake.gate.set()
             answers = [each.result() for each in asked]
         assert fake.requests[request_name] == 1 and all(answer == answers[0] for answer in answers)
@@ -62,7 +62,7 @@ class TestEachQuestion:
         fake.gate = threading.Event()
         with ThreadPoolExecutor(1) as threads:
             slow = threads.submit(ask, view, NOW)
-            until(lambda: fake.requests[request_name] == 2)
+            wait_until(lambda: fake.requests[request_name] == 2)
             assert ask(view, NOW) == before and not slow.done()
             fake.gate.set()
             slow.result()

@@ -18,6 +18,7 @@ from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.errors import LeaseHeld, SubmitDeferred, SubmitUncertain
 from dethpc.master.runs.live import Cadence, Pace
+from dethpc.master.runs.poll import AFTER_REQUEUE
 from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.files import create_once, write_json
@@ -477,6 +478,20 @@ def test_a_held_job_is_let_go_once_for_each_time_that_it_is_queued_again(world: 
         world.fake.start_again(job_id, held=True)
         world.cycle(4)
         assert world.fake.hastened == [job_id] * times
+
+
+def test_a_job_is_not_let_go_while_its_node_would_refuse_the_next_start(world: World) -> None:
+    """Slurm revokes the credential of what it requeues by whole seconds: a start within that second ends the job for good."""
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    job_id = world.job().job_id
+    world.fake.start_again(job_id, held=True, ago=-60)  # a second ago, whatever the test takes
+    world.cycle(4)
+    assert world.fake.hastened == []
+    world.fake.queued_ago(job_id, AFTER_REQUEUE)
+    world.cycle(4)
+    assert world.fake.hastened == [job_id]
 
 
 def test_the_next_attempt_that_has_started_before_anybody_asked_ends_the_one_before(world: World) -> None:

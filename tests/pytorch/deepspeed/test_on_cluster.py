@@ -24,7 +24,7 @@ TWO = {"slots": 2, "slots_per_node": 2, "environment": {"OMP_NUM_THREADS": "1", 
 def test_each_way_to_share_a_model_resumes_exactly_and_so_does_another_process(run: Any, tmp_path: Path) -> None:
     settings = config({"epochs": 2}, min_validation_period={"batches": 5})
     storage = make(run, [*LAUNCH, "several.py"], FILES, config=settings, **TWO)
-    assert run.finish(run.start(OUT=str(tmp_path / "out.json")), 200)[0] == 0, run.text()
+    assert run.finish(run.start(OUT=str(tmp_path / "out.json")))[0] == 0, run.text()
     out = json.loads((tmp_path / "out.json").read_text())
     for name, found in out.items():
         assert [slot["resumed"] for slot in found["slots"]] == [[True, False]] * 2, name
@@ -48,11 +48,11 @@ def test_each_way_to_share_a_model_resumes_exactly_and_so_does_another_process(r
     # The same by the name of the class, stopped and started again as other processes.
     shutil.rmtree(run.attempt().path)
     make(run, [*LAUNCH, "--trial", "model_def:SmallTrial"], FILES, config=settings, hparams=hparams(3), **TWO)
-    assert run.finish(run.start(STOP_AT="4"), 100)[0] == 0, run.text()
+    assert run.finish(run.start(STOP_AT="4"))[0] == 0, run.text()
     assert run.end()["acked"]
     (stopped,) = journal(run, "checkpoint")
     assert 5 <= stopped.data["steps_completed"] < 12
-    assert run.finish(run.start(k=1), 100)[0] == 0, run.text(k=1)
+    assert run.finish(run.start(k=1))[0] == 0, run.text(k=1)
     assert run.end(1)["finished"]
     assert [m["steps_completed"] for m in reports(run, "validation", 1)][-1] == 12
     assert reports(run, "validation", 1)[-1]["metrics"].keys() == {"batches", "epochs", "loss", "correct"}
