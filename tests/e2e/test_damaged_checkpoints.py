@@ -84,7 +84,7 @@ def test_a_trial_goes_on_from_the_checkpoint_before_the_damaged_ones(user: User)
         for checkpoint in damaged:
             flip(folder(user, checkpoint))
     user.det("experiment", "activate", str(experiment))
-    user.det("experiment", "wait", str(experiment), timeout=400)
+    user.det("experiment", "wait", str(experiment))
 
     for trial in user.trials(experiment):
         id = trial["id"]
@@ -116,7 +116,7 @@ def test_a_storage_that_is_away_for_a_while_marks_nothing(user: User) -> None:
     wait_until(lambda: said.exists() and "is it mounted on this node?" in said.read_text(), 120)
     home.rmdir()
     away.rename(home)
-    user.det("experiment", "wait", str(experiment), timeout=400)
+    user.det("experiment", "wait", str(experiment))
     (trial,) = user.trials(experiment)
     assert (trial["state"], trial["restarts"]) == ("STATE_COMPLETED", 0)
     assert {c["state"] for c in checkpoints(user, trial["id"])} == {"STATE_COMPLETED"}

@@ -261,7 +261,7 @@ class StoreContract(RecordContract):
         good = [store.begin([trial(n), metric(n, f"1.{n}.1", trial_id=n)]) for n in range(1, 101)]
         go.set()
         for future in (first, *good):
-            future.result(30)
+            future.result(LONG_ENOUGH)
         assert len(commits) == 2
 
         entered.clear(), go.clear()
@@ -278,7 +278,7 @@ class StoreContract(RecordContract):
 
     def test_order_of_commits_is_the_order_of_submission(self, store: SqlStore) -> None:
         futures = [store.begin([experiment(name=str(n))]) for n in range(500)]
-        futures[-1].result(30)
+        futures[-1].result(LONG_ENOUGH)
         assert store.load().of(facts.Experiment)[0].name == "499"
 
     def test_many_threads_commit_and_read_at_once(self, store: SqlStore) -> None:

@@ -132,7 +132,7 @@ def test_what_is_posted_while_the_ledger_ends_is_answered(store: SqlStore) -> No
         late = ledger.post(creation())
         last = threads.submit(ledger.look, lambda state: len(state.experiments))
         told.set()
-        assert first.result(30)
+        assert first.result(LONG_ENOUGH)
         with pytest.raises(MasterError, match="shutting down"):
             late.result(5)
         assert last.result(5) == 1
@@ -262,9 +262,9 @@ def test_a_servers_restart_is_waited_for_and_noticed_by_nobody(
 ) -> None:
     back = away(store, monkeypatch)
     asked = ledger.post(creation())
-    until(lambda: len(ledger._wishes) == 0)
+    wait_until(lambda: len(ledger._wishes) == 0)
     back.set()
-    assert asked.result(30)
+    assert asked.result(LONG_ENOUGH)
     assert len(store.load().of(Experiment)) == 1
 
 
@@ -284,7 +284,7 @@ def test_what_was_decided_when_the_server_went_away_is_committed_and_heard_when_
             ledger.look(lambda state: state)
     assert ledger.alive and heard == []
     back.set()
-    until(lambda: heard)
+    wait_until(lambda: heard)
     assert [row.id for row in store.load().of(Experiment)] == [1]
     assert ledger.do(creation()) and [row.id for row in store.load().of(Experiment)] == [1, 2]
 
@@ -294,9 +294,9 @@ def test_a_ledger_ends_while_the_server_is_away(store: SqlStore, monkeypatch: py
     made.start()
     back = away(store, monkeypatch)
     asked = made.post(creation())
-    until(lambda: len(made._wishes) == 0)
+    wait_until(lambda: len(made._wishes) == 0)
     made.stop()
-    assert isinstance(asked.exception(30), StoreUnavailable) and not made.alive
+    assert isinstance(asked.exception(LONG_ENOUGH), StoreUnavailable) and not made.alive
     back.set()
     assert store.load().of(Experiment) == []
 
@@ -314,8 +314,8 @@ def test_a_ledger_that_cannot_go_on_answers_everybody_and_ends_its_master(
     first, *others = [made.post(creation()) for _ in range(2 * MAX_BATCH)]
     gate.set()
     assert held.result(LONG_ENOUGH)
-    assert isinstance(first.exception(30), StoreError)
-    assert {type(other.exception(30)) for other in others} <= {StoreError, ShuttingDown}
+    assert isinstance(first.exception(LONG_ENOUGH), StoreError)
+    assert {type(other.exception(LONG_ENOUGH)) for other in others} <= {StoreError, ShuttingDown}
     assert ended.wait(LONG_ENOUGH)
     wait_until(lambda: not made.alive)
     for late in (lambda: made.do(creation()), lambda: made.look(lambda state: state)):

@@ -21,6 +21,7 @@ from dethpc.rundir.files import write_json
 from dethpc.rundir.journal import from_line
 from tests.master.conftest import T0
 from tests.master.runs.conftest import World
+from tests.waiting import LONG_ENOUGH
 
 BROKEN, INNOCENT = "1.1.1", "1.2.1"
 
@@ -264,9 +265,9 @@ def test_of_events_decided_together_only_the_one_with_an_unfit_row_is_refused(wo
         lambda state: held.extend(ledger.post(each) for each in good_bad_good())
     )  # one batch: all come before it ends
     first, second, third = held
-    assert first.result(30) and third.result(30)
+    assert first.result(LONG_ENOUGH) and third.result(30)
     with pytest.raises(UnfitRow):
-        second.result(30)
+        second.result(LONG_ENOUGH)
     assert world.run(BROKEN).scheduler_job_id == "7" and world.run("1.3.1").scheduler_job_id == "8"
     assert world.run(INNOCENT).state is RunState.SUBMITTING
 
