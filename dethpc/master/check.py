@@ -28,7 +28,7 @@ from dethpc.master.durable.row_file import RowFile, to_line
 from dethpc.master.installation import site_of
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
-from dethpc.state import reading, rows
+from dethpc.state import absent, reading, rows
 
 TRIES, PAUSE = 5, 0.5
 """How many times, and how many seconds apart, to look for what a running master has committed and is about to append."""
@@ -63,9 +63,8 @@ def check(root: Path, site_file: Path | None = None) -> tuple[int, list[Differen
     """How many experiments there are, and what differs. Raises ConfigError, StoreError, OSError."""
     home = Home(root)
     url = site_of(home, site_file).database or home.database_url
-    if url == home.database_url and not home.database.exists():
-        known = ids.in_files(home).experiments
-        return len(known), [Difference(None, "database", f"{home.database} is missing")]
+    if missing := absent(url):
+        return len(ids.in_files(home).experiments), [Difference(None, "database", missing)]
     held = read_json(home.master_file)
     return _Check(home, url, running=held is not None and alive(held)).run()
 

@@ -76,16 +76,6 @@ class Home:
         return f"sqlite:///{self.database}"
 
     @property
-    def database_in_the_making(self) -> Path:
-        """What ``det master rebuild`` fills. It becomes the database in one step, when it is whole."""
-        return self.root / "dethpc.db.new"
-
-    @property
-    def rebuilding(self) -> Path:
-        """There while a rebuild fills a database that cannot be filled beside and renamed."""
-        return self.root / "rebuilding.json"
-
-    @property
     def losses(self) -> Path:
         """``{"at", "experiments", "runs"}``: what the last rebuild found files of, but could not recreate."""
         return self.root / "rebuilt.json"

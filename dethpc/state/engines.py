@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from dethpc.errors import StoreError, StoreUnavailable
 
@@ -60,6 +62,15 @@ def parse(url: str) -> Path | URL:
 
 
 _QUOTE = "In a user or password, write % as %25, @ as %40, / as %2F, : as %3A, ? as %3F and # as %23"
+
+
+@contextmanager
+def as_store_error() -> Iterator[None]:
+    """Raises what the driver raises as ours."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise store_error(error) from error
 
 
 def store_error(error: BaseException) -> StoreError:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from dethpc.domain import facts, records
 from dethpc.domain.facts import Attempt, Experiment, Row, Run, Task, Trial
@@ -36,12 +36,27 @@ def open_store(url: str | os.PathLike[str]) -> SqlStore:
     return SqlStore(str(url))
 
 
+def absent(url: str) -> str | None:
+    """Why there is nothing to read in a database: a phrase that names it; None when there is. Raises: StoreError."""
+    parsed = engines.parse(url)
+    if isinstance(parsed, Path) and not parsed.exists():
+        return f"{parsed} is missing"
+    writing, engine = engines.connect(url)
+    try:
+        with engines.as_store_error(), engine.begin() as connection:
+            name = parsed if isinstance(parsed, Path) else f"{parsed.database or 'the database'} on its server"
+            return None if migrate.revision(connection) else f"{name} is empty"
+    finally:
+        engine.dispose()
+        writing.dispose()
+
+
 @contextmanager
 def reading(url: str | os.PathLike[str]) -> Iterator[Connection]:
     """A read-only connection to a database that is there, which is neither made nor migrated. Raises: StoreError."""
     writing, engine = engines.connect(str(url))
     try:
-        with _as_store_error(), engine.begin() as connection:
+        with engines.as_store_error(), engine.begin() as connection:
             if (found := migrate.revision(connection)) != REVISION:
                 raise StoreError(
                     f"the state database has schema {found}, this release reads {REVISION}; the master brings it up to date when "
@@ -61,7 +76,7 @@ class SqlStore:
         """The least ids that ``load`` gives to the next experiment and trial: there may have been more than the database knows."""
         self._write_engine, self._read_engine = engines.connect(url)
         try:
-            with _as_store_error(), self._write_engine.begin() as connection:
+            with engines.as_store_error(), self._write_engine.begin() as connection:
                 migrate.upgrade(connection)
             self._writer = Writer(self._write_engine)
         except BaseException:
@@ -105,7 +120,7 @@ class SqlStore:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A read-only connection that sees one committed state throughout. Give it back soon."""
-        with _as_store_error(), self._read_engine.begin() as connection:
+        with engines.as_store_error(), self._read_engine.begin() as connection:
             yield connection
 
     def load(self, also: Sequence[int] = ()) -> Snapshot:
@@ -153,11 +168,3 @@ def _of_experiments(fact: type[Any], ids: Sequence[int]) -> list[ColumnElement[b
         own = select(task.id).where(task.experiment_id.is_(None), live)
         return [or_(columns.experiment_id.in_(ids), (columns.id if fact is Task else columns.task_id).in_(own))]
     return [columns.experiment_id.in_(ids)] if "experiment_id" in columns else []
-
-
-@contextmanager
-def _as_store_error() -> Iterator[None]:
-    try:
-        yield
-    except SQLAlchemyError as error:
-        raise engines.store_error(error) from error

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,6 +37,16 @@ ROOT = Path(__file__).parents[2]
 
 def seqs(store: SqlStore, *trials: int) -> list[int]:
     return [found.seq for found in metrics(store, trials or [1])]
+
+
+def assert_whole(store: SqlStore, acknowledged: Mapping[int, int]) -> None:
+    """All that ``writes_until_killed`` acknowledged, by trial, is there, and nothing by half."""
+    applied = {int(a.task_id.partition(".")[2]): a.applied_seq for a in store.load().of(facts.Attempt)}
+    for trial_id, done in acknowledged.items():
+        stored = seqs(store, trial_id)
+        assert len(stored) >= done and len(stored) % AT_ONCE == 0
+        assert stored == list(range(1, len(stored) + 1))
+        assert applied.get(trial_id, 0) == len(stored) == sum(s.count for s in summaries(store, [trial_id]))
 
 
 class RecordContract:
@@ -357,12 +368,12 @@ class StoreContract(RecordContract):
                     if n == stop:
                         writer.send_signal(signal.SIGKILL)
             with open_store(url) as store:
-                applied = {int(a.task_id.partition(".")[2]): a.applied_seq for a in store.load().of(facts.Attempt)}
-                for trial_id, done in acknowledged.items():
-                    stored = seqs(store, trial_id)
-                    assert len(stored) >= done and len(stored) % AT_ONCE == 0
-                    assert stored == list(range(1, len(stored) + 1))
-                    assert applied.get(trial_id, 0) == len(stored) == sum(s.count for s in summaries(store, [trial_id]))
+                assert_whole(store, acknowledged)
+
+    def test_an_error_never_shows_what_a_row_holds(self, store: SqlStore) -> None:
+        with pytest.raises(StoreError, match="nowhere") as raised:
+            store.write(lambda c: c.execute(text("SELECT * FROM nowhere WHERE name = :name"), {"name": "hunter2"}))
+        assert "hunter2" not in str(raised.value)
 
     def test_migrating_an_empty_database_gives_the_tables_schema(self, store: SqlStore, another_url: str) -> None:
         writer, reader = engines.connect(another_url)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from dethpc.domain.facts import Experiment
 from dethpc.errors import StoreError
@@ -60,3 +61,34 @@ class TestPostgresql(StoreContract):
 def test_a_server_that_does_not_answer_is_a_store_error(postgres: Callable[[], str]) -> None:
     with pytest.raises(StoreError):
         open_store("postgresql://tester@/nothing?host=/nonexistent")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://tester:hunter2@[::1/x", "not a database URL"),
+        ("postgresql://tester:hunter2@localhost:ter2/x", "write % as %25, @ as %40"),
+        ("postgresql://tester:hun@ter2@localhost/x", "more than one @"),
+        ("mysql://tester:hunter2@localhost/x", "no support for mysql"),
+        ("postgresql://tester:hunter2@localhost:1/x", "does not answer"),
+        ("postgresql://tester@/x?host=/nonexistent&password=hunter2", "does not answer"),
+        ("postgresql://tester:hunter2@/x?host=/nonexistent&nonsense=1", "nonsense"),
+    ],
+)
+def test_an_error_never_shows_a_password(url: str, words: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(StoreError, match=words) as raised:
+        open_store(url)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "hunter2" not in shown and "ter2" not in shown, shown
+
+
+def test_a_commit_is_on_disk_whatever_the_default_of_the_database(postgres: Callable[[], str]) -> None:
+    url = postgres()
+    with open_store(url) as store:
+        name = str(make_url(url).database)
+        store.write(lambda c: c.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off")))
+    with open_store(url) as store:
+        assert store.write(lambda c: c.scalar(text("SHOW synchronous_commit"))) == "on"
+        with store.read() as connection:
+            assert connection.scalar(text("SHOW synchronous_commit")) == "off"

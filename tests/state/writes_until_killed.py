@@ -1,11 +1,14 @@
-"""Run as a program with a database URL: commits from several threads and prints each number when it is committed.
+"""Run as a program with a database URL: commits from several threads and prints each number when it is committed. With a number
+after the URL, it kills itself when it has printed that many.
 
 Number n of trial t: its attempt says that n events are applied, and there are n metrics.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import sys
 import threading
 
@@ -23,9 +26,13 @@ def write(store: SqlStore, trial: int) -> None:
         done += AT_ONCE
         store.commit([*metrics, factories.attempt(attempt, trial_id=trial, applied_seq=done)])
         os.write(1, f"{trial} {done}\n".encode())  # whole lines, whoever else writes
+        if next(printed) == most:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
+    most = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    printed = itertools.count(1)
     store = open_store(sys.argv[1])
     store.commit([factories.experiment(), *(factories.trial(n) for n in (1, 2, 3))])
     for trial in (1, 2, 3):

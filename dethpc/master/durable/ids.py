@@ -63,8 +63,6 @@ def given_up(home: Home) -> Ids:
 
 def check(home: Home, store: SqlStore) -> None:
     """Let ``store`` give no id that files have. Raises Refused when it does not know of some of them."""
-    if home.rebuilding.exists():
-        raise Refused("a rebuild of the database was interrupted; start it again: det master rebuild")
     files = in_files(home)
     with store.read() as connection:
         unknown = files - in_database(connection) - given_up(home)

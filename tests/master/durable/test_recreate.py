@@ -150,9 +150,3 @@ def test_a_database_of_all_files_is_served_whatever_else_is_there(home: Home, tm
         ids.check(home, store)
         ChangeLog(home).catch_up(store)
         assert json.loads(store.load().of(Run)[0].id[0]) == 1
-
-
-def test_a_rebuild_that_was_interrupted_on_a_server_is_not_served(home: Home, tmp_path: Path) -> None:
-    home.rebuilding.write_text("{}")
-    with open_store(tmp_path / "db") as store, pytest.raises(Refused, match="interrupted; start it again"):
-        ids.check(home, store)
