@@ -52,6 +52,7 @@ class Shape:
     min_job_age: int = 300  # how long an ended job stays in squeue
     slurmd_timeout: int = 30
     message_timeout: int = 10
+    priority: str = "basic"  # who comes first: basic, by age; multifactor, by weights that are all 0
     accounting: bool = False
     extra: tuple[str, ...] = ()  # further lines of slurm.conf
 

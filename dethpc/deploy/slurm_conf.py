@@ -58,6 +58,7 @@ def slurm_conf(shape: Shape, folder: Path, user: str, ports: list[int]) -> Itera
         "SlurmdParameters=config_overrides",
         "ReturnToService=2",
         "SchedulerType=sched/backfill",
+        f"PriorityType=priority/{shape.priority}",  # which of them is the default depends on the release
         # Start and end jobs as soon as Slurm can: a person or a test is waiting.
         "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1,default_queue_depth=1000",
         "PreemptType=preempt/partition_prio",

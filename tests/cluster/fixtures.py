@@ -62,7 +62,7 @@ def slurm_accounting() -> Iterator[slurm_dev.Cluster]:
 @pytest.fixture(scope="module", params=["basic", "multifactor"])
 def slurm_of_both_priorities(request: pytest.FixtureRequest) -> Iterator[slurm_dev.Cluster]:
     """As ``slurm``: one whose priorities leave room for nice, and one with weights of zero, where all jobs have the least."""
-    yield from _cluster(slurm_dev.Shape(extra=(f"PriorityType=priority/{request.param}",)))
+    yield from _cluster(slurm_dev.Shape(priority=request.param))
 
 
 @pytest.fixture

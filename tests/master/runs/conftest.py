@@ -53,15 +53,20 @@ class World:
         self.ledger.listen(self._committed)
         self.ledger.start()
         self._open.callback(self.ledger.stop)
-        searcher = {**CONFIG["searcher"], "max_trials": trials, "max_concurrent_trials": trials}
-        config = ExperimentConfig.from_json({**CONFIG, "searcher": searcher})
-        self.ledger.do(events.CreateExperiment("ada", config, "", "", 7, str(UUID(int=1)), True, T0))
+        self.create(1, trials)
         self.lease = Lease(self.home.master_file, CLUSTER)
         self.lease.take()
         self.pace = Pace(**{"fastest_poll": 0.0, "slowest_poll": 0.0, "rest": 0.0, **pace})
         self.prepared: list[str] = []
         self.refusals: dict[str, str] = {}  # run id -> why it can never be submitted
         self.reconciler = self.start()
+
+    def create(self, number: int, trials: int, **resources: Any) -> None:
+        """An experiment with so many trials, all at once."""
+        searcher = {**CONFIG["searcher"], "max_trials": trials, "max_concurrent_trials": trials}
+        given = {**CONFIG.get("resources", {}), **resources}
+        config = ExperimentConfig.from_json({**CONFIG, "searcher": searcher, "resources": given})
+        self.ledger.do(events.CreateExperiment("ada", config, "", "", 7, str(UUID(int=number)), True, T0))
 
     def start(self) -> Reconciler:
         """A reconciler that knows nothing but the rows, as after a start of the master."""

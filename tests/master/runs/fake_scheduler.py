@@ -36,6 +36,7 @@ class FakeScheduler:
     """``requests`` counts the calls by name. The other fields are faults, which a test may change at any time."""
 
     slots: int = 4
+    weights: bool = True  # without them each job has the least priority, and nice moves nothing
     settle: float = 0.0
     requests: Counter[str] = field(default_factory=Counter)
     silent: bool = False  # nothing is answered
@@ -188,9 +189,9 @@ class FakeScheduler:
 
     def _advance(self) -> None:
         pending = [job for job in self._jobs.values() if job.record.state is JobState.PENDING]
-        pending.sort(key=lambda job: (job.record.nice or 0, int(job.record.job_id)))
+        pending.sort(key=lambda job: (self.weights and job.record.nice or 0, int(job.record.job_id)))
         for order, job in enumerate(pending):
-            job.record = replace(job.record, priority=10_000 - order)
+            job.record = replace(job.record, priority=10_000 - order if self.weights else 1)
             if job.record.reason == "BeginTime" or self._used() + job.slots > self.slots:
                 continue
             job.record = replace(

@@ -590,6 +590,25 @@ def test_nothing_is_asked_between_two_polls(worlds: Callable[..., World]) -> Non
     assert world.requests(5) == {}
 
 
+@pytest.mark.parametrize(("weights", "means"), [(True, "nice"), (False, "cancel")])
+def test_a_new_order_in_the_schedulers_queue_costs_one_request_and_is_left_alone_then(
+    world: World, weights: bool, means: str
+) -> None:
+    """By nice; where that moves nothing, who stands in the way is cancelled, and submitted again behind."""
+    world.fake.slots, world.fake.weights = 0, weights
+    world.cycle(3)
+    settled = {"jobs": 1, "nodes": 1}
+    assert world.requests() == settled
+    world.create(2, 1, priority=1)
+    world.cycle(6)
+    waiting = [job for job in world.fake.jobs().values() if job.state is JobState.PENDING]
+    first = max(waiting, key=lambda job: (job.priority or 0, -int(job.job_id)))
+    assert first.name.endswith("-2.4.1") and len(waiting) == 4
+    assert {"nice", "cancel"} & world.fake.requests.keys() == {means}
+    assert world.fake.requests[means] == 1, "in one request"
+    assert world.requests() == settled
+
+
 def unclear(worlds: Callable[..., World], trials: int, **pace: float) -> World:
     """A master that starts after one that died with ``trials`` submissions unclear; no job can be seen, and none arrives."""
     world = worlds(trials=trials, **pace)
