@@ -17,7 +17,7 @@ SLOW = ("claim damaged", "end.json damaged", "report damaged", "slurmd killed", 
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("seed", ["ape"])
+@pytest.mark.parametrize("seed", ["12339"])
 def test_nothing_is_lost_doubled_or_left_over_whatever_a_monkey_does(seed: str, tmp_path: Path) -> None:
     """What it did is in ``monkey.jsonl`` of the test's folder. The same seed does the same kinds of things in the same order."""
     try:
@@ -26,6 +26,6 @@ def test_nothing_is_lost_doubled_or_left_over_whatever_a_monkey_does(seed: str, 
         pytest.skip(str(error))
     kinds = [fault for fault in FAULTS if fault.kind not in SLOW]
     with world(tmp_path, **SHAPE) as made:
-        found = play(made, seed, tmp_path / "monkey.jsonl", trials=12, most=81, faults=20, kinds=kinds)
+        found = play(made, seed, tmp_path / "monkey.jsonl", trials=12, most=81, faults=14, kinds=kinds)
     assert found.verdict.clean, str(found.verdict)
     assert found.verdict.trials == 12

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dethpc.domain.reports import ReportKind
+from dethpc.errors import RunDirError
+from dethpc.rundir.home import Home
 from tests.monkey.chain import EVERY, loss, states
 from tests.monkey.world import Damaged, World, Zombie
 
@@ -204,10 +206,16 @@ class Judge:
         for path in self._world.scratch():
             # Whatever is killed with SIGKILL leaves its directory; Slurm does that after its grace.
             found = re.match(r"dethpc-\w+-(\d+\.\d+\.\d+)\.(\d+)-", path.name)
-            if found and (self._user.home / "runs" / found[1] / "attempts" / found[2] / "end.json").exists():
+            if found and self._ended_by_itself(found[1], int(found[2])):
                 self.verdict.left_over.append(
                     f"in a node's temporary folder: {path.name}, whose attempt ended by itself"
                 )
+
+    def _ended_by_itself(self, run: str, attempt: int) -> bool:
+        try:
+            return Home(self._user.home).run(run).attempt(attempt).end_report() is not None
+        except RunDirError:  # the monkey's own words
+            return False
 
 
 def wait(condition: Callable[[], object], timeout: float = 90) -> None:
