@@ -246,13 +246,29 @@ def read_remains(path: Path, offset: int = 0, after_seq: int = 0) -> Remains:
                 report = from_line(line)
             except ValueError:
                 damaged += not _known(line, last)
-                continue
+                if not (gap := hole(line)):
+                    continue
+                report = from_line(line[gap:])
             end, damaged = offset, 0
             if report.seq > last:
                 missing += report.seq - last - 1
                 last = report.seq
                 reports.append(report)
     return Remains(reports, end, missing + damaged)
+
+
+def hole(damaged: bytes) -> int:
+    """How many bytes of a damaged line come before a report that is whole; 0: none is.
+
+    A file that lost its end while its writer went on, or that a crash left with blocks of zeros, has these in place of
+    lines, and of the newline before the next one.
+    """
+    end = damaged.rfind(b"\0") + 1
+    try:
+        from_line(damaged[end:])
+    except ValueError:
+        return 0
+    return end
 
 
 def _known(damaged: bytes, last: int) -> bool:

@@ -358,6 +358,41 @@ def checkpoint_damaged(world: World) -> Done:
     return f"{path.parent.name} of run {run}", None
 
 
+def run_deleted(world: World) -> Done:
+    """The directory of a run that trains, with all that it has reported; the training dies."""
+    run = one_of(world, world.live_runs())
+    path = world.user.home / "runs" / run
+    own = [pid for pid in trainings(world) if any(f"DET_ALLOCATION_ID={run}." in each for each in environment(pid))]
+    send(own, signal.SIGSTOP)  # so that what is deleted is known
+    for attempt in (path / "attempts").iterdir():
+        reports, _ = journal.read(attempt / "journal.jsonl")
+        world.reports += [Damaged(run, int(attempt.name), report) for report in reports]
+    world.damaged.add(path)
+    shutil.rmtree(path, ignore_errors=True)
+    processes.kill(own)
+    return run, None
+
+
+def journal_cut(world: World) -> Done:
+    """The second half of a journal is gone, in the middle of a line. Its writer does not notice, and leaves a hole."""
+    run = one_of(world, world.live_runs())
+    attempts = sorted((world.user.home / "runs" / run / "attempts").iterdir(), key=lambda path: int(path.name))
+    path, name = attempts[-1] / "journal.jsonl", f"{run}.{attempts[-1].name}"
+    if not path.exists():
+        raise NothingThere
+    writers = [pid for pid in trainings(world) if f"DET_ALLOCATION_ID={name}" in environment(pid)]
+    send(writers, signal.SIGSTOP)  # so that what is cut off is known
+    try:
+        reports, size = journal.read(path)
+        os.truncate(path, size // 2)
+        kept, _ = journal.read(path)
+    finally:
+        send(writers, signal.SIGCONT)
+    world.damaged.add(path)
+    world.reports += [Damaged(run, int(attempts[-1].name), report) for report in reports[len(kept) :]]
+    return f"{name}, {len(reports) - len(kept)} reports", None
+
+
 def trial_killed(world: World) -> Done:
     running = {int(run.split(".")[1]) for run in world.live_runs()} - world.killed
     trial = int(one_of(world, map(str, running)))
@@ -397,6 +432,8 @@ FAULTS = (
     Fault("claim damaged", ("files",), partial(_damage, name="claim")),
     Fault("started.json damaged", ("files",), partial(_damage, name="attempts/*/started.json")),
     Fault("spec.json damaged", ("files",), partial(_damage, name="spec.json")),
+    Fault("run directory deleted", ("files",), run_deleted),
+    Fault("journal cut", ("files",), journal_cut),
     Fault("checkpoint damaged", ("files",), checkpoint_damaged),
     Fault("end.json damaged", ("files",), end_report_damaged),
     Fault("trial killed by its user", ("master", "home"), trial_killed),

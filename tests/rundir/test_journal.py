@@ -1,3 +1,4 @@
+import os
 import resource
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.domain.reports import Report, ReportKind
+from dethpc.master.durable.recreate import read_all
 from dethpc.rundir.journal import JournalWriter, NotWritten, from_line, read, read_remains, to_line
 
 values = st.recursive(
@@ -225,6 +227,20 @@ def test_what_remains_of_a_journal_is_all_but_its_damaged_lines(tmp_path: Path) 
     with JournalWriter(path) as again:
         assert again.append(ReportKind.PROGRESS, {"progress": 1.0}).seq == 6
     assert [report.seq for report in read_remains(path).reports] == [1, 3, 5, 6]
+
+
+def test_a_hole_in_a_journal_does_not_swallow_the_report_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with JournalWriter(path) as journal:
+        for n in range(6):
+            if n == 3:
+                os.truncate(path, path.stat().st_size // 2)  # the writer goes on where it was
+            journal.append(ReportKind.PROGRESS, {"progress": n / 5})
+    assert [report.seq for report in read(path)[0]] == [1]
+    remains = read_remains(path)
+    assert [report.seq for report in remains.reports] == [1, 4, 5, 6] and remains.missing == 2
+    reports, damaged = read_all(path)
+    assert [report.seq for report in reports] == [1, 4, 5, 6] and damaged == [2]
 
 
 def test_a_damaged_line_whose_report_came_another_way_is_not_missing(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from dethpc.master.durable.change_log import file_of
 from dethpc.master.durable.ids import Ids
 from dethpc.master.durable.row_file import RowFile
 from dethpc.rundir.home import Home
+from dethpc.rundir.journal import hole
 from dethpc.rundir.journal import read as read_journal
 
 AT_ONCE = 5000
@@ -185,7 +186,7 @@ def read_all(journal: Path) -> tuple[list[Report], list[int]]:
     """Every report of a journal that can be read, and the numbers of the damaged lines between them. Raises OSError."""
     reports: list[Report] = []
     damaged: list[int] = []
-    offset = 0
+    offset = shared = 0  # lines that are damaged and end with a whole report
     while True:
         found, offset = read_journal(journal, offset, reports[-1].seq if reports else 0)
         reports += found
@@ -197,8 +198,10 @@ def read_all(journal: Path) -> tuple[list[Report], list[int]]:
             return reports, damaged
         if not line.endswith(b"\n"):  # the end, or a line that was never finished
             return reports, damaged
-        damaged.append(len(reports) + len(damaged) + 1)
-        offset += len(line)
+        damaged.append(len(reports) + len(damaged) + 1 - shared)
+        gap = hole(line)
+        shared += gap > 0
+        offset += gap or len(line)
 
 
 def lost_ids(made: Recreated) -> Ids:
