@@ -6,20 +6,22 @@ database was read, the database knows; what the database says, the change log sa
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from dethpc import storage
-from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Run
-from dethpc.domain.reports import ReportKind
+from dethpc.domain import facts, records
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, Run
+from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
+from dethpc.engine.reports import reported_values
 from dethpc.errors import DethpcError
 from dethpc.master.durable import ids
 from dethpc.master.durable.lease import alive
@@ -53,7 +55,8 @@ class _Rows:
     """What the database knows of an experiment, all of it at one instant."""
 
     by_key: dict[Any, Any]
-    reports: Mapping[tuple[str, int], int]  # (run, attempt) -> how many reports of metrics
+    reports: Mapping[tuple[str, int], Mapping[int, int]] = field(default_factory=dict)
+    """(run, attempt) -> its reports of metrics: number -> digest of what it says"""
 
     def of(self, fact: type[Any]) -> Iterator[Any]:
         return (row for row in self.by_key.values() if isinstance(row, fact))
@@ -81,7 +84,7 @@ class _Check:
         found: list[Difference] = []
         for path in (self._home.node_changes, self._home.task_changes, self._home.records):
             try:
-                found += self._damaged(None, "change log", path, _lines(path)[1])
+                found += self._of_installation(path)
             except OSError as error:
                 found.append(_unreadable(None, "change log", error))
         for id in sorted(unknown.experiments):
@@ -97,6 +100,25 @@ class _Check:
                 found.append(_unreadable(id, "change log", error))
         return len(known.experiments | files.experiments), found
 
+    def _of_installation(self, path: Path) -> Iterator[Difference]:
+        before = _lines(path)[0] if self._running else {}
+        with reading(self._url) as connection:
+            by_key = {(type(row), _key(row)): row for row in self._kept_in(connection, path)}
+        if by_key or path.exists():
+            yield from self._change_log(None, path, before, _Rows(by_key))
+
+    def _kept_in(self, connection: Connection, path: Path) -> Iterator[Any]:
+        """The rows of the database that the file keeps, too."""
+        if path == self._home.records:
+            for kind in records.KEYS:
+                yield from rows.read(connection, kind)
+        elif path == self._home.node_changes:
+            yield from rows.read(connection, NodeHealth)
+        else:
+            for fact in _LOGGED:
+                if fact is not Experiment:
+                    yield from rows.read(connection, fact, rows.table(fact).c.experiment_id.is_(None))
+
     def _experiment(self, id: int) -> Iterator[Difference]:
         path = self._home.changes(id)
         before = _lines(path)[0] if self._running else {}
@@ -104,13 +126,13 @@ class _Check:
             known = _read(connection, id)
         yield from self._change_log(id, path, before, known)
         for attempt in known.of(Attempt):
-            yield from self._journal(id, attempt, known.reports.get((attempt.run_id, attempt.number), 0))
+            yield from self._journal(id, attempt, known.reports.get((attempt.run_id, attempt.number), {}))
         for run in known.of(Run):
             if run.attempt >= 0 and not self._home.run(run.id).path.is_dir():
                 yield Difference(id, "run directory", f"{self._home.run(run.id).path} is missing")
         yield from _checkpoints(id, known)
 
-    def _change_log(self, id: int, path: Path, before: _Lines, known: _Rows) -> Iterator[Difference]:
+    def _change_log(self, id: int | None, path: Path, before: _Lines, known: _Rows) -> Iterator[Difference]:
         if not path.exists():
             yield Difference(id, "change log", f"{path} is missing")
             return
@@ -136,7 +158,7 @@ class _Check:
         """The last line counts; while a master runs, it may have gone on since the database was read."""
         return to_line(row) in (lines if self._running else lines[-1:])
 
-    def _journal(self, id: int, attempt: Attempt, kept: int) -> Iterator[Difference]:
+    def _journal(self, id: int, attempt: Attempt, kept: Mapping[int, int]) -> Iterator[Difference]:
         path = self._home.run(attempt.run_id).attempt(attempt.number).journal
         if not path.exists():
             if attempt.applied_seq:
@@ -148,9 +170,13 @@ class _Check:
             yield _unreadable(id, "journal", error)
             return
         last = attempt.applied_seq if attempt.void_after is None else min(attempt.applied_seq, attempt.void_after)
-        written = sum(report.kind == ReportKind.METRICS and report.seq <= last for report in reports)
-        if written != kept:
-            yield Difference(id, "journal", f"{path} has {written} reports of metrics that count, the database {kept}")
+        written = {each.seq: each for each in reports if each.kind == ReportKind.METRICS and each.seq <= last}
+        if len(written) != len(kept):
+            many = f"{path} has {len(written)} reports of metrics that count, the database {len(kept)}"
+            yield Difference(id, "journal", many)
+        if other := [seq for seq in written if seq in kept and _digest_of(written[seq]) != kept[seq]]:
+            some = ", ".join(map(str, other[:5])) + (", ..." if len(other) > 5 else "")
+            yield Difference(id, "journal", f"{path}: in the database otherwise than in the journal: report {some}")
         yield from self._damaged(id, "journal", path, damaged)
 
     def _damaged(self, id: int | None, where: str, path: Path, lines: list[int]) -> Iterator[Difference]:
@@ -169,20 +195,37 @@ def _read(connection: Connection, id: int) -> _Rows:
         columns = rows.table(fact).c
         own = columns.id == id if fact is Experiment else columns.experiment_id == id
         by_key |= {(fact, facts.key(row)): row for row in rows.read(connection, fact, own)}
-    metric = rows.table(Metric).c
-    asked = select(metric.run_id, metric.attempt, func.count()).where(metric.experiment_id == id)
-    reports = {
-        (run, attempt): count
-        for run, attempt, count in connection.execute(asked.group_by(metric.run_id, metric.attempt))
-    }
+    reports: dict[tuple[str, int], dict[int, int]] = {}
+    for metric in rows.read(connection, Metric, rows.table(Metric).c.experiment_id == id):
+        said = _digest(metric.group, metric.steps_completed, metric.metrics)
+        reports.setdefault((metric.run_id, metric.attempt), {})[metric.seq] = said
     return _Rows(by_key, reports)
+
+
+def _digest_of(report: Report) -> int | None:
+    """None: the report is one that counts for nothing."""
+    try:
+        return _digest(str(report.data["group"]), int(report.data["steps_completed"]), reported_values(report.data))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+
+
+def _digest(group: str, steps: int, metrics: Any) -> int:
+    """Databases need not keep the order of keys."""
+    return hash(json.dumps([group, steps, metrics], sort_keys=True, default=str))
+
+
+def _key(row: Any) -> tuple[Any, ...]:
+    return records.key(row) if type(row) in records.KEYS else facts.key(row)
 
 
 def _lines(path: Path) -> tuple[_Lines, list[int]]:
     damaged: list[int] = []
     found: _Lines = {}
     for kind, key, row in RowFile(path).lines(damaged):
-        if row is not None:
+        if row is None:
+            found.pop((kind, key), None)  # it was dropped
+        else:
             found.setdefault((kind, key), []).append(to_line(row))
     return found, damaged
 

@@ -23,6 +23,10 @@ def test_what_differs_is_said_for_each_experiment(user: User) -> None:
     with sqlite3.connect(user.home / "dethpc.db") as connection:
         connection.execute("UPDATE trials SET best_validation = 7 WHERE id = 1")
         connection.execute("DELETE FROM metrics WHERE id = (SELECT min(id) FROM metrics WHERE trial_id = 2)")
+        connection.execute(
+            "UPDATE metrics SET steps_completed = 9 WHERE id = (SELECT min(id) FROM metrics WHERE trial_id = 1)"
+        )
+        connection.execute("UPDATE users SET admin = 1 - admin")
     shutil.rmtree(user.home / "runs" / "3.3.1")
     (checkpoint,) = (path for path in (user.home / "checkpoints").iterdir() if path.name in user_checkpoints(user, 4))
     shutil.rmtree(checkpoint)
@@ -34,7 +38,9 @@ def test_what_differs_is_said_for_each_experiment(user: User) -> None:
     assert "3.3.1 is missing" in found[3, "run directory"] and "journal.jsonl is missing" in found[3, "journal"]
     assert f"checkpoint {checkpoint.name} is not in" in found[4, "checkpoint"]
     assert "damaged lines: " in found[4, "change log"]
-    assert len(found) == 6
+    assert found[None, "change log"] == "User 1 is in the database otherwise than in the change log"
+    assert "in the database otherwise than in the journal: report 1" in found[1, "journal"]
+    assert len(found) == 8
     assert "Where" in user.det("master", "check", code=1) and "det master rebuild" in user.errors
     left = {path: at for path, at in files.items() if path.exists() and path.name != "changes.jsonl"}
     assert left == {path: path.stat().st_mtime_ns for path in left}
