@@ -7,7 +7,8 @@ import errno
 import itertools
 import json
 import os
-from typing import Any, Optional, Union
+import stat
+from typing import Any, BinaryIO, Optional, Union
 
 from dethpc.errors import RunDirError
 
@@ -74,10 +75,22 @@ def read_json(path: Path) -> Optional[dict[str, Any]]:
     return obj
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read it. What is no regular file is refused: a pipe or a device would keep the reader for ever.
+
+    Raises: OSError.
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "It is no regular file", os.fspath(path))
+    return file
+
+
 def _read(path: Path) -> bytes:
     for attempt in (1, 2, 3):
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 return file.read()
         except OSError as error:
             # NFS: the file was replaced between look-up and read; the next look-up finds the new one.

@@ -16,6 +16,7 @@ import zlib
 from typing import Any, NamedTuple, Union
 
 from dethpc.domain.reports import Report, ReportKind
+from dethpc.rundir.files import open_regular
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -194,7 +195,7 @@ def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Report],
     """
     reports: list[Report] = []
     try:
-        file = open(path, "rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return reports, offset
     with file:
@@ -233,7 +234,7 @@ def read_remains(path: Path, offset: int = 0, after_seq: int = 0) -> Remains:
     last, damaged, end = after_seq, 0, offset
     missing = 0
     try:
-        file = open(path, "rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return Remains(reports, offset, 0)
     with file:

@@ -23,6 +23,7 @@ from dethpc.master.durable import ids, records
 from dethpc.master.durable.change_log import file_of
 from dethpc.master.durable.ids import Ids
 from dethpc.master.durable.row_file import RowFile
+from dethpc.rundir.files import open_regular
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import hole
 from dethpc.rundir.journal import read as read_journal
@@ -191,7 +192,7 @@ def read_all(journal: Path) -> tuple[list[Report], list[int]]:
         found, offset = read_journal(journal, offset, reports[-1].seq if reports else 0)
         reports += found
         try:
-            with open(journal, "rb") as file:
+            with open_regular(journal) as file:
                 file.seek(offset)
                 line = file.readline()
         except FileNotFoundError:

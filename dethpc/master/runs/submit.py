@@ -59,6 +59,10 @@ class _Batch:
     unwritable: list[tuple[LiveRun, Exception]] = field(default_factory=list)
     stopped_by: SchedulerUnavailable | SubmitUncertain | None = None  # nothing more is submitted after this
 
+    def defers(self, run: Run) -> bool:
+        """Whether the scheduler has just said of another run like this one that it takes none at present."""
+        return any(isinstance(why, SubmitDeferred) and job_of(live.run) == job_of(run) for live, why in self.refused)
+
     @property
     def disk_fails(self) -> bool:
         return any(isinstance(error, OSError) for _, error in self.unwritable)
@@ -232,7 +236,7 @@ class Submitter:
             return None
 
     def _submit_one(self, live: LiveRun, job: JobRequest, batch: _Batch) -> None:
-        if batch.stopped_by is not None:
+        if batch.stopped_by is not None or batch.defers(live.run):
             return
         self._lease.check()
         try:

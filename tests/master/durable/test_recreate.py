@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +120,9 @@ def test_a_journal_that_is_gone_has_lost_its_end_or_cannot_be_read_is_named(home
     made = rebuilt("gone")
     assert made.missing == {journal: reports}
     assert f"{journal} is missing or has lost its end: {reports} reports" in list(sentences(made))[1]
+    os.mkfifo(journal)
+    assert rebuilt("a pipe").unreadable == {journal: "It is no regular file"}
+    journal.unlink()
     journal.mkdir()
     made = rebuilt("no file")
     assert made.unreadable == {journal: "Is a directory"} and not made.complete and made.rows[Experiment] == 1

@@ -77,7 +77,7 @@ def test_a_refusal_of_what_was_taken_before_holds_the_experiment(world: World) -
 def test_a_held_experiment_is_tried_with_one_run_and_less_and_less_frequently(worlds: Callable[..., World]) -> None:
     world = worlds(fastest_poll=10.0, slowest_poll=60.0)
     world.fake.defers = "QOSMaxSubmitJobPerUserLimit"
-    assert world.requests()["submit"] == 3
+    assert world.requests()["submit"] == 1, "of 3"
     assert "submit" not in world.requests(5)
     pauses = []
     for _ in range(5):
@@ -115,11 +115,30 @@ def test_a_held_experiment_keeps_no_other_from_its_turn(world: World, monkeypatc
     assert {run.reason for run in world.runs() if run.id[0] == "1"} == {"AssocMaxSubmitJobLimit"}
 
 
+def test_a_limit_that_lets_one_job_in_costs_two_submissions_and_not_one_of_each_run(
+    worlds: Callable[..., World],
+) -> None:
+    world = worlds(trials=9, fastest_poll=10.0, slowest_poll=60.0)
+    world.fake.defers = "QOSMaxSubmitJobPerUserLimit"
+    world.cycle()
+    held = world.holds._held[1]
+    submit, let_in = world.fake.submit, []
+
+    def one(job: JobRequest) -> str:
+        world.fake.defers = held[1] if let_in else ""
+        let_in.append(submit(job))
+        return let_in[-1]
+
+    world.fake.submit = one  # type: ignore[method-assign]
+    world.holds._holds[held] = replace(world.holds._holds[held], next_try=0.0)
+    assert world.requests(4)["submit"] == 2 and len(let_in) == 1
+
+
 def test_what_is_refused_in_the_same_words_is_tried_together(worlds: Callable[..., World]) -> None:
     world = worlds(fastest_poll=10.0, slowest_poll=60.0)
     another_experiment(world)
     world.fake.defers = "Required partition not available (inactive or drain)"
-    assert world.requests()["submit"] == 6
+    assert world.requests()["submit"] == 2, "of 6: one of each experiment"
     tried = []
     for _ in range(4):
         held = world.holds._held[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from typing import Any
 
@@ -195,6 +196,21 @@ def test_a_kill_needs_nothing_of_the_directory(training: World) -> None:
     training.cycle(3)
     assert training.ended(BROKEN) and training.trial(1).state is State.CANCELED
     assert training.ends[BROKEN, 0] is End.KILLED
+
+
+def test_a_pipe_in_a_run_directory_keeps_nobody_waiting(training: World) -> None:
+    """To open one waits for a writer: all of the master would wait with it."""
+    run_dir = training.home.run(BROKEN)
+    run_dir.claim.unlink()
+    for path in (run_dir.claim, run_dir.attempt(0).end):
+        os.mkfifo(path)
+    training.node_ends(INNOCENT)
+    training.cycle(3)
+    assert training.ended(INNOCENT) and not training.ended(BROKEN)
+    assert "It is no regular file" in log_of_master(training)
+    training.ledger.do(events.KillTrial(1, T0))
+    training.cycle(3)
+    assert training.ended(BROKEN)
 
 
 def test_a_damaged_claim_keeps_nobody_from_being_submitted(world: World) -> None:
