@@ -16,7 +16,7 @@ from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import kill_run
 from dethpc.engine.tasks import TaskRun
-from dethpc.engine.trials import TrialRun
+from dethpc.engine.trials import TrialRun, rested
 
 PREEMPTION_TIMEOUT = 3600.0
 """Seconds a run has to save its checkpoint after it is asked to stop, unless the config says otherwise."""
@@ -191,7 +191,7 @@ def tick(state: ClusterState, event: events.Tick) -> Decision:
     """Kill runs that were asked to stop and did not in time; wake trials that have rested."""
     decision = Decision()
     for trial_id, until in state.resting.items():
-        if event.at >= until:
+        if rested(until, event.at):
             trial = state.trial(trial_id)
             assert trial is not None
             decision.rows.append(replace(trial, not_before=None))
@@ -209,6 +209,14 @@ def next_deadline(state: ClusterState) -> float | None:
     """When ``tick`` next has something to do; None: never, as things stand."""
     deadlines = [d for run in list(state.runs.values()) if (d := _deadline(state, run)) is not None]
     return min([*deadlines, *list(state.resting.values())], default=None)
+
+
+def overdue(state: ClusterState, at: float) -> bool:
+    """Whether ``tick`` has something to do at ``at``."""
+    deadline = next_deadline(state)
+    if deadline is None:
+        return False
+    return at >= deadline or any(rested(until, at) for until in list(state.resting.values()))
 
 
 def _deadline(state: ClusterState, run: Run) -> float | None:

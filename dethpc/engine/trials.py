@@ -223,6 +223,11 @@ def _resting(trial: Trial, failures: int, event: events.AttemptEnded) -> Trial:
     return replace(trial, not_before=event.at + min(MAX_REST, event.rest * 2 ** max(0, failures - 1)))
 
 
+def rested(until: float, at: float) -> bool:
+    """Whether a trial that rests ``until`` may go on at ``at``. No rest is longer than ``MAX_REST``: a clock was set back."""
+    return at >= until or until - at > MAX_REST
+
+
 def _goes_on(trial: Trial) -> bool:
     """Whether a run that finished has only done what it knew of: the trial waits for its searcher, or may train longer by now."""
     return waits_for_searcher(trial) or trial.search.get("granted_in") == trial.runs

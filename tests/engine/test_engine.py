@@ -15,7 +15,7 @@ from dethpc.domain.reports import Report
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
-from dethpc.engine.runs import next_deadline
+from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import StoreError
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
@@ -128,6 +128,17 @@ def test_a_trial_rests_after_a_failure_and_longer_after_the_next() -> None:
     world.start(world.live()[0])
     world.end(world.live()[0], FAILED, rest=5)
     assert world.state.experiments[experiment.id].row.state is State.ERROR
+
+
+def test_a_clock_that_is_set_back_ends_a_rest_rather_than_to_prolong_it() -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"])
+    world.start(world.live()[0])
+    world.end(world.live()[0], FAILED, rest=5)
+    yesterday = world.clock - 86400
+    assert overdue(world.state, yesterday) and not overdue(world.state, world.clock)
+    world.do(events.Tick(yesterday))
+    assert len(world.live()) == 1
 
 
 def test_a_resting_trial_can_be_killed() -> None:

@@ -13,3 +13,9 @@ from tests.simulator.world.story import Faults
 def test_an_undisturbed_world_trains_every_step_once(seed: int) -> None:
     told = story(seed, Faults())
     assert told.judge.checks and told.judge.reports
+
+
+@pytest.mark.parametrize("seed", [6, 8, 14])
+def test_whatever_befalls_it_nothing_is_lost_doubled_or_frozen(seed: int) -> None:
+    told = story(seed, events=300)
+    assert told.counts and told.judge.checks and told.judge.reports

@@ -26,6 +26,9 @@ FRESH = 60.0
 RENEW = 15.0
 """Seconds between renewals."""
 
+STOOD_STILL = 1.0
+"""Seconds between a look at the file and its renewal that leave room for another master."""
+
 PATIENCE = RENEW + 5.0
 """Seconds that a master which starts gives a living one to mend a damaged file."""
 
@@ -38,7 +41,8 @@ class Lease:
         self.cluster_id = cluster_id
         self.generation = 0
         self._checked_at = 0.0
-        self._renewed_at = 0.0
+        self._renewed_at = 0.0  # epoch seconds
+        self._renewed = 0.0  # the same moment, monotonic
         self._content: dict[str, Any] = {}
 
     def take(self) -> None:
@@ -68,9 +72,10 @@ class Lease:
         due = time.time() - self._renewed_at >= RENEW
         if due:
             self._checked_at = 0.0  # what is written over must still be ours
+        looked = time.monotonic()
         self.check()
         if due:
-            self._write(str(self._content.get("url", "")))
+            self._write_over(looked)
 
     def check(self) -> None:
         """Raises LeaseHeld when another master has taken over. Looks at the file at most once a second."""
@@ -84,12 +89,27 @@ class Lease:
 
     def _mended(self) -> dict[str, Any] | None:
         """What the file says. One that is damaged is nobody else's word: this master writes it again."""
+        looked = time.monotonic()
         try:
             return _read(self._path)
         except RunDirError as error:
             log.warning("%s; this master writes it again", error)
-            self._write(str(self._content.get("url", "")))
+            self._write_over(looked)
             return self._content
+
+    def _write_over(self, looked: float) -> None:
+        """Write again what was this master's at ``looked``, in monotonic seconds.
+
+        Raises LeaseHeld when the master stood still in between for so long that another may have taken over, whose word is
+        written over now: then both end, and the next command starts one.
+        """
+        renewed = self._renewed
+        self._write(str(self._content.get("url", "")))
+        now = time.monotonic()
+        if now - looked >= STOOD_STILL and now - renewed >= FRESH:
+            raise LeaseHeld(
+                f"this master stood still for {now - looked:.0f} s while it renewed its lease: another may have taken over"
+            )
 
     def _when_mended(self) -> dict[str, Any] | None:
         """What the file says. A master that lives mends a damaged one; None once it should have done so."""
@@ -124,7 +144,7 @@ class Lease:
             "heartbeat": time.time(),
         }
         write_json(self._path, self._content)
-        self._renewed_at = time.time()
+        self._renewed_at, self._renewed = time.time(), time.monotonic()
 
 
 _FIELDS: dict[str, tuple[type, ...]] = {"pid": (int,), "generation": (int,), "heartbeat": (float, int), "url": (str,)}

@@ -153,7 +153,7 @@ class Reader:
                 assert held_by is not None
                 self._runs.do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
                 return
-            if run.attempt >= 0 and run.state is RunState.RUNNING:
+            if run.attempt >= 0:  # of a job that was queued again, too: its node may have gone on to the end
                 self.read_remains(live)
         except Exception as error:
             if run.intent is not Intent.KILL or everybodys(error):

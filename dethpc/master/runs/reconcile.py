@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import RunState
 from dethpc.engine import events
-from dethpc.engine.runs import next_deadline
+from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import LeaseHeld, ShuttingDown
 from dethpc.master.durable.lease import RENEW, Lease
 from dethpc.master.durable.ledger import Ledger
@@ -146,6 +146,5 @@ class Reconciler:
         self._runs.take_in()
 
     def _tick(self) -> None:
-        deadline = next_deadline(self._ledger.state)
-        if deadline is not None and time.time() >= deadline:
+        if overdue(self._ledger.state, time.time()):
             self._ledger.do(events.Tick(time.time()))

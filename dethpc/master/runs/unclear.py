@@ -32,6 +32,8 @@ class UnclearSubmissions:
         if not unclear:
             return
         settle = self._scheduler.settle
+        for live in unclear.values():  # a clock that was set back must not make it wait
+            live.unclear_since = min(live.unclear_since or asked_at, asked_at)
         found = [record for record in listed.values() if record.name in unclear]
         seen = {record.name for record in found}
         overdue = [

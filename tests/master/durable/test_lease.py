@@ -114,3 +114,20 @@ def test_a_directory_in_the_place_of_the_file_is_named(tmp_path: Path, monkeypat
     path.mkdir()
     with pytest.raises(Refused, match=rf"{path} is a directory, where a file belongs: rm -r {path}"):
         Lease(path, "c").take()
+
+
+def test_a_master_that_stood_still_while_it_renewed_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have written over the word of a master that took over meanwhile."""
+    path = tmp_path / "master.json"
+    first = Lease(path, "c")
+    first.take()
+    write, now = lease.write_json, time.monotonic()
+
+    def slowly(*arguments: object) -> None:
+        monkeypatch.setattr(time, "monotonic", lambda: now + 2 * lease.FRESH)
+        write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(lease, "RENEW", 0.0)
+    monkeypatch.setattr(lease, "write_json", slowly)
+    with pytest.raises(LeaseHeld, match="stood still"):
+        first.renew()

@@ -488,6 +488,37 @@ def test_a_job_that_is_queued_again_ends_its_attempt_and_the_run_goes_on(world: 
     assert (world.run().state, world.run().attempt) == (RunState.RUNNING, 1)
 
 
+def test_a_node_that_was_given_up_and_trained_to_the_end_has_its_reports_counted(world: World) -> None:
+    """Its job was queued again, and then Slurm forgot it: the end report that is there speaks for all that was written before."""
+    world.cycle()
+    world.node_starts()
+    world.node_reports(steps=1)
+    world.cycle()
+    world.fake.start_again(world.job().job_id, held=True)
+    world.cycle()
+    world.node_reports(steps=2)
+    world.node_ends()
+    world.fake.unseen.add(world.job().job_id)
+    world.cycle(3)
+    assert world.ended() and world.trial().state is State.COMPLETED
+    assert world.trial().steps_completed == 2
+
+
+def test_a_clock_that_is_set_back_keeps_no_unclear_submission_waiting(
+    worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds()
+    world.fake.settle, world.fake.never_arrives = 60.0, True
+    world.cycle()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 86400)
+    world.cycle()
+    monkeypatch.setattr(time, "time", lambda: now - 86400 + 61)
+    world.fake.never_arrives = False
+    world.cycle(3)
+    assert world.run().state is RunState.PENDING
+
+
 def test_a_held_job_is_let_go_once_for_each_time_that_it_is_queued_again(world: World) -> None:
     world.cycle()
     world.node_starts()

@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dethpc import storage
 from dethpc.domain import facts
@@ -37,18 +37,23 @@ class Judge:
         self._story = story
         self.told: dict[tuple[str, int], list[Said]] = defaultdict(list)  # what each attempt said
         self.damaged: Counter[str] = Counter()  # trial -> lines of its journals that were damaged on purpose
-        self.deleted: set[int] = set()
+        self.cut: set[tuple[str, int]] = set()  # attempts whose journals lost what their node had not brought to disk
+        self.began: dict[str, float] = {}  # experiment -> when one of its trials first reported
         self._lines: dict[Path, tuple[int, dict[Any, str]]] = {}  # a change log as far as it was read
+        self.found: Violation | None = None
         self.checks = 0
         self.reports = 0
 
-    def fail(self, what: str) -> None:
-        raise Violation(f"seed {self._story.seed}: {what}")
+    def fail(self, what: str) -> NoReturn:
+        """Production code may catch what is raised here: the first finding stands."""
+        self.found = self.found or Violation(f"seed {self._story.seed}: {what}")
+        raise self.found
 
     # --- while it goes on
 
     def said(self, process: Process, said: Said) -> None:
         self.told[process.run_id, process.k].append(said)
+        self.began.setdefault(process.run_id.split(".")[0], self._story.clock.now)
         self.reports += 1
 
     def trains(self, process: Process) -> None:
@@ -190,7 +195,7 @@ class Judge:
 
     def _recreated(self, found: dict[type, list[Any]]) -> None:
         """The database made from the files alone is the database."""
-        if self._story.spoiled or self.damaged:
+        if self._story.spoiled or self.damaged or self.cut:
             return
         made = MemoryStore()
         recreate(self._story.home, made)

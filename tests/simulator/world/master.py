@@ -88,7 +88,8 @@ class InlineWriter(Writer):
             item.future.set_exception(StoreError(why))
             return item.future
         self._group([item])
-        self.committed()
+        if item.future.exception() is None:
+            self.committed()
         self.disk.point()
         return item.future
 
@@ -148,11 +149,13 @@ class Host:
 
 
 @contextmanager
-def no_threads(open_store: Callable[[Any], SqlStore], disk: Disk) -> Iterator[None]:
+def no_threads(open_store: Callable[[Any], SqlStore], disk: Disk, on_disk: dict[str, int]) -> Iterator[None]:
     pwrite = os.pwrite
 
     def synced(fd: Any) -> None:
         disk.changes(disk.root)
+        number = fd if isinstance(fd, int) else fd.fileno()
+        on_disk[os.readlink(f"/proc/self/fd/{number}")] = os.fstat(number).st_size
 
     def written(fd: int, data: bytes, offset: int) -> int:
         """A disk that fails may have taken a part."""

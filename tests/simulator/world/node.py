@@ -202,7 +202,7 @@ class Process:
         except NotWritten as error:
             report, line = error.report, error.line
         steps, chain = int(data.get("steps_completed") or 0), str(data.get("metrics", {}).get("chain", ""))
-        self._story.judge.said(self, Said(report.seq, str(kind), steps, chain))
+        self._story.judge.said(self, Said(report.seq, kind.value, steps, chain))
         self._story.ring(self, line)
 
     def _save(self, store: storage.CheckpointStore, chain: str) -> str | None:

@@ -74,10 +74,10 @@ class Slurm:
     point: Callable[[], None]  # an instant at which whoever asks may be killed
     forbidden: Callable[[str], None]  # told of what nobody may do
     may_reject: Callable[[str], bool]  # whether a job of this name asks for what was taken before
+    acted: Callable[[str], None]  # told of every word that changes something
     settle: float = 30.0
     mood: Mood = field(default_factory=Mood)
     asked: Counter[str] = field(default_factory=Counter)
-    effects: list[str] = field(default_factory=list)
 
     kind = "slurm"
 
@@ -233,7 +233,7 @@ class Slurm:
         self.asked["submit"] += 1
         self.point()
         mood = self.mood
-        self.effects.append(f"submit {request.name}")
+        self.acted(f"submit {request.name}")
         if mood.silent or self.rng.random() < mood.loses_answers:
             fate = self.rng.choice(["never", "now", "late"])
             if fate == "now":
@@ -277,7 +277,7 @@ class Slurm:
     def cancel(self, job_ids: Sequence[str]) -> None:
         self._ask("cancel")
         for id in job_ids:
-            self.effects.append(f"cancel {id}")
+            self.acted(f"cancel {id}")
             job = self.jobs_.get(id)
             if job is None or not job.live:
                 continue

@@ -6,6 +6,7 @@ import logging
 import random
 import shutil
 import tempfile
+import traceback
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from dethpc.domain.ids import AttemptId
 from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.errors import DethpcError, LeaseHeld, Refused, StoreError
+from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 from tests.simulator.world import master as masters
 from tests.simulator.world.clock import Clock
@@ -27,6 +29,7 @@ from tests.simulator.world.judge import Judge, Violation
 from tests.simulator.world.master import Database, Host, InlineWriter, Master
 from tests.simulator.world.node import Process
 from tests.simulator.world.slurm import POOL, Slurm
+from tests.simulator.world.takeover import must_stop
 
 __all__ = ["Faults", "Story", "Violation", "story"]
 
@@ -93,7 +96,13 @@ class Story:
         self.disk = Disk(str(self.folder), self.rng)
         self.host = Host()
         self.slurm = Slurm(
-            self.clock, self.rng, lambda job: Process(self, job), self.disk.point, self._forbidden, self._may_reject
+            self.clock,
+            self.rng,
+            lambda job: Process(self, job),
+            self.disk.point,
+            self._forbidden,
+            self._may_reject,
+            self.acted,
         )
         self.judge = Judge(self)
         self.master: Master | None = None
@@ -104,9 +113,14 @@ class Story:
         self.spoiled: set[Path] = set()  # change logs that were damaged since a master last wrote them again
         self.spoiled_checkpoints: set[str] = set()
         self.trouble = Trouble(self)
-        self._tell, self._commits, self._created = tell, 0, 0
+        self._tell, self._commits, self._created, self._turns = tell, 0, 0, 0
         self.database_fails = ""
         self.refusal = ""  # why no master could start
+        self.frozen: Master | None = None  # it is stopped while another may take over
+        self.stale: Master | None = None  # another has taken over, and it does not know yet
+        self.stale_effects = 0
+        self.ringing = False  # a training waits for the master's answer
+        self.synced: dict[str, int] = {}  # how much of a file would outlive its machine
 
     # --- telling
 
@@ -123,19 +137,26 @@ class Story:
     def happened(self) -> None:
         self.events += 1
 
+    def where(self) -> str:
+        """Which production code acts."""
+        stack = [frame for frame in traceback.extract_stack() if "/dethpc/" in frame.filename]
+        return " < ".join(f"{Path(frame.filename).stem}.{frame.name}:{frame.lineno}" for frame in reversed(stack[-6:]))
+
     # --- the whole of it
 
     def run(self) -> Story:
         before = logging.root.manager.disable
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            stack.callback(self.trouble.damage.forget_backups)
             if not self._tell:
                 logging.disable(logging.CRITICAL)
                 stack.callback(logging.disable, before)
             self.home.make()
+            write_json(self.home.cluster_file, {"cluster_id": masters.CLUSTER})
             InlineWriter.disk, InlineWriter.failing = self.disk, staticmethod(lambda: self.database_fails)  # type: ignore[assignment]
             InlineWriter.committed = staticmethod(self._committed)  # type: ignore[assignment]
-            stack.enter_context(masters.no_threads(lambda url: self.database, self.disk))
+            stack.enter_context(masters.no_threads(lambda url: self.database, self.disk, self.synced))
             self.open_database(fresh=True)
             stack.callback(lambda: self.database.close())
             stack.enter_context(self.clock.installed())
@@ -149,6 +170,7 @@ class Story:
         for _ in range(2):
             self.create()
         self.clock.after(1.0, self._cycle)
+        self._activate()
         if self.faults.every:
             self._next_fault()
         if self.faults.wishes:
@@ -164,7 +186,6 @@ class Story:
         self.say("from here on nothing fails")
         self.calm = True
         self.trouble.heal()
-        self._activate()
         began = self.clock.now
         while not self.all_ended():
             if self.clock.now - began > PATIENCE:
@@ -180,13 +201,19 @@ class Story:
 
     def _turn(self) -> None:
         self.clock.turn(self.clock.now + 3600.0)
+        self._turns += 1
+        if self.judge.found is not None:
+            raise self.judge.found
+        if self._turns > 400 * self._budget:
+            self.judge.fail(f"the world goes round and round: {self._open()}")
 
     def _open(self) -> str:
         if self.master is None:
             return f"no master: {self.refusal}"
         state = self.master.ledger.state
         runs = [f"{run.id} {run.state.value} {run.intent.value}" for run in state.runs.values()]
-        return f"{[(e.row.id, e.row.state.value) for e in state.experiments.values()]}, {runs}"
+        rest = {trial: round(until - self.clock.wall()) for trial, until in state.resting.items()}
+        return f"{[(e.row.id, e.row.state.value) for e in state.experiments.values()]}, {runs}, resting for {rest}"
 
     def all_ended(self) -> bool:
         return self.master is not None and not self.master.ledger.state.experiments
@@ -217,9 +244,18 @@ class Story:
         except (DethpcError, OSError) as error:
             self.refusal = f"{type(error).__name__}: {error}"
             self.say(f"no master starts: {self.refusal}")
+            self._master_gone()
             if isinstance(error, Refused):
                 self.trouble.refused(str(error))
-            self._master_gone()
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.clock.now + seconds
+        while self.clock.turn(until):
+            pass
+
+    def lose_master(self, away: float) -> None:
+        """kill -9 while it does nothing."""
+        self._master_gone(away)
 
     def _master_gone(self, away: float | None = None) -> None:
         """Its process has ended. The next ``det`` starts another."""
@@ -236,21 +272,29 @@ class Story:
         if master is None:
             return None
         self.host.pid, self.host.name = master.pid, master.host
+        done = None
         try:
             with self.disk.acting("master"):
-                return do(master)
+                done = do(master)
+                if self.stale is master:
+                    must_stop(self)
         except Killed:
             self.count("master killed")
-            self._master_gone()
+            self.host.alive.discard(master.pid)
+            if self.master is master:
+                self._master_gone()
+            self.stale = None
         except LeaseHeld as error:
             self.say(f"master {master.pid} ends: {error}")
+            self.host.alive.discard(master.pid)
+            self.stale = None
             if self.master is master:
                 self._master_gone()
         if self.master is master and master.over:
             self.say(f"master {master.pid} ends itself: {master.daemon._broken_by}")
             self.counts["master ended itself"] += 1
             self._master_gone()
-        return None
+        return done
 
     def _cycle(self) -> None:
         pause = self.as_master(lambda master: master.cycle())
@@ -259,6 +303,8 @@ class Story:
         self.clock.after(min(30.0, pause or 1.0), self._cycle)
 
     def _committed(self) -> None:
+        if self.stale is not None and self.host.pid == self.stale.pid:
+            self.judge.fail(f"master {self.stale.pid} commits although another has taken over")
         self.happened()
         self._commits += 1
         if self._commits % CHECK_EVERY == 0:
@@ -276,7 +322,9 @@ class Story:
                 except (DethpcError, StoreError):
                     pass
 
+            self.ringing = True
             self.as_master(heard)
+            self.ringing = False
 
     # --- users
 
@@ -330,6 +378,13 @@ class Story:
     def explained(self, reason: str) -> bool:
         """Whether a trial may have ended in ERROR with this reason, after what befell it."""
         return self.trouble.explains(reason)
+
+    def acted(self, what: str) -> None:
+        """A word that changes something in Slurm. A master may be frozen between its look at the lease and one such word."""
+        if self.stale is not None and self.host.pid == self.stale.pid:
+            self.stale_effects += 1
+            if self.stale_effects > 1:
+                self.judge.fail(f"master {self.stale.pid} does {what} although another has taken over")
 
     def _forbidden(self, what: str) -> None:
         self.judge.fail(what)

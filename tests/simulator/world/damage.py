@@ -1,0 +1,157 @@
+"""Files that are damaged, and databases that are lost or replaced by older copies."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dethpc.errors import DethpcError
+from dethpc.master.rebuild import rebuild
+from dethpc.rundir.layout import RunDir
+from tests.simulator.world.disk import Killed
+
+if TYPE_CHECKING:
+    from tests.simulator.world.story import Story
+
+LOGS = ("-wal", "-shm")
+
+
+class Damage:
+    def __init__(self, story: Story, rng: random.Random) -> None:
+        self._story, self._rng = story, rng
+        self._backups: list[Path] = []
+
+    # --- files
+
+    def some_file(self) -> bool:
+        """A bit flips in a file of a run that lives, or the file is cut off."""
+        files = [path for run in self._live() for path in self._files(run)]
+        if not files:
+            return False
+        path = self._rng.choice(files)
+        data = bytearray(path.read_bytes())
+        if not data:
+            return False
+        if path.name == "journal.jsonl":
+            return self._journal(path, data)
+        if self._rng.random() < 0.7:
+            data[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
+        else:
+            del data[self._rng.randrange(len(data)) :]
+        path.write_bytes(data)
+        self._story.say(f"damage to {path.relative_to(self._story.folder)}")
+        return True
+
+    def _journal(self, path: Path, data: bytearray) -> bool:
+        at = self._rng.randrange(len(data))
+        trial = path.parents[2].name.rpartition(".")[0]
+        self._story.judge.damaged[trial] += 2 if data[at] == ord("\n") else 1
+        with open(path, "r+b") as file:
+            file.seek(at)
+            file.write(bytes([data[at] ^ 1 << self._rng.randrange(8)]))
+        self._story.say(f"damage to {path.relative_to(self._story.folder)}")
+        return True
+
+    def _live(self) -> Iterator[RunDir]:
+        master = self._story.master
+        if master is not None:
+            yield from (self._story.home.run(id) for id in list(master.ledger.state.runs))
+
+    def _files(self, run: RunDir) -> Iterator[Path]:
+        for path in (run.claim, run.spec, run.closed, run.path / "submitting"):
+            if path.exists():
+                yield path
+        for k in run.attempts():
+            attempt = run.attempt(k)
+            for path in (attempt.journal, attempt.journal, attempt.journal, attempt.started, attempt.end, attempt.stop):
+                if path.exists():
+                    yield path
+
+    def tail_lost(self) -> bool:
+        """A node crashes, and what it had not brought to disk is gone."""
+        story = self._story
+        jobs = [job for job in story.slurm.running() if job.process.trains]
+        if not jobs:
+            return False
+        job = self._rng.choice(jobs)
+        process = job.process
+        node = next(node for node in story.slurm.nodes_ if job.record.nodes == (node.name,))
+        story.slurm.lose_node(node, zombies=False, requeue=self._rng.random() < 0.7)
+        journal = process.run_dir.attempt(process.k).journal
+        if journal.exists():
+            size, synced = journal.stat().st_size, story.synced.get(str(journal), 0)
+            if size > synced:
+                os.truncate(journal, self._rng.randint(synced, size))
+                story.judge.cut.add((process.run_id, process.k))
+
+        def repair() -> None:
+            node.up = True
+            story.slurm.start_jobs()
+
+        story.clock.after(self._rng.uniform(10, 300), repair)
+        return True
+
+    # --- the database
+
+    def back_up(self) -> None:
+        path = self._story.folder.with_name(f"{self._story.folder.name}-{len(self._backups)}.db")
+        with (
+            closing(sqlite3.connect(self._story.home.database)) as source,
+            closing(sqlite3.connect(path)) as target,
+        ):
+            source.backup(target)
+        self._backups.append(path)
+
+    def forget_backups(self) -> None:
+        for path in self._backups:
+            path.unlink(missing_ok=True)
+
+    def restore(self) -> bool:
+        """The master ends, and an older copy of its database is put in the place of the present one."""
+        if not self._backups or self._story.frozen is not None:
+            return False
+        self._replace(self._rng.choice(self._backups))
+        return True
+
+    def delete_database(self) -> bool:
+        if self._story.frozen is not None:
+            return False
+        self._replace(None)
+        return True
+
+    def _replace(self, by: Path | None) -> None:
+        story, path = self._story, self._story.home.database
+        self._before = story.judge.all_rows()
+        story.lose_master(away=1.0)
+        story.database.close()
+        for name in (path, *(path.with_name(path.name + suffix) for suffix in LOGS)):
+            name.unlink(missing_ok=True)
+        if by is not None:
+            path.write_bytes(by.read_bytes())
+        story.open_database(fresh=by is None)
+
+    def rebuild(self, why: str) -> None:
+        """What the refusal asks for; it may be killed as well."""
+        story = self._story
+        if "rebuild" not in why:
+            story.judge.fail(f"a master refuses to start, and nothing helps: {why}")
+        story.count("rebuild")
+        story.database.close()
+        if self._rng.random() < 0.3 and not story.calm:
+            story.disk.strike("master", self._rng.randint(1, 60), story.disk.kill)
+        story.host.new_process()
+        try:
+            with story.disk.acting("master"):
+                rebuild(story.home.root)
+        except Killed:
+            story.count("rebuild killed")
+        except (DethpcError, OSError) as error:
+            story.say(f"rebuild: {error}")
+        story.host.alive.discard(story.host.pid)
+        story.disk.spare()
+        story.open_database()
