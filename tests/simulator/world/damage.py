@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -45,6 +46,41 @@ class Damage:
             del data[self._rng.randrange(len(data)) :]
         path.write_bytes(data)
         self._story.say(f"damage to {path.relative_to(self._story.folder)}")
+        return True
+
+    def some_journal(self) -> bool:
+        journals = [path for run in self._live() for path in self._files(run) if path.name == "journal.jsonl"]
+        journals = [path for path in journals if path.stat().st_size]
+        if not journals:
+            return False
+        path = self._rng.choice(journals)
+        return self._journal(path, bytearray(path.read_bytes()))
+
+    def some_checkpoint(self) -> bool:
+        """Of a trial that lives, the one that it would go on from: a bit flips, or it is gone."""
+        master = self._story.master
+        trials = [] if master is None else [t for e in master.ledger.state.experiments.values() for t in e.trials]
+        uuids = [t.latest_checkpoint for t in trials if t.latest_checkpoint and not t.state.terminal]
+        folders = [path for uuid in uuids if (path := self._story.home.checkpoints / uuid).is_dir()]
+        if not folders:
+            return False
+        folder = self._rng.choice(folders)
+        self._story.spoiled_checkpoints.add(folder.name)
+        if self._rng.random() < 0.4:
+            shutil.rmtree(folder)
+        else:
+            held = bytearray((folder / "chain.json").read_bytes())
+            held[self._rng.randrange(len(held))] ^= 1 << self._rng.randrange(8)
+            (folder / "chain.json").write_bytes(held)
+        return True
+
+    def garbage(self) -> bool:
+        """What no master wrote is in a change log: it costs nothing but itself."""
+        logs = sorted(self._story.home.experiments.glob("*/changes.jsonl"))
+        if not logs:
+            return False
+        with open(self._rng.choice(logs), "ab") as file:
+            file.write(b"\n\xff\xfe\x00garbage\n[1, 2]\n{}\n")
         return True
 
     def _journal(self, path: Path, data: bytearray) -> bool:

@@ -53,11 +53,15 @@ class Trouble:
             "clock jump": (0.5, self._clock_jump),
             "master to be killed": (4, self._master_killed),
             "master frozen, another takes over": (0.5, self._frozen),
+            "master frozen in its renewal": (0.2, self._frozen_in_renewal),
             "disk full": (1, lambda: self._disk(errno.ENOSPC)),
             "disk fails": (1, lambda: self._disk(errno.EIO)),
             "database full": (0.7, self._database_full),
             "database unreadable": (0.5, self._database_unreadable),
             "file damaged": (1.5, self.damage.some_file),
+            "journal damaged": (0.5, self.damage.some_journal),
+            "checkpoint damaged": (1, self.damage.some_checkpoint),
+            "garbage in a change log": (0.5, self.damage.garbage),
             "unsynced tail lost": (1, self.damage.tail_lost),
             "database restored": (0.4, self.damage.restore),
             "database deleted": (0.2, self.damage.delete_database),
@@ -177,6 +181,20 @@ class Trouble:
         if self._story.master is None:
             return False
         self._story.disk.strike("master", self._rng.randint(1, 80), lambda: freeze(self._story, self._rng))
+        return True
+
+    def _frozen_in_renewal(self) -> bool:
+        story, master = self._story, self._story.master
+        if master is None:
+            return False
+        write_over = master.daemon.lease._write_over
+
+        def frozen(looked: float) -> None:
+            del master.daemon.lease._write_over  # type: ignore[attr-defined]
+            freeze(story, self._rng)
+            write_over(looked)
+
+        master.daemon.lease._write_over = frozen  # type: ignore[method-assign]
         return True
 
     def _disk(self, number: int) -> None:

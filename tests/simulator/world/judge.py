@@ -43,6 +43,7 @@ class Judge:
         self.found: Violation | None = None
         self.checks = 0
         self.reports = 0
+        self.ends: Counter[str] = Counter()  # how trials ended
 
     def fail(self, what: str) -> NoReturn:
         """Production code may catch what is raised here: the first finding stands."""
@@ -121,7 +122,8 @@ class Judge:
             store = storage.build(experiment.row.config["checkpoint_storage"])
             for index in experiment.open:
                 trial = experiment.trials[index]
-                if trial.latest_checkpoint is not None and not store.exists(trial.latest_checkpoint):
+                uuid = trial.latest_checkpoint
+                if uuid is not None and uuid not in self._story.spoiled_checkpoints and not store.exists(uuid):
                     self.fail(f"trial {trial.id} relies on checkpoint {trial.latest_checkpoint}, which is not there")
 
     # --- at the end
@@ -150,12 +152,13 @@ class Judge:
             metrics[metric.trial_id].append(metric)
         experiments = {row.id: row for row in found[Experiment]}
         for trial in found[Trial]:
-            self._trial(trial, experiments[trial.experiment_id], metrics[trial.id])
+            self._trial(trial, metrics[trial.id])
+            self.ends[trial.state.value] += 1
         self._reports(found)
         self._stored(found[Checkpoint], {trial.id: trial for trial in found[Trial]}, experiments)
         self._recreated(found)
 
-    def _trial(self, trial: Trial, experiment: Experiment, metrics: list[Metric]) -> None:
+    def _trial(self, trial: Trial, metrics: list[Metric]) -> None:
         if not trial.state.terminal:
             self.fail(f"trial {trial.id} is {trial.state.value} for ever")
         name = f"{trial.experiment_id}.{trial.id}"

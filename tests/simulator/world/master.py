@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -21,6 +23,7 @@ from dethpc.master import daemon as daemons
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import ledger as ledgers
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.durable.wishes import Wishes
 from dethpc.master.runs import submit as submits
 from dethpc.master.runs.live import Pace
 from dethpc.rundir import process as processes
@@ -47,24 +50,45 @@ class _Waiting(Future[Any]):
         return super().result(0)
 
 
+class _Ending(threading.Event):
+    """Who waits for it waits in virtual time."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        time.sleep(timeout or 0.0)
+        return self.is_set()
+
+
+class _Line(Wishes[Any]):
+    """Those who wait for an answer have the ledger work; it gathers what is there and returns."""
+
+    def __init__(self, drain: Callable[[], None]) -> None:
+        super().__init__()
+        self._drain, self.ending = drain, _Ending()
+
+    def enter(self, wish: Any, future: Future[Any]) -> bool:
+        assert isinstance(future, _Waiting)
+        future.drain = self._drain
+        return super().enter(wish, future)
+
+    def gather(self, most: int, timeout: float | None) -> tuple[list[Any], bool]:
+        found, _ = super().gather(most, 0.0) if len(self) else ([], False)
+        return found, len(self) > 0
+
+
 class SteppedLedger(Ledger):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._wishes = _Line(self.drain)
+
     def start(self) -> None:
-        self._open = True
+        self._wishes.open()
 
     @property
     def alive(self) -> bool:
         return self._broken_by is None
 
-    def _enter(self, wish: Any, future: Future[Any]) -> bool:
-        assert isinstance(future, _Waiting)
-        future.drain = self.drain
-        return super()._enter(wish, future)
-
     def drain(self) -> None:
         """Take what has gathered, as the thread does, and then end."""
-        if self._events.empty():
-            return
-        self._events.put(None)
         self._run()
         if isinstance(self._broken_by, Killed):
             raise self._broken_by

@@ -11,7 +11,7 @@ from dethpc import storage
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.stopping import StopRequest
-from dethpc.errors import DethpcError
+from dethpc.errors import CheckpointDamaged, DethpcError
 from dethpc.exec import node as production
 from dethpc.exec import resume as resuming
 from dethpc.exec.place import Place
@@ -133,15 +133,19 @@ class Process:
     def _train(self, spec: Spec, resume: resuming.Resume) -> Iterator[float]:
         store = storage.build(spec.checkpoint_storage)
         chain = training.begin(spec.hparams)
+        journal = JournalWriter(self.run_dir.attempt(self.k).journal)
+        for uuid in resume.missing:
+            self._damaged(journal, uuid, "it is missing")
         try:
             if resume.checkpoint is not None:
                 with store.restore(resume.checkpoint) as folder:
                     held = json.loads((folder / "chain.json").read_text())
                 self.steps, chain = held["steps"], held["chain"]
         except (DethpcError, OSError, ValueError) as error:
+            if isinstance(error, CheckpointDamaged):
+                self._damaged(journal, str(resume.checkpoint), str(error))
             yield from self._report_end(1, message=f"the checkpoint cannot be restored: {error}")
             return 1
-        journal = JournalWriter(self.run_dir.attempt(self.k).journal)
         self.trains = True
         pace, length, every = self._story.rng.uniform(1.0, 6.0), self._story.length, self._story.saves_every
         stopped = False
@@ -185,6 +189,9 @@ class Process:
         fresh = JournalWriter(self.run_dir.attempt(self.k).journal)
         fresh._unwritten, fresh._seq = journal._unwritten, journal._seq
         return fresh
+
+    def _damaged(self, journal: JournalWriter, uuid: str, why: str) -> None:
+        self._say(journal, ReportKind.CHECKPOINT_DAMAGED, {"uuid": uuid, "why": why})
 
     def _closed(self) -> dict[str, Any] | None:
         try:

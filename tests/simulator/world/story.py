@@ -80,7 +80,7 @@ def config(rng: random.Random, checkpoints: Path) -> ExperimentConfig:
             "resources": {"slots_per_trial": rng.choice([1, 1, 2]), "resource_pool": POOL},
             "max_restarts": 30,
             "preemption_timeout": 60,
-            "checkpoint_storage": {"type": "directory", "container_path": str(checkpoints)},
+            "checkpoint_storage": {"type": "shared_fs", "host_path": str(checkpoints)},
         }
     )
 
@@ -178,7 +178,7 @@ class Story:
         if self.faults.every:
             while self.events < self._budget:
                 self._turn()
-                if self.all_ended() and self._created < 40:
+                if self.all_ended():
                     self.create()
         self._end_well()
 
@@ -216,7 +216,7 @@ class Story:
         return f"{[(e.row.id, e.row.state.value) for e in state.experiments.values()]}, {runs}, resting for {rest}"
 
     def all_ended(self) -> bool:
-        return self.master is not None and not self.master.ledger.state.experiments
+        return self.master is not None and self._created > 0 and not self.master.ledger.state.experiments
 
     # --- the master
 
