@@ -1,6 +1,6 @@
 """Faults in virtual time: production master, ledger, reconciler and run directories, with everything that goes wrong.
 
-python benchmarks/faults.py [--events N] [--seed S] [--at-once N]   figures by kind; a failure prints its seed
+python benchmarks/faults.py [--events N] [--seed S] [--at-once N] [--minutes N]   figures by kind; a failure prints its seed
 python benchmarks/faults.py replay SEED [--events N]                the story of one seed
 
 One seed is one story of about 500 events (what trainings do and report, commits of the master, faults, wishes of users); after
@@ -52,8 +52,9 @@ def tell(seed: int, events: int = EVENTS) -> Told:
     return Told(seed, told.events, told.judge.reports, told.judge.checks, took, told.counts, told.judge.ends, failure)
 
 
-def stories(seed: int, events: int, at_once: int) -> Iterator[Told]:
-    """Story after story, until they have had so many events."""
+def stories(seed: int, events: int, at_once: int, minutes: float) -> Iterator[Told]:
+    """Story after story, until they have had so many events or so much time."""
+    until = time.monotonic() + 60 * minutes
     with ProcessPoolExecutor(at_once) as pool:
         waiting = {pool.submit(tell, seed + n) for n in range(2 * at_once)}
         following = seed + len(waiting)
@@ -62,20 +63,20 @@ def stories(seed: int, events: int, at_once: int) -> Iterator[Told]:
             waiting.remove(done)
             told = done.result()
             events -= told.events
-            if events > 0:
+            if events > 0 and time.monotonic() < until:
                 waiting.add(pool.submit(tell, following))
                 following += 1
             yield told
 
 
-def run(seed: int, events: int, at_once: int) -> int:
+def run(seed: int, events: int, at_once: int, minutes: float) -> int:
     counts, trials = Counter[str](), Counter[str]()
     had = reports = checks = told_stories = 0
     seconds, failures, began = 0.0, list[str](), time.perf_counter()
     columns = (TextColumn("{task.completed:,} of {task.total:,} events"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.description}"), refresh_per_second=1) as progress:
         bar = progress.add_task("", total=events)
-        for told in stories(seed, events, at_once):
+        for told in stories(seed, events, at_once, minutes):
             counts += told.counts
             trials += told.trials
             had, reports, checks = had + told.events, reports + told.reports, checks + told.checks
@@ -95,12 +96,13 @@ def run(seed: int, events: int, at_once: int) -> int:
         ("failures", len(failures)),
     ]:
         print(f"| {name} | {number:,} |")
-    took = time.perf_counter() - began
+    took, speed = time.perf_counter() - began, had / max(seconds, 0.001)
     print(
-        f"\nseeds {seed} to {seed + told_stories - 1}; {took:,.0f} s, {seconds:,.0f} s of CPU, {had / seconds:,.0f} events/s of CPU"
+        f"\nseeds {seed} to {seed + told_stories - 1}; {took:,.0f} s, {seconds:,.0f} s of CPU, {speed:,.0f} events/s of CPU"
     )
     for failure in failures:
-        print(f"{failure}\n    python benchmarks/faults.py replay {failure.split(':')[0].removeprefix('seed ')}")
+        failed = failure.split(":")[0].removeprefix("seed ")
+        print(f"{failure}\n    python benchmarks/faults.py replay {failed}")
     return 1 if failures else 0
 
 
@@ -109,10 +111,11 @@ def main() -> int:
     parser.add_argument("replay", nargs="*", metavar="replay SEED")
     parser.add_argument("--events", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=24 * 60.0, help="begin no story after so long")
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
     if not asked.replay:
-        return run(asked.seed, asked.events or 20_000, asked.at_once)
+        return run(asked.seed, asked.events or 20_000, asked.at_once, asked.minutes)
     if asked.replay[0] != "replay" or len(asked.replay) != 2:
         parser.error("say: replay SEED")
     try:

@@ -79,7 +79,7 @@ class Disk:
 
     def reads(self, path: Any) -> None:
         chance, number = self.failing.get(self.actor, (0.0, 0))
-        if chance and self._rng.random() < chance / 4 and str(path).startswith(self.root):
+        if chance and str(path).startswith(self.root) and self._rng.random() < chance / 4:
             self.on_failure(f"reading: {os.strerror(number)}")
             raise OSError(number, os.strerror(number), str(path))
 

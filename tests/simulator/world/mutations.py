@@ -1,7 +1,7 @@
 """Deliberate bugs, each put in the place of what mended it. A judge that lets one pass is none.
 
-C6 (ending with long-polls) and C11 (the name under which a rebuild keeps the old database's log) are not here: the world has neither a
-server nor a second process that opens the old database. ``docs/reliability.md`` names their own tests.
+C6 (ending with long-polls) and C11 (the name under which a rebuild keeps the old database's log) are not here: the world has
+neither a server nor anybody who opens the old database. ``docs/reliability.md`` names their own tests.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _strict_line(line: str | bytes) -> Any:
 _from_line = row_file.from_line
 
 
-def _reported_late(state: Any, event: Any) -> Any:
+def _nothing_void(state: Any, event: Any) -> Any:
     """As if nothing were ever void."""
     decision = runs.started(state, event)
     decision.rows = [row for row in decision.rows if getattr(row, "void_after", None) is None]
@@ -165,7 +165,6 @@ MUTATIONS = (
     Mutation(
         "C10: a rebuild leaves an experiment out and does not say so",
         lambda: [
-            (recreate._Recreation, "_why_lost", _nothing),
             (rebuild, "lost_ids", lambda made: ids.Ids(frozenset(), frozenset())),
             (recreate.RowFile, "rows", lambda self, damaged=None: iter(())),
         ],
@@ -178,7 +177,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what is trained again is not void",
-        lambda: [(decide, "_DECISIONS", {**decide._DECISIONS, events.AttemptStarted: _reported_late})],
+        lambda: [(decide, "_DECISIONS", {**decide._DECISIONS, events.AttemptStarted: _nothing_void})],
         _jobs,
     ),
     Mutation(

@@ -204,12 +204,14 @@ class Process:
         return {"group": group, "steps_completed": self.steps, "metrics": values}
 
     def _say(self, journal: JournalWriter, kind: ReportKind, data: dict[str, Any]) -> None:
-        try:
-            report, line = journal.append_line(kind, data)
-        except NotWritten as error:
-            report, line = error.report, error.line
+        """Told to the judge first: it may be killed when the line is written, and nobody has heard that it is."""
         steps, chain = int(data.get("steps_completed") or 0), str(data.get("metrics", {}).get("chain", ""))
-        self._story.judge.said(self, Said(report.seq, kind.value, steps, chain))
+        self._story.judge.said(self, Said(journal.seq + 1, kind.value, steps, chain))
+        try:
+            _, line = journal.append_line(kind, data)
+        except NotWritten as error:
+            line = error.line
+            self._story.judge.cut.add((self.run_id, self.k))  # it may reach the master by HTTP alone
         self._story.ring(self, line)
 
     def _save(self, store: storage.CheckpointStore, chain: str) -> str | None:
