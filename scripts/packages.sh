@@ -1,4 +1,4 @@
-# Sourced by scripts/test: the system packages that the tests want. What cannot be had is named, and its tests say that they skip.
+# Sourced by the other scripts: the system packages that the tests want. What cannot be had is named, and its tests say that they skip.
 
 missing_packages() {
     have() { command -v "$1" >/dev/null || [[ -x /usr/sbin/$1 ]]; }
@@ -10,6 +10,7 @@ missing_packages() {
     have mpirun || echo openmpi-bin
     have mpicc || echo libopenmpi-dev
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || have initdb || echo postgresql
+    have debootstrap || echo debootstrap
     find_python >/dev/null 2>&1 || echo python3-venv
 }
 
@@ -26,4 +27,14 @@ install_packages() {
     mapfile -t missing < <(missing_packages)
     ((${#missing[@]})) || return 0
     echo "Not installed (Debian's names), so the tests that need them skip: ${missing[*]}"
+}
+
+# The mirror of Debian that apt is set up with.
+debian_mirror() {
+    local mirror
+    mirror=$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(CODENAME)' 'Created-By: Packages' 2>/dev/null |
+        awk '$2 == "Debian" && $3 !~ /-/ { print $1; exit }')
+    [[ $mirror ]] && echo "$mirror" && return
+    echo "apt knows no mirror of Debian (after apt-get update)." >&2
+    return 1
 }

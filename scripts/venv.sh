@@ -32,3 +32,12 @@ make_venv() {
 dev_venv() {
     make_venv .venv dev -c constraints.txt -e '.[dev]' torch==2.13.0
 }
+
+WHEELS=$HOME/.cache/dethpc/wheels
+
+# The PySlurm that scripts/build-pyslurm made for this Python, if it did.
+pyslurm_wheel() {
+    local tag
+    tag=$("$(find_python)" -c 'import sys; print("cp%d%d" % sys.version_info[:2])') || return
+    compgen -G "$WHEELS/pyslurm-*-$tag-*.whl"
+}

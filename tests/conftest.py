@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,3 +46,12 @@ def determined_venv() -> Path:
     if not (venv / "bin" / "det").exists():
         pytest.skip(f"no published determined client at {venv}: run scripts/test or set DETHPC_DETERMINED_VENV")
     return venv
+
+
+@pytest.fixture(scope="session")
+def python39() -> str:
+    """The oldest Python that compute nodes may have. ``scripts/test`` gets one."""
+    python = os.environ.get("DETHPC_PYTHON39") or shutil.which("python3.9")
+    if not python or subprocess.run([python, "-c", ""], capture_output=True).returncode:
+        pytest.skip("no Python 3.9: scripts/get-python3.9 gets one, and DETHPC_PYTHON39 names it")
+    return python

@@ -62,8 +62,8 @@ class TestReadingThroughPyslurm(SlurmContract):
             return all(ours[job_id] == theirs[job_id] for job_id in jobs.submitted)
 
         wait_until(agree)
-        assert jobs.scheduler.pools() == commands.pools()
-        assert sorted(map(str, jobs.scheduler.nodes())) == sorted(map(str, commands.nodes()))
+        wait_until(lambda: jobs.scheduler.pools() == commands.pools())  # the controller counts what is in use a moment later
+        wait_until(lambda: sorted(map(str, jobs.scheduler.nodes())) == sorted(map(str, commands.nodes())))
 
 
 def test_a_dead_child_is_replaced_by_the_commands_and_that_is_said_once(
