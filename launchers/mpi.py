@@ -58,7 +58,8 @@ def run(info: ClusterInfo, options: Sequence[str], script: Sequence[str], env: M
         return _remote.serve(info, env)
     _check(mpirun, options)
     # Slurm's part in mpirun would start the processes by srun: out of reach of each node's task, in the chief's environment.
-    env = {name: value for name, value in env.items() if name != "SLURM_JOBID"}
+    # Open MPI 5 also looks the hosts up in Slurm's allocation, which may know them by other names.
+    env = {**{name: value for name, value in env.items() if name != "SLURM_JOBID"}, "PRTE_MCA_ras": "^slurm"}
     if len(info.container_addrs) == 1:
         return _monitor.run([_monitor.Worker(command(info, mpirun, ["localhost"], options, script), env)])
     names = _names(info)

@@ -37,6 +37,7 @@ def _require(shape: slurm_dev.Shape) -> None:
 def _cluster(shape: slurm_dev.Shape) -> Iterator[slurm_dev.Cluster]:
     _require(shape)
     with tempfile.TemporaryDirectory(prefix="slurm-test-") as parent:
+        Path(parent).chmod(0o755)  # every user of this machine may use it, as on a site
         folder = Path(parent) / "c"
         cluster = slurm_dev.up(folder, shape)
         try:

@@ -34,6 +34,17 @@ if "PMIX_RANK" in os.environ and "OMPI_COMM_WORLD_RANK" not in os.environ:
     assert os.getcwd() == os.environ["DET_WORKDIR"]
 print(f"place {rank} of {size} on {det.get_cluster_info().agent_id}", flush=True)
 """
+
+
+def open_mpi() -> int:
+    """The release of mpirun; 0 without one."""
+    said = (
+        subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout if shutil.which("mpirun") else ""
+    )
+    found = re.search(r"\(Open MPI\) (\d+)", said)
+    return int(found[1]) if found else 0
+
+
 # All nodes of the test are one machine, and the tests may run as root.
 MPI = [
     "OMPI_MCA_btl=self,tcp",
@@ -53,6 +64,8 @@ INSTALLED = {
     "mpi --mpi=pmi2 --": True,
     "tensorflow": True,
 }
+# Open MPI 6 (a candidate at the time of writing) does not start its daemons through our agent.
+ONE_NODE_ONLY = {"mpi"} if open_mpi() >= 6 else set()
 
 
 def grid(name: str, values: list[str]) -> dict[str, Any]:
@@ -73,7 +86,7 @@ def test_every_launcher_on_one_node_and_on_two(on_slurm: User) -> None:
         **grid("launcher", names),
     }
     shapes = {1: user.create(slurm={"slots_per_node": 2}, **shape)}
-    shape.update(grid("launcher", [name for name in names if "pmix" not in name]))
+    shape.update(grid("launcher", [name for name in names if "pmix" not in name and name not in ONE_NODE_ONLY]))
     shapes[2] = user.create(slurm={"slots_per_node": 1}, **shape)
     for nodes, experiment in shapes.items():
         user.det("experiment", "wait", str(experiment))
@@ -203,7 +216,8 @@ def test_preempted_in_the_middle_of_a_checkpoint(on_slurm: User) -> None:
     user.det("experiment", "wait", str(experiment))
     (trial,) = user.trials(experiment)
     starts = re.findall(r"rank=0.*starting at step (\d+)", user.log(experiment))
-    assert starts == ["0", "4"], user.log(experiment)
+    # It goes on from the checkpoint that it was writing, or the next one where the preemption came late.
+    assert starts in (["0", "4"], ["0", "8"]), user.log(experiment)
     assert trial["restarts"] == 0
     assert trial["bestValidation"]["metrics"]["avgMetrics"]["validation_loss"] == sum(range(12))
 
@@ -223,4 +237,4 @@ def test_a_node_that_is_lost_costs_no_restart(slurm_private: Callable[..., Clust
         (trial,) = user.trials(experiment)
         assert trial["restarts"] == 0
         starts = re.findall(r"rank=0.*starting at step (\d+)", user.log(experiment))
-        assert starts in (["0", "4"], ["0", "8"]), user.log(experiment)
+        assert starts in (["0", "4"], ["0", "8"], ["0", "12"]), user.log(experiment)

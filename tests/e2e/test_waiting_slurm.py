@@ -26,12 +26,12 @@ def on_slurm(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
 @contextmanager
 def full(slurm: Cluster) -> Iterator[str]:
     """All GPUs are another user's, if this test may act as one; says whose they are. No process runs: theirs could not here."""
-    as_other = ["--uid", "nobody"] if os.getuid() == 0 else []
-    asking = ["salloc", "--no-shell", "--job-name=theirs", *as_other, "-N4", "--gres=gpu:4"]
-    salloc = subprocess.Popen(asking, env={**os.environ, **slurm.env}, stderr=subprocess.DEVNULL)
+    other: dict[str, Any] = {"user": "daemon", "group": "daemon", "extra_groups": []} if os.getuid() == 0 else {}
+    asking = ["salloc", "--no-shell", "--job-name=theirs", "-N4", "--gres=gpu:4"]
+    salloc = subprocess.Popen(asking, env={**os.environ, **slurm.env}, cwd="/", stderr=subprocess.DEVNULL, **other)
     try:
         wait_until(lambda: slurm.run("squeue", "-h", "--name=theirs", "-o", "%T").split() == ["RUNNING"])
-        yield "1 job of other users" if as_other else "1 job of yours"
+        yield "1 job of other users" if other else "1 job of yours"
     finally:
         salloc.kill()  # the allocation outlives it
         salloc.wait()

@@ -202,6 +202,8 @@ class SchedulerContract:
             return sorted((first, second, third), key=lambda id: -(listed[id].priority or 0))
 
         assert order() == [first, second, third]
+        if {jobs.scheduler.jobs()[id].priority for id in (first, second, third)} == {1}:
+            pytest.skip("this Slurm gives every job the least priority, from which nice takes nothing away")
         jobs.scheduler.nice({first: 5, second: 5, "987654": 5, holder: 5})
         wait_until(lambda: order() == [third, first, second])
         assert {id: jobs.scheduler.jobs()[id].nice for id in (first, second, third)} == {first: 5, second: 5, third: 0}

@@ -62,7 +62,9 @@ class TestReadingThroughPyslurm(SlurmContract):
             return all(ours[job_id] == theirs[job_id] for job_id in jobs.submitted)
 
         wait_until(agree)
-        wait_until(lambda: jobs.scheduler.pools() == commands.pools())  # the controller counts what is in use a moment later
+        wait_until(
+            lambda: jobs.scheduler.pools() == commands.pools()
+        )  # the controller counts what is in use a moment later
         wait_until(lambda: sorted(map(str, jobs.scheduler.nodes())) == sorted(map(str, commands.nodes())))
 
 
