@@ -70,7 +70,7 @@ class LiveRun:
 class Leftover:
     """A job whose run has ended. ``lost``: nobody had told of its end, and another may train in its place by now."""
 
-    live: LiveRun
+    run_id: str
     lost: bool
     since: float = field(default_factory=time.monotonic)
 

@@ -18,7 +18,7 @@ from dethpc.errors import SchedulerUnavailable
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.cluster_view import ClusterView
-from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
+from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.master.runs.read import Reader
 from dethpc.master.runs.trouble import Trouble
 from dethpc.master.runs.unclear import UnclearSubmissions
@@ -63,6 +63,7 @@ class Poller:
         self._reader, self._unclear, self._whose, self._trouble = reader, unclear, whose, trouble
         self._order = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
         self._reordered = False  # somebody has changed the order of the queue
+        self._polled = False  # jobs may be left that only the scheduler knows of
         ledger.listen(self._committed)
 
     def _committed(self, rows: Sequence[Row]) -> None:
@@ -78,7 +79,7 @@ class Poller:
         if self._reordered:
             self._reordered = False
             self._cadence.poll_soon()
-        if (len(self._runs) or self._runs.leftover_jobs) and self._cadence.poll_is_due():
+        if (len(self._runs) or self._runs.leftover_jobs or not self._polled) and self._cadence.poll_is_due():
             try:
                 self.poll()
             except SchedulerUnavailable as error:
@@ -101,6 +102,7 @@ class Poller:
         finally:
             self._cadence.polled()
         self._cadence.answered()
+        self._polled = True
         for live in known:
             self._trouble.contain(live, "reading its directory", self._reader.read_run_dir, live)
             if self._runs.get(live.run.id) is None or live.run.scheduler_job_id is None:
@@ -211,6 +213,7 @@ class Poller:
     def _cancel_leftovers(self, listed: Mapping[str, JobRecord]) -> None:
         """Jobs of runs that have ended: the scheduler may have queued one again at the very moment, and one that was given up
         may be there again. A job that runs has a while to end by itself."""
+        self._find_leftovers(listed)
         wanted = {live.run.scheduler_job_id for live in self._runs.all()}  # of short runs several have one job
         now, due = time.monotonic(), []
         for job_id, left in list(self._runs.leftover_jobs.items()):
@@ -218,7 +221,7 @@ class Poller:
             if record is None:
                 if now - left.since >= (WATCH_LOST if left.lost else self._scheduler.settle):
                     del self._runs.leftover_jobs[job_id]
-            elif not record.state.live or not self._whose.owns(left.live, record):
+            elif not record.state.live or not self._whose.carries(record, left.run_id):
                 del self._runs.leftover_jobs[job_id]
             elif job_id not in wanted and (
                 record.state is JobState.PENDING or left.lost or now - left.since >= END_BY_ITSELF
@@ -227,6 +230,14 @@ class Poller:
         if due:
             self._lease.check()
             self._scheduler.cancel(due)
+
+    def _find_leftovers(self, listed: Mapping[str, JobRecord]) -> None:
+        """By what is listed: a master before this one may have concluded their runs, or this one long ago."""
+        for job_id, record in listed.items():
+            if record.state.live and job_id not in self._runs.leftover_jobs:
+                run_id = self._whose.submitted_for(record)
+                if run_id and self._runs.get(run_id) is None and self._reader.is_closed(run_id):
+                    self._runs.leftover_jobs[job_id] = Leftover(run_id, lost=False)
 
 
 def _place(row: Experiment) -> tuple[object, ...]:

@@ -20,13 +20,12 @@ from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.evidence import why_no_report
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.master.runs.reuse import ReusableJobs
-from dethpc.master.runs.trouble import everybodys, tell
+from dethpc.master.runs.trouble import close, everybodys, tell
 from dethpc.rundir.claim import claimed_by
-from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.journal import read_remains
-from dethpc.rundir.layout import RunDir
 from dethpc.rundir.started import Started
 
 log = logging.getLogger(__name__)
@@ -142,6 +141,12 @@ class Reader:
     def report_is_there(self, run: Run) -> bool:
         return run.attempt >= 0 and _size(self._home.run(run.id).attempt(run.attempt).end) > 0
 
+    def is_closed(self, run_id: str) -> bool:
+        """Whether the run was concluded, by this master or one before. False where nobody can say."""
+        with contextlib.suppress(OSError):
+            return self._home.run(run_id).closed.exists()
+        return False
+
     # --- the end
 
     def conclude(self, live: LiveRun, record: JobRecord | None) -> None:
@@ -160,8 +165,8 @@ class Reader:
                 raise
             log.error("run %s was killed, and its directory cannot be read: %s", run.id, error)
         if record is None and run.scheduler_job_id is not None:
-            self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(live, lost=not self.report_is_there(run))
-        _close(run_dir)
+            self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(run.id, lost=not self.report_is_there(run))
+        close(run_dir)
         self._runs.do(self.ended(live, record))
 
     def ended(self, live: LiveRun, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
@@ -196,13 +201,6 @@ class Reader:
         except SchedulerUnavailable:
             return ()
         return tuple(name for name in run.nodes if name in down)
-
-
-def _close(run_dir: RunDir) -> None:
-    """The scheduler may have queued the job again just then, or somebody may do so later: it shall not train once more."""
-    with contextlib.suppress(OSError):
-        if not run_dir.closed.exists():
-            write_json(run_dir.closed, {"intent": "end", "reason": "it has ended", "at": time.time()}, durable=False)
 
 
 def _size(path: Path) -> int:

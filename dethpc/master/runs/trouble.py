@@ -6,6 +6,7 @@ its trial's log, tried again for a while, and then ends that attempt. The other 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -18,7 +19,9 @@ from dethpc.errors import LeaseHeld, SchedulerUnavailable, ShuttingDown, StoreEr
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.rundir import logline
+from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
+from dethpc.rundir.layout import RunDir
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,14 @@ def tell(home: Home, run: Run, words: str) -> None:
             file.write(logline.format(line))
     except OSError as error:
         log.warning("run %s: its trial's log could not be written: %s", run.id, error)
+
+
+def close(run_dir: RunDir) -> None:
+    """The scheduler may have queued the job again just then, or somebody may do so later: it shall not train once more. A later
+    master, too, knows by this that nobody wants the job."""
+    with contextlib.suppress(OSError):
+        if not run_dir.closed.exists():
+            write_json(run_dir.closed, {"intent": "end", "reason": "it has ended", "at": time.time()}, durable=False)
 
 
 class Trouble:
@@ -89,7 +100,8 @@ class Trouble:
         self.tell(live, f"{why}; this run ends here")
         log.error("run %s is ended: %s", run.id, why)
         if run.scheduler_job_id is not None:
-            self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(live, lost=True)
+            self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(run.id, lost=True)
+        close(self._home.run(run.id))
         # Before its first attempt it never got as far as user code.
         report = EndReport(phase="claim" if run.attempt < 0 else "", message=why)
         rest = self._cadence.pace.rest

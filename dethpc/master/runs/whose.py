@@ -24,19 +24,25 @@ class Whose:
 
     def owns(self, live: LiveRun, record: JobRecord) -> bool:
         """Whether the job was submitted for the run, or for an earlier one that handed it over."""
-        if record.name in (job_name(self._cluster_id, live.run.id), live.shared_name):
+        if record.name == live.shared_name:
             return True
-        if not self._handed_over(record.name, live.run.id):
+        if not self.carries(record, live.run.id):
             return False
         live.shared_name = record.name
         return True
 
-    def _handed_over(self, name: str, run_id: str) -> bool:
-        """Follow the ``next`` files from the run that the job was submitted for."""
+    def carries(self, record: JobRecord, run_id: str) -> bool:
+        """As ``owns``, for a run that may have ended."""
+        return record.name == job_name(self._cluster_id, run_id) or self._handed_over(record, run_id)
+
+    def submitted_for(self, record: JobRecord) -> str:
+        """The id of the run; empty when it is no job of this cluster's."""
         prefix = job_name(self._cluster_id, "")
-        if not name.startswith(prefix):
-            return False
-        carrier, seen = name.removeprefix(prefix), set[str]()
+        return record.name.removeprefix(prefix) if record.name.startswith(prefix) else ""
+
+    def _handed_over(self, record: JobRecord, run_id: str) -> bool:
+        """Follow the ``next`` files from the run that the job was submitted for."""
+        carrier, seen = self.submitted_for(record), set[str]()
         while carrier and carrier != run_id and carrier not in seen:
             seen.add(carrier)
             try:

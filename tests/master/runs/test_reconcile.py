@@ -12,11 +12,13 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
+from dethpc.domain.ids import job_name
 from dethpc.domain.ports import JobRequest, JobState
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.errors import LeaseHeld, SubmitDeferred, SubmitUncertain
+from dethpc.master.runs import poll
 from dethpc.master.runs.live import Cadence, Pace
 from dethpc.master.runs.poll import AFTER_REQUEUE
 from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
@@ -24,7 +26,7 @@ from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.files import create_once, write_json
 from dethpc.rundir.home import Home
 from tests.master.conftest import CONFIG, T0
-from tests.master.runs.conftest import NEVER, World
+from tests.master.runs.conftest import CLUSTER, NEVER, World
 
 
 @pytest.fixture(autouse=True)
@@ -385,6 +387,34 @@ def test_the_job_of_a_run_that_was_given_up_is_cancelled_when_it_is_there_again(
     assert world.fake.jobs()[job_id].state is JobState.RUNNING
     world.cycle()
     assert world.fake.cancelled == [job_id]
+
+
+def test_a_job_whose_run_was_concluded_by_a_master_before_is_cancelled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poll, "END_BY_ITSELF", 0.0)
+    world.cycle(2)
+    world.node_starts()
+    world.cycle()
+    job_id = world.job().job_id
+    world.fake.unseen.add(job_id)
+    world.fake.settle = 0.0
+    world.cycle()
+    assert world.ended("1.1.1")
+    world.fake.unseen.clear()
+    world.reconciler = world.start()
+    world.cycle(2)
+    assert world.fake.cancelled == [job_id]
+    others = [record.state.live for name in ("1.2.1", "1.3.1") for record in world.fake.named(name)]
+    assert others == [True, True]
+
+
+def test_a_job_of_a_run_that_nobody_knows_is_left_alone(world: World) -> None:
+    script = world.home.root / "job"
+    script.write_text("sleep 1000")
+    world.fake.submit(JobRequest("7.7.1", job_name(CLUSTER, "7.7.1"), script, world.home.root, 1))
+    world.cycle(3)
+    assert world.fake.cancelled == []
 
 
 def test_a_job_id_that_was_given_again_is_somebody_elses_job(world: World) -> None:
