@@ -196,7 +196,11 @@ def answers(url: str) -> bool:
     except (errors.DethpcError, ValueError):
         return False
     known = read_master_file(home()).get("cluster_id")
-    return isinstance(about, dict) and (not known or about.get("clusterId") == known)
+    if not isinstance(about, dict) or (known and about.get("clusterId") != known):
+        return False
+    if about.get("trouble"):
+        output.say(f"note: the master answers, and {about['trouble']}")
+    return True
 
 
 def full_disk(root: Path) -> str:

@@ -118,8 +118,8 @@ class Daemon:
         self.services.unmanaged.start()
         self.lease.publish(url)
         log.info("master of cluster %s listens at %s", self.installation.cluster_id, url)
-        threads = {"ledger": lambda: self.ledger.alive, "reconciler": lambda: self._reconciler.alive}
-        watchdog = Watchdog(self._stopped, threads, self._break)
+        watch = partial(Watchdog, self._stopped, self._break, partial(setattr, self.installation, "trouble"))
+        watchdog = watch(ledger=self.ledger, reconciler=self._reconciler, server=self._server)
         watchdog.start()
         try:
             if not self._stopped.is_set():

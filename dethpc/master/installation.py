@@ -30,6 +30,7 @@ class Installation:
     scheduler: str  # slurm or local
     started_at: float = field(default_factory=time.time)
     version: str = dethpc.__version__
+    trouble: str = ""  # why this master does not get on at present, in words
 
     @property
     def cluster_name(self) -> str:

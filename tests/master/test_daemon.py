@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from dethpc.config.site import SiteConfig
 from dethpc.errors import MasterError, StoreError
-from dethpc.master import watchdog
+from dethpc.master import pulse, watchdog
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import ledger
 from dethpc.master.installation import cluster_id
@@ -80,3 +81,54 @@ def test_a_master_that_cannot_go_on_ends_and_leaves_its_place_to_the_next(
     serving.thread.join(LONG_ENOUGH)
     assert not serving.thread.is_alive() and words in serving.failure
     assert json.loads(serving.daemon.installation.home.master_file.read_text())["pid"] == 0
+
+
+def stuck(serving: Serving) -> threading.Event:
+    """The ledger is in the middle of something until the event is set."""
+    goes_on, begun = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        begun.set()
+        goes_on.wait(60)
+
+    serving.daemon.ledger.listen(hang)
+    serving.daemon.ledger.post(creation())
+    assert begun.wait(60)
+    until(lambda: serving.daemon.ledger.pulse.silent > 1.0)
+    return goes_on
+
+
+def test_a_thread_that_does_not_go_on_is_spoken_of(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    installation = serving.daemon.installation
+    goes_on = stuck(serving)
+    monkeypatch.setattr(watchdog, "SILENCE", 1.0)
+    until(lambda: "its ledger has not gone on for" in installation.trouble)
+    held = json.loads(installation.home.master_file.read_text())
+    with urllib.request.urlopen(f"{held['url']}/api/v1/master", timeout=30) as answer:
+        assert json.load(answer)["trouble"] == installation.trouble
+    goes_on.set()
+    monkeypatch.setattr(watchdog, "SILENCE", 60.0)
+    until(lambda: installation.trouble == "")
+    assert serving.thread.is_alive() and serving.failure == ""
+
+
+def test_a_master_whose_thread_is_stuck_for_good_ends(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = stuck(serving)
+    monkeypatch.setattr(watchdog, "LONGEST_SILENCE", 1.0)
+    monkeypatch.setattr(watchdog, "SILENCE", 1.0)
+    until(lambda: serving.daemon._stopped.is_set())
+    goes_on.set()
+    until(lambda: "the thread of the ledger is stuck for" in serving.failure)
+
+
+def test_a_thread_that_waits_for_a_disk_is_waited_for(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disks of this machine answer."""
+    monkeypatch.setattr(pulse.Pulse, "waits_for_a_disk", True)
+    goes_on = stuck(serving)
+    monkeypatch.setattr(watchdog, "LONGEST_SILENCE", 1.0)
+    monkeypatch.setattr(watchdog, "SILENCE", 1.0)
+    until(lambda: "it waits for a disk or file server" in serving.daemon.installation.trouble)
+    assert not serving.daemon._stopped.is_set()
+    goes_on.set()
+    monkeypatch.setattr(watchdog, "SILENCE", 60.0)
+    until(lambda: serving.daemon.installation.trouble == "")

@@ -25,6 +25,7 @@ from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy, BuildSearcher
 from dethpc.errors import DethpcError, ShuttingDown, StoreUnavailable, UnfitRow
 from dethpc.master.durable.wishes import Wishes, answer
+from dethpc.master.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,7 @@ class Ledger:
         self._listeners: list[_Listening] = []
         self._on_broken, self._announce = on_broken, announce
         self._broken_by: BaseException | None = None
+        self.pulse = Pulse()
         self.state = self._fold()
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
@@ -193,7 +195,9 @@ class Ledger:
         more = True
         while more:
             missed = any(each.missed for each in self._listeners)
+            self.pulse.rest()
             items, more = self._wishes.gather(MAX_BATCH, RETRY if missed else None)
+            self.pulse.beat()
             if not items:
                 self._tell()
                 continue
@@ -287,6 +291,7 @@ class Ledger:
         """
         since, told = time.monotonic(), False
         while True:
+            self.pulse.beat()
             try:
                 found = ask()
             except StoreUnavailable as away:

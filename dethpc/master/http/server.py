@@ -7,6 +7,8 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from dethpc.master.pulse import Pulse
+
 LAST_ANSWERS = 1
 """Seconds that requests in progress have when the master is stopped."""
 
@@ -15,12 +17,21 @@ class Server(uvicorn.Server):
     """Ends soon whoever is connected: long-polls are answered, and what goes on then is cut off."""
 
     def __init__(self, app: FastAPI) -> None:
-        self._app = app
+        self._app, self.pulse = app, Pulse()
         super().__init__(
             uvicorn.Config(
                 app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=LAST_ANSWERS
             )
         )
+
+    @property
+    def alive(self) -> bool:
+        """It runs in the thread whose end is the master's."""
+        return True
+
+    async def on_tick(self, counter: int) -> bool:
+        self.pulse.beat()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.preemptions.end()

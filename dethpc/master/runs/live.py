@@ -19,6 +19,7 @@ from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class LiveRuns:
         self._listeners: list[RunListener] = []
         self.changed = threading.Event()  # set when a run may have changed: look now
         self.leftover_jobs: dict[str, Leftover] = {}  # jobs of runs that ended before the scheduler said so
+        self.pulse = Pulse()
         self.started: Counter[str] = Counter()  # pool -> runs that started since the queue was last looked at
         ledger.listen(self._committed)
 
@@ -112,6 +114,7 @@ class LiveRuns:
 
     def take_in(self) -> None:
         """Remember what was committed since."""
+        self.pulse.beat()
         while not self._committed_runs.empty():
             run = self._committed_runs.get()
             known = self._runs.get(run.id)

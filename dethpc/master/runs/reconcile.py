@@ -70,6 +70,7 @@ class Reconciler:
         unclear = UnclearSubmissions(runs, cadence, scheduler, lease, trouble)
         self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, unclear, whose, trouble)
         self._stopping = False
+        self.pulse = runs.pulse
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
     def start(self) -> None:
@@ -93,6 +94,7 @@ class Reconciler:
     def _run(self) -> None:
         failures = 0
         while not self._stopping:
+            self.pulse.beat()
             try:
                 self.cycle()
                 failures = 0
@@ -103,6 +105,7 @@ class Reconciler:
             except Exception:
                 failures += 1
                 log.exception("a cycle failed; the next one tries again")
+            self.pulse.rest()
             self._runs.changed.wait(self._pause(failures))
             self._runs.changed.clear()
 

@@ -39,6 +39,7 @@ def info(installation: TheInstallation) -> wire.Info:
         master_id=installation.cluster_id,
         dethpc_version=installation.version,
         started_at=time(installation.started_at),
+        trouble=installation.trouble,
     )
 
 

@@ -26,6 +26,7 @@ class Info(Wire):
     branding: str = "determined"
     dethpc_version: str
     started_at: str
+    trouble: str  # why it does not get on at present; empty while it does
 
 
 class ShortInfo(BaseModel):
