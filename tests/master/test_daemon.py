@@ -94,7 +94,7 @@ def stuck(serving: Serving) -> threading.Event:
     serving.daemon.ledger.listen(hang)
     serving.daemon.ledger.post(creation())
     assert begun.wait(60)
-    until(lambda: serving.daemon.ledger.pulse.silent > 1.0)
+    wait_until(lambda: serving.daemon.ledger.pulse.silent > 1.0)
     return goes_on
 
 
@@ -102,13 +102,13 @@ def test_a_thread_that_does_not_go_on_is_spoken_of(serving: Serving, monkeypatch
     installation = serving.daemon.installation
     goes_on = stuck(serving)
     monkeypatch.setattr(watchdog, "SILENCE", 1.0)
-    until(lambda: "its ledger has not gone on for" in installation.trouble)
+    wait_until(lambda: "its ledger has not gone on for" in installation.trouble)
     held = json.loads(installation.home.master_file.read_text())
     with urllib.request.urlopen(f"{held['url']}/api/v1/master", timeout=30) as answer:
         assert json.load(answer)["trouble"] == installation.trouble
     goes_on.set()
     monkeypatch.setattr(watchdog, "SILENCE", 60.0)
-    until(lambda: installation.trouble == "")
+    wait_until(lambda: installation.trouble == "")
     assert serving.thread.is_alive() and serving.failure == ""
 
 
@@ -116,9 +116,9 @@ def test_a_master_whose_thread_is_stuck_for_good_ends(serving: Serving, monkeypa
     goes_on = stuck(serving)
     monkeypatch.setattr(watchdog, "LONGEST_SILENCE", 1.0)
     monkeypatch.setattr(watchdog, "SILENCE", 1.0)
-    until(lambda: serving.daemon._stopped.is_set())
+    wait_until(lambda: serving.daemon._stopped.is_set())
     goes_on.set()
-    until(lambda: "the thread of the ledger is stuck for" in serving.failure)
+    wait_until(lambda: "the thread of the ledger is stuck for" in serving.failure)
 
 
 def test_a_thread_that_waits_for_a_disk_is_waited_for(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +127,8 @@ def test_a_thread_that_waits_for_a_disk_is_waited_for(serving: Serving, monkeypa
     goes_on = stuck(serving)
     monkeypatch.setattr(watchdog, "LONGEST_SILENCE", 1.0)
     monkeypatch.setattr(watchdog, "SILENCE", 1.0)
-    until(lambda: "it waits for a disk or file server" in serving.daemon.installation.trouble)
+    wait_until(lambda: "it waits for a disk or file server" in serving.daemon.installation.trouble)
     assert not serving.daemon._stopped.is_set()
     goes_on.set()
     monkeypatch.setattr(watchdog, "SILENCE", 60.0)
-    until(lambda: serving.daemon.installation.trouble == "")
+    wait_until(lambda: serving.daemon.installation.trouble == "")
