@@ -10,12 +10,16 @@ from dethpc.config.source import dump, read
 from dethpc.config.wording import MASK, SECRET, hide_passwords
 from dethpc.errors import Path, Problem
 
-_VARIABLE = re.compile(  # NAME=VALUE whose name promises a secret
-    r"(\w*(?:token|secret|passw(?:or)?d|credentials?|(?:api|access|private|auth)_?key)\w*=)(.+)",
+_VARIABLE = re.compile(  # NAME=VALUE whose name promises a secret: by a part of it, or by one of its words
+    r"(\w*(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|auth)_?key)\w*="
+    r"|(?:\w+_)?(?:keys?|pass|pat|creds?|auth|dsn|webhook)(?:_\w+)?=|\w+_pwd(?:_\w+)?=)(.+)",
     re.IGNORECASE | re.DOTALL,
 )
 _SUSPICIOUS = re.compile(
-    "|".join([*SECRET, "token", "secret", "passw", "credential", "key", r"://[^\s/]*@"]), re.IGNORECASE
+    "|".join(
+        [*SECRET, "token", "secret", "pass", "cred", "key", "auth", "dsn", "webhook", "pwd", r"pat[_=]", r"://[^\s/]*@"]
+    ),
+    re.IGNORECASE,
 )
 
 

@@ -150,10 +150,6 @@ class CheckpointStore(ABC):
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
         """What ``delete`` would leave. Deletes nothing."""
 
-    @abstractmethod
-    def clean(self, older_than: float) -> int:
-        """Remove what dead writers left more than ``older_than`` seconds ago; returns how many."""
-
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
     @abstractmethod

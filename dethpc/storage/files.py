@@ -2,7 +2,7 @@
 
 A checkpoint is written to a hidden sibling directory, brought to disk and renamed into place. Its files are summed before that, or
 right afterwards where somebody waits for it. A writer that dies leaves a ``.<uuid>.partial`` behind, which nobody mistakes for a
-checkpoint and ``clean`` removes.
+checkpoint.
 """
 
 from __future__ import annotations
@@ -188,16 +188,6 @@ class FileStore(CheckpointStore):
 
         return {path: size for path, size in manifest.listing(final).items() if stays(path)}
 
-    def clean(self, older_than: float) -> int:
-        removed = 0
-        for path in list(self._folder.glob(".*.partial")) + list(self._folder.glob(".*.deleted")):
-            with contextlib.suppress(OSError):
-                newest = max(entry.stat().st_mtime for entry in [path, *path.rglob("*")])
-                if time.time() - newest > older_than:
-                    _remove(path)
-                    removed += 1
-        return removed
-
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -293,7 +283,7 @@ def _matching(root: Path, globs: Sequence[str]) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a tree. On NFS a file that someone has open stays as ``.nfs*`` for a while: left to ``clean``."""
+    """Remove a tree. On NFS a file that someone has open stays as ``.nfs*`` for a while."""
     import shutil
 
     for pause in (0.0, 0.1, 0.5):

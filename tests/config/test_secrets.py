@@ -44,6 +44,22 @@ def test_secrets_are_hidden_and_all_else_is_shown() -> None:
     assert CONFIG["checkpoint_storage"]["secret_key"] == "hush", "what runs get is untouched"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["DB_PASS", "SSH_KEY", "GH_PAT", "PAT_GITHUB", "AWS_CREDS", "NPM_AUTH", "SENTRY_DSN", "GPG_PASSPHRASE", "DB_PWD"],
+)
+def test_a_variable_whose_name_promises_a_secret_is_hidden(name: str) -> None:
+    variables = {"environment": {"environment_variables": [f"{name}=x1y2"]}}
+    assert masked(variables) == {"environment": {"environment_variables": [f"{name}={MASK}"]}}
+    assert "x1y2" not in masked_text(yaml.safe_dump(variables))
+
+
+@pytest.mark.parametrize("name", ["PATH", "PWD", "MONKEYS", "KEYBOARD", "PATIENCE", "COMPASS", "AUTHOR", "PYTHONPATH"])
+def test_a_variable_whose_name_only_looks_like_one_is_shown(name: str) -> None:
+    variables = {"environment": {"environment_variables": [f"{name}=x1y2"]}}
+    assert masked(variables) == variables
+
+
 @pytest.mark.parametrize("name", sorted(SECRET))
 def test_what_an_error_message_does_not_quote_no_answer_shows(name: str) -> None:
     assert masked({"section": {name: "hush"}}) == {"section": {name: MASK}}

@@ -266,12 +266,6 @@ class CheckpointStoreContract:
     def test_deleting_what_is_not_there_is_no_error(self, store: CheckpointStore) -> None:
         assert store.delete("a1") == {}
 
-    def test_what_is_being_written_is_not_cleaned_away(self, store: CheckpointStore) -> None:
-        with stored(store, "a1") as path:
-            fill(path)
-            assert store.clean(older_than=3600) == 0
-        assert store.files("a1") == LISTED
-
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
     def test_files_beside_the_checkpoints_are_none_of_them(self, store: CheckpointStore) -> None:

@@ -166,9 +166,6 @@ class RemoteStore(CheckpointStore):
 
         return {path: size for path, size in self._existing(uuid).items() if not goes(path)}
 
-    def clean(self, older_than: float) -> int:
-        return 0
-
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

@@ -14,9 +14,9 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
 from dethpc.config.searcher import WarmStart
 from dethpc.domain.entrypoint import batch_script
-from dethpc.domain.facts import Experiment
+from dethpc.domain.facts import Checkpoint, Experiment
 from dethpc.domain.ports import Scheduler
-from dethpc.domain.states import State
+from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable import contexts
@@ -165,8 +165,16 @@ class Creator:
         return config, notes
 
     def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
-        """``source_trial_id`` means that trial's latest checkpoint at this moment."""
-        source = config.searcher.source_trial_id if isinstance(config.searcher, WarmStart) else None
+        """``source_trial_id`` means that trial's latest checkpoint at this moment.
+
+        Raises NotFound, Refused when there is nothing to start from. A checkpoint that is unknown may be another installation's.
+        """
+        if not isinstance(config.searcher, WarmStart):
+            return config
+        if (uuid := config.searcher.source_checkpoint_uuid) is not None:
+            with contextlib.suppress(NotFound), self._store.read() as connection:
+                _check_source(queries.checkpoint(connection, uuid))
+        source = config.searcher.source_trial_id
         if source is None:
             return config
         try:
@@ -177,3 +185,12 @@ class Creator:
         if trial.latest_checkpoint is None:
             raise Refused(f"searcher.source_trial_id: trial {source} has no checkpoint to start from")
         return config.with_source_checkpoint(trial.latest_checkpoint)
+
+
+def _check_source(checkpoint: Checkpoint) -> None:
+    if checkpoint.state in (CheckpointState.DELETED, CheckpointState.ERROR):
+        why = "was deleted" if checkpoint.state is CheckpointState.DELETED else f"is damaged ({checkpoint.reason})"
+        raise Refused(
+            f"searcher.source_checkpoint_uuid: checkpoint {checkpoint.uuid} {why}; "
+            f"det checkpoint list {checkpoint.experiment_id} shows which there are"
+        )

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy.event import listen
 
-from dethpc.domain.facts import Row
-from dethpc.domain.states import RunState, State
+from dethpc.domain.facts import Checkpoint, Row
+from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
 from dethpc.state import queries
 from tests.master.conftest import CONFIG, Served, experiment, run_of, trained, trial, uuid_of
@@ -280,3 +280,17 @@ def test_how_the_search_of_a_deleted_experiment_stands_is_not_told(served: Serve
 def test_a_run_directory_that_cannot_be_one_is_refused(served: Served, path: str) -> None:
     with pytest.raises(Refused):
         served.session.post("/api/v1/experiments/import", {"runDirectory": path})
+
+
+def test_a_checkpoint_that_is_gone_or_damaged_is_nothing_to_start_from(served: Served) -> None:
+    gone, damaged = uuid_of(1, 2), uuid_of(1, 4)
+    states = {gone: CheckpointState.DELETED, damaged: CheckpointState.ERROR}
+    rows = [
+        replace(row, state=states[row.uuid], reason="model differs") if isinstance(row, Checkpoint) else row
+        for row in trained(trial(1))
+    ]
+    served.put([experiment(1, owner=served.owner), *rows])
+    for uuid, words in ((gone, "was deleted"), (damaged, r"is damaged \(model differs\)")):
+        config = YAML.replace("metric: loss", f"metric: loss, source_checkpoint_uuid: {uuid}")
+        with pytest.raises(Refused, match=f"source_checkpoint_uuid: checkpoint {uuid} {words}; det checkpoint list 1"):
+            served.session.post("/api/v1/experiments", {"config": config, "modelDefinition": [file("t.py")]})
