@@ -89,11 +89,11 @@ def stuck(serving: Serving) -> threading.Event:
 
     def hang(*_: object) -> None:
         begun.set()
-        goes_on.wait(60)
+        goes_on.wait(LONG_ENOUGH)
 
     serving.daemon.ledger.listen(hang)
     serving.daemon.ledger.post(creation())
-    assert begun.wait(60)
+    assert begun.wait(LONG_ENOUGH)
     wait_until(lambda: serving.daemon.ledger.pulse.silent > 1.0)
     return goes_on
 
