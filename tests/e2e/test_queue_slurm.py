@@ -120,8 +120,8 @@ def test_experiments_share_by_weight_and_max_slots_outlives_the_master(on_slurm:
         with held(user, nodes=2):  # nobody has a start over the other
             one = create(user, 200, resource_pool="shared", weight=1)
             three = create(user, 200, resource_pool="shared", weight=3)
-        wait_until(lambda: ended(user, one, three) >= 4 * SLOTS, PATIENCE)
-        while ended(user, one, three) < 9 * SLOTS:
+        wait_until(lambda: ended(user, one, three) >= 3 * SLOTS, PATIENCE)
+        while ended(user, one, three) < 7 * SLOTS:
             of, turn = served(user)
             apart = abs(of[one] - of[three])
             assert apart <= SLOTS * turn, f"{apart / turn:.1f} runs apart: more than what runs at the moment explains"

@@ -10,7 +10,7 @@ from dethpc.doctor.finding import Finding, note, ok
 ROOM = 16  # jobs that a pool keeps waiting in Slurm, where its window is not set: as many priorities are needed
 COPES = (
     "keeps a few jobs waiting in Slurm instead of 16, and takes back those that stand before one that should come first: "
-    "they come again behind it"
+    "they come again behind it, and behind what other users have submitted since"
 )
 CHANGE = "PriorityWeightPartition=1000 (or of QOS) leaves room for nice, and jobs keep their place in Slurm"
 
