@@ -24,7 +24,7 @@ from dethpc.master.runs import place
 from dethpc.master.runs.holds import Hold, Holds, job_of, taken_before
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.reuse import ReusableJobs
-from dethpc.master.runs.trouble import Trouble, everybodys
+from dethpc.master.runs.trouble import LONGEST_REST, TRIES_OF_A_DISK, Trouble, everybodys
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
@@ -41,7 +41,8 @@ SUBMITTING = "submitting"
 """File in the run directory: its job was, or was about to be, handed to the scheduler at this time."""
 
 TRIES_TO_WRITE = 5
-"""How many failures to write its run directory a trial may have before it is given up."""
+"""How many failures to write its run directory a trial may have before it is given up, unless the file system is to blame:
+then as many as all that files are needed for."""
 
 Prepare = Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]]
 OnRefused = Callable[[Run, str], None]
@@ -267,15 +268,16 @@ class Submitter:
         """
         words = f"the run directory cannot be written: {error}"
         log.warning("run %s: %s", live.run.id, words, exc_info=None if isinstance(error, OSError) else error)
+        unwanted, most, rest = live.run.intent is not Intent.GO, TRIES_TO_WRITE, self._cadence.pace.fastest_poll
         if isinstance(error, OSError):
             self._cadence.submit_later()
-        else:
-            live.rests_until[SUBMITTING] = time.monotonic() + self._cadence.pace.fastest_poll
+            if not unwanted:
+                most, rest = TRIES_OF_A_DISK, min(LONGEST_REST, rest * 2 ** min(live.write_failures, 10))
+        live.rests_until[SUBMITTING] = time.monotonic() + rest
         live.write_failures += 1
-        unwanted = live.run.intent is not Intent.GO
-        if live.write_failures < TRIES_TO_WRITE and not (unwanted and not isinstance(error, OSError)):
+        if live.write_failures < most and not (unwanted and not isinstance(error, OSError)):
             if live.in_trouble(words):
-                self._trouble.tell(live, f"{words}; the master tries again, {TRIES_TO_WRITE} times in all")
+                self._trouble.tell(live, f"{words}; the master tries again, {most} times in all")
             return []
         if unwanted:
             return [events.AttemptEnded(live.run.id, -1, None, None, time.time())]

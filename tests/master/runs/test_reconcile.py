@@ -22,6 +22,7 @@ from dethpc.master.runs import poll
 from dethpc.master.runs.live import Cadence, Pace
 from dethpc.master.runs.poll import AFTER_REQUEUE
 from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
+from dethpc.master.runs.trouble import TRIES_OF_A_DISK
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.files import create_once, write_json
 from dethpc.rundir.home import Home
@@ -655,8 +656,8 @@ def test_a_run_directory_that_cannot_be_written_is_tried_again_and_given_up_in_t
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(world, "_job", full)
-    world.cycle(TRIES_TO_WRITE - 1)
-    assert world.trial().state is State.ACTIVE
+    world.cycle(TRIES_OF_A_DISK - 1)
+    assert world.trial().state is State.ACTIVE, "it has had most of an hour by now"
     world.cycle(2)
     assert world.trial().state is State.ERROR and "No space left" in world.trial().reason
 
