@@ -30,6 +30,7 @@ class Holds:
         self._pace = pace
         self._held: dict[int | str, tuple[str, str]] = {}  # job -> pool and words
         self._holds: dict[tuple[str, str], Hold] = {}
+        self._tried: dict[int | str, float] = {}  # job -> when it was last tried, monotonic
 
     def of(self, run: Run) -> Hold | None:
         held = self._held.get(job_of(run))
@@ -40,9 +41,14 @@ class Holds:
         hold = self.of(run)
         return run.reason if hold is None else hold.why
 
+    def last_try(self, run: Run) -> float:
+        """When the job of a held run was last tried: the one for which that is longest ago comes next."""
+        return self._tried.get(job_of(run), 0.0)
+
     def refused(self, run: Run, why: str) -> None:
         held = self._held[job_of(run)] = run.pool, why
         before, now, longest = self._holds.get(held), time.monotonic(), self._pace.slowest_poll
+        self._tried[job_of(run)] = now
         if before is not None and now < before.next_try:
             return  # another job has just met the same
         pause = self._pace.fastest_poll if before is None else min(longest, 2 * before.pause)
@@ -60,6 +66,7 @@ class Holds:
     def _forget(self, jobs: set[int | str]) -> None:
         if jobs:
             self._held = {job: held for job, held in self._held.items() if job not in jobs}
+            self._tried = {job: at for job, at in self._tried.items() if job in self._held}
             left = set(self._held.values())
             self._holds = {held: hold for held, hold in self._holds.items() if held in left}
 

@@ -142,7 +142,7 @@ class Submitter:
             hold = self._holds.of(live.run)
             if hold is not None and live.run.intent is Intent.GO:
                 held = tries.get(hold)
-                if now >= hold.next_try and (held is None or live.refused_at < held.refused_at):
+                if now >= hold.next_try and (held is None or self._tried_at(live) < self._tried_at(held)):
                     tries[hold] = live
                 continue
             if self._may_be_tried(live, batch):
@@ -150,6 +150,10 @@ class Submitter:
             if len(fresh) == SUBMIT_AT_ONCE:
                 break
         return fresh + [live for live in tries.values() if self._may_be_tried(live, batch)]
+
+    def _tried_at(self, live: LiveRun) -> tuple[float, float]:
+        """When its job was last tried, and when it was itself."""
+        return self._holds.last_try(live.run), live.refused_at
 
     def _may_be_tried(self, live: LiveRun, batch: _Batch) -> bool:
         try:

@@ -150,7 +150,10 @@ def test_what_is_refused_in_the_same_words_is_tried_together(worlds: Callable[..
         before = {live.run.id: live.refused_at for live in world.live.all()}
         assert world.requests()["submit"] == 1
         tried += [live.run.id for live in world.live.all() if live.refused_at != before[live.run.id]]
-    assert len(set(tried)) == 4, "each in its turn"
+    assert len(set(tried)) == 4, "each run in its turn"
+    assert [id[0] for id in tried] in (["1", "2", "1", "2"], ["2", "1", "2", "1"]), (
+        "and each experiment, however many it has"
+    )
     world.fake.defers = ""
     world.holds._holds[held] = replace(world.holds._holds[held], next_try=0.0)
     world.cycle(2)
