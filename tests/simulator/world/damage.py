@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 LOGS = ("-wal", "-shm")
 
+REFUSALS = 20
+"""How many times in a row a master may refuse to start: a rebuild can be killed, or find the disk full."""
+
 
 class Damage:
     def __init__(self, story: Story, rng: random.Random) -> None:
         self._story, self._rng = story, rng
         self._backups: list[Path] = []
+        self._refusals = self._started = 0
 
     # --- files
 
@@ -162,7 +166,6 @@ class Damage:
 
     def _replace(self, by: Path | None) -> None:
         story, path = self._story, self._story.home.database
-        self._before = story.judge.all_rows()
         story.lose_master(away=1.0)
         story.database.close()
         for name in (path, *(path.with_name(path.name + suffix) for suffix in LOGS)):
@@ -174,7 +177,9 @@ class Damage:
     def rebuild(self, why: str) -> None:
         """What the refusal asks for; it may be killed as well."""
         story = self._story
-        if "rebuild" not in why:
+        self._refusals = self._refusals + 1 if story.started == self._started else 1
+        self._started = story.started
+        if "rebuild" not in why or self._refusals > REFUSALS:
             story.judge.fail(f"a master refuses to start, and nothing helps: {why}")
         story.count("rebuild")
         story.database.close()

@@ -116,6 +116,7 @@ class Story:
         self._tell, self._commits, self._created, self._turns = tell, 0, 0, 0
         self.database_fails = ""
         self.refusal = ""  # why no master could start
+        self.started = 0  # how many masters did
         self.frozen: Master | None = None  # it is stopped while another may take over
         self.stale: Master | None = None  # another has taken over, and it does not know yet
         self.stale_effects = 0
@@ -233,7 +234,7 @@ class Story:
         try:
             with self.disk.acting("master"):
                 self.master = Master(self.home, self.slurm, self.host)
-            self.refusal = ""
+            self.refusal, self.started = "", self.started + 1
             self.say(f"master {self.host.pid} starts on {name}")
             for path in list(self.spoiled):  # it has written again what its files lacked
                 self.spoiled.discard(path)
