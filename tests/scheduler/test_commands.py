@@ -257,8 +257,8 @@ def test_a_lost_node_gives_its_job_back(slurm_private: Callable[..., Cluster], t
     cluster.kill_node(node, jobs_too=True)
     # Its restart count says that it runs anew: Slurm 24.11 lists it on the node that was lost.
     wait_until(lambda: (r := scheduler.jobs()[job_id]).restarts == 1 and r.state is JobState.RUNNING)
-    assert {info.name: info.state for info in scheduler.nodes()}[node] == "down"
-    assert next(pool for pool in scheduler.pools() if pool.default).slots == 4
+    wait_until(lambda: {info.name: info.state for info in scheduler.nodes()}[node] == "down")
+    wait_until(lambda: next(pool for pool in scheduler.pools() if pool.default).slots == 4)
 
 
 def _rpcs(cluster: Cluster) -> dict[str, int]:
