@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+MARK = f"STARTED_BY_TESTS_OF={os.getpid()}"
+"""In the environment of what the tests start. Daemons of Slurm do not inherit it: they are known by their folder."""
 
 # Rooms whose tests take long, quickest first; every other room comes before them.
 LATE = ("packaging", "cli", "master", "e2e", "state", "scheduler", "cluster")
@@ -29,11 +36,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 pytest_plugins = ["tests.cluster.fixtures", "tests.postgresql"]
 
 
+def left_behind() -> dict[int, str]:
+    """Processes of dethpc, of a private Slurm or of a database that the tests of this process have started and that still run."""
+    from tests.cluster.fixtures import CLUSTERS  # a plugin, which pytest wants to load itself
+
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            environ = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if state == "Z" or int(folder.name) == os.getpid():
+                continue
+            if (MARK in environ and re.search("dethpc|postgres|mariadb", words)) or CLUSTERS in words:
+                test = [each for each in environ if each.startswith("PYTEST_CURRENT_TEST=")]
+                found[int(folder.name)] = " ".join([folder.name, words, *test])
+    return found
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _no_users_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _nothing_runs_on() -> Iterator[None]:
+    """No test leaves a master, a trial, a daemon of a private Slurm or a database server behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(*MARK.split("="))
+        yield
+    end = time.monotonic() + 60  # what has been told to end may need a moment
+    while (left := left_behind()) and time.monotonic() < end:
+        time.sleep(0.2)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert not left, "these processes were left behind:\n" + "\n".join(left.values())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_users_state(_nothing_runs_on: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes the state of the user who runs it, nor talks to a master that happens to run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DETHPC_HOME", str(tmp_path_factory.mktemp("dethpc-home")))
+        home = tmp_path_factory.mktemp("dethpc-home")
+        patch.setenv("DETHPC_HOME", str(home))
         for name in ("DET_MASTER", "DET_USER", "DET_PASS"):
             patch.delenv(name, raising=False)
         yield

@@ -5,6 +5,7 @@ They change nothing global: hand ``cluster.env`` to what should use the cluster.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 
 from dethpc.deploy import accounting, slurm_dev
 from dethpc.errors import DethpcError
+
+CLUSTERS = f"slurm-test-{os.getpid()}-"
+"""How the names of the folders begin where the tests of this process start clusters."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,7 +40,7 @@ def _require(shape: slurm_dev.Shape) -> None:
 
 def _cluster(shape: slurm_dev.Shape) -> Iterator[slurm_dev.Cluster]:
     _require(shape)
-    with tempfile.TemporaryDirectory(prefix="slurm-test-") as parent:
+    with tempfile.TemporaryDirectory(prefix=CLUSTERS) as parent:
         Path(parent).chmod(0o755)  # every user of this machine may use it, as on a site
         folder = Path(parent) / "c"
         cluster = slurm_dev.up(folder, shape)
@@ -73,7 +77,7 @@ def slurm_private() -> Iterator[Callable[..., slurm_dev.Cluster]]:
 
     def start(**options: object) -> slurm_dev.Cluster:
         _require(slurm_dev.Shape())
-        with tempfile.TemporaryDirectory(prefix="slurm-test-") as parent:
+        with tempfile.TemporaryDirectory(prefix=CLUSTERS) as parent:
             folder = Path(parent)
         running.append(slurm_dev.up(folder, **options))
         return running[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,13 +18,18 @@ import pytest
 from tests.waiting import LONG_ENOUGH, wait_until
 
 TRAIN = '''
-"""A training whose state is a chain of hashes: one step left out or done twice gives another end."""
+"""A training whose state is a chain of hashes: one step left out or done twice gives another end.
+
+The hyperparameter "hold" is a step at which the first run waits until it is asked to stop, or until the file "go" is there: what a
+test does in the middle of a training then happens in the middle, however long it takes.
+"""
 import hashlib, json, os, pathlib, sys, time
 import determined as det
 
 info = det.get_cluster_info()
 hparams = info.trial.hparams
 steps, pause = int(hparams.get("steps", 20)), float(hparams.get("pause", 0.02))
+hold = int(hparams.get("hold", 0)) if info.latest_checkpoint is None else 0
 state, start = "seed", 0
 with det.core.init() as core:
     if info.latest_checkpoint is not None:
@@ -36,6 +42,9 @@ with det.core.init() as core:
         time.sleep(pause)
         core.train.report_training_metrics(steps_completed=step + 1, metrics={"loss": int(state[:8], 16) / 2**32})
         stop = core.preempt.should_preempt()
+        while step + 1 == hold and not stop and not os.path.exists(hparams.get("go", "")):
+            time.sleep(0.05)
+            stop = core.preempt.should_preempt()
         if (step + 1) % 5 == 0 or stop or step + 1 == steps:
             with core.checkpoint.store_path({"steps_completed": step + 1}) as (path, uuid):
                 (path / "state.json").write_text(json.dumps({"state": state, "step": step + 1}))
@@ -46,6 +55,9 @@ with det.core.init() as core:
     core.train.report_validation_metrics(steps_completed=steps, metrics={"validation_loss": loss, "end": int(state[:8], 16)})
     print(f"final state {state}", flush=True)
 '''
+
+SLEEPS = "import subprocess, time\nsubprocess.Popen(['sleep', '98765'])\ntime.sleep(98765)\n"
+"""A training that never ends, nor does a process that it starts."""
 
 
 class User:
@@ -157,18 +169,31 @@ def make_user(tmp_path: Path, **env: str) -> User:
     return User(folder, home, {**inherited, "PYTHONPATH": root, "PATH": path, "DETHPC_HOME": str(home), **env})
 
 
+def processes_with(text: str) -> list[int]:
+    """Processes in whose environment the text occurs, this one left out."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if text.encode() in path.read_bytes() and path.parent.name != str(os.getpid()):
+                found.append(int(path.parent.name))
+    return found
+
+
+def sleepers(user: User) -> list[int]:
+    """What ``SLEEPS`` has started and has not ended. Other tests run the like beside this one."""
+    found = []
+    for pid in processes_with(str(user.home)):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\0" + b"98765\0":
+                found.append(pid)
+    return found
+
+
 def take_down(user: User) -> None:
     user.det("master", "down", code=None)
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            mine = f"DETHPC_HOME={user.home}".encode() in path.read_bytes()
-        except OSError:
-            continue
-        if mine and path.parent.name != str(os.getpid()):
-            try:
-                os.kill(int(path.parent.name), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+    for pid in processes_with(f"DETHPC_HOME={user.home}"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

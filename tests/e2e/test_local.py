@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.e2e.conftest import User
+from tests.e2e.conftest import SLEEPS, User, sleepers
 from tests.waiting import wait_until
 
 RANDOM = {
@@ -36,7 +36,7 @@ def test_a_search_runs_from_create_to_the_table_of_its_trials(user: User) -> Non
 def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
     undisturbed = user.create(hyperparameters={"lr": 0.1, "steps": 30})
     user.det("experiment", "wait", str(undisturbed))
-    paused = user.create(hyperparameters={"lr": 0.1, "steps": 30, "pause": 0.1})
+    paused = user.create(hyperparameters={"lr": 0.1, "steps": 30, "hold": 7})
     user.wait_steps(paused, 7)
     user.det("experiment", "pause", str(paused))
     user.wait_state(paused, "PAUSED")
@@ -44,7 +44,7 @@ def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
     user.det("experiment", "activate", str(paused))
     user.det("experiment", "wait", str(paused))
     log = user.log(paused)
-    assert re.findall(r"stopping at step (\d+)", log) == re.findall(r"starting at step (\d+)", log)[1:]
+    assert re.findall(r"stopping at step (\d+)", log) == re.findall(r"starting at step (\d+)", log)[1:] == ["7"]
     assert final_state(log) == final_state(user.log(undisturbed))
     (trial,) = user.trials(paused)
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 31))
@@ -52,11 +52,11 @@ def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
 
 def test_the_master_stops_while_trials_wait_for_its_word(user: User) -> None:
     """Their long-polls for preemption, a minute each, are answered at once; the trials go on."""
-    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 100, "pause": 0.1})
-    user.wait_steps(experiment, 1)
-    began = time.monotonic()
-    user.det("master", "down", "--timeout", "15")
-    print(f"down after {time.monotonic() - began:.1f} s")
+    go = user.folder / "go"
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 100, "hold": 5, "go": str(go)})
+    user.wait_steps(experiment, 5)
+    user.det("master", "down", "--timeout", "45")
+    go.touch()
     user.det("experiment", "wait", str(experiment))
     (trial,) = user.trials(experiment)
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 101))
@@ -157,18 +157,12 @@ def test_a_config_with_five_mistakes_gets_five_lines_and_creates_nothing(user: U
 
 
 def test_processes_of_a_killed_trial_are_gone(user: User) -> None:
-    user.write("context/train.py", "import subprocess, time\nsubprocess.Popen(['sleep', '98765'])\ntime.sleep(98765)\n")
+    user.write("context/train.py", SLEEPS)
     experiment = user.create()
-    wait_until(lambda: _sleepers() > 0)
+    wait_until(lambda: len(sleepers(user)) == 1)
     user.det("experiment", "kill", str(experiment))
     user.wait_state(experiment, "CANCELED")
-    wait_until(lambda: _sleepers() == 0)
-
-
-def _sleepers() -> int:
-    import subprocess
-
-    return len(subprocess.run(["pgrep", "-f", "sleep 98765"], capture_output=True, check=False).stdout.split())
+    wait_until(lambda: not sleepers(user))
 
 
 def test_an_experiment_created_paused_waits(user: User) -> None:

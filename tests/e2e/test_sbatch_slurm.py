@@ -43,7 +43,9 @@ with det.core.init(distributed=alone) as core:
 
 def test_an_sbatch_script_is_the_entrypoint_beside_an_array_of_the_users_own(on_slurm: User) -> None:  # noqa: F811
     user = on_slurm
-    array = slurm_command(user, "sbatch", "--parsable", "--array=0-2", "--output=/dev/null", "--wrap=sleep 300").strip()
+    array = slurm_command(
+        user, "sbatch", "--parsable", "--array=0-2", "--output=/dev/null", "--wrap=sleep 10000"
+    ).strip()
     user.write("context/train.sbatch", SCRIPT)
     user.write("context/train.py", TRAIN)
     user.write(

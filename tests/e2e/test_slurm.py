@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from dethpc.deploy.slurm_dev import Cluster
-from tests.e2e.conftest import User, make_user, take_down
+from tests.e2e.conftest import SLEEPS, User, make_user, sleepers, take_down
 from tests.waiting import LONG_ENOUGH, wait_until
 
 TORCH = '''
@@ -51,6 +51,9 @@ with det.core.init(distributed=det.core.DistributedContext.from_torch_distribute
         if dist.get_rank() == 0:
             core.train.report_training_metrics(steps_completed=step + 1, metrics={"loss": loss.item()})
         stop = core.preempt.should_preempt()
+        while step + 1 == info.trial.hparams["hold"] and not stop and info.latest_checkpoint is None:
+            time.sleep(0.05)
+            stop = core.preempt.should_preempt()
         if stop or step + 1 == steps:
             if dist.get_rank() == 0:
                 with core.checkpoint.store_path({"steps_completed": step + 1}) as (path, uuid):
@@ -129,10 +132,11 @@ def test_two_nodes_train_one_network_and_a_pause_changes_no_bit(on_slurm: User) 
         "slurm": {"slots_per_node": 1},
         "environment": {"environment_variables": ["OMP_NUM_THREADS=1"]},
     }
-    whole = user.create(hyperparameters={"steps": 40, "pause": 0.0}, **shape)
+    whole = user.create(hyperparameters={"steps": 40, "pause": 0.0, "hold": 0}, **shape)
     user.det("experiment", "wait", str(whole))
-    paused = user.create(hyperparameters={"steps": 40, "pause": 0.15}, **shape)
-    user.wait_steps(paused, random.Random(time.time()).randint(3, 20))
+    hold = random.Random(time.time()).randint(3, 20)
+    paused = user.create(hyperparameters={"steps": 40, "pause": 0.0, "hold": hold}, **shape)
+    user.wait_steps(paused, hold)
     user.det("experiment", "pause", str(paused))
     user.wait_state(paused, "PAUSED")
     wait_until(lambda: not jobs(user))
@@ -177,8 +181,8 @@ def test_a_lost_node_and_a_scancel_lose_nothing(slurm_private: Callable[..., Clu
         disturbed = user.create(**search)
         user.wait_steps(disturbed, 3)
         cluster.kill_node("n0")
-        wait_until(lambda: jobs(user))
-        slurm_command(user, "scancel", jobs(user)[-1])
+        job = wait_until(lambda: jobs(user))[-1]
+        slurm_command(user, "scancel", job)
         time.sleep(1)
         cluster.start_node("n0")
 
@@ -265,16 +269,13 @@ def test_what_slurm_refuses_is_said_in_its_own_words(
 
 def test_a_killed_trial_leaves_no_process_on_any_node(on_slurm: User) -> None:
     user = on_slurm
-    user.write("context/train.py", "import subprocess, time\nsubprocess.Popen(['sleep', '87654'])\ntime.sleep(87654)\n")
+    user.write("context/train.py", SLEEPS)
     experiment = user.create(resources={"slots_per_trial": 2}, slurm={"slots_per_node": 1})
 
-    def sleepers() -> int:
-        return len(subprocess.run(["pgrep", "-f", "sleep 87654"], capture_output=True, check=False).stdout.split())
-
-    wait_until(lambda: sleepers() == 2)
+    wait_until(lambda: len(sleepers(user)) == 2)
     user.det("experiment", "kill", str(experiment))
     user.wait_state(experiment, "CANCELED")
-    wait_until(lambda: sleepers() == 0)
+    wait_until(lambda: not sleepers(user))
     wait_until(lambda: not jobs(user))
 
 
@@ -290,7 +291,7 @@ def test_a_master_runs_as_a_slurm_job(on_slurm: User) -> None:
 
 def test_a_requeued_run_goes_on_from_its_checkpoint(on_slurm: User) -> None:
     user = on_slurm
-    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 60, "pause": 0.1})
+    experiment = user.create(hyperparameters={"lr": 0.1, "steps": 60, "hold": 12})
     user.wait_steps(experiment, 12)
     (job,) = jobs(user)
     slurm_command(user, "scontrol", "requeue", job)
