@@ -63,7 +63,7 @@ class Cluster:
         """The environment variables that make Slurm's commands use this cluster."""
         return {"PATH": search_path(), "SLURM_CONF": str(self.conf)}
 
-    def run(self, *argv: str, check: bool = True, timeout: float = 60) -> str:
+    def run(self, *argv: str, check: bool = True, timeout: float = 300) -> str:
         """Run a command against this cluster; returns its stdout. Raises DethpcError when it fails and ``check`` is set."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
         done = subprocess.run(
@@ -86,7 +86,7 @@ class Cluster:
             return {}
         return dict(line.split("|", 1) for line in lines)
 
-    def wait_idle(self, timeout: float = 60) -> None:
+    def wait_idle(self, timeout: float = 300) -> None:
         """Wait until every node is idle."""
         _wait(
             lambda: self.node_states() == dict.fromkeys(self.nodes, "idle"), timeout, f"{self.folder}: nodes not idle"
@@ -102,7 +102,9 @@ class Cluster:
     def start_node(self, name: str) -> None:
         """Start a node's slurmd and wait until the node is back in service."""
         _daemon(self, ["slurmd", "-N", name, "-f", str(self.conf)], f"slurmd-{name}")
-        _wait(lambda: self.node_states().get(name, "").rstrip("*") in _UP, 60, f"node {name} does not come up")
+        _wait(
+            lambda: self.node_states().get(name, "").rstrip("*") in _UP, START_SECONDS, f"node {name} does not come up"
+        )
 
     def stop_controller(self) -> None:
         """Stop slurmctld (its state is kept): commands get no connection."""
@@ -111,7 +113,7 @@ class Cluster:
 
     def start_controller(self) -> None:
         _daemon(self, ["slurmctld", "-f", str(self.conf)], "slurmctld")
-        _wait(lambda: bool(self.node_states()), 60, "slurmctld does not answer")
+        _wait(lambda: bool(self.node_states()), START_SECONDS, "slurmctld does not answer")
 
     def freeze_controller(self) -> None:
         """Stop slurmctld in its tracks: it takes connections and never answers."""
@@ -133,6 +135,9 @@ class Cluster:
         return [pid] if pid is not None and processes.is_daemon(pid, daemon, self.folder) else []
 
 
+START_SECONDS = 300.0
+"""For a daemon to start, and for nodes to become idle, on a machine with much else to do. A daemon that dies is noticed at once."""
+
 _UP = frozenset({"idle", "mix", "alloc", "comp"})
 
 
@@ -149,8 +154,9 @@ def up(folder: str | os.PathLike[str], shape: Shape | None = None, **options: ob
         raise Refused(f"{target} is not empty; take the cluster in it down first: det deploy slurm-dev down")
     target.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(_short(target), shape)
+    held = _free_ports(2 + len(cluster.nodes))
     try:
-        _write(cluster)
+        _write(cluster, [int(each.getsockname()[1]) for each in held])
         _start(cluster)
     except BaseException as error:
         complaints = "".join(map(_complaints, sorted(cluster.folder.glob("log/*.log"))))
@@ -158,6 +164,9 @@ def up(folder: str | os.PathLike[str], shape: Shape | None = None, **options: ob
         if complaints and isinstance(error, DethpcError):
             raise DethpcError(f"the cluster did not start: {error}\n{complaints}") from None
         raise
+    finally:
+        for each in held:
+            each.close()
     return cluster
 
 
@@ -192,7 +201,7 @@ def down(folder: str | os.PathLike[str]) -> None:
         processes.kill(pids)
     if cluster.folder != target:
         cluster.folder.unlink()
-    _wait(lambda: _remove(target), 10, f"cannot remove {target}")
+    _wait(lambda: _remove(target), 60, f"cannot remove {target}")
 
 
 def _remove(folder: Path) -> bool:
@@ -223,7 +232,7 @@ def _short(folder: Path) -> Path:
     return link
 
 
-def _write(cluster: Cluster) -> None:
+def _write(cluster: Cluster, ports: list[int]) -> None:
     folder, shape = cluster.folder, cluster.shape
     folder.chmod(0o755)
     facts = {"folder": str(folder), "shape": asdict(shape)}
@@ -233,7 +242,6 @@ def _write(cluster: Cluster) -> None:
     key = folder / "munge.key"
     key.touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(128))
-    ports = _free_ports(2 + len(cluster.nodes))
     (folder / "gres.conf").write_text("".join(gres_conf(shape, folder)))
     (folder / "slurm.conf").write_text("\n".join(slurm_conf(shape, folder, _user(), ports)) + "\n")
     if text := cgroup_conf(cluster.run("slurmd", "-V")):
@@ -259,7 +267,7 @@ def _start(cluster: Cluster) -> None:
             raise DethpcError(f"{dead[0]} died")
         return cluster.node_states() == dict.fromkeys(cluster.nodes, "idle")
 
-    _wait(idle, 60, "the nodes do not become idle")
+    _wait(idle, START_SECONDS, "the nodes do not become idle")
     if cluster.shape.accounting:
         accounting_daemons.register(cluster.run, _user(), cluster.shape.accounts)
 
@@ -271,11 +279,21 @@ def _daemon(cluster: Cluster, argv: list[str], name: str) -> None:
     log = cluster.folder / "log" / f"{name}.start.log"
     with log.open("ab") as out:
         done = subprocess.run(
-            argv, env=environment, cwd=cluster.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=60
+            argv,
+            env=environment,
+            cwd=cluster.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            timeout=START_SECONDS,
         )
     if done.returncode != 0:
         raise DethpcError(f"{name}: exit code {done.returncode}")
-    _wait(lambda: cluster.daemons().get(name, False), 20, f"{name} did not start; see {cluster.folder}/log/{name}.log")
+    _wait(
+        lambda: cluster.daemons().get(name, False),
+        START_SECONDS,
+        f"{name} did not start; see {cluster.folder}/log/{name}.log",
+    )
 
 
 def _user() -> str:
@@ -285,21 +303,28 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports below the kernel's ephemeral range, so that no outgoing connection takes one before its daemon does."""
-    found: list[int] = []
+def _free_ports(count: int) -> list[socket.socket]:
+    """Sockets bound to free ports below the kernel's ephemeral range, so that no outgoing connection takes one.
+
+    While they stay open no other cluster that starts gets the ports, and yet daemons may listen there, who all set SO_REUSEADDR:
+    Linux lets a socket pass that does not listen itself.
+    """
+    found: list[socket.socket] = []
     candidates = list(range(17000, 32000))
     random.SystemRandom().shuffle(candidates)
     for port in candidates:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        found.append(port)
+        held = socket.socket()
+        try:
+            held.bind(("", port))
+        except OSError:
+            held.close()
+            continue
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.append(held)
         if len(found) == count:
             return found
+    for held in found:
+        held.close()
     raise DethpcError("no free TCP ports")
 
 
