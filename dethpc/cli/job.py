@@ -169,7 +169,8 @@ def update_batch(operations: tuple[str, ...]) -> None:
     """
     from dethpc.client import jobs
 
-    jobs.update(connect(), [_operation(text) for text in operations])
+    wished = [_operation(text) for text in operations]  # a mistake is told without starting a master
+    jobs.update(connect(), wished)
 
 
 def _operation(text: str) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -82,7 +83,11 @@ def test_commands_and_what_they_ask(det: Det, master: Answers) -> None:
         ["update-batch", "a1b2.colour=red"],
     ],
 )
-def test_a_wrong_command_line_is_answered_with_what_is_allowed(words: list[str]) -> None:
+def test_a_wrong_command_line_is_answered_with_what_is_allowed_and_starts_no_master(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETHPC_HOME", str(tmp_path / "home"))
     done = CliRunner().invoke(job, words)
     assert done.exit_code == 2
     assert "priority" in done.output or "OPERATION" in done.output
+    assert not (tmp_path / "home").exists()
