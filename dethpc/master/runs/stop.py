@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from dethpc.domain.ports import JobRecord, Scheduler
 from dethpc.domain.states import Intent
@@ -53,8 +53,8 @@ class Stopper:
             return
         self._lease.check()
         try:
-            listed = self._scheduler.jobs()
-            jobs = [str(live.run.scheduler_job_id) for live in due if self._is_its_job(live, listed)]
+            known = self._records(due)
+            jobs = [record.job_id for live in due if (record := self._whose.record(live, known)) and record.state.live]
             if jobs:
                 self._scheduler.cancel(jobs)
         except SchedulerUnavailable as error:
@@ -64,7 +64,8 @@ class Stopper:
             live.killed_at = now
         self._cadence.poll_soon()
 
-    def _is_its_job(self, live: LiveRun, listed: Mapping[str, JobRecord]) -> bool:
-        """A job that is not listed is cancelled all the same: the listing may lack it."""
-        record = listed.get(str(live.run.scheduler_job_id))
-        return record is None or self._whose.owns(live, record)
+    def _records(self, due: Sequence[LiveRun]) -> dict[str, JobRecord]:
+        """A job that the listing lacks is asked for a second way: its id may have been given to somebody else's job meanwhile."""
+        listed = self._scheduler.jobs()
+        missing = [id for live in due if (id := live.run.scheduler_job_id) is not None and id not in listed]
+        return {**listed, **(self._scheduler.records(missing) if missing else {})}

@@ -431,6 +431,37 @@ def test_a_job_id_that_was_given_again_is_somebody_elses_job(world: World) -> No
     assert world.fake.jobs()[job_id].nice == 0 and world.fake.hastened == []
 
 
+def test_a_job_id_that_was_given_again_is_somebody_elses_job_although_the_listing_lacks_it(world: World) -> None:
+    world.cycle()
+    job_id = world.job().job_id
+    world.fake.give_id_again(job_id)
+    world.fake.forgotten.add(job_id)
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(3)
+    assert world.fake.cancelled == [] and world.ended("1.1.1")
+
+
+def test_a_killed_job_that_nobody_tells_of_is_cancelled_once_it_is_known_to_be_the_runs(world: World) -> None:
+    world.cycle()
+    job_id = world.job().job_id
+    world.fake.unseen.add(job_id)
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(3)
+    assert world.fake.cancelled == []
+    world.fake.unseen.clear()
+    world.cycle(2)
+    assert world.fake.cancelled == [job_id]
+
+
+def test_a_killed_job_that_the_listing_lacks_is_cancelled(world: World) -> None:
+    world.cycle()
+    job_id = world.job().job_id
+    world.fake.forgotten.add(job_id)
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(3)
+    assert world.fake.cancelled == [job_id] and world.ended("1.1.1")
+
+
 def test_a_wanted_run_whose_job_id_was_given_again_is_submitted_anew(world: World) -> None:
     world.cycle()
     world.fake.give_id_again(world.job().job_id)
@@ -468,17 +499,17 @@ def test_a_stop_is_passed_on_once_and_closes_the_run(world: World) -> None:
     assert world.run().scheduler_job_id not in world.fake.cancelled, "a stop leaves the job time for a checkpoint"
 
 
-def test_a_kill_cancels_the_job_once_at_first(world: World) -> None:
+def test_a_kill_cancels_the_job_once_at_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.cycle()
     world.node_starts()
     world.cycle()
     job_id = world.job().job_id
-    world.fake.unseen.add(job_id)
-    world.fake.settle = NEVER
+    cancelled: list[str] = []
+    monkeypatch.setattr(world.fake, "cancel", cancelled.extend)  # its processes take their time
     world.ledger.do(events.KillTrial(1, T0))
     world.cycle(4)
-    assert world.fake.cancelled == [job_id]
-    world.fake.unseen.clear()
+    assert cancelled == [job_id]
+    world.fake.end(job_id, JobState.CANCELLED, None)
     world.cycle(2)
     assert world.ended("1.1.1") and world.trial().state is State.CANCELED
 
