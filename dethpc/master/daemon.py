@@ -57,7 +57,7 @@ class Daemon:
         self.store = open_store(site.database or home.database_url)
         self.store.before_commit = self.lease.check
         ids.check(home, self.store)
-        self.changes = ChangeLog(home)
+        self.changes = ChangeLog(home, self.lease.check)
         self.changes.catch_up(self.store)
         rules, broken = self.installation.queue_rules, partial(self._break, "the ledger cannot go on")
         self.ledger = Ledger(
@@ -88,7 +88,7 @@ class Daemon:
             self.stop,
         )
         unmanaged = Unmanaged(self.ledger, home, self.store)
-        records = Records(self.store, home)
+        records = Records(self.store, home, self.lease.check)
         self.services = Services(
             installation=self.installation,
             auth=Auth(home.root, getpass.getuser(), self.store, records),

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from dethpc.config.site import SiteConfig
+from dethpc.domain.facts import Row
 from dethpc.errors import MasterError, StoreError
 from dethpc.master import pulse, watchdog
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import ledger
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
+from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 from tests.master.durable.test_ledger import creation
 from tests.waiting import LONG_ENOUGH, wait_until
@@ -81,6 +83,25 @@ def test_a_master_that_cannot_go_on_ends_and_leaves_its_place_to_the_next(
     serving.thread.join(LONG_ENOUGH)
     assert not serving.thread.is_alive() and words in serving.failure
     assert json.loads(serving.daemon.installation.home.master_file.read_text())["pid"] == 0
+
+
+def test_a_master_that_stood_still_after_a_commit_writes_nothing_behind_the_rows_of_the_one_that_took_over(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, home = serving.daemon, serving.daemon.installation.home
+    commit = daemon.store.commit
+
+    def stand_still(rows: Sequence[Row]) -> None:
+        commit(rows)
+        held = json.loads(home.master_file.read_text())
+        write_json(home.master_file, {**held, "generation": held["generation"] + 1})
+        daemon.lease._checked_at = -1e9  # it looked long ago
+
+    monkeypatch.setattr(daemon.store, "commit", stand_still)
+    daemon.ledger.post(creation())
+    serving.thread.join(LONG_ENOUGH)
+    assert not serving.thread.is_alive()
+    assert not home.changes(1).exists()
 
 
 def stuck(serving: Serving) -> threading.Event:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row
@@ -27,16 +27,20 @@ MOST_ANNOUNCED = 100
 
 
 class ChangeLog:
-    """Appends committed rows to their experiments' files. One thread writes."""
+    """Appends committed rows to their experiments' files. One thread writes.
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    ``check_lease`` raises LeaseHeld when another master has taken over: what this one committed before that, the other has written
+    already, and newer rows of the same keys behind it.
+    """
+
+    def __init__(self, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
+        self._home, self._check_lease = home, check_lease
         self._announced: set[int] = set()
         self._behind = False  # rows were committed, and are not in their files
 
     def announce(self, rows: Sequence[Row]) -> None:
         """Before a commit: write down which experiments it changes. Should this master be killed before it has appended the rows,
-        the next one looks at these, however long ago they ended."""
+        the next one looks at these, however long ago they ended. Raises LeaseHeld."""
         concerned = {id for row in rows if (id := _concerned(row)) is not None}
         if concerned <= self._announced:
             return
@@ -44,6 +48,7 @@ class ChangeLog:
             self._announced.clear()
         fresh = concerned - self._announced
         try:
+            self._check_lease()
             with open(self._home.announced, "a" if self._announced else "w") as file:
                 file.write("".join(f"{id}\n" for id in fresh))
         except OSError as error:
@@ -52,9 +57,10 @@ class ChangeLog:
         self._announced |= fresh
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Raises: OSError; some of the rows may be in their files then, and all may be appended again."""
+        """Raises: OSError; some of the rows may be in their files then, and all may be appended again. LeaseHeld."""
         self._behind = True
         for path, group in self._by_file(rows).items():
+            self._check_lease()
             RowFile(path).append(group)
         self._behind = False
 

@@ -26,9 +26,9 @@ MOST_LINES = 1000
 class Records:
     """Every method may be called from any thread. The file says no more than the database: digests, and no secrets."""
 
-    def __init__(self, store: SqlStore, home: Home) -> None:
-        """Rewrites the file where it does not say what the database does. Raises: OSError."""
-        self._store, self._file = store, RowFile(home.records)
+    def __init__(self, store: SqlStore, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
+        """Rewrites the file where it does not say what the database does. ``check_lease``: see ``ChangeLog``. Raises: OSError."""
+        self._store, self._file, self._check_lease = store, RowFile(home.records), check_lease
         self._lock = threading.Lock()
         self._lines = 0
         self._compact()
@@ -78,6 +78,7 @@ class Records:
     def _write(self, record: Record, *, dropped: bool = False) -> None:
         """The database has the record already: when the file cannot be written, the next record or start mends it."""
         try:
+            self._check_lease()
             if self._lines >= MOST_LINES:
                 self._compact()
             else:

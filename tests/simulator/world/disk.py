@@ -32,6 +32,7 @@ class Disk:
         self._dead = ""  # the actor that was killed and is still on its way out
         self.failing: dict[str, tuple[float, int]] = {}  # actor -> how likely each operation fails, and as what
         self.on_failure: Callable[[str], None] = lambda kind: None
+        self.on_write: Callable[[str], None] = lambda path: None
 
     def strike(self, actor: str, points: int, what: Callable[[], None]) -> None:
         """``what`` happens to ``actor`` at that many instants from now: it may raise Killed."""
@@ -97,6 +98,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
             return
         writes = flags & _WRITING if isinstance(flags, int) else False
         if writes or (isinstance(mode, str) and not set(mode).isdisjoint("wax+")):
+            _told.on_write(str(path))
             _told.changes(path)
         else:
             _told.reads(path)

@@ -196,6 +196,11 @@ MUTATIONS = (
         ("master frozen, another takes over",),
     ),
     Mutation(
+        "a master that was frozen after a commit appends it behind newer rows",
+        lambda: [(daemon, "ChangeLog", lambda home, check_lease: change_log.ChangeLog(home))],
+        ("master frozen, another takes over",),
+    ),
+    Mutation(
         "a frozen renewal writes over another master's word",
         lambda: [(lease, "STOOD_STILL", 1e9)],
         ("master frozen in its renewal",),

@@ -94,6 +94,7 @@ class Story:
         self.folder = Path(tempfile.mkdtemp(prefix="dethpc-world-", dir=_fast_place()))
         self.home = Home(self.folder)
         self.disk = Disk(str(self.folder), self.rng)
+        self.disk.on_write = self.written
         self.host = Host()
         self.slurm = Slurm(
             self.clock,
@@ -120,6 +121,7 @@ class Story:
         self.frozen: Master | None = None  # it is stopped while another may take over
         self.stale: Master | None = None  # another has taken over, and it does not know yet
         self.stale_effects = 0
+        self.frozen_in_append = False  # it had looked at the lease, and not yet written
         self.ringing = False  # a training waits for the master's answer
         self.synced: dict[str, int] = {}  # how much of a file would outlive its machine
 
@@ -386,6 +388,14 @@ class Story:
             self.stale_effects += 1
             if self.stale_effects > 1:
                 self.judge.fail(f"master {self.stale.pid} does {what} although another has taken over")
+
+    def written(self, path: str) -> None:
+        """As ``acted``, of the file that is opened next. It may be frozen after its look at the lease here, too."""
+        if path.endswith("changes.jsonl") and self.stale is not None and self.host.pid == self.stale.pid:
+            if self.frozen_in_append:
+                self.frozen_in_append = False
+                return
+            self.judge.fail(f"master {self.stale.pid} writes {path} although another has taken over")
 
     def _forbidden(self, what: str) -> None:
         self.judge.fail(what)
