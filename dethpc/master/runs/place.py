@@ -16,7 +16,13 @@ class Occupied(RunDirError):
 
 
 def check(run_dir: RunDir, cluster_id: str, run: Run, task: Task | None, trial: Trial | None) -> None:
-    """Raises Occupied when the directory holds anything of another run, or of one that does not say whose it is; OSError."""
+    """Raises Occupied when the directory holds anything of another run, or of one that does not say whose it is; OSError.
+
+    Once a run is prepared, its place is its own: it was found free then, and the database, which knows of every run that there are
+    files of, gives no id twice. What its spec says otherwise is damage, which is nobody's word.
+    """
+    if run.token_sha256:
+        return
     try:
         spec = read_json(run_dir.spec)
     except RunDirError:

@@ -97,8 +97,8 @@ class JobBuilder:
 
     def _token(self, run: Run) -> str:
         with contextlib.suppress(RunDirError):  # a damaged one is rewritten: no job has it yet
-            if earlier := read_json(self._home.run(run.id).spec):
-                return str(earlier["token"])
+            if earlier := (read_json(self._home.run(run.id).spec) or {}).get("token"):
+                return str(earlier)
         return mint_run_token(run.id)[0]
 
     def write(

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from dethpc.domain.states import RunState, State
+from dethpc.engine import events
 from dethpc.master.runs.place import Occupied, check
 from dethpc.rundir.claim import claim
 from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import RunDir
-from tests.master.conftest import run_of, task_of, trial
-from tests.master.runs.conftest import World
+from tests.master.conftest import T0, run_of, task_of, trial
+from tests.master.runs.conftest import NEVER, World
 
 TRIAL = trial(1)
 TASK, RUN = task_of(TRIAL), run_of(TRIAL)
@@ -74,3 +75,19 @@ def test_a_trial_whose_place_is_occupied_fails_alone(world: World) -> None:
     world.cycle(2)
     assert world.trial(1).state is State.ERROR and "holds files of another run" in world.trial(1).reason
     assert world.run("1.2.1").state is RunState.PENDING and "1.1.1" not in world.prepared
+
+
+@pytest.mark.parametrize("damage", [(b'"trial_id"', b'"trial_ie"'), (b"1.1.1", b"1.1.5"), (b'"', b"#")])
+def test_a_damaged_spec_does_not_end_the_trial_whose_run_it_is(world: World, damage: tuple[bytes, bytes]) -> None:
+    world.ledger.do(events.Prepared("1.1.1", "digest", T0))
+    world.fake.answers_lost, world.fake.settle = True, NEVER
+    world.fake.unseen |= {"1", "2", "3"}
+    world.cycle()
+    world.fake.answers_lost = False
+    assert world.run().state is RunState.SUBMITTING
+    spec, job_id = world.home.run("1.1.1").spec, world.job().job_id
+    spec.write_bytes(spec.read_bytes().replace(*damage))
+    claim(world.home.run("1.1.1"), job_id)
+    world.reconciler = world.start()
+    world.cycle(2)
+    assert world.trial(1).state is State.ACTIVE and world.run().scheduler_job_id == job_id

@@ -24,7 +24,6 @@ EXPLAINED = {
     "no progress, run after run": (),
     "restarts)": (),
     "the run directory cannot be written": ("disk", "damage"),
-    "holds files of": ("file damaged",),  # whose a directory is, is said by one file without a checksum
 }
 """Why a trial may be given up in the end, and the kinds of faults without which it may not."""
 
