@@ -1,4 +1,4 @@
-"""Twenty deliberate bugs: each has to be caught by the judge of ``benchmarks/faults.py``.
+"""Deliberate bugs: each has to be caught by the judge of ``benchmarks/faults.py``.
 
 python benchmarks/mutations.py [--seeds N] [WORDS]   WORDS: those whose names have them
 """

@@ -12,7 +12,7 @@ from tests.simulator.world.story import Faults
 AT_ONCE, EVENTS = 8, 300
 """Stories of one test, and what happens in each before its faults stop. Eight such tests are more than 20,000 events."""
 
-CHEAP = ("C1:", "C2:", "C4:", "C7:", "C8:", "C9:", "memory keeps")
+CHEAP = ("C1:", "C2:", "C4:", "C7:", "C8:", "C9:", "C12:", "jobs of runs", "memory keeps")
 """Mutations that the judge finds within a second or two; ``python benchmarks/mutations.py`` tries all of them."""
 
 

@@ -61,7 +61,7 @@ class Damage:
         return self._journal(path, bytearray(path.read_bytes()))
 
     def some_checkpoint(self) -> bool:
-        """Of a trial that lives, the one that it would go on from: a bit flips, or it is gone."""
+        """Of a trial that lives, the one that it would go on from: a bit flips, or it is gone. Mostly its training ends then."""
         master = self._story.master
         trials = [] if master is None else [t for e in master.ledger.state.experiments.values() for t in e.trials]
         uuids = [t.latest_checkpoint for t in trials if t.latest_checkpoint and not t.state.terminal]
@@ -76,6 +76,9 @@ class Damage:
             held = bytearray((folder / "chain.json").read_bytes())
             held[self._rng.randrange(len(held))] ^= 1 << self._rng.randrange(8)
             (folder / "chain.json").write_bytes(held)
+        for job in self._story.slurm.running() if self._rng.random() < 0.7 else ():
+            if folder.name.startswith(f"{job.run_dir.name.rpartition('.')[0]}."):
+                job.process.end(137)
         return True
 
     def garbage(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dethpc import storage
 from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, PoolState, Run, Trial
+from dethpc.domain.ports import JobState
 from dethpc.domain.states import AttemptState, CheckpointState, State
 from dethpc.engine import ClusterState
 from dethpc.master.durable import ids
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 LOGGED = [fact for fact in facts.IN_MEMORY if fact not in (PoolState, NodeHealth)]
 
 
+GOES_ON = 90.0
+"""Seconds that the job of a run which is over may go on, while the master sees it."""
+
+
 class Violation(AssertionError):
     """The judge has found something that must not be."""
 
@@ -40,6 +45,11 @@ class Judge:
         self.cut: set[tuple[str, int]] = set()  # attempts whose journals lost what their node had not brought to disk
         self.began: dict[str, float] = {}  # experiment -> when one of its trials first reported
         self._lines: dict[Path, tuple[int, dict[Any, str]]] = {}  # a change log as far as it was read
+        self._left: dict[str, tuple[float, int]] = {}  # job of a run that is over -> since when, in how many polls
+        self._left_to = 0  # pid of the master that polled
+        self._damaged_for: dict[tuple[str, str], set[str]] = defaultdict(
+            set
+        )  # trial, checkpoint -> runs that found it damaged
         self.found: Violation | None = None
         self.checks = 0
         self.reports = 0
@@ -66,6 +76,39 @@ class Judge:
             if other is not process and other.trains and not other.zombie and other.run_id.rpartition(".")[0] == trial:
                 self.fail(
                     f"trial {trial} trains in {process.run_id}.{process.k} and in {other.run_id}.{other.k} at once"
+                )
+
+    def found_damaged(self, process: Process, uuid: str) -> None:
+        """A checkpoint that a run has reported as damaged is given to no later one. Two may have been under way already."""
+        trial = process.run_id.rpartition(".")[0]
+        if process.zombie or (process.run_id, process.k) in self.cut or self.damaged[trial]:
+            return
+        runs = self._damaged_for[trial, uuid]
+        runs.add(process.run_id)
+        if len(runs) > 2:
+            self.fail(f"trial {trial} begins at checkpoint {uuid} again and again: {sorted(runs)} found it damaged")
+
+    def polled(self) -> None:
+        """A poll that saw all jobs came to its end: one of a run that is over, and said to be, does not stay. One that runs
+        has a while to end by itself."""
+        story, master = self._story, self._story.master
+        if master is None or story.host.pid != master.pid or story.slurm.mood.listing != "whole":
+            return
+        runs, before = master.ledger.state.runs, self._left if self._left_to == master.pid else {}
+        wanted = {run.scheduler_job_id for run in runs.values()}
+        self._left, self._left_to = {}, master.pid
+        for job in story.slurm.jobs_.values():
+            name = job.run_dir.name
+            if job.foreign or not job.live or job.ending is JobState.CANCELLED or job.id in wanted or name in runs:
+                continue
+            if not (job.run_dir / "closed").exists():
+                continue
+            since, polls = before.get(job.id, (story.clock.now, 0))
+            self._left[job.id] = since, polls + 1
+            patience = 0.0 if job.record.state is JobState.PENDING else GOES_ON
+            if polls + 1 > 2 and story.clock.now - since >= patience:
+                self.fail(
+                    f"job {job.id} of run {name}, which is over, is {job.record.state.value} after {polls + 1} polls"
                 )
 
     def after_step(self) -> None:

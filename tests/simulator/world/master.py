@@ -224,6 +224,17 @@ class Master:
         """It has decided to end."""
         return self.daemon._stopped.is_set()
 
+    def after_polls(self, do: Callable[[], None]) -> None:
+        """``do`` is called after each poll that came to its end."""
+        poller = self.daemon._reconciler._poller
+        poll = poller.poll
+
+        def polled() -> None:
+            poll()
+            do()
+
+        poller.poll = polled  # type: ignore[method-assign]
+
     def cycle(self) -> float:
         """One round of its reconciler; the seconds until the next. Raises LeaseHeld."""
         runs = self.daemon._reconciler._runs

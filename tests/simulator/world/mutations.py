@@ -208,7 +208,7 @@ MUTATIONS = (
     Mutation(
         "an end report of a lost node counts, its reports do not",
         lambda: [(read.Reader, "conclude", _reads_only_live)],
-        ("node lost", "slurmctld forgets", "squeue empty"),
+        ("node lost", "slurmctld forgets"),
     ),
     Mutation(
         "a clock that is set back prolongs a rest",
@@ -218,7 +218,7 @@ MUTATIONS = (
     Mutation(
         "jobs of runs that were given up go on",
         lambda: [(poll.Poller, "_cancel_leftovers", _no_leftovers)],
-        ("squeue empty", "slurmctld silent", "file damaged"),
+        ("squeue empty", "node lost"),
     ),
     Mutation("a report is passed over", lambda: [(runs, "_following", _without_the_last)], ("slurmctld silent",)),
     Mutation("nobody wakes what rests", lambda: [(reconcile.Reconciler, "_tick", _nothing)], ("job killed",)),

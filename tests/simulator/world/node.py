@@ -192,6 +192,7 @@ class Process:
 
     def _damaged(self, journal: JournalWriter, uuid: str, why: str) -> None:
         self._say(journal, ReportKind.CHECKPOINT_DAMAGED, {"uuid": uuid, "why": why})
+        self._story.judge.found_damaged(self, uuid)
 
     def _closed(self) -> dict[str, Any] | None:
         try:

@@ -236,6 +236,7 @@ class Story:
         try:
             with self.disk.acting("master"):
                 self.master = Master(self.home, self.slurm, self.host)
+            self.master.after_polls(self.judge.polled)
             self.refusal, self.started = "", self.started + 1
             self.say(f"master {self.host.pid} starts on {name}")
             for path in list(self.spoiled):  # it has written again what its files lacked

@@ -35,6 +35,7 @@ def freeze(story: Story, rng: random.Random) -> None:
         story.say(f"nobody took over from master {first.pid}")
         story.master, story.database = first, kept
         return
+    story.counts["another master took over from a frozen one"] += 1
     story.stale, story.stale_effects = first, 0
     story.say(f"master {first.pid} goes on, and {story.master.pid} has taken over")
 
