@@ -106,7 +106,20 @@ def test_spec_survives_the_file(tmp_path: Path) -> None:
     obj = read_json(tmp_path / "spec.json")
     assert obj is not None
     assert Spec.from_json(obj) == before
+    del obj["sha256"]  # as of an earlier release
     assert Spec.from_json({**obj, "of a later release": 1}) == before
+
+
+@pytest.mark.parametrize(
+    "damage", [(b"0.1", b"0.3"), (b'"latest_checkpoint"', b'"latest_checkpoinu"'), (b'"sha256": "', b'"sha256": "0')]
+)
+def test_a_spec_whose_values_were_damaged_is_not_believed(tmp_path: Path, damage: tuple[bytes, bytes]) -> None:
+    path = tmp_path / "spec.json"
+    write_json(path, spec(hparams={"lr": 0.1, "layers": (1, 2), "of": {2: "a", 10: "b"}}).to_json())
+    assert Spec.from_json(read_json(path) or {}).hparams["lr"] == 0.1
+    path.write_bytes(path.read_bytes().replace(*damage))
+    with pytest.raises(RunDirError, match="damaged"):
+        Spec.from_json(read_json(path) or {})
 
 
 def test_spec_says_what_it_lacks() -> None:
