@@ -15,9 +15,10 @@ from sqlalchemy import make_url
 
 from dethpc.domain.facts import Trial
 from dethpc.state import reading, rows
-from tests.e2e.conftest import TRAIN, User, make_user, take_down, wait_until
+from tests.e2e.conftest import TRAIN, User, make_user, take_down
 from tests.e2e.test_lost_database import open_pipe, seen, trained
 from tests.postgresql import IN_A_URL, PASSWORD, PostgresServer
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
