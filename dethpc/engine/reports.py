@@ -26,6 +26,8 @@ def taken_in(
     experiment = state.experiments[trial.experiment_id]
     for report in reports:
         take = _REPORTS.get(report.kind)
+        if report.kind == ReportKind.CHECKPOINT and _is_known(state, trial, attempt, report):
+            continue
         if take is not None:
             trial = take(experiment, trial, attempt, report, decision)
         elif report.kind == ReportKind.CHECKPOINT_DELETED:
@@ -118,6 +120,12 @@ def _checkpoint(
         )
     )
     return replace(trial, latest_checkpoint=str(data["uuid"]))
+
+
+def _is_known(state: ClusterState, trial: Trial, attempt: Attempt, report: Report) -> bool:
+    """Whether a checkpoint counted before the database was rebuilt without its report. It may have been deleted since."""
+    row = state.checkpoints.get(trial.id, {}).get(str(report.data["uuid"]))
+    return row is not None and (row.run_id, row.attempt, row.seq) == (attempt.run_id, attempt.number, report.seq)
 
 
 def _progress(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:

@@ -17,6 +17,8 @@ from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
 from dethpc.domain.ports import Store
 from dethpc.domain.reports import Report, ReportKind
+from dethpc.domain.states import RunState
+from dethpc.engine.replace import replace
 from dethpc.engine.reports import reported_values
 from dethpc.errors import StoreError
 from dethpc.master.durable import ids, records
@@ -114,13 +116,17 @@ class _Recreation:
 
     def _metrics(self, experiment_id: int, rows: Sequence[Any], alive: Callable[[], None]) -> None:
         trials = {row.id: row.trial_id for row in rows if isinstance(row, Task) and row.trial_id is not None}
+        live = {(row.id, row.attempt) for row in rows if isinstance(row, Run) and row.state is not RunState.ENDED}
         for attempt in rows:
             trial_id = trials.get(attempt.task_id) if isinstance(attempt, Attempt) else None
             if trial_id is not None:
                 alive()
-                self._commit(list(self._metrics_of(experiment_id, trial_id, attempt)))
+                may_write = (attempt.run_id, attempt.number) in live
+                self._commit(list(self._from_journal(experiment_id, trial_id, attempt, may_write=may_write)))
 
-    def _metrics_of(self, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
+    def _from_journal(
+        self, experiment_id: int, trial_id: int, attempt: Attempt, *, may_write: bool
+    ) -> Iterator[Metric | Attempt]:
         journal = self._home.run(attempt.run_id).attempt(attempt.number).journal
         try:
             reports, damaged = read_all(journal)
@@ -131,6 +137,9 @@ class _Recreation:
         counted = [report for report in reports if report.seq <= attempt.applied_seq]
         if attempt.applied_seq > len(counted) + len(damaged):
             self._made.missing[journal] = attempt.applied_seq - len(counted) - len(damaged)
+            if may_write and _size(journal) >= attempt.applied_offset:
+                # A full disk refused them, and they came by HTTP alone. They count when their writer has written them.
+                yield replace(attempt, applied_seq=min(attempt.applied_seq, _last(reports, damaged)))
         for report in counted:
             if report.kind == ReportKind.METRICS:
                 try:
@@ -203,6 +212,18 @@ def read_all(journal: Path) -> tuple[list[Report], list[int]]:
         gap = hole(line)
         shared += gap > 0
         offset += gap or len(line)
+
+
+def _last(reports: Sequence[Report], damaged: Sequence[int]) -> int:
+    """The number of a journal's last line."""
+    return max([0, *damaged[-1:], *(report.seq for report in reports[-1:])])
+
+
+def _size(journal: Path) -> int:
+    try:
+        return journal.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def lost_ids(made: Recreated) -> Ids:

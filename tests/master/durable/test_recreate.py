@@ -10,16 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.domain.facts import Attempt, Experiment, Metric, NodeHealth, Run, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, Run, Trial
+from dethpc.domain.states import CheckpointState, RunState
+from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import ChangeLog
+from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.recreate import Recreated, lost_ids, recreate, sentences
 from dethpc.master.durable.row_file import RowFile, from_line, to_line
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
-from dethpc.state import open_store
+from dethpc.rundir.journal import JournalWriter, read
+from dethpc.searcher.methods import build
+from dethpc.state import open_store, rows
 from tests.master.durable.test_change_log import history
+from tests.state.reading import metrics
 
 
 @pytest.fixture
@@ -154,3 +160,68 @@ def test_a_database_of_all_files_is_served_whatever_else_is_there(home: Home, tm
         ids.check(home, store)
         ChangeLog(home).catch_up(store)
         assert json.loads(store.load().of(Run)[0].id[0]) == 1
+
+
+def test_a_report_that_came_by_http_alone_counts_when_the_journal_gets_it_after_a_rebuild(tmp_path: Path) -> None:
+    """A full disk refused two reports, and the database that had them is lost before the disk takes them."""
+    home = Home(tmp_path / "home")
+    home.make()
+    known = history(home)  # three reports are written
+    run = next(row for row in known if isinstance(row, Run))
+    journal = home.run(run.id).attempt(0).journal
+    written = journal.stat().st_size
+    with JournalWriter(journal) as writer:
+        trained = {"group": "training", "steps_completed": 4, "metrics": {"loss": 0.25}}
+        refused = [writer.append("metrics", trained), writer.append("checkpoint", {"uuid": "c", "steps_completed": 4})]
+    whole = journal.read_bytes()
+    os.truncate(journal, written)
+    with open_store(tmp_path / "lost") as lost, open_store(tmp_path / "again") as again:
+        changes = ChangeLog(home)
+        lost.commit(known)
+        changes.append(known)
+        ledger = Ledger(lost, build)
+        ledger.listen(changes.append)
+        ledger.start()
+        ledger.do(events.Reported(run.id, 0, read(journal)[0], 5.0, written))
+        ledger.do(events.Reported(run.id, 0, refused, 6.0))
+        ledger.stop()
+        deleted = [replace(row, state=CheckpointState.DELETED) for row in lost.load().of(Checkpoint)]
+        lost.commit(deleted)
+        changes.append(deleted)
+
+        assert recreate(home, again).missing == {journal: 2}
+        journal.write_bytes(whole)
+        ledger = Ledger(again, build)
+        attempt = ledger.state.attempt(run.id, 0)
+        assert attempt is not None and (attempt.applied_seq, attempt.applied_offset) == (3, written)
+        ledger.start()
+        reports, offset = read(journal, attempt.applied_offset, attempt.applied_seq)
+        ledger.do(events.Reported(run.id, 0, reports, 7.0, offset))
+        ledger.stop()
+        assert [metric.steps_completed for metric in metrics(again, [1])] == [1, 2, 3, 4]
+        assert metrics(again, [1]) == metrics(lost, [1])
+        for fact in (Trial, Checkpoint):
+            assert again.load().of(fact) == lost.load().of(fact)
+
+
+def test_a_report_that_is_lost_for_good_counts_no_less_after_a_rebuild(home: Home, tmp_path: Path) -> None:
+    """Of a run that is over, and of a journal that lost what had been read of it, nothing is to come."""
+    journal, changes = home.run("1.1.1").attempt(0).journal, RowFile(home.changes(1))
+    run = [row for row in changes.rows() if isinstance(row, Run)][-1]
+    attempt = [row for row in changes.rows() if isinstance(row, Attempt)][-1]
+
+    def applied(name: str) -> int:
+        with open_store(tmp_path / name) as store:
+            assert recreate(home, store).missing
+            with store.read() as connection:
+                return max(row.applied_seq for row in rows.read(connection, Attempt))
+
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(lines[0])
+    changes.append([replace(attempt, applied_seq=3, applied_offset=len(lines[0]))])
+    assert applied("by HTTP") == 1
+    changes.append([replace(attempt, applied_seq=3, applied_offset=len(lines[0] + lines[1]))])
+    assert applied("lost its end") == 3
+    changes.append([replace(attempt, applied_seq=3, applied_offset=len(lines[0]))])
+    changes.append([replace(run, state=RunState.ENDED)])
+    assert applied("over") == 3
