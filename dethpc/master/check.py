@@ -103,9 +103,14 @@ class _Check:
     def _of_installation(self, path: Path) -> Iterator[Difference]:
         before = _lines(path)[0] if self._running else {}
         with reading(self._url) as connection:
-            by_key = {(type(row), _key(row)): row for row in self._kept_in(connection, path)}
+            by_key = self._by_key(connection, None, path)
         if by_key or path.exists():
             yield from self._change_log(None, path, before, _Rows(by_key))
+
+    def _by_key(self, connection: Connection, id: int | None, path: Path) -> dict[Any, Any]:
+        if id is not None:
+            return _read(connection, id).by_key
+        return {(type(row), _key(row)): row for row in self._kept_in(connection, path)}
 
     def _kept_in(self, connection: Connection, path: Path) -> Iterator[Any]:
         """The rows of the database that the file keeps, too."""
@@ -136,12 +141,15 @@ class _Check:
         if not path.exists():
             yield Difference(id, "change log", f"{path} is missing")
             return
+        by_key = known.by_key
         for left in reversed(range(TRIES if self._running else 1)):
             lines, damaged = _lines(path)
-            late = [key for key, row in known.by_key.items() if not self._says(lines.get(key, []), row)]
+            late = [key for key, row in by_key.items() if not self._says(lines.get(key, []), row)]
             if not late or not left:
                 break
             time.sleep(PAUSE)
+            with reading(self._url) as connection:  # a file that was compacted says no more what a row was before
+                by_key = self._by_key(connection, id, path)
         absent = [key for key in late if key not in lines]
         stale = [key for key in late if key in lines]
         unknown = [key for key in (before if self._running else lines) if key not in known.by_key]

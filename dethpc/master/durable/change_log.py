@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row
 from dethpc.master.durable import ids
-from dethpc.master.durable.row_file import RowFile, to_line
+from dethpc.master.durable.row_file import RowFile, to_text
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, queries
 
@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 ENDED_LAST = 100
 """Experiments that the last master can have ended without appending it: what it commits at once is far less."""
+
+GROWTH = 1 << 20
+"""Bytes by which a file may grow beyond twice its size when it was compacted last, before it is compacted again."""
 
 MOST_ANNOUNCED = 100
 """Experiments that are written down as about to change, before those whose rows were appended are forgotten."""
@@ -37,6 +40,7 @@ class ChangeLog:
         self._home, self._check_lease = home, check_lease
         self._announced: set[int] = set()
         self._behind = False  # rows were committed, and are not in their files
+        self._compacted: dict[Path, int] = {}  # bytes after the last time
 
     def announce(self, rows: Sequence[Row]) -> None:
         """Before a commit: write down which experiments it changes. Should this master be killed before it has appended the rows,
@@ -62,7 +66,21 @@ class ChangeLog:
         for path, group in self._by_file(rows).items():
             self._check_lease()
             RowFile(path).append(group)
+            ended = any(isinstance(row, Experiment) and row.state.terminal for row in group)
+            if ended or path.stat().st_size > 2 * self._compacted.get(path, 0) + GROWTH:
+                self._compact(path, ended=ended)
         self._behind = False
+
+    def _compact(self, path: Path, *, ended: bool) -> None:
+        """A file costs no more than some lines for each row, however frequently rows change."""
+        try:
+            RowFile(path).compact()
+            self._compacted[path] = path.stat().st_size
+        except OSError as error:  # it is what it was
+            log.warning("%s could not be compacted: %s", path, error)
+            self._compacted[path] = path.stat().st_size
+        if ended:
+            self._compacted.pop(path, None)
 
     def catch_up(self, store: SqlStore) -> None:
         """After a start: write what the last master committed but did not live to append.
@@ -95,7 +113,7 @@ class ChangeLog:
         try:
             with open(self._home.changes(experiment.id), "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
-                return to_line(experiment).encode() in file.read()
+                return to_text(experiment).encode() in file.read()
         except FileNotFoundError:
             return False
 

@@ -1,5 +1,5 @@
-"""Rows in a file, one JSON line each: ``{"table": ..., "key": [...], "row": {...}}``. The last line with a key counts; a row that
-is null was dropped."""
+"""Rows in a file, one JSON line each: ``{"table": ..., "key": [...], "row": {...}, "crc": "..."}``. The last line with a key
+counts; a row that is null was dropped. ``crc`` is the CRC-32 of what stands before it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+from zlib import crc32
 
 from dethpc.domain import facts, records
 
@@ -21,23 +22,32 @@ _KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, **records.KEYS}
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in _KEYS}
 _UNIONS = (Union, UnionType)
 _ROW = b'"row": '
+_CRC = b', "crc": "'
+_WITHOUT_CRC = {"table", "key", "row"}
+_WITH_CRC = _WITHOUT_CRC | {"crc"}
 _encode = json.JSONEncoder(default=str).encode  # one for all lines: json.dumps would make one for each
 
 
 def to_line(row: Any, *, dropped: bool = False) -> str:
-    if dropped:
-        return f"{_begin(row)}null}}\n"
+    text = to_text(row, dropped=dropped)
+    return f'{text}, "crc": "{crc32(text.encode()):08x}"}}\n'
+
+
+def to_text(row: Any, *, dropped: bool = False) -> str:
+    """What a line says, without its checksum."""
     kind: Any = type(row)
     names, _ = _fields(kind)
-    values = {name: getattr(row, name) for name in names}
-    return f"{_begin(row)}{_encode(values)}}}\n"
+    return _begin(row) + ("null" if dropped else _encode({name: getattr(row, name) for name in names}))
 
 
 def from_line(line: str | bytes) -> tuple[type, tuple[Any, ...], Any]:
     """Kind, key and row of a line. Raises ValueError when the line is damaged: no database has to be asked whether it takes the
     row."""
+    line = line.encode() if isinstance(line, str) else line
     try:
         obj = json.loads(line)
+        if not _is_whole(line, obj.keys()):
+            raise ValueError("its checksum is another")
         kind, key = _KINDS[obj["table"]], tuple(obj["key"])
         if not all(isinstance(part, (str, int)) for part in key):
             raise ValueError("its key is no key")
@@ -50,6 +60,22 @@ def from_line(line: str | bytes) -> tuple[type, tuple[Any, ...], Any]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"damaged line: {line[:80]!r}: {error}") from None
     return kind, key, row
+
+
+def _is_whole(line: bytes, fields: Collection[str] = _WITH_CRC) -> bool:
+    """Whether the line says what was written. One that an early release wrote has no checksum: ``fields`` tells."""
+    if fields == _WITHOUT_CRC:
+        return True
+    text, _, crc = line.rpartition(_CRC)
+    return fields == _WITH_CRC and crc.rstrip() == b'%08x"}' % crc32(text)
+
+
+def _text(line: bytes) -> bytes:
+    """What ``to_text`` gave, of a line that is whole; of another something else."""
+    text, crc, _ = line.rpartition(_CRC)
+    if not crc:
+        return line.rstrip()[:-1]
+    return text if _is_whole(line) else line
 
 
 def _begin(row: Any) -> str:
@@ -103,12 +129,31 @@ class RowFile:
 
         Raises: OSError; the file is what it was then.
         """
-        text = "".join(map(to_line, rows))
+        text = "".join(map(to_line, rows)).encode()
         with contextlib.suppress(FileNotFoundError):
-            if self.path.read_bytes() == text.encode():
+            if self.path.read_bytes() == text:
                 return
+        self._replace(text)
+
+    def compact(self) -> None:
+        """Leave out lines that a later one with their key replaces, and damaged ones that it repeats. Raises: as ``become``."""
+        with open(self.path, "rb") as file:
+            lines = list(file)
+        kept: list[bytes] = []
+        seen: set[bytes] = set()
+        for line in reversed(lines):
+            key, row, _ = line.partition(_ROW)
+            if (row and key in seen) or not line.strip():
+                continue
+            kept.append(line)
+            if row and _is_readable(line):  # before a damaged line, an earlier one of its key still counts
+                seen.add(key)
+        if len(kept) < len(lines):
+            self._replace(b"".join(reversed(kept)))
+
+    def _replace(self, text: bytes) -> None:
         staged = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -125,15 +170,15 @@ class RowFile:
             with open(self.path, "rb") as file:
                 for line in file:
                     if (end := line.find(_ROW)) >= 0:
-                        last[hash(line[:end])] = hash(line)
+                        last[hash(line[:end])] = hash(_text(line))
         except FileNotFoundError:
             return list(rows), []
         missing, keys = [], set()
         for row in rows:
-            line = to_line(row).encode()
-            beginning = hash(line[: line.find(_ROW)])
+            text = to_text(row).encode()
+            beginning = hash(text[: text.find(_ROW)])
             keys.add(beginning)
-            if last.get(beginning) != hash(line):
+            if last.get(beginning) != hash(text):
                 missing.append(row)
         return missing, [] if last.keys() <= keys else self._unknown(rows)
 
@@ -171,6 +216,16 @@ class RowFile:
             return
         if damaged is not None:
             damaged += sorted(bad.values())
+
+
+def _is_readable(line: bytes) -> bool:
+    if _is_whole(line):
+        return True
+    try:
+        from_line(line)
+    except ValueError:
+        return False
+    return True
 
 
 _CUT_OFF = "cut off"

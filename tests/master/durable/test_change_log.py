@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from dethpc.domain import facts
-from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
+from dethpc.domain.facts import Experiment, Metric, NodeHealth, PoolState, Row, Run, Trial
 from dethpc.domain.states import RunState, State
 from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable import change_log
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.recreate import recreate
-from dethpc.master.durable.row_file import RowFile, from_line, to_line
+from dethpc.master.durable.row_file import RowFile, from_line, to_line, to_text
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build
@@ -147,3 +147,62 @@ def test_what_was_announced_is_forgotten_when_it_was_appended(tmp_path: Path, mo
         changes.announce([replace(row, id=id)])
         changes.append([replace(row, id=id)])
     assert home.announced.read_text().split() == ["5"]
+
+
+def test_a_line_of_before_there_were_checksums_is_read_and_not_written_again(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows.jsonl")
+    node = NodeHealth("n0", reason="hot")
+    file.path.write_text(to_text(node) + "}\n")
+    assert list(file.rows()) == [node] and file.missing([node]) == []
+
+
+def test_a_line_whose_checksum_is_damaged_is_written_again(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows.jsonl")
+    node = NodeHealth("n0", reason="hot")
+    file.path.write_text(to_line(node)[:-5] + '0"}\n')
+    assert file.missing([node]) == [node]
+
+
+def test_a_change_log_keeps_one_line_for_each_row_however_frequently_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_log, "GROWTH", 10_000)
+    home = Home(tmp_path)
+    home.make()
+    rows = history(home)
+    trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+    changes, path = ChangeLog(home), home.changes(1)
+    changes.append(rows)
+    with open(path, "ab") as file:
+        file.write(b"garbage\n")
+    for restarts in range(500):
+        changes.append([replace(trial, restarts=restarts)])
+    assert path.stat().st_size < 2 * sum(len(to_line(row)) for row in rows) + 11_000
+    damaged: list[int] = []
+    last = {(type(row), facts.key(row)): row for row in RowFile(path).rows(damaged)}
+    logged = [row for row in [*rows, replace(trial, restarts=499)] if not isinstance(row, (Metric, PoolState))]
+    assert last == {(type(row), facts.key(row)): row for row in logged}
+    assert len(damaged) == 1, "it is still said"
+
+
+def test_a_change_log_is_compacted_when_its_experiment_ends_and_a_good_line_outlives_a_damaged_one(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    home.make()
+    rows = history(home)
+    trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+    experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+    changes, path = ChangeLog(home), home.changes(1)
+    changes.append(rows)
+    with open(path, "a") as file:
+        file.write(to_line(replace(trial, restarts=7)).replace('"restarts": 7', '"restarts": 6'))
+    ended = replace(experiment, state=State.COMPLETED, ended_at=9.0)
+    changes.append([ended])
+    lines = path.read_text().splitlines()
+    assert len(lines) == len(set(lines)) and sum('"Experiment"' in line for line in lines) == 1
+    found = list(RowFile(path).rows())
+    assert ended in found and [row for row in found if isinstance(row, Trial) and row.id == trial.id] == [trial]
+    before = path.read_bytes()
+    ChangeLog(home).append([])
+    assert path.read_bytes() == before

@@ -48,6 +48,9 @@ def home(tmp_path: Path) -> Home:
         lambda line: line.replace(b'"restarts": 0', b'"restarts": null'),
         lambda line: line.replace(b'"hparams": {', b'"hparams": [{').replace(b"}, ", b"}], ", 1),
         lambda line: line.replace(b"hparams", b"h\xffarams"),
+        lambda line: line.replace(b'"restarts": 0', b'"restarts": 8'),  # one bit, and still a valid row
+        lambda line: line.replace(b'"crc": "', b'"crb": "'),
+        lambda line: line[:-5] + b'"}\n',
         lambda line: b"[1,2]\n",
         lambda line: b'{"table": "Trial", "key": [{}], "row": null}\n',
         lambda line: b"[" * 100_000 + b"\n",
