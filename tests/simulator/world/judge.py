@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +45,8 @@ class Judge:
         self.damaged: Counter[str] = Counter()  # trial -> lines of its journals that were damaged on purpose
         self.cut: set[tuple[str, int]] = set()  # attempts whose journals lost what their node had not brought to disk
         self.began: dict[str, float] = {}  # experiment -> when one of its trials first reported
-        self._lines: dict[Path, tuple[int, dict[Any, str]]] = {}  # a change log as far as it was read
+        # Of each change log: its inode, how far it was read, what it says.
+        self._lines: dict[Path, tuple[int, int, dict[Any, str]]] = {}
         self._left: dict[str, tuple[float, int]] = {}  # job of a run that is over -> since when, in how many polls
         self._left_to = 0  # pid of the master that polled
         self._damaged_for: dict[tuple[str, str], set[str]] = defaultdict(
@@ -139,9 +141,11 @@ class Judge:
                 self.fail(f"{type(row).__name__} {facts.key(row)} is in memory otherwise than in {path}")
 
     def _last_lines(self, path: Path) -> dict[Any, str]:
-        offset, last = self._lines.get(path, (0, {}))
+        inode, offset, last = self._lines.get(path, (0, 0, {}))
         try:
             with open(path, "rb") as file:
+                if inode != os.fstat(file.fileno()).st_ino:  # it was compacted
+                    inode, offset, last = os.fstat(file.fileno()).st_ino, 0, {}
                 file.seek(offset)
                 data = file.read()
         except FileNotFoundError:
@@ -153,7 +157,7 @@ class Judge:
                 except ValueError:
                     continue  # of a writer that was killed; written again below
                 last[kind, key] = line.decode()
-        self._lines[path] = offset + len(data), last
+        self._lines[path] = inode, offset + len(data), last
         return last
 
     def read_anew(self) -> None:
