@@ -247,7 +247,7 @@ def sentences(made: Recreated) -> Iterator[str]:
         some = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
         yield f"{path}: {_count(len(lines), 'line')} could not be read (line {some})"
     for path, why in made.unreadable.items():
-        yield f"{path} cannot be read: {why}. What it reported is missing"
+        yield f"{path} cannot be read: {why}. What it reported is missing: rebuild again when it can be read"
     for path, number in made.missing.items():
         yield f"{path} is missing or has lost its end: {_count(number, 'report')} that counted cannot be recreated"
     if made.unknown_runs:

@@ -189,13 +189,18 @@ class Damage:
         if self._rng.random() < 0.3 and not story.calm:
             story.disk.strike("master", self._rng.randint(1, 60), story.disk.kill)
         story.host.new_process()
+        again = False
         try:
             with story.disk.acting("master"):
-                rebuild(story.home.root)
+                made, _ = rebuild(story.home.root)
+            # It has said what the disk kept from it, and ended with 1.
+            again = bool(made.unreadable) or any("cannot be read" in why for why in made.lost.values())
         except Killed:
             story.count("rebuild killed")
         except (DethpcError, OSError) as error:
             story.say(f"rebuild: {error}")
         story.host.alive.discard(story.host.pid)
         story.disk.spare()
-        story.open_database()
+        if again:
+            story.count("rebuild begun again")
+        story.open_database(fresh=again)  # nobody serves what lacks so much: the next start asks for a rebuild, too
