@@ -119,8 +119,8 @@ def span(seconds: float) -> str:
 
 
 def refused(words: str) -> WaitReason:
-    """``words``: the scheduler's."""
-    why = f"the scheduler does not take its job at present: {words}"
+    """``words``: the scheduler's, or the file system's."""
+    why = f"its job cannot be submitted at present: {words}"
     return WaitReason("refused", why, "nothing is lost: it is submitted again until it is taken")
 
 

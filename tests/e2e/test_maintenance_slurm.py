@@ -34,7 +34,7 @@ def test_a_partition_that_is_drained_in_the_middle_of_a_search_ends_no_trial(use
     wait_until(lambda: any(t["state"] == "STATE_COMPLETED" for t in user.trials(experiment)))
     cluster.run("scontrol", "update", "partitionname=main", "state=DRAIN")
     other = user.create(hyperparameters={"lr": 0.1, "steps": 2})
-    said = "The scheduler does not take its job at present: "
+    said = "Its job cannot be submitted at present: "
     wait_until(lambda: said in user.det("experiment", "describe", str(other)))
     assert "Required partition not available (inactive or drain)" in user.det("experiment", "describe", str(other))
     wait_until(lambda: f"waiting: {said}" in user.log(other))

@@ -377,10 +377,14 @@ def test_a_full_disk_is_said_and_ends_nothing_that_can_go_on(on_slurm: User) -> 
             """,
         )
         experiment = user.create()
-        user.wait_state(experiment, "COMPLETED", "ERROR")
-        assert "No space left" in user.log(experiment) or "No space left" in user.det(
-            "experiment", "describe", str(experiment)
+        wait_until(
+            lambda: (
+                "No space left" in user.log(experiment)
+                or "No space left" in user.det("experiment", "describe", str(experiment))
+            )
         )
+        subprocess.run(["mount", "-o", "remount,size=100m", str(small)], check=True)
+        user.wait_state(experiment, "COMPLETED", "ERROR")
         (trial,) = user.trials(experiment)
         steps = [m["totalBatches"] for m in user.metrics(trial["id"], "training")]
         assert steps == list(range(1, len(steps) + 1)), "what was taken in has no holes"

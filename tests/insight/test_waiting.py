@@ -201,7 +201,9 @@ def test_a_trial_without_a_run_waits_for_what_keeps_the_others_of_its_experiment
     first = world.create(searcher=config("random", max_concurrent_trials=4)["searcher"])
     world.do(events.SubmitDeferred(world.live()[0].id, "the account is closed", world.clock))
     said = in_queue(world.state, world.state.experiments[first.id], world.clock)
-    assert said.cause == "refused" and said.why.endswith("does not take its job at present: the account is closed")
+    assert said.cause == "refused" and said.why.endswith(
+        "its job cannot be submitted at present: the account is closed"
+    )
 
 
 @pytest.mark.parametrize(("word", "whole"), [("QOSMaxCpuPerNode", "one node"), ("QOSMaxCpuPerJobLimit", "one job")])

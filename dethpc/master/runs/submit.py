@@ -48,7 +48,7 @@ Prepare = Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]]
 OnRefused = Callable[[Run, str], None]
 """Hears that the scheduler does not take the job of a run at present, and why; on the reconciler's thread."""
 
-_Answer = events.Submitted | events.SubmitFailed | events.AttemptEnded
+_Answer = events.Submitted | events.SubmitDeferred | events.SubmitFailed | events.AttemptEnded
 
 
 @dataclass(slots=True)
@@ -282,6 +282,8 @@ class Submitter:
         if live.write_failures < most and not (unwanted and not isinstance(error, OSError)):
             if live.in_trouble(words):
                 self._trouble.tell(live, f"{words}; the master tries again, {most} times in all")
+                # The trial's log may lie on the same disk: its row says it as well.
+                return [] if unwanted else [events.SubmitDeferred(live.run.id, words, time.time())]
             return []
         if unwanted:
             return [events.AttemptEnded(live.run.id, -1, None, None, time.time())]
