@@ -238,7 +238,8 @@ def _write(cluster: Cluster, ports: list[int]) -> None:
     facts = {"folder": str(folder), "shape": asdict(shape)}
     (folder / "cluster.json").write_text(json.dumps(facts, indent=2) + "\n")
     for name in ("run", "log", "state", "spool", "dev"):
-        (folder / name).mkdir(mode=0o755)
+        (folder / name).mkdir()
+        (folder / name).chmod(0o755)  # whatever the umask
     key = folder / "munge.key"
     key.touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(128))
@@ -246,6 +247,8 @@ def _write(cluster: Cluster, ports: list[int]) -> None:
     (folder / "slurm.conf").write_text("\n".join(slurm_conf(shape, folder, _user(), ports)) + "\n")
     if text := cgroup_conf(cluster.run("slurmd", "-V")):
         (folder / "cgroup.conf").write_text(text)
+    for conf in folder.glob("*.conf"):
+        conf.chmod(0o644)  # whatever the umask: other users of the machine submit here, too
     if shape.accounting:
         accounting_daemons.write(folder, ports[-1], _user())
 

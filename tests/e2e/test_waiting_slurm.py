@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -28,13 +29,19 @@ def full(slurm: Cluster) -> Iterator[str]:
     """All GPUs are another user's, if this test may act as one; says whose they are. No process runs: theirs could not here."""
     other: dict[str, Any] = {"user": "daemon", "group": "daemon", "extra_groups": []} if os.getuid() == 0 else {}
     asking = ["salloc", "--no-shell", "--job-name=theirs", "-N4", "--gres=gpu:4"]
-    salloc = subprocess.Popen(asking, env={**os.environ, **slurm.env}, cwd="/", stderr=subprocess.DEVNULL, **other)
+
+    def asked() -> bool:
+        """A salloc that fails, as one does whose controller is busy just then, is run again."""
+        slurm.run("scancel", "--name=theirs")
+        wait_until(lambda: not slurm.run("squeue", "-h", "--name=theirs"))
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the allocation outlives it
+            subprocess.run(asking, env={**os.environ, **slurm.env}, cwd="/", capture_output=True, timeout=60, **other)
+        return slurm.run("squeue", "-h", "--name=theirs", "-o", "%T").split() == ["RUNNING"]
+
     try:
-        wait_until(lambda: slurm.run("squeue", "-h", "--name=theirs", "-o", "%T").split() == ["RUNNING"])
+        wait_until(asked)
         yield "1 job of other users" if other else "1 job of yours"
     finally:
-        salloc.kill()  # the allocation outlives it
-        salloc.wait()
         slurm.run("scancel", "--name=theirs")
 
 
