@@ -35,9 +35,7 @@ class Slurm:
     associations: tuple[Association, ...] | None = None
     qos: Mapping[str, Mapping[str, str]] | None = None
     has_sacct: bool = True
-    least_priorities: Mapping[str, int] = field(
-        default_factory=dict
-    )  # by partition, of the jobs that wait and have no nice
+    least_priorities: Mapping[str, int] = field(default_factory=dict)  # partition -> of waiting jobs without nice
     problem: str = ""
 
     @property

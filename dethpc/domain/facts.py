@@ -66,9 +66,7 @@ class Trial:
     state: State
     created_at: float
     request_id: str = ""  # uuid, Determined's request id
-    search: dict[str, Any] = field(
-        default_factory=dict
-    )  # what the searcher decided for it: bracket, lengths, waits, ...
+    search: dict[str, Any] = field(default_factory=dict)  # what the searcher decided for it: bracket, lengths, ...
     restarts: int = 0
     runs: int = 0  # how many runs it has had
     lost: int = 0  # attempts lost without evidence in a row
@@ -82,9 +80,7 @@ class Trial:
     started_at: float | None = None
     ended_at: float | None = None
     reason: str = ""
-    early_exit: str = (
-        ""  # why its run ends early, as that reported: Determined's EXITED_REASON_*, or a damaged checkpoint
-    )
+    early_exit: str = ""  # why its run ends early, as that reported: EXITED_REASON_*, or a damaged checkpoint
     metadata: dict[str, Any] = field(default_factory=dict)  # as user code or the owner set it
     status: str = ""  # what user code says that it is doing
     stalled: int = 0  # attempts in a row that left no checkpoint further on than where they began; see engine.trials

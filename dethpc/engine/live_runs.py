@@ -17,9 +17,7 @@ class LiveRuns:
     fresh: dict[str, dict[str, Run]] = field(default_factory=dict)  # runs that started since the pool was seen
     busy: dict[str, dict[str, int]] = field(default_factory=dict)  # job -> its runs
     waiting: dict[str, dict[str, int]] = field(default_factory=dict)  # job -> its runs in the scheduler's own queue
-    deferred: dict[str, dict[str, int]] = field(
-        default_factory=dict
-    )  # job -> its runs that the scheduler does not take
+    deferred: dict[str, dict[str, int]] = field(default_factory=dict)  # job -> its runs that the scheduler refuses
 
     def put(self, job: Job, before: Run | None, run: Run, pool: PoolState | None) -> None:
         """``before`` is now ``run``. ``pool``: the run's, as it was last seen."""

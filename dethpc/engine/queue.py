@@ -174,9 +174,8 @@ def _looked(state: ClusterState, event: events.QueueSeen, pool: str) -> Sequence
             counts[free] = counts.get(free, 0) + 1
     started = event.started.get(pool, 0)
     waiting = (event.waiting[id] for id in state.live.pending.get(pool, ()) if id in event.waiting)
-    steps = min(
-        (job.base for job in waiting), default=before.window
-    )  # how many jobs nice can bring into an order, for certain
+    # How many jobs nice can bring into an order, for certain.
+    steps = min((job.base for job in waiting), default=before.window)
     least = max(FEWEST, min(LEAST_WINDOW, steps))
     now = PoolState(
         name=pool,

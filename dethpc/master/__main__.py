@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--rebuild", action="store_true", help="recreate the database from shared_fs, then exit")
     parser.add_argument("--check", action="store_true", help="print as JSON how the database differs from shared_fs")
     options = parser.parse_args()
+    os.umask(0o077)  # of this process alone: who calls serve() or rebuild() keeps their own
     from dethpc.master.serve import serve
 
     try:

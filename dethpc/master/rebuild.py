@@ -3,7 +3,6 @@ whole. A rebuild that is killed leaves the old database as it was; the next one 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,6 @@ def rebuild(
 
     Raises LeaseHeld while a master runs; Refused, OSError and StoreError, and then the old database is as it was.
     """
-    os.umask(0o077)
     home = Home(root)
     home.make()
     site = site_of(home, site_file)

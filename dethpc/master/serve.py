@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -22,7 +21,6 @@ LOG_BYTES, LOG_FILES = 10 << 20, 3
 
 def serve(root: Path, host: str | None, port: int, site_file: Path | None = None) -> None:
     """Be the master until a signal ends it. Raises LeaseHeld when there is one already."""
-    os.umask(0o077)
     home = Home(root)
     home.make()
     logging.basicConfig(

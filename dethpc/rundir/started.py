@@ -17,9 +17,7 @@ class Started:
     nodes: list[str] = field(default_factory=list)
     resumed_from: Optional[str] = None  # checkpoint uuid
     resumed_steps: int = 0
-    prior: dict[int, int] = field(
-        default_factory=dict
-    )  # of each earlier attempt the number of its last report that counts
+    prior: dict[int, int] = field(default_factory=dict)  # earlier attempt -> its last report that counts
     at: Optional[float] = None  # seconds since the epoch
 
     @classmethod

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, note, ok
+from dethpc.engine.queue import LEAST_WINDOW
 
-ROOM = 16  # jobs that a pool keeps waiting in Slurm, where its window is not set: as many priorities are needed
 COPES = (
     "keeps a few jobs waiting in Slurm instead of 16, and takes back those that stand before one that should come first: "
     "they come again behind it, and behind what other users have submitted since"
@@ -26,7 +26,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         )
         return
     given = ", ".join(f"{name} {weight}" for name, weight in weights.items() if weight) or "all weights 0"
-    if sum(weights.values()) < ROOM:
+    if sum(weights.values()) < LEAST_WINDOW:
         yield note(
             f"PriorityType=priority/multifactor with {given}: priorities are near 1, and nice moves nothing below that",
             COPES,
@@ -36,7 +36,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
     low = [
         (name, least)
         for name, pool in facts.pools.items()
-        if (least := slurm.least_priorities.get(pool.partition or name, ROOM)) < ROOM
+        if (least := slurm.least_priorities.get(pool.partition or name, LEAST_WINDOW)) < LEAST_WINDOW
     ]
     for name, least in low:
         yield note(

@@ -378,7 +378,8 @@ def test_a_run_that_goes_on_writing_is_alive_whatever_is_listed(world: World) ->
     assert world.ended("1.1.1"), "it is silent now"
 
 
-def test_the_job_of_a_run_that_was_given_up_is_cancelled_when_it_is_there_again(world: World) -> None:
+def _given_up_while_unseen(world: World) -> str:
+    """The scheduler loses sight of a job that runs, so its run is concluded; then it lists the job again. Returns the job's id."""
     world.cycle(2)
     world.node_starts()
     world.cycle()
@@ -388,6 +389,11 @@ def test_the_job_of_a_run_that_was_given_up_is_cancelled_when_it_is_there_again(
     world.cycle()
     assert world.ended("1.1.1")
     world.fake.unseen.clear()
+    return job_id
+
+
+def test_the_job_of_a_run_that_was_given_up_is_cancelled_when_it_is_there_again(world: World) -> None:
+    job_id = _given_up_while_unseen(world)
     assert world.fake.jobs()[job_id].state is JobState.RUNNING
     world.cycle()
     assert world.fake.cancelled == [job_id]
@@ -397,15 +403,7 @@ def test_a_job_whose_run_was_concluded_by_a_master_before_is_cancelled(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(poll, "END_BY_ITSELF", 0.0)
-    world.cycle(2)
-    world.node_starts()
-    world.cycle()
-    job_id = world.job().job_id
-    world.fake.unseen.add(job_id)
-    world.fake.settle = 0.0
-    world.cycle()
-    assert world.ended("1.1.1")
-    world.fake.unseen.clear()
+    job_id = _given_up_while_unseen(world)
     world.reconciler = world.start()
     world.cycle(2)
     assert world.fake.cancelled == [job_id]

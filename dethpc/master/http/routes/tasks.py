@@ -53,9 +53,8 @@ def get_task(task_id: str, connection: Reading, who: AnyPrincipal) -> wire.TaskA
     fact = _task(connection, who, task_id)
     runs = {run.id: run for run in queries.runs_of_task(connection, task_id)}
     attempts = queries.attempts_of_task(connection, task_id)
-    attempts.sort(
-        key=lambda attempt: (runs[attempt.run_id].number, attempt.number), reverse=True
-    )  # clients look at the first
+    # The newest first, for clients look at the first.
+    attempts.sort(key=lambda attempt: (runs[attempt.run_id].number, attempt.number), reverse=True)
     task = wire.Task(
         task_id=task_id,
         task_type=wire.type_of(fact),
