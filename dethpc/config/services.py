@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, ClassVar, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from dethpc.config.patterns import Pattern
 from dethpc.config.section import Section, Whole, wrong
 from dethpc.config.wording import show
 
@@ -22,9 +22,9 @@ def _action(value: Any) -> Any:
 
 def _pattern(value: str) -> str:
     try:
-        re.compile(value)
-    except re.error as error:
-        raise wrong(f"a regular expression ({error})") from None
+        Pattern(value)
+    except ValueError as error:
+        raise wrong("a regular expression of RE2", found=f"a pattern that is {error}") from None
     return value
 
 

@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from dethpc.config.patterns import Pattern
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import RunDirError
 from dethpc.rundir import logline
@@ -53,7 +54,7 @@ class Filter:
     nodes: frozenset[str] = frozenset()
     stdtypes: frozenset[str] = frozenset()
     attempts: frozenset[str] = frozenset()
-    text: str | re.Pattern[str] | None = None
+    text: str | Pattern | None = None
     after: float | None = None
     before: float | None = None
 
@@ -74,7 +75,7 @@ class Filter:
             return True
         if isinstance(self.text, str):
             return self.text in text
-        return self.text.search(text) is not None
+        return self.text.found_in(text)
 
 
 @dataclass(frozen=True)

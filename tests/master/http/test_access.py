@@ -104,6 +104,7 @@ def test_a_task_session_shows_its_token_in_its_own_header(served: Served) -> Non
         ("POST", "/api/v1/preview-hp-search", {"config": {"searcher": {"name": "x"}}}, 400, 3),
         ("GET", "/api/v1/trials/1/logs?timestampAfter=yesterday", None, 400, 9),
         ("GET", "/api/v1/trials/1/logs?searchText=(&enableRegex=true", None, 400, 9),
+        ("GET", "/api/v1/trials/1/logs?searchText=(%3F%3Da)b&enableRegex=true", None, 400, 9),
         ("GET", "/api/v1/experiments?sortBy=SORT_BY_NONSENSE", None, 400, 9),
     ],
 )

@@ -168,6 +168,19 @@ def test_many_quiet_followers_leave_room_for_others(served: Served) -> None:
         stream.close()  # type: ignore[attr-defined]
 
 
+def test_no_pattern_in_a_log_filter_keeps_the_master_from_others(served: Served) -> None:
+    """Python's engine would hold all threads for years."""
+    served.put([experiment(1), *trained(trial(1))])
+    write(served, "1.1.1", "a" * 60 + "!", "step 12", "a" * 60)
+
+    def found(pattern: str) -> list[str]:
+        params = {"searchText": pattern, "enableRegex": True}
+        return [line["log"] for line in served.session.stream("/api/v1/trials/1/logs", params=params)]
+
+    assert found("^(a+)+$") == ["a" * 60]
+    assert found(r"step \d+") == ["step 12"]
+
+
 def test_log_fields(served: Served) -> None:
     served.put([experiment(1), *trained(trial(1))])
     write(served, "1.1.1", "hello")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 
+from dethpc.config.patterns import Pattern
 from dethpc.errors import Refused
 from dethpc.master.http.routes import streams
 from dethpc.master.http.wire.base import seconds
@@ -47,9 +47,9 @@ def _asked(
     before: Annotated[str, Query(alias="timestampBefore")] = "",
 ) -> LogQuery:
     try:
-        search = re.compile(text) if regex and text else text or None
-    except re.error as error:
-        raise Refused(f"searchText is not a regular expression: {error}") from None
+        search = Pattern(text) if regex and text else text or None
+    except ValueError as error:
+        raise Refused(f"searchText is {error}") from None
     try:
         bounds = [seconds(moment) if moment else None for moment in (after, before)]
     except ValueError:
