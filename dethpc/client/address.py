@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
+from dethpc.client.proof import OwnerToken
 from dethpc.rundir.home import Home, home
 from dethpc.rundir.token import read as read_token
 
@@ -64,10 +65,6 @@ def auth_json(env: Optional[Mapping[str, str]] = None) -> Path:
         return Path(env["DET_DEBUG_CONFIG_PATH"]) / "auth.json"
     config = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else Path.home() / ".config"
     return config / "determined" / "auth.json"
-
-
-class OwnerToken(str):
-    """The key to the owner's master. A Session gives it only to a server that proves to have it, too."""
 
 
 class MasterFinder:

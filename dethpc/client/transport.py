@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Protocol, Union
 
-from dethpc.client.address import MasterFinder, OwnerToken, canonical
-from dethpc.client.proof import PATH, proof, same
+from dethpc.client.address import MasterFinder, canonical
+from dethpc.client.proof import OwnerToken, ProvedToken, is_proved
 from dethpc.errors import MasterUnreachable, Unauthorized
 
 if TYPE_CHECKING:
@@ -67,17 +66,18 @@ class Transport(Protocol):
 class HttpTransport:
     """HTTP/1.1. Each thread keeps one connection open between its requests.
 
-    ``owner``: the owner's token; with it, a connection is used only after its server has proved to be the owner's master.
+    ``token``: with one, a connection is used only after its server has proved to be the master that the token is for. To a run,
+    a master that does not is one that does not answer: the real one may come back at any time.
     ``cert``: a file of certificates to trust, or "noverify"; default: ``DET_MASTER_CERT_FILE``, else the system's. With a
     MasterFinder the address is read again after each failure.
     """
 
     def __init__(
-        self, master: Union[str, MasterFinder], owner: Optional[OwnerToken] = None, *, cert: Optional[str] = None
+        self, master: Union[str, MasterFinder], token: Optional[ProvedToken] = None, *, cert: Optional[str] = None
     ) -> None:
         self._finder = master if isinstance(master, MasterFinder) else None
         self._fixed = canonical(master) if isinstance(master, str) else None
-        self._owner = owner
+        self._token = token
         self._cert = cert
         self._kept = threading.local()  # .connection to .url, between two requests of a thread
 
@@ -154,31 +154,21 @@ class HttpTransport:
             if hasattr(socket, "TCP_KEEPIDLE"):
                 connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
             connection.auto_open = 0  # a connection that is lost is not replaced by one that has proved nothing
-            if self._owner is not None:
-                self._demand_proof(url, connection, self._owner)
+            if self._token is not None and not is_proved(connection, _prefix(url), self._token):
+                raise self._unproved(url)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _demand_proof(self, url: str, connection: HTTPConnection, token: OwnerToken) -> None:
-        """Raises Unauthorized when the server is not the owner's master."""
-        nonce = os.urandom(32).hex()
-        wanted = proof(token, nonce, connection.sock.getpeername()[:2])
-        target = f"{_prefix(url)}{PATH}?nonce={nonce}"
-        connection.request("GET", target, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        content = answer.read(1 << 16)
-        try:
-            given = json.loads(content)["proof"] if answer.status == 200 else None
-        except (ValueError, KeyError, TypeError):
-            given = None
-        if answer.will_close or not answer.isclosed() or not same(wanted, given):
-            raise Unauthorized(
-                f"the server at {url} does not prove to be your master, so it gets no token; if it is one of an earlier "
-                "release, end it (det master down) and try again",
-                answer.status,
-            )
+    def _unproved(self, url: str) -> Exception:
+        self._look_again()
+        if not isinstance(self._token, OwnerToken):
+            return NoAnswer(ConnectionError("the server there does not prove to be the master"), sent=False)
+        return Unauthorized(
+            f"the server at {url} does not prove to be your master, so it gets no token; if it is one of an earlier "
+            "release, end it (det master down) and try again"
+        )
 
 
 class HttpResponse:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Protocol
 
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.errors import DethpcError, Refused
+from dethpc.errors import DethpcError, RunOver
 from dethpc.rundir.journal import SYNC_SECONDS, JournalWriter, NotWritten
 
 if TYPE_CHECKING:
@@ -157,8 +157,8 @@ class Reporter:
                 answer = self._session.post(self._path, {"lines": [line.text for line in batch]}, idempotent=True)
                 applied = int(answer["appliedSeq"])
                 stop = answer.get("stop")
-            except Refused as error:
-                # The master counts this attempt as over: nothing that it reports matters any more, so it need not go on.
+            except RunOver as error:
+                # Only the master itself says so, in this one way: whatever else goes wrong must not end a training.
                 logger.warning("the master no longer takes reports of this attempt: %s", error)
                 self._on_stop("superseded")
                 self._session.close()

@@ -13,25 +13,31 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from dethpc.client import proof
 from dethpc.domain.reports import Report
 from dethpc.exec import ports
 from dethpc.rundir.journal import from_line, read
 from dethpc.rundir.layout import AttemptDir, RunDir
 from tests.waiting import LONG_ENOUGH
 
-TOKEN = f"the-runs-token-{os.getpid()}"  # other files' tests run beside this one
+TOKEN = f"run:1.3.2:secret-{os.getpid()}"  # other files' tests run beside this one
 
 
 class FakeMaster:
-    """A real HTTP server with the few routes that a node calls. ``answers`` overrides a path; ``events`` are as applied."""
+    """A real HTTP server with the few routes that a node calls. ``answers`` overrides a path; ``events`` are as applied.
+
+    ``tokens`` are all that it was given. Without ``proves`` it is a stranger, who believes everybody."""
 
     def __init__(self) -> None:
         self.events: List[Report] = []
         self.answers: Dict[str, Callable[[Dict[str, Any]], Any]] = {}
         self.asked: List[str] = []
+        self.tokens: List[str] = []
+        self.proves = True
         self.stop: Optional[Dict[str, Any]] = None
         self.stopped = threading.Event()
         owner = self
@@ -43,8 +49,11 @@ class FakeMaster:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
                 path = self.path.split("?")[0]
                 owner.asked.append(f"{self.command} {self.path}")
+                owner.tokens += self.headers.get_all("Authorization") or []
                 status, reply = 401, {"error": {"code": 16, "reason": "x", "error": "no token"}}
-                if self.headers.get("Authorization") == f"Bearer {TOKEN}":
+                if path == proof.PATH and owner.proves and path not in owner.answers:
+                    status, reply = 200, {"proof": self.proof()}
+                elif self.headers.get("Authorization") == f"Bearer {TOKEN}" or not owner.proves:
                     status, reply = owner.reply(path, body)
                 content = json.dumps(reply).encode()
                 self.send_response(status)
@@ -53,6 +62,12 @@ class FakeMaster:
                 self.wfile.write(content)
 
             do_GET = do_POST = answer
+
+            def proof(self) -> str:
+                asked = parse_qs(urlsplit(self.path).query)
+                token = proof.RunToken(TOKEN)
+                assert asked["run"] == [token.run] == ["1.3.2"]
+                return proof.proof(token.key, asked["nonce"][0], self.connection.getsockname()[:2])
 
             def log_message(self, *_: Any) -> None:
                 pass

@@ -126,7 +126,7 @@ def test_what_the_disk_refuses_goes_to_the_master_alone_in_order(
 def test_an_attempt_that_is_over_is_told_to_stop(cluster: Cluster) -> None:
     master = cluster.start_master()
     refusal = {"error": {"code": 9, "reason": "x", "error": "attempt 0 is over"}}
-    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = lambda body: (409, refusal)
+    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = lambda body: (410, refusal)
     cluster.enter()
     with core.init() as context:
         assert not context.preempt.should_preempt()

@@ -32,6 +32,7 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
     (errors.NotSupportedYet, 501, 12, "Unimplemented"),
     (errors.Unauthorized, 401, 16, "Unauthenticated"),
     (Forbidden, 403, 7, "PermissionDenied"),
+    (errors.RunOver, 410, 9, "FailedPrecondition"),
     (errors.SchedulerUnavailable, 503, 14, "Unavailable"),
     (errors.StoreUnavailable, 503, 14, "Unavailable"),
     (errors.LeaseHeld, 503, 14, "Unavailable"),

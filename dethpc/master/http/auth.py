@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import threading
 import time
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dethpc.client.proof import proof
+from dethpc.client.proof import RunToken, proof
 from dethpc.domain.facts import Run
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.errors import MasterError, NotFound, Refused, Unauthorized
@@ -35,7 +36,6 @@ SESSION_SECONDS = 30 * 24 * 3600.0
 KEPT_SECONDS = 30 * 24 * 3600.0
 """How long an expired token stays in lists."""
 _CLIENT_SALT = "GubPEmmotfiK9TMD6Zdw"  # what Determined's clients mix into a password before they send it
-_RUN_PREFIX = "run:"
 _REMEMBERED = 4096  # run tokens seen valid; each is asked of the database again after _MEMORY_SECONDS
 _MEMORY_SECONDS = 30.0
 
@@ -62,9 +62,8 @@ class Forbidden(MasterError):
 
 
 def mint_run_token(run_id: str) -> tuple[str, str]:
-    """A new token for a run, and the digest to keep as ``Run.token_sha256``. The token names its run, so that checking it
-    takes one look-up by key."""
-    token = f"{_RUN_PREFIX}{run_id}:{secrets.token_urlsafe(32)}"
+    """A new token for a run, and the digest to keep as ``Run.token_sha256``."""
+    token = f"{RunToken.PREFIX}{run_id}:{secrets.token_urlsafe(32)}"
     return token, digest(token)
 
 
@@ -103,7 +102,7 @@ class Auth:
         known = self.remembered(token)
         if known is not None:
             return known
-        if token.startswith(_RUN_PREFIX):
+        if token.startswith(RunToken.PREFIX):
             return self._run(token)
         if token and self._is_session(digest(token)):
             return Principal(self.owner)
@@ -113,12 +112,12 @@ class Auth:
         """As ``principal``, without the database: None means ask."""
         if hmac.compare_digest(token.encode(), self._token.encode()):
             return Principal(self.owner)
-        known = self._seen.get(digest(token)) if token.startswith(_RUN_PREFIX) else None
+        known = self._seen.get(digest(token)) if token.startswith(RunToken.PREFIX) else None
         return known[1] if known is not None and time.monotonic() - known[0] < _MEMORY_SECONDS else None
 
     def _run(self, token: str) -> Principal:
         key = digest(token)
-        run = self._find_run(token[len(_RUN_PREFIX) :].partition(":")[0])
+        run = self._find_run(RunToken(token).run)
         if run is None or not hmac.compare_digest(run.token_sha256, key):
             raise Unauthorized("the run's token is wrong", 401)
         principal = Principal(self.owner, run.id, run.experiment_id, self._trial_of(run))
@@ -164,9 +163,15 @@ class Auth:
         )
         return token, kept
 
-    def proof(self, nonce: str, address: tuple[str, int]) -> str:
-        """What shows a client that this is the owner's master. Raises ValueError when ``nonce`` is no such number."""
-        return proof(self._token, nonce, address)
+    def proof(self, nonce: str, address: tuple[str, int], run_id: str = "") -> str:
+        """What shows a client that this is the owner's master, or a run that this is its master. Raises ValueError when ``nonce``
+        is no such number."""
+        return proof(self._run_key(run_id) if run_id else self._token, nonce, address)
+
+    def _run_key(self, run_id: str) -> str:
+        """That of a run that does not exist is a random one: who may ask without a token learns nothing of which exist."""
+        run = self._find_run(run_id) if re.fullmatch(r"[0-9.]{1,60}", run_id) else None
+        return run.token_sha256 if run is not None and run.token_sha256 else secrets.token_hex(32)
 
     # --- logins
 

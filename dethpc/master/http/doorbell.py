@@ -45,6 +45,8 @@ class Doorbell:
         run = self._ledger.state.runs.get(attempt.run)
         if run is None:
             return "the run is over"
+        if run.attempt > attempt.number:
+            return "a later attempt of the run has begun"
         # A kill comes by the scheduler's signals and leaves no time for a checkpoint: nothing to tell.
         return run.intent_reason if run.intent is Intent.STOP else None
 

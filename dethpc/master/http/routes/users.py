@@ -25,10 +25,10 @@ def login(request: LoginRequest, auth: TheAuth) -> LoginAnswer:
 
 
 @router.get("/auth/proof")
-def proof(nonce: str, request: Request, auth: TheAuth) -> Proof:
-    """Shows a client that has the owner's token that this server has it, too, before the client sends it."""
+def proof(nonce: str, request: Request, auth: TheAuth, run: str = "") -> Proof:
+    """Shows a client that has the owner's token, or that of a run, that this server knows it, before the client sends it."""
     try:
-        return Proof(proof=auth.proof(nonce, request.scope["server"]))
+        return Proof(proof=auth.proof(nonce, request.scope["server"], run))
     except ValueError as error:
         raise Refused(str(error)) from None
 
