@@ -6,7 +6,6 @@ import contextlib
 import glob
 import os
 import shlex
-import shutil
 import sys
 import time
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union
@@ -28,6 +27,7 @@ from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.spec import Spec
+from dethpc.rundir.tree import remove
 
 LEAD_SECONDS = 60.0
 
@@ -155,11 +155,11 @@ class _Node:
         """Leave no process and no working directory on this node. Doing it twice does no harm."""
         self._supervisor.end_all()
         if self._directory:
-            unpack.remove(self._directory)
+            remove(self._directory)
             self._directory = ""
         mine = f"{self._place.k}-{self._place.rank}-"
         for path in _scratch(scratch_prefix(self._spec.cluster_id, self._spec.run) + mine):
-            unpack.remove(path)  # what the training kept beside its working directory
+            remove(path)  # what the training kept beside its working directory
 
     def _prepare(self) -> Optional[NodeResult]:
         """Unpack the context and run the hook; how it failed, or None."""
@@ -298,7 +298,7 @@ def _remove_left_over(prefix: str, place: Place) -> None:
     for path in _scratch(prefix):
         k = os.path.basename(path)[len(prefix) :].split("-")[0]
         if k.isdigit() and int(k) < place.k:
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
 
 
 def _scratch(prefix: str) -> Iterator[str]:

@@ -230,7 +230,9 @@ def test_a_large_file_has_one_checksum_per_block_however_it_is_read(tmp_path: Pa
     (tmp_path / "a").write_bytes(data)
     blocks = tuple(zlib.crc32(data[at : at + manifest.BLOCK]) for at in range(0, size, manifest.BLOCK))
     assert manifest.measure(tmp_path, ["a"])["a"] == manifest.Checksum(size, blocks)
-    assert manifest.copy(tmp_path / "a", tmp_path / "b") == manifest.Checksum(size, blocks)
+    with open(tmp_path / "a", "rb") as source, open(tmp_path / "b", "wb") as target:
+        assert manifest.copy(source, target) == manifest.Checksum(size, blocks)
+    assert (tmp_path / "b").read_bytes() == data
 
 
 @pytest.mark.parametrize("trouble", [errno.EIO, errno.ESTALE, errno.EACCES])
