@@ -253,7 +253,9 @@ def _let_in(name: str, folder: Optional[int]) -> None:
         held = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=folder)
         try:
             if os.fstat(held).st_mode & 0o700 != 0o700:
-                os.chmod(f"/proc/self/fd/{held}", 0o700)  # it may be closed to reading, so that only its place can be held
+                os.chmod(
+                    f"/proc/self/fd/{held}", 0o700
+                )  # it may be closed to reading, so that only its place can be held
         finally:
             os.close(held)
 

@@ -56,7 +56,10 @@ def test_files_folders_and_links_arrive(tmp_path: Path) -> None:
         [("device", tarfile.CHRTYPE, "")],
         [("d", tarfile.DIRTYPE, ""), ("d", b"x")],
         [("a/b", tarfile.SYMTYPE, "c/../.."), ("a/c", tarfile.SYMTYPE, "../a")],  # leads out once the second is there
-        [("x/y/link", tarfile.SYMTYPE, "../../x"), ("hard", tarfile.LNKTYPE, "x/y/link")],  # leads out from where it is then
+        [
+            ("x/y/link", tarfile.SYMTYPE, "../../x"),
+            ("hard", tarfile.LNKTYPE, "x/y/link"),
+        ],  # leads out from where it is then
         [("link", tarfile.SYMTYPE, "d"), ("d/e", b""), ("link/x", b"x")],
     ],
 )

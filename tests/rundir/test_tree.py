@@ -98,7 +98,9 @@ def list_all(tree: Tree) -> None:
     ],
     ids=["read", "write", "walk", "make", "remove-file", "remove-folder", "chmod", "replace", "symlink"],
 )
-def test_a_folder_that_becomes_a_link_leads_nowhere(swapped: Swapper, tmp_path: Path, use: Callable[[Tree], None]) -> None:
+def test_a_folder_that_becomes_a_link_leads_nowhere(
+    swapped: Swapper, tmp_path: Path, use: Callable[[Tree], None]
+) -> None:
     uses = 0
     while uses < 200 or swapped.turns < 200:
         uses += 1
@@ -118,7 +120,10 @@ names = st.sampled_from(["a", "b", "c", "..", "."])
 targets = st.lists(names, min_size=1, max_size=5).map("/".join)
 
 
-@given(st.dictionaries(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join), targets, max_size=5), targets)
+@given(
+    st.dictionaries(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join), targets, max_size=5),
+    targets,
+)
 @settings(max_examples=100, deadline=None)
 def test_whatever_links_there_are_nothing_outside_is_reached(
     tmp_path_factory: pytest.TempPathFactory, links: dict[str, str], path: str
