@@ -124,6 +124,29 @@ def info(as_json: bool) -> None:
 
 
 @master.command()
+def certificate() -> None:
+    """Print the file of the TLS certificate that your master made, for programs other than det.
+
+    The published client takes it as DET_MASTER_CERT_FILE, curl as --cacert.
+    """
+    home = Home(_home())
+    if not home.own_master().get("url"):
+        connect()
+    shown = home.own_master()
+    if not shown.get("certificate"):
+        raise errors.Refused(
+            f"the master at {shown.get('url')} speaks plain HTTP: there is no certificate. It speaks TLS where it listens beyond "
+            "loopback, and where the site configuration says master.tls: on"
+        )
+    if not home.made_certificate(str(shown["certificate"])):
+        raise errors.Refused(
+            f"the master at {shown.get('url')} shows a certificate of the site's (SHA-256 {shown['certificate']}): other programs "
+            "verify it by the file of the authority that signed it"
+        )
+    click.echo(home.certificate)
+
+
+@master.command()
 @output.as_json
 def config(as_json: bool) -> None:
     """Show the master's configuration."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Tuple
 
 from dethpc.client.proof import OwnerToken
 from dethpc.rundir.home import Home, home
@@ -67,18 +67,32 @@ def auth_json(env: Optional[Mapping[str, str]] = None) -> Path:
     return config / "determined" / "auth.json"
 
 
+def certificate(url: str, env: Optional[Mapping[str, str]] = None) -> Optional[str]:
+    """The SHA-256 of the one certificate that the server at ``url`` may show; None unless it is the home's own master."""
+    held = Home(home(env)).own_master()
+    return _certificate_of(held) if _same(canonical(url), _url_of(held)) else None
+
+
 class MasterFinder:
-    """The master's address as a node knows it. ``url`` is the last one seen; ``refresh`` reads ``master.json`` again."""
+    """The master's address as a node knows it, and the SHA-256 of the certificate that it shows there.
+
+    They are the last ones seen; ``refresh`` reads ``master.json`` again.
+    """
 
     def __init__(self, master_file: Optional[str], url: Optional[str] = None) -> None:
         self._file = Path(master_file) if master_file else None
-        self._given = canonical(url) if url else None
-        self.url: Optional[str] = None
+        #: The address and the certificate, which belong together.
+        self.seen: Tuple[Optional[str], Optional[str]] = (canonical(url) if url else None, None)
         self.refresh()
 
+    @property
+    def url(self) -> Optional[str]:
+        return self.seen[0]
+
     def refresh(self) -> Optional[str]:
-        found = _url_of(_json(self._file)) if self._file else None
-        self.url = found or self.url or self._given
+        held = _json(self._file) if self._file else {}
+        if (found := _url_of(held)) is not None:
+            self.seen = (found, _certificate_of(held))
         return self.url
 
 
@@ -92,6 +106,11 @@ def _url_of(held: Mapping[str, Any]) -> Optional[str]:
         return canonical(url) if isinstance(url, str) and url else None
     except ValueError:
         return None
+
+
+def _certificate_of(held: Mapping[str, Any]) -> Optional[str]:
+    found = held.get("certificate")
+    return found if isinstance(found, str) and found else None
 
 
 def _same(url: str, known: Optional[str]) -> bool:

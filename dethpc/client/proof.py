@@ -3,14 +3,16 @@
 Both sides have a key: the owner's token itself, and of a run's token the digest, which is all that the master keeps. The client
 sends a random number and gets back its HMAC under the key, together with the address of this very connection: a stranger who took
 the port of a master that died cannot compute it, and cannot fetch it from the real master either, which only ever signs its own
-addresses. Loopback is an address on every machine, so there the machine is named, too.
+addresses. Loopback is an address on every machine, so there the machine is named, too. Over TLS the certificate takes the address's
+place.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Optional, Tuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Iterator, Optional, Tuple
 
 if TYPE_CHECKING:
     import socket
@@ -61,10 +63,11 @@ def proved_token(token: Optional[str]) -> Optional[ProvedToken]:
     return RunToken(token) if token and token.startswith(RunToken.PREFIX) else None
 
 
-def proof(key: str, nonce: str, address: Tuple[str, int]) -> str:
+def proof(key: str, nonce: str, address: Tuple[str, int], certificate: str = "") -> str:
     """The answer to ``nonce`` on a connection to ``address``, the server's IP address and port. Raises ValueError.
 
-    Client and server each work it out where they are.
+    Client and server each work it out where they are. ``certificate``: over TLS, the SHA-256 of what the server shows. It says more
+    than the address, which may then be another on the way: nobody else can have its key.
     """
     import hashlib
     import hmac
@@ -73,31 +76,41 @@ def proof(key: str, nonce: str, address: Tuple[str, int]) -> str:
         raise ValueError("a nonce is 64 hexadecimal digits")
     host, port = address[0].replace("::ffff:", ""), address[1]
     machine = _boot_id() if host == "::1" or host.startswith("127.") else ""
-    message = f"dethpc master\n{nonce}\n{host}\n{port}\n{machine}"
+    where = f"certificate {certificate}" if certificate else f"{host}\n{port}\n{machine}"
+    message = f"dethpc master\n{nonce}\n{where}"
     return hmac.new(key.encode(), message.encode(), hashlib.sha256).hexdigest()
+
+
+@contextmanager
+def in_time(connection: HTTPConnection) -> Iterator[None]:
+    """Within, the connection breaks after ``SECONDS``.
+
+    A time-out would not end an answer that comes byte by byte, or preliminary ones (100) without end.
+    """
+    import threading
+
+    limit = threading.Timer(SECONDS, _shut, (connection,))
+    limit.daemon = True
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.cancel()
 
 
 def is_proved(connection: HTTPConnection, prefix: str, token: ProvedToken) -> bool:
     """Whether the server at the other end knows the token's key; ``prefix`` is the path that the master's address ends in.
 
-    Raises OSError and HTTPException when the connection breaks, also after ``SECONDS``.
+    Raises OSError and HTTPException when the connection breaks.
     """
     import json
-    import threading
 
     nonce = os.urandom(32).hex()
-    wanted = proof(token.key, nonce, connection.sock.getpeername()[:2])
+    wanted = proof(token.key, nonce, connection.sock.getpeername()[:2], _shown(connection.sock))
     whose = f"&run={token.run}" if token.run else ""
-    # A time-out would not end an answer that comes byte by byte, or preliminary ones (100) without end.
-    limit = threading.Timer(SECONDS, _shut, (connection.sock,))
-    limit.daemon = True
-    limit.start()
-    try:
-        connection.request("GET", f"{prefix}{PATH}?nonce={nonce}{whose}", headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        content = answer.read(1 << 16)
-    finally:
-        limit.cancel()
+    connection.request("GET", f"{prefix}{PATH}?nonce={nonce}{whose}", headers={"Accept": "application/json"})
+    answer = connection.getresponse()
+    content = answer.read(1 << 16)
     try:
         given = json.loads(content)["proof"] if answer.status == 200 else None
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -105,12 +118,22 @@ def is_proved(connection: HTTPConnection, prefix: str, token: ProvedToken) -> bo
     return not answer.will_close and answer.isclosed() and same(wanted, given)
 
 
-def _shut(sock: socket.socket) -> None:
+def _shown(sock: socket.socket) -> str:
+    if not hasattr(sock, "getpeercert"):
+        return ""
+    from dethpc.client.tls import fingerprint
+
+    return fingerprint(sock)
+
+
+def _shut(connection: HTTPConnection) -> None:
     import contextlib
     import socket
 
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError, AttributeError):  # it may be closed
+        socket.socket.shutdown(
+            connection.sock, socket.SHUT_RDWR
+        )  # TLS's own would alter what another thread reads from
 
 
 def _boot_id() -> str:

@@ -46,8 +46,7 @@ class Session:
     covers connecting and every wait for bytes. A call that the master cannot have acted on (no connection, or broken while sending)
     is tried again up to ``retries`` times with growing pauses; any other only if it is idempotent (GET, PUT, DELETE, or
     ``idempotent=True``). Over HTTP a ``token`` that is an OwnerToken or a run's goes over no connection whose server has not proved
-    to be the master that it is for. ``cert``: a file of certificates to trust, or "noverify"; default: ``DET_MASTER_CERT_FILE``,
-    else the system's.
+    to be the master that it is for. ``cert`` and ``cert_name``: as HttpTransport has them.
 
     Every call raises MasterUnreachable (no answer; with a run's token also: no proof), Unauthorized (401, 403), NotFound (404),
     RunOver (410), ConfigError (the answer lists problems), Refused (other 4xx), NotSupportedYet (501), MasterError (anything else).
@@ -61,9 +60,10 @@ class Session:
         timeout: float = 30.0,
         retries: int = 3,
         cert: Optional[str] = None,
+        cert_name: Optional[str] = None,
     ) -> None:
         if isinstance(master, (str, MasterFinder)):
-            self._transport: Transport = HttpTransport(master, proved_token(token), cert=cert)
+            self._transport: Transport = HttpTransport(master, proved_token(token), cert=cert, cert_name=cert_name)
         else:
             self._transport = master
         self._token = token

@@ -141,11 +141,28 @@ class PoolConfig(Section):
         return self.gres == NO_GRES
 
 
+def _switch(value: Any) -> Any:
+    return (
+        {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+    )  # as YAML reads on and off
+
+
 class Master(Section):
-    """Where the master listens. Without a host: loopback where jobs run on this machine, else every interface."""
+    """Where the master listens, and how. Without a host: loopback where jobs run on this machine, else every interface."""
 
     host: Optional[Word] = None
     port: Annotated[Whole, Field(ge=0, le=65535)] = 0  # 0: any free one
+    tls: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"  # auto: on beyond loopback
+    certificate: Optional[AbsolutePath] = None  # in PEM, with its chain; None: the master makes one
+    key: Optional[AbsolutePath] = None  # None: the certificate's file holds it, too
+
+    @model_validator(mode="after")
+    def _one_of_the_two(self) -> Master:
+        if self.key is not None and self.certificate is None:
+            raise wrong("also certificate, whose key this is", field="key", found=show(self.key))
+        if self.certificate is not None and self.tls == "off":
+            raise wrong("auto or on, where there is a certificate", field="tls", found="off")
+        return self
 
 
 class Limits(Section):

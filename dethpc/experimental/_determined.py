@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
@@ -25,7 +26,9 @@ class Determined:
     """One master, as one user.
 
     Without arguments: the master that ``DET_MASTER`` names, or your own, with the token that ``det`` uses. With ``user`` and
-    ``password`` it logs in. ``cert_path``: a file of certificates to trust. Raises MasterUnreachable, Unauthorized.
+    ``password`` it logs in. ``cert_path``: a file of certificates to trust; ``cert_name``: the name that the
+    master's is for, where that is not its host; ``noverify``: trust any. That of your own master is known from its home.
+    Raises MasterUnreachable, Unauthorized.
     """
 
     def __init__(
@@ -40,14 +43,12 @@ class Determined:
         url = address.canonical(master) if master else address.master_url()
         if not url:
             raise MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
-        cert = "noverify" if noverify else cert_path
         self._master = url
-        token = (
-            address.token(url) if password is None else login(Session(url, cert=cert), user or "determined", password)
-        )
+        session = partial(Session, url, cert="noverify" if noverify else cert_path, cert_name=cert_name)
+        token = address.token(url) if password is None else login(session(), user or "determined", password)
         if token is None:
             raise Unauthorized(f"not logged in at {url}: give user and password, or log in with `det user login`", 401)
-        self._session = Session(url, token, cert=cert)
+        self._session = session(token)
 
     @classmethod
     def _from_session(cls, session: Session) -> Determined:

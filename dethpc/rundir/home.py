@@ -68,6 +68,26 @@ class Home:
         return self.root / "master.json"
 
     @property
+    def certificate(self) -> Path:
+        """The master's own TLS certificate, in PEM: what other programs than dethpc's need to trust it."""
+        return self.root / "master.pem"
+
+    def made_certificate(self, sha256: str) -> bool:
+        """Whether the certificate with this SHA-256 is the one that the master made; otherwise it is the site's."""
+        import hashlib
+        import ssl
+
+        try:
+            der = ssl.PEM_cert_to_DER_cert(self.certificate.read_text())
+        except (OSError, ValueError):
+            return False
+        return hashlib.sha256(der).hexdigest() == sha256
+
+    @property
+    def certificate_key(self) -> Path:
+        return self.root / "master.key"
+
+    @property
     def database(self) -> Path:
         return self.root / "dethpc.db"
 

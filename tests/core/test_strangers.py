@@ -6,13 +6,17 @@ import itertools
 import json
 import socket
 import threading
+from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 
 from dethpc import core
 from dethpc.client import proof
+from dethpc.config.site import Master
 from dethpc.errors import MasterUnreachable
+from dethpc.master.http.tls import Tls, tls_of
+from dethpc.rundir.home import Home
 from tests.core.conftest import TOKEN, Cluster, FakeMaster
 from tests.waiting import wait_until
 
@@ -63,6 +67,38 @@ def test_the_job_finds_its_master_again_behind_a_stranger(cluster: Cluster, stra
         finally:
             master.close()
     assert stranger.tokens == []
+
+
+def test_over_tls_a_server_with_another_certificate_is_not_even_asked(cluster: Cluster) -> None:
+    """And what it does not learn is in the journal, until the master's address and certificate are in its file again."""
+    master, stranger = (FakeMaster(certified(cluster.root / name)) for name in ("master", "stranger"))
+    assert master.tls is not None
+    known = {"url": master.url, "certificate": master.tls.shown}
+    (cluster.root / "master.json").write_text(json.dumps({**known, "url": stranger.url}))
+    cluster.enter()
+    try:
+        with core.init() as context:
+            context.train.report_progress(0.1)
+            wait_until(lambda: stranger.met >= 3)
+            context.train.report_progress(0.2)
+            (cluster.root / "master.json").write_text(json.dumps(known))
+            wait_until(lambda: len(master.events) == 2)
+            master.stop = {"reason": "paused"}
+            context.train.report_progress(0.3)
+            wait_until(context.preempt.should_preempt)
+    finally:
+        master.close()
+        stranger.close()
+    assert [event.data["progress"] for event in cluster.journal("progress")] == [0.1, 0.2, 0.3]
+    assert stranger.asked == [] and set(master.tokens) == {f"Bearer {TOKEN}"}
+
+
+def certified(folder: Path) -> Tls:
+    home = Home(folder)
+    home.make()
+    tls = tls_of(home, Master(tls="on"), "127.0.0.1", "login1")
+    assert tls is not None
+    return tls
 
 
 @pytest.mark.parametrize("drop", [b"HTTP/1.1 100 Continue\r\n\r\n", b"H"])

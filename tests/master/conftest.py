@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from dethpc.client.session import Session
+from dethpc.client import MasterFinder, Session
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
 from dethpc.domain.ids import run_id, task_id
@@ -229,7 +229,9 @@ class Published:
         self.venv, self.served, self.folder = venv, served, folder
         self.config = folder / "xdg"
         folder.mkdir(exist_ok=True)
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DET", "PYTHON", "SLURM"))}
+        # requests prefers its own variables to what a program that uses it was told to trust.
+        foreign = ("DET", "PYTHON", "SLURM", "REQUESTS_CA", "CURL_CA")
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         self.env = {
             **inherited,
             "HOME": str(folder),
@@ -293,13 +295,17 @@ def published(determined_venv: Path, served: Served, tmp_path: Path) -> Publishe
 
 @pytest.fixture
 def running(determined_venv: Path, tmp_path: Path) -> Iterator[Published]:
-    """As ``published``, but the master runs jobs."""
-    master = Running(tmp_path / "home")
+    """As ``published``, but the master runs jobs, and speaks TLS as it does beyond loopback."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "site.yaml").write_text("master: {tls: on}\n")
+    master = Running(home)
     try:
         client = Published(determined_venv, master, tmp_path / "user")
         client.keep_token()
+        client.env["DET_MASTER_CERT_FILE"] = str(home / "master.pem")
         yield client
     finally:
         with contextlib.suppress(DethpcError):  # it may be over, or never have been
-            Session(master.url, master.token).post("/api/v1/experiments/1/kill")
+            Session(MasterFinder(str(home / "master.json")), master.token).post("/api/v1/experiments/1/kill")
         master.stop()

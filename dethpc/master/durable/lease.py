@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class Lease:
         self._renewed_at = 0.0  # epoch seconds
         self._renewed = 0.0  # the same moment, monotonic
         self._content: dict[str, Any] = {}
+        self._certificate: Callable[[], str] | None = None
 
     def take(self) -> None:
         """Raises LeaseHeld while another master is alive, Refused when the file cannot be written."""
@@ -63,8 +65,9 @@ class Lease:
         finally:
             os.close(lock)
 
-    def publish(self, url: str) -> None:
-        """Say where this master listens."""
+    def publish(self, url: str, certificate: Callable[[], str] | None = None) -> None:
+        """Say where this master listens. ``certificate``: gives the SHA-256 of what it shows there; asked at each renewal."""
+        self._certificate = certificate
         self._write(url)
 
     def renew(self) -> None:
@@ -143,6 +146,8 @@ class Lease:
             "cluster_id": self.cluster_id,
             "heartbeat": time.time(),
         }
+        if self._certificate is not None:
+            self._content["certificate"] = self._certificate()
         write_json(self._path, self._content)
         self._renewed_at, self._renewed = time.time(), time.monotonic()
 

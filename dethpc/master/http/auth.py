@@ -30,6 +30,7 @@ from dethpc.state import queries
 
 if TYPE_CHECKING:
     from dethpc.master.durable.records import Records
+    from dethpc.master.http.tls import Tls
     from dethpc.state.store import SqlStore
 
 SESSION_SECONDS = 30 * 24 * 3600.0
@@ -87,6 +88,7 @@ class Auth:
             now = time.time()
             records.add(User, username=owner, display_name=owner, created_at=now, modified_at=now)
         self._token = _owner_token(Home(home).token)
+        self.tls: Tls | None = None  # what the server that asks speaks
         self._seen: dict[str, tuple[float, Principal]] = {}
         self._one_login = threading.Lock()  # argon2 is costly by intention; guesses must queue
 
@@ -166,7 +168,8 @@ class Auth:
     def proof(self, nonce: str, address: tuple[str, int], run_id: str = "") -> str:
         """What shows a client that this is the owner's master, or a run that this is its master. Raises ValueError when ``nonce``
         is no such number."""
-        return proof(self._run_key(run_id) if run_id else self._token, nonce, address)
+        shown = self.tls.shown if self.tls else ""
+        return proof(self._run_key(run_id) if run_id else self._token, nonce, address, shown)
 
     def _run_key(self, run_id: str) -> str:
         """That of a run that does not exist is a random one: who may ask without a token learns nothing of which exist."""

@@ -7,6 +7,8 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from dethpc.errors import Refused
+from dethpc.master.http.tls import Tls
 from dethpc.master.pulse import Pulse
 
 LAST_ANSWERS = 1
@@ -16,13 +18,14 @@ LAST_ANSWERS = 1
 class Server(uvicorn.Server):
     """Ends soon whoever is connected: long-polls are answered, and what goes on then is cut off."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, tls: Tls | None = None) -> None:
         self._app, self.pulse = app, Pulse()
-        super().__init__(
-            uvicorn.Config(
-                app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=LAST_ANSWERS
-            )
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=LAST_ANSWERS
         )
+        config.load()
+        config.ssl = tls.context if tls else None
+        super().__init__(config)
 
     @property
     def alive(self) -> bool:
@@ -36,6 +39,14 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.preemptions.end()
         await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """``port`` 0: any free one. Raises Refused when it is taken."""
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise Refused(f"cannot listen on {host} port {port}: {error.strerror}") from error
 
 
 def reachable(host: str) -> str:

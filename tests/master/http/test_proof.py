@@ -143,6 +143,8 @@ def test_a_proof_is_good_for_one_address_on_one_machine(tmp_path: Path, monkeypa
         return [proof("secret", "0" * 64, address) for address in ADDRESSES]
 
     here = proofs()
+    over_tls = {proof("secret", "0" * 64, address, shown) for address in ADDRESSES for shown in ("a" * 64, "b" * 64)}
+    assert len(over_tls) == 2 and not over_tls & set(here)  # there it is good for one certificate
     assert len(set(here)) == len(ADDRESSES)
     assert proof("secret", "0" * 64, ("::ffff:10.0.0.1", 80)) == proof("secret", "0" * 64, ("10.0.0.1", 80))
     (tmp_path / "boot_id").write_text("another machine's")
