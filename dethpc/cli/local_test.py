@@ -118,6 +118,8 @@ class _Circle:
             slots_per_node=1,
             environment={**config.environment.variables("cpu"), "DETHPC_TEST_MODE": "1"},
             checkpoint_storage={"type": "shared_fs", "host_path": str(Home(self._base).checkpoints)},
+            venv=str(Home(self._base).venv(1)) if config.environment.venv else "",
+            det_prefix=sys.prefix,
         )
         write_json(self._run.spec, spec.to_json())
 

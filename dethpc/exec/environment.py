@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from typing import Any, Mapping, Optional
 
+from dethpc.exec import guard
 from dethpc.exec.place import Place
 from dethpc.exec.rendezvous import Meeting
 from dethpc.exec.resume import Resume
@@ -91,7 +92,21 @@ def for_user(
     env.pop("DET_LATEST_CHECKPOINT", None)
     if resume.checkpoint:
         env["DET_LATEST_CHECKPOINT"] = resume.checkpoint
+    if spec.det_prefix:
+        _keep_pip_out(env, spec.det_prefix)
     return env
+
+
+def _keep_pip_out(env: dict[str, str], prefix: str) -> None:
+    """Of the interpreter that serves det: a package that a job changes there can keep det from starting."""
+    words = (
+        f"dethpc: pip is kept out of {prefix}: it serves det, and what a job installs there can break it. Set "
+        "environment.venv: per-experiment to let startup-hook.sh install into an environment of the experiment's own, or "
+        "install it where you type det."
+    )
+    guard.keep_out(env, prefix, 1, words)
+    if "VIRTUAL_ENV" in env and os.path.realpath(env["VIRTUAL_ENV"]) == os.path.realpath(prefix):
+        del env["VIRTUAL_ENV"]  # where uv installs
 
 
 def _for_nesting(env: dict[str, str], spec: Spec, slots: int) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
 from dethpc.domain.ids import scratch_prefix
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
-from dethpc.exec import end, environment, hook, mounts, processes, unpack
+from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
 from dethpc.exec.end import NodeResult
 from dethpc.exec.link import Secret
@@ -177,11 +177,19 @@ class _Node:
             mounts.link(spec.settings.bind_mounts, self._directory, self._log)
         except (RunDirError, OSError) as error:
             return self._failed("unpack", f"the context cannot be unpacked: {error}")
-        env = self._environment(self._resume)
         try:
-            return hook.run(self._directory, env, self._umask, self._supervisor, self._log)
-        except OSError as error:
+            return self._hook(self._environment(self._resume))
+        except (OSError, RunDirError) as error:
             return self._failed("hook", f"{hook.NAME} cannot be started: {error}")
+
+    def _hook(self, env: Mapping[str, str]) -> Optional[NodeResult]:
+        def run(env: Mapping[str, str]) -> Optional[NodeResult]:
+            return hook.run(self._directory, env, self._umask, self._supervisor, self._log)
+
+        if not self._spec.venv:
+            return run(env)
+        name = f"{self._spec.run}.{self._place.k}-{self._place.rank}"
+        return venv.run_hook(self._spec.venv, name, env, run, self._supervisor, self._log)
 
     def _bases(self) -> list[str]:
         """Where the working directory may be. The tasks that an sbatch script starts on other nodes begin in that of its own."""
@@ -195,6 +203,11 @@ class _Node:
         info = self._attempt.info(self._place.rank)
         env = self._environment(meeting.resume)
         env["DETHPC_INFO"] = str(info)
+        if self._spec.venv:
+            try:
+                env = venv.for_entrypoint(env, self._spec.venv)
+            except (OSError, RunDirError) as error:
+                return self._failed("train", f"the experiment's Python environment cannot be used: {error}")
         if self._script is None:
             argv = command(self._spec.entrypoint, self._spec.slots)
         else:

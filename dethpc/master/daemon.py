@@ -95,7 +95,7 @@ class Daemon:
             records=records,
             store=self.store,
             ledger=self.ledger,
-            control=Control(self.ledger, self.store, admission),
+            control=Control(self.ledger, self.store, admission, home),
             creator=Creator(self.installation, self.ledger, self.store, scheduler, admission, self.builder, unmanaged),
             unmanaged=unmanaged,
             checkpoints=Checkpoints(self.ledger, self.store, home),

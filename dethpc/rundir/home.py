@@ -122,6 +122,10 @@ class Home:
     def experiment(self, experiment_id: int) -> Path:
         return self.experiments / str(experiment_id)
 
+    def venv(self, experiment_id: int) -> Path:
+        """The Python environment of an experiment that has one of its own."""
+        return self.experiment(experiment_id) / "venv"
+
     def context(self, sha256: str) -> Path:
         """Contexts are named by their content: experiments that share code share the file."""
         return self.root / "contexts" / f"{sha256}.tar.gz"

@@ -27,7 +27,8 @@ class Spec:
     ``source_checkpoint`` is whose weights it starts from where none of them is left. ``grace`` is in seconds. ``token`` is
     good for this run alone and stands nowhere else in clear. ``queue_id`` is the uuid of its experiment: numbers can come twice
     when a database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it has them,
-    are how long the trial shall train, in the searcher's unit, increasing.
+    are how long the trial shall train, in the searcher's unit, increasing. ``venv`` is the folder of the experiment's own Python
+    environment, "" where it wants none; ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job changes.
     """
 
     cluster_id: str
@@ -63,6 +64,8 @@ class Spec:
     search: dict[str, Any] = dataclasses.field(default_factory=dict)
     rendezvous_timeout: float = 300
     grace: Optional[float] = None
+    venv: str = ""
+    det_prefix: str = ""
     kind: str = "trial"
     version: int = VERSION
 

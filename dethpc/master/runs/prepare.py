@@ -181,7 +181,13 @@ class JobBuilder:
             harness=str(self._harness),
             checkpoint_storage=storage,
             search=trial.search,
+            venv=str(self._venv(run, experiment)) if config.environment.venv else "",
+            det_prefix=sys.prefix,
         )
+
+    def _venv(self, run: Run, experiment: Experiment) -> Path:
+        """The experiment's; of a run that belongs to none, its own."""
+        return self._home.venv(experiment.id) if experiment.id else self._home.run(run.id).path / "venv"
 
     def _checkpoints(self, trial: Trial, storage: dict[str, Any]) -> list[dict[str, Any]]:
         """What the trial can go on from, latest first, should the latest be missing."""
