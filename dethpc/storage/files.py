@@ -136,16 +136,12 @@ class FileStore(CheckpointStore):
 
     def download(self, uuid: str, target: PathLike, selector: Optional[Selector] = None) -> None:
         final = self._existing(uuid)
-        expected = manifest.load(final) or {}
-        there = self.files(uuid)
-        wanted = [path for path in there if selector is None or selector(path)]
-        for path in expected:
-            if path not in wanted and path not in there and (selector is None or selector(path)):
-                raise CheckpointDamaged(f"checkpoint {uuid}: {path} is missing")
+        expected = (manifest.load(final) if self._verify else None) or {}
+        manifest.check_sizes(final, {path: s for path, s in expected.items() if selector is None or selector(path)})
+        wanted = [path for path in self.files(uuid) if selector is None or selector(path)]
         Path(target).mkdir(parents=True, exist_ok=True)
         found = _copy(final, Path(os.path.realpath(target)), wanted)
-        if self._verify:
-            manifest.compare(uuid, expected, found)
+        manifest.compare(uuid, expected, found)
 
     def files(self, uuid: str) -> Dict[str, int]:
         return manifest.listing(self._existing(uuid))

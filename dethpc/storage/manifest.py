@@ -1,9 +1,9 @@
 """Checksums of a checkpoint's files.
 
 The manifest is a file in the checkpoint that is not listed among its resources: ``{"version": 1, "block": bytes, "files":
-{path: {"size": bytes, "crc32": [one per block, 8 hexadecimal digits]}}}``. CRC-32 finds damage at memory speed, where a
-cryptographic hash would take as long as writing the checkpoint. Several cores share one large file: each sums parts of blocks,
-which are then put together.
+{path: {"size": bytes, "crc32": [one per block, 8 hexadecimal digits]}}, "crc32": of all this}``; earlier releases wrote no sum of
+the manifest itself. CRC-32 finds damage at memory speed, where a cryptographic hash would take as long as writing the checkpoint.
+Several cores share one large file: each sums parts of blocks, which are then put together.
 
 A large file may be without its ``crc32`` when the checkpoint is published. What is summed later adds a *part*: a manifest of the
 same form beside the first, which only fills in what is missing there.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import zlib
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
@@ -23,6 +24,7 @@ from dethpc.rundir.tree import LeadsOut, Tree
 
 NAME = ".dethpc-manifest.json"
 _PARTS = f"{NAME}.part-"
+_SUM = "crc32"
 BLOCK = 64 << 20
 _PART = 8 << 20  # what one core sums at a time; a block is a whole number of them
 _CHUNK = 1 << 20
@@ -112,7 +114,7 @@ def write(root: Path, sums: Checksums, *, part: Optional[int] = None, sync: bool
     content = {"version": 1, "block": BLOCK, "files": {path: _entry(s) for path, s in sorted(sums.items())}}
     with Tree(root) as tree:
         with tree.write(staged) as file:
-            file.write(json.dumps(content).encode())
+            file.write(json.dumps({**content, _SUM: _sum(content)}).encode())
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -120,8 +122,11 @@ def write(root: Path, sums: Checksums, *, part: Optional[int] = None, sync: bool
 
 
 def load(root: Path) -> Optional[Checksums]:
-    """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointDamaged when damaged."""
+    """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointDamaged when damaged, or when
+    nothing but directories is left of the checkpoint: what cleans scratch file systems up deletes files, and leaves these."""
     sums = _read(root, NAME)
+    if sums is None and not files_of(listing(root)):
+        raise CheckpointDamaged(f"checkpoint {root.name}: its files are gone")
     if sums is not None and any(s.crcs is None for s in sums.values()):
         for name in sorted(os.listdir(root)):
             if name.startswith(_PARTS):
@@ -134,19 +139,26 @@ def load(root: Path) -> Optional[Checksums]:
 def verify(root: Path, sums: Checksums) -> None:
     """Raises CheckpointDamaged that names the first file that is missing or differs, OSError where files cannot be read. Of a file
     without checksums the size says."""
+    check_sizes(root, sums)
+    compare(root.name, sums, measure(root, [path for path, s in sums.items() if s.crcs is not None]))
+
+
+def check_sizes(root: Path, sums: Checksums) -> None:
+    """As ``verify``, without reading the files."""
     with Tree(root) as tree:
         for path, expected in sums.items():
             try:
-                size = tree.status(path).st_size
+                found = tree.status(path)
             except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a name that no file can have
                 raise CheckpointDamaged(f"checkpoint {root.name}: {path} is missing") from None
             except LeadsOut as error:
                 raise CheckpointDamaged(f"checkpoint {root.name}: {error.strerror}: {path}") from None
-            if size != expected.size:
+            if not stat.S_ISREG(found.st_mode):
+                raise CheckpointDamaged(f"checkpoint {root.name}: {path} is no file any more")
+            if found.st_size != expected.size:
                 raise CheckpointDamaged(
-                    f"checkpoint {root.name}: {path} has {size} bytes, and had {expected.size} when stored"
+                    f"checkpoint {root.name}: {path} has {found.st_size} bytes, and had {expected.size} when stored"
                 )
-    compare(root.name, sums, measure(root, [path for path, s in sums.items() if s.crcs is not None]))
 
 
 def compare(uuid: str, expected: Checksums, found: Checksums) -> None:
@@ -167,6 +179,8 @@ def _read(root: Path, name: str) -> Optional[Checksums]:
     try:
         with Tree(root) as tree, tree.read(name) as file:
             content: Any = json.loads(file.read())
+        if _SUM in content and content.pop(_SUM) != _sum(content):
+            raise ValueError("its checksum is another")
         if int(content["version"]) != 1:
             raise CheckpointError(
                 f"checkpoint {root.name}: its manifest is of a version that this dethpc does not know"
@@ -181,8 +195,14 @@ def _read(root: Path, name: str) -> Optional[Checksums]:
         }
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError, LeadsOut) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CheckpointDamaged(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
+    except (IsADirectoryError, LeadsOut) as error:
+        raise CheckpointDamaged(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
+
+
+def _sum(content: Dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content).encode()):08x}"
 
 
 def listing(root: Path) -> Dict[str, int]:

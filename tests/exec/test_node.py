@@ -406,6 +406,24 @@ def test_where_none_of_the_trials_checkpoints_is_found_nothing_starts(run, tmp_p
     assert not run.attempt(0).started.exists() and not run.attempt(0).journal.exists()
 
 
+def test_a_storage_of_its_own_that_is_away_is_no_loss_of_its_checkpoints(run, tmp_path) -> None:
+    """Training code chose another storage for the last ones, which this node does not see."""
+    storage, other = ({"type": "shared_fs", "host_path": str(tmp_path / name)} for name in ("fs", "other"))
+    (tmp_path / "fs" / "c-1").mkdir(parents=True)
+    known = [
+        {"uuid": "c-3", "steps_completed": 3, "storage": other},
+        {"uuid": "c-2", "steps_completed": 2, "storage": other},
+    ]
+    known += [{"uuid": "c-1", "steps_completed": 1}]
+    run.make(["python3", "-c", SHOW], checkpoint_storage=storage, latest_checkpoint="c-3", checkpoints=known)
+    code, said = run.finish(run.start())
+    assert code == 1 and f"none of the trial's checkpoints is in {tmp_path / 'other'}" in said
+    assert not run.attempt(0).journal.exists(), "none of them is called damaged"
+    (tmp_path / "other" / "c-2").mkdir(parents=True)
+    run.finish(run.start(k=1))
+    assert json.loads(run.text(k=1))["env"]["DET_LATEST_CHECKPOINT"] == "c-2"
+
+
 def test_all_checkpoints_damaged_begins_where_the_trial_began(run, tmp_path) -> None:
     known = [{"uuid": "c-1", "steps_completed": 1}]
     run.make(["python3", "-c", SHOW], latest_checkpoint="c-1", checkpoints=known, source_checkpoint="theirs")
