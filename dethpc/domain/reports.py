@@ -52,6 +52,9 @@ class Report(NamedTuple):
         return self.kind in _DURABLE or (self.kind == ReportKind.METRICS and self.data.get("group") == "validation")
 
 
+MOST_METRICS = 20_000
+"""How many metrics a report may have: each has a summary that is kept."""
+
 MOST_STEPS = 2**63 - 1
 """How many steps can have been completed at most: what a database's integer holds."""
 
@@ -71,6 +74,8 @@ def fault(report: Report) -> str:
 def _of_metrics(data: dict[str, Any]) -> str:
     if type(data.get("metrics")) is not dict:
         return "its metrics are no mapping of names to values"
+    if len(data["metrics"]) > MOST_METRICS:
+        return f"it has {len(data['metrics'])} metrics, and {MOST_METRICS} are allowed"
     if not _is_text(data.get("group")):
         return "its group of metrics is no text"
     return _of_steps(data.get("steps_completed"))

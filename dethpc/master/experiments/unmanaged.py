@@ -29,12 +29,14 @@ from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
 from dethpc.rundir import logline
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import JournalWriter, NotWritten
+from dethpc.rundir.journal import A_LOOK, JournalWriter, NotWritten
 from dethpc.rundir.journal import read as read_journal
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
 log = logging.getLogger(__name__)
+
+_PIECE = 1 << 16  # characters of one line of a log, as on nodes
 
 SILENCE = 300.0
 """Seconds without a report after which a script counts as dead."""
@@ -185,7 +187,10 @@ class Unmanaged:
         attempt.make()
         with open(attempt.log(0), "a") as file:
             for line in lines:
-                file.write(logline.format(logline.LogLine(time.time(), "INFO", rank, "stdout", line.rstrip("\n"))))
+                text = line.rstrip("\n")
+                for begin in range(0, max(1, len(text)), _PIECE):
+                    piece = text[begin : begin + _PIECE]
+                    file.write(logline.format(logline.LogLine(time.time(), "INFO", rank, "stdout", piece)))
 
     def running(self, trial_id: int) -> bool:
         trial = self._known(trial_id)
@@ -256,9 +261,13 @@ class Unmanaged:
         if attempt is None:
             return
         path = self._home.run(run.id).attempt(0).journal
-        reports, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
-        if reports:
-            self._ledger.do(events.Reported(run.id, 0, reports, time.time(), offset))
+        offset, seq = attempt.applied_offset, attempt.applied_seq
+        while True:
+            reports, end = read_journal(path, offset, seq, A_LOOK)
+            if end == offset:
+                break
+            self._ledger.do(events.Reported(run.id, 0, reports, time.time(), end))
+            offset = end
         if run.intent is not Intent.GO:
             self._end(run, "")
 

@@ -345,3 +345,47 @@ def test_an_attempt_that_follows_takes_over_what_stands_behind_a_damaged_line(tr
     training.cycle()
     ended = training.ledger.state.attempt(BROKEN, 0)
     assert ended is not None and ended.applied_seq == 3 and "1 of its reports" in ended.reason
+
+
+def test_a_long_journal_is_read_by_pieces_between_which_others_have_their_turn(
+    training: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dethpc.master.runs.read.A_LOOK", 1)
+    report_steps(training, 1, 2, 3, 4)
+    training.cycle()
+    assert 0 < training.trial(1).steps_completed < 4 and training.live.changed.is_set()
+    training.node_ends(BROKEN)
+    training.cycle()
+    assert not training.ended(BROKEN)
+    innocent_goes_on(training)
+    training.cycle(10)
+    assert training.ends[BROKEN, 0] is End.COMPLETED and training.trial(1).steps_completed == 4
+
+
+def test_a_hole_of_gigabytes_at_the_end_of_a_journal_ends_with_its_run(training: World) -> None:
+    report_steps(training, 1, 2)
+    journal = training.home.run(BROKEN).attempt(0).journal
+    with open(journal, "r+b") as file:
+        file.seek(1 << 27)
+        file.write(b"\n")
+    training.node_ends(BROKEN)
+    for _ in range(200):
+        training.cycle()
+        if training.ended(BROKEN):
+            break
+    assert training.ends[BROKEN, 0] is End.COMPLETED and training.trial(1).steps_completed == 2
+
+
+def test_a_report_of_a_hundred_thousand_metrics_counts_for_nothing_and_is_told(training: World) -> None:
+    journal_line(training, 1, {**METRICS, "metrics": {f"m{n}": n for n in range(100_000)}})
+    journal_line(training, 2, {**METRICS, "steps_completed": 2})
+    training.cycle()
+    assert training.trial(1).steps_completed == 2 and "100000 metrics" in log_of_master(training)
+
+
+def test_an_end_report_without_end_is_damaged(training: World) -> None:
+    with open(training.home.run(BROKEN).attempt(0).end, "wb") as file:
+        file.truncate(1 << 33)
+    training.cycle(2)
+    assert "too large" in log_of_master(training)
+    innocent_goes_on(training)

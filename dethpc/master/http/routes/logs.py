@@ -84,14 +84,14 @@ def stream(installation: Installation, store: SqlStore, trial_id: int, task: str
 
     async def once() -> AsyncIterator[bytes]:
         attempts = await asyncio.to_thread(_sources, installation, store, trial_id)
-        lines = logs.read(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
-        async for chunk in streams.in_thread(lines):
-            yield encoded(chunk)
+        looks = logs.looks(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
+        async for [lines] in streams.in_thread(looks, 1):
+            yield encoded(lines)
 
     async def follow() -> AsyncIterator[bytes]:
         follower = Follower(lambda: _sources(installation, store, trial_id), asked.wanted)
-        async for chunk in streams.in_thread(follower.history()):
-            yield encoded(chunk)
+        async for [lines] in streams.in_thread(follower.history(), 1):
+            yield encoded(lines)
         while True:
             # In this order: what is written before the end is read after it is seen.
             over = await asyncio.to_thread(_over, store, trial_id)
