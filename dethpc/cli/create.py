@@ -96,8 +96,10 @@ def create(
 
 def read_config(file: Any) -> str:
     """The text of a configuration file. Raises ConfigError when it is not text."""
+    from dethpc.config.source import MAX_BYTES
+
     try:
-        text: str = file.read()
+        text: str = file.read(MAX_BYTES + 1)  # what is larger is refused by its size
     except UnicodeDecodeError as error:
         found = f"a byte that is not text ({error.object[error.start]:#04x})"
         raise errors.ConfigError([errors.Problem("YAML", found, "text in UTF-8", file=file.name)]) from None

@@ -28,6 +28,10 @@ MOST_VALUES = 5_000_000
 """The most hyperparameters that all trials of a search may have together."""
 
 
+MOST_PROBLEMS = 100
+"""How many mistakes are told at once."""
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A valid configuration.
@@ -95,7 +99,11 @@ def load(
     unplaced += [m for m in refused(source) if not any(path[: len(m.path)] == m.path for path in wrong)]
     problems += [source.placed(problem) for problem in unplaced]
     if problems or config is None:
-        raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
+        ordered = sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0))
+        if len(ordered) > MOST_PROBLEMS:
+            more = f"{len(ordered) - MOST_PROBLEMS:,} more mistakes"
+            ordered[MOST_PROBLEMS:] = [Problem("config", more, "those above mended first", file=file)]
+        raise ConfigError(ordered)
     return Loaded(config, text, source, [*ignored(source), *warnings(space, config)], translated)
 
 

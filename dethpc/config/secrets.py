@@ -33,7 +33,12 @@ def masked_text(text: str) -> str:
     """A YAML configuration with its secrets hidden; as it was written, if it has none."""
     if not _SUSPICIOUS.search(text):
         return text
-    data = read(text, "config")[0].data
+    source, problems = read(text, "config")
+    if problems:  # of an earlier release, which took larger ones
+        return (
+            "# This configuration cannot be read, and so its secrets cannot be told from the rest: it is not shown.\n"
+        )
+    data = source.data
     hidden = masked(data)
     return text if hidden == data else dump(hidden)
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from dethpc.config.checkpoint_storage import CheckpointStorage
 from dethpc.config.problems import problems_of
 from dethpc.config.section import Section, Whole, absolute, wrong
-from dethpc.config.source import read
+from dethpc.config.source import MAX_BYTES, read
 from dethpc.config.wording import did_you_mean, show
 from dethpc.domain import walltime
 from dethpc.errors import ConfigError, Problem
@@ -250,7 +250,8 @@ def load_site(path: str | Path | None) -> SiteConfig:
     if path is None:
         return SiteConfig()
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_BYTES + 1)  # what is larger is refused by its size
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else "bytes that are not UTF-8"
         raise ConfigError([Problem("config", reason, "a readable file in UTF-8", file=str(path))]) from None

@@ -16,6 +16,9 @@ import yaml
 from dethpc.config.wording import show
 from dethpc.errors import Path, Problem, dotted
 
+MAX_BYTES = 256 << 10
+"""Bound on the text of one document, looked at before it is parsed: that takes some ten seconds for each megabyte."""
+
 MAX_VALUES = 100_000
 """Bound on the values of one document, aliases expanded: a small text can otherwise unfold into gigabytes."""
 
@@ -100,6 +103,10 @@ class Source:
 
 def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Problem]]:
     """Any YAML document as plain data, the places of its values, and what is wrong with it."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        allowed = f"at most {MAX_BYTES >> 10} KiB; large lists belong into a file of the context directory"
+        return None, {}, [Problem("YAML", f"{size >> 10} KiB of text", allowed, file=file)]
     try:
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:

@@ -100,3 +100,9 @@ _CONFIGS = st.dictionaries(_KEYS, st.recursive(_VALUES, lambda v: st.lists(v, ma
 def test_hiding_is_done_once_and_undone_whole(config: dict[str, Any]) -> None:
     assert masked(masked(config)) == masked(config)
     assert revealed(masked(config), [config]) == (config, [])
+
+
+def test_a_text_that_cannot_be_read_is_not_shown() -> None:
+    """Of an earlier release, which took larger ones: it may hold secrets anywhere."""
+    large = "checkpoint_storage: {secret_key: hush}\n" + "# padding\n" * 40_000
+    assert "hush" not in masked_text(large)

@@ -152,3 +152,11 @@ def test_tls_is_switched_as_yaml_spells_it(written: str, meant: str) -> None:
 def test_a_certificate_that_cannot_be_meant_is_refused(section: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_site(f"master: {section}")
+
+
+def test_a_large_file_is_refused_by_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    with open(path, "wb") as file:
+        file.truncate(1 << 33)
+    with pytest.raises(ConfigError, match="at most 256 KiB"):
+        load_site(path)

@@ -15,9 +15,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import yaml
-
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.source import dump, read
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.ids import run_id, task_id
@@ -47,12 +46,10 @@ _KEPT = ("name", "description", "labels", "data", "workspace", "project", "check
 def config_of(text: str) -> str:
     """A configuration that the loader takes, from the sketch that a script sends: what it says of schedulers and searches means
     nothing here. Raises ConfigError."""
-    try:
-        given = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError([Problem("YAML", str(error), "a mapping")]) from None
-    if not isinstance(given, dict):
-        raise ConfigError([Problem("YAML", type(given).__name__, "a mapping")])
+    source, problems = read(text, "config")
+    if problems:
+        raise ConfigError(problems)
+    given = source.data
     searcher = given.get("searcher") or {}
     if not isinstance(searcher, dict):
         raise ConfigError([Problem("searcher", type(searcher).__name__, "a mapping")])
@@ -61,7 +58,7 @@ def config_of(text: str) -> str:
     config["searcher"] = {"name": "single", "metric": searcher.get("metric") or "unmanaged"}
     if searcher.get("smaller_is_better") is not None:
         config["searcher"]["smaller_is_better"] = searcher["smaller_is_better"]
-    return yaml.safe_dump(config)
+    return dump(config)
 
 
 class Unmanaged:

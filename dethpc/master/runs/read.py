@@ -53,9 +53,8 @@ class Reader:
             if not self._start_attempt(live, *found):
                 return
         run = live.run
-        if live.remains is not None and not live.remains.whole:
-            self.read_remains(live)  # its end is known to somebody, who waits for this
-            return
+        if live.remains is not None and not live.remains.whole and not self.read_remains(live):
+            return  # somebody knows of its end, and waits for this
         if run.attempt < 0 or run.state is not RunState.RUNNING:
             return
         self.read_journal(run)
