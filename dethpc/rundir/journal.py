@@ -254,8 +254,8 @@ def read_remains(path: Path, offset: int = 0, after_seq: int = 0) -> Remains:
 class RemainsReader:
     """Takes in by pieces what is left of a journal that nobody writes any more, from byte ``offset`` and ``after_seq`` on.
 
-    Where it stands is remembered here alone. ``last`` is the number of the last report, ``offset`` is behind the last good line, and ``missing`` says how many reports
-    are damaged or gone, as far as it was read; ``whole``: that was to its end.
+    Where it stands is remembered here alone. ``last`` is the number of the last report, ``offset`` is behind the last good
+    line, and ``missing`` says how many reports are damaged or gone, as far as it was read; ``whole``: that was to its end.
     """
 
     def __init__(self, path: Path, offset: int = 0, after_seq: int = 0) -> None:

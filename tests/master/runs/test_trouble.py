@@ -359,15 +359,15 @@ def test_a_long_journal_is_read_by_pieces_between_which_others_have_their_turn(
     training: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dethpc.master.runs.read.A_LOOK", 1)
-    report_steps(training, 1, 2, 3, 4)
+    report_steps(training, *range(1, 41))
     training.cycle()
-    assert 0 < training.trial(1).steps_completed < 4 and training.live.changed.is_set()
+    assert 0 < training.trial(1).steps_completed < 40 and training.live.changed.is_set()
     training.node_ends(BROKEN)
     training.cycle()
     assert not training.ended(BROKEN)
     innocent_goes_on(training)
     cycle_until_it_ends(training)
-    assert training.trial(1).steps_completed == 4
+    assert training.trial(1).steps_completed == 40
 
 
 def test_a_hole_of_gigabytes_at_the_end_of_a_journal_ends_with_its_run(training: World) -> None:
