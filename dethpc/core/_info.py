@@ -11,6 +11,7 @@ The node's task process writes one JSON file per node and names it in ``DETHPC_I
      "resources": {"gpu_uuids": [..]},
      "ports": {"core": [port, port]},                free ports of the chief's node
      "checkpoint_storage": {..} | absent,            else that of the experiment's configuration
+     "folders": {"scratch": path, "sockets": path},  of the attempt alone, on its node
      "stop_at": epoch seconds | absent}              when to checkpoint and leave, before the job's time limit
 
 It lies in the attempt's directory, so that the journal and the stop file are found beside it.
@@ -139,6 +140,7 @@ class ClusterInfo:
         self._ports: Dict[str, List[int]] = {}
         self._checkpoint_storage: Optional[Dict[str, Any]] = None
         self._stop_at: Optional[float] = None
+        self._folders: Dict[str, str] = {}
         self._attempt_dir: Optional[Path] = None
 
     @classmethod
@@ -164,8 +166,16 @@ class ClusterInfo:
         info._ports = dict(data.get("ports") or {})
         info._checkpoint_storage = data.get("checkpoint_storage")
         info._stop_at = data.get("stop_at")
+        info._folders = dict(data.get("folders") or {})
         info._attempt_dir = attempt_dir
         return info
+
+    def _folder(self, name: str) -> Optional[Path]:
+        """A folder that is this attempt's alone, if this process is on the node that has it."""
+        from dethpc.rundir.scratch import is_own
+
+        path = self._folders.get(name)
+        return Path(path) if path and is_own(path) else None
 
     @property
     def latest_checkpoint(self) -> Optional[str]:

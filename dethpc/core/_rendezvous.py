@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
 
 from dethpc.core import _channel
 from dethpc.core._info import get_cluster_info
+from dethpc.rundir.scratch import is_own
 
 if TYPE_CHECKING:
     from dethpc.core._distributed import DistributedContext, Group
@@ -160,11 +161,15 @@ def _own_secret() -> str:
 
 
 def _socket_dir() -> Path:
-    """A directory on this machine that only this user can enter. Short, because a socket's path may have 107 bytes."""
+    """A directory on this machine that only this user can enter: the attempt's, else one by whose name the workers find it. Short,
+    because a socket's path may have 107 bytes."""
+    info = get_cluster_info()
+    own = info._folder("sockets") if info else None
+    if own is not None:
+        return own
     temporary = tempfile.gettempdir()
     path = Path(temporary if len(temporary) < 50 else "/tmp") / f"dethpc-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or path.is_symlink():
+    if not is_own(str(path)):
         raise RuntimeError(f"{path} is not a directory of this user alone; remove it or set TMPDIR")
     return path

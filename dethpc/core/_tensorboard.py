@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, Optional, Tuple
 
 if TYPE_CHECKING:
     from dethpc.core._events import EventFile
@@ -73,6 +73,13 @@ class TensorboardFiles:
         for name, found in tree.walk():
             if stat.S_ISREG(found.st_mode) and selector(self._path / name):
                 yield name, (found.st_mtime, found.st_size)
+
+
+def local_folder(scratch: Optional[Path], rank: int) -> Path:
+    """Where a worker writes: in the attempt's folder on its node, or without one in a new folder that goes with the process."""
+    from dethpc.rundir.scratch import make_until_exit
+
+    return (scratch or make_until_exit("tensorboard")) / f"tensorboard-{rank}"
 
 
 def folder_of(cluster_id: str, experiment_id: int, trial_id: int) -> str:

@@ -132,8 +132,9 @@ def cluster_info(
     master_url: str,
     stop_at: Optional[float],
     environ: Mapping[str, str],
+    folders: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What ``get_cluster_info()`` reads; its layout is stated in ``core/_info``."""
+    """What ``get_cluster_info()`` reads; its layout is stated in ``core/_info``. ``folders`` are this node's."""
     count = slots_here(spec, place.rank)
     info: dict[str, Any] = {
         "run": spec.run,
@@ -171,6 +172,7 @@ def cluster_info(
         "resources": {"gpu_uuids": gpu_uuids(spec, count, environ)},
         "ports": meeting.ports,
         "checkpoint_storage": spec.checkpoint_storage or None,
+        "folders": dict(folders),
     }
     if stop_at is not None:
         info["stop_at"] = stop_at

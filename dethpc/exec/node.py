@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shlex
 import sys
 import time
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from pathlib import Path
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
-from dethpc.domain.ids import scratch_prefix
+from dethpc.domain.ids import AttemptId, scratch_name
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
@@ -23,6 +23,7 @@ from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
 from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
+from dethpc.rundir import scratch
 from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import AttemptDir, RunDir
@@ -107,7 +108,8 @@ class _Node:
         self._log, self._supervisor = log, supervisor
         self._slots = environment.slots_here(spec, place.rank)
         self._umask = umask
-        self._directory = ""
+        self._scratch = self._directory = ""
+        self._sockets = ""
         self._script = batch_script(spec.entrypoint)
 
     def attempt_it(self) -> NodeResult:
@@ -154,26 +156,20 @@ class _Node:
     def _clean_up(self) -> None:
         """Leave no process and no working directory on this node. Doing it twice does no harm."""
         self._supervisor.end_all()
-        if self._directory:
-            remove(self._directory)
-            self._directory = ""
-        mine = f"{self._place.k}-{self._place.rank}-"
-        for path in _scratch(scratch_prefix(self._spec.cluster_id, self._spec.run) + mine):
-            remove(path)  # what the training kept beside its working directory
+        for folder in filter(None, (self._scratch, self._sockets)):
+            remove(folder)
+        self._scratch = self._sockets = ""
 
     def _prepare(self) -> Optional[NodeResult]:
         """Unpack the context and run the hook; how it failed, or None."""
         spec, place = self._spec, self._place
-        prefix = scratch_prefix(spec.cluster_id, spec.run)
-        _remove_left_over(prefix, place)
+        name = scratch_name(spec.cluster_id, AttemptId(spec.run, place.k), place.rank)
         try:
-            self._directory = unpack.working_directory(
-                f"{prefix}{place.k}-{place.rank}",
-                self._bases(),
-                str(self._attempt.path),
-                spec.context,
-                spec.context_sha256,
+            self._scratch = unpack.scratch_with_context(
+                name, self._bases(), str(self._attempt.path), spec.context, spec.context_sha256
             )
+            self._directory = os.path.join(self._scratch, unpack.WORK)
+            self._sockets = str(scratch.for_sockets(Path(self._scratch), name))
             mounts.link(spec.settings.bind_mounts, self._directory, self._log)
         except (RunDirError, OSError) as error:
             return self._failed("unpack", f"the context cannot be unpacked: {error}")
@@ -259,6 +255,7 @@ class _Node:
             self._master_url(),
             stop_at(os.environ),
             os.environ,
+            {"scratch": self._scratch, "sockets": self._sockets},
         )
 
     def _master_url(self) -> str:
@@ -304,20 +301,3 @@ def stop_at(environ: Mapping[str, str]) -> Optional[float]:
     if deadline is None:
         return None
     return deadline - min(LEAD_SECONDS, max(0.0, deadline - time.time()) / 4)
-
-
-def _remove_left_over(prefix: str, place: Place) -> None:
-    """What earlier attempts left that were killed on this node."""
-    for path in _scratch(prefix):
-        k = os.path.basename(path)[len(prefix) :].split("-")[0]
-        if k.isdigit() and int(k) < place.k:
-            remove(path)
-
-
-def _scratch(prefix: str) -> Iterator[str]:
-    """Our own directories on this node whose names begin so."""
-    for base in scratch_bases(os.environ):
-        for path in glob.glob(os.path.join(glob.escape(base), glob.escape(prefix) + "*")):
-            with contextlib.suppress(OSError):
-                if not os.path.islink(path) and os.stat(path).st_uid == os.getuid():
-                    yield path

@@ -11,10 +11,10 @@ import hashlib
 import os
 import shutil
 import tarfile
-import tempfile
 from typing import Optional, Sequence
 
 from dethpc.errors import RunDirError
+from dethpc.rundir import scratch
 from dethpc.rundir.tree import LeadsOut, Tree, remove, stays
 
 MAX_BYTES = 4 << 30
@@ -22,22 +22,26 @@ MAX_MEMBERS = 200_000
 _BLOCK = 1 << 20
 
 
-def working_directory(prefix: str, bases: Sequence[str], fallback: str, archive: str, sha256: str) -> str:
-    """A new directory (0700) that holds the context: in the first of ``bases`` that has room, else in ``fallback``.
+WORK = "work"
+
+
+def scratch_with_context(name: str, bases: Sequence[str], fallback: str, archive: str, sha256: str) -> str:
+    """A new folder (0700) with the context in ``WORK``: in the first of ``bases`` that has room, else in ``fallback``.
 
     Raises: RunDirError when the archive is damaged, unsafe or too large; OSError when no place takes it.
     """
     check(archive, sha256)
     failure = OSError("no place for a working directory")
     for base in [*bases, fallback]:
-        directory = None
+        folder = None
         try:
-            directory = tempfile.mkdtemp(prefix=prefix + "-", dir=base)
-            unpack(archive, directory)
-            return directory
+            folder = scratch.make(name, base)
+            (folder / WORK).mkdir(mode=0o700)
+            unpack(archive, str(folder / WORK))
+            return str(folder)
         except BaseException as error:
-            if directory is not None:
-                remove(directory)
+            if folder is not None:
+                remove(folder)
             if not isinstance(error, OSError):
                 raise
             failure = error

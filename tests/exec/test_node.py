@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.logline import read_lines
+from tests.exec.fixtures import Run
 
 SHOW = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'files': os.listdir()}))"
 
@@ -445,14 +447,67 @@ def test_files_of_user_code_follow_the_users_umask(run) -> None:
     assert run.attempt().log(0).stat().st_mode & 0o777 == 0o600
 
 
-def test_the_working_directory_of_a_killed_attempt_is_removed_by_the_next(run) -> None:
-    (run.scratch / "dethpc-c0ffee00-7.1.2.0-0-abc").mkdir()
-    other = run.scratch / "dethpc-c0ffee00-7.1.20.0-0-abc"
-    other.mkdir()
-    run.make("true")
-    run.finish(run.start(k=1))
-    assert os.listdir(run.scratch) == [other.name]
-    other.rmdir()
+def test_the_folder_of_a_killed_attempt_is_removed_by_the_next_of_any_run(run, tmp_path) -> None:
+    run.make("touch $GO; sleep 1000", environment={"GO": str(tmp_path / "go")})
+    killed = run.start()
+    run.wait_until(lambda: (tmp_path / "go").exists())
+    run.kill()
+    assert killed.returncode == -signal.SIGKILL and len(os.listdir(run.scratch)) == 1
+    other = Run(tmp_path / "other")
+    other.scratch = run.scratch
+    other.make("ls $DETHPC_SCRATCH", run="8.1.1", environment={"DETHPC_SCRATCH": str(run.scratch)})
+    other.finish(other.start())
+    assert other.text().startswith("dethpc-c0ffee00-8.1.1.0-0-") and "\n" not in other.text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_what_another_user_planted_in_the_temporary_folder_is_neither_read_nor_written(run, tmp_path) -> None:
+    """Names that can be foreseen, with links to what never ends and to the victim's own secret."""
+    os.chmod(run.scratch, 0o1777)
+    (tmp_path / "secret").write_text("of the victim")
+    planted = [
+        "dethpc-c0ffee00-7.1.2.0-0-tensorboard-0",
+        "tensorboard-7.1.2.0-0",
+        "dethpc-c0ffee00-7.1.2.0-0",
+        "dethpc-0",
+    ]
+    plant = "".join(
+        f"os.mkdir({name!r}); os.chmod({name!r}, 0o777); os.symlink('/dev/zero', {name + '/zero'!r})\n"
+        f"os.symlink({str(tmp_path / 'secret')!r}, {name + '/stolen'!r})\n"
+        for name in planted
+    )
+    attacker = {"user": 65534, "group": 65534, "extra_groups": []}
+    here = os.open(run.scratch, os.O_RDONLY)  # what is above is root's alone
+    try:
+        code = f"import os; os.fchdir({here})\n{plant}"
+        subprocess.run(["/usr/bin/python3", "-c", code], check=True, pass_fds=[here], cwd="/", **attacker)
+    finally:
+        os.close(here)
+    storage = tmp_path / "storage"
+    run.make(
+        "python3 train.py",
+        {
+            "train.py": """\
+from dethpc import core
+with core.init() as context:
+    context.train.report_training_metrics(1, {"loss": 0.5})
+    from dethpc.core import _rendezvous
+    print("sockets in", _rendezvous._socket_dir())
+"""
+        },
+        checkpoint_storage={"type": "shared_fs", "host_path": str(storage)},
+    )
+    run.finish(run.start(TMPDIR=str(run.scratch)))
+    assert run.end()["exit_code"] == 0, run.text()
+    assert ["events" in path.name for path in storage.rglob("*") if not path.is_dir()] == [True]
+    assert (
+        f"sockets in {run.scratch}/dethpc-c0ffee00-7.1.2.0-0-" in run.text()
+        or "sockets in /tmp/dethpc-c0ffee00-" in run.text()
+    )
+    assert sorted(os.listdir(run.scratch)) == sorted(planted)
+    for name in planted:
+        assert sorted(os.listdir(run.scratch / name)) == ["stolen", "zero"]
+        shutil.rmtree(run.scratch / name)
 
 
 def test_tensorboard_files_do_not_stay_on_the_node(run) -> None:

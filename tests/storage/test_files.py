@@ -332,3 +332,61 @@ def test_a_manifest_of_before_it_had_a_checksum_is_read(store: FileStore, folder
     path.write_text(json.dumps(content))
     with store.restore("a1") as restored:
         assert (restored / "w").read_bytes() == b"w"
+
+
+@pytest.fixture
+def thesis(tmp_path: Path) -> Path:
+    """What nobody but its owner is to read, write or delete."""
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / "thesis.tex").write_text("mine")
+    return place
+
+
+def test_nothing_outside_of_a_checkpoint_is_copied_or_deleted(
+    store: FileStore, folder: Path, tmp_path: Path, thesis: Path
+) -> None:
+    with stored(store, "a1") as path:
+        fill(path)
+        (path / "latest").symlink_to("weights.pt")
+    (folder / "a1" / "out").symlink_to(thesis)
+    (folder / "a1" / "stolen").symlink_to(thesis / "thesis.tex")
+    assert "out/thesis.tex" not in store.files("a1")
+    with pytest.raises(OSError, match="leads out of its folder"):
+        store.download("a1", tmp_path / "copy")
+    assert not [path for path in (tmp_path / "copy").rglob("*") if path.is_file() and path.read_bytes() == b"mine"]
+    assert "weights.pt" in store.delete("a1", ["out/*", "**/thesis.tex", "stolen"])
+    assert "out" not in store.delete("a1", ["ou*"])
+    (folder / "a2").symlink_to(thesis)
+    for globs in (["*.tex"], ["**/*"]):
+        assert store.delete("a2", globs) == {}
+    with pytest.raises(CheckpointError, match="is a link"):
+        store.files("a2")
+    store.delete("a1")
+    assert os.listdir(folder) == ["a2"] and os.listdir(thesis) == ["thesis.tex"]
+
+
+def test_a_link_out_of_what_is_uploaded_is_refused_and_one_inside_followed(
+    store: FileStore, tmp_path: Path, thesis: Path
+) -> None:
+    source = tmp_path / "source"
+    fill(source)
+    (source / "latest").symlink_to("weights.pt")
+    assert upload(store, source, "a1")["latest"] == len(FILES["weights.pt"])
+    (source / "stolen").symlink_to(thesis / "thesis.tex")
+    with pytest.raises(OSError, match="leads out of its folder"):
+        upload(store, source, "a2")
+    assert not store.exists("a2")
+
+
+def test_a_download_does_not_write_through_links_in_its_target(store: FileStore, tmp_path: Path, thesis: Path) -> None:
+    with stored(store, "a1") as path:
+        (path / "weights.pt").write_bytes(b"new")
+        (path / "out").mkdir()
+        (path / "out" / "thesis.tex").write_bytes(b"new")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "weights.pt").symlink_to(thesis / "thesis.tex")
+    (tmp_path / "target" / "out").symlink_to(thesis)
+    with pytest.raises(OSError, match="leads out of its folder"):
+        store.download("a1", tmp_path / "target")
+    assert (thesis / "thesis.tex").read_text() == "mine"
