@@ -26,7 +26,7 @@ from dethpc.exec.tee import Log
 from dethpc.rundir import scratch
 from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.journal import JournalWriter
-from dethpc.rundir.layout import AttemptDir, RunDir
+from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
 from dethpc.rundir.tree import remove
 
@@ -37,16 +37,15 @@ def run(run_dir: RunDir, umask: int) -> int:
     """Run this node's part, user code under ``umask``. The exit code is the entrypoint's, 128 + n after signal n, 1 when
     it never came to that."""
     if run_dir.closed.exists():
-        sys.stderr.write("dethpc: the run is closed; nothing to do\n")
-        return 0
+        return _nothing_to_do()
     try:
         spec = read_spec(run_dir)
         place = Place.from_environment(os.environ, spec.num_nodes)
         attempt = run_dir.attempt(place.k)
         attempt.make()
         resume = resuming.find(run_dir, place.k, spec)
-        if place.rank == 0:
-            _begin(attempt, place, resume)
+        if place.rank == 0 and not _begin(run_dir, place, resume):
+            return _nothing_to_do()
     except (DethpcError, OSError) as error:
         sys.stderr.write(f"dethpc: the attempt cannot start: {error}\n")
         return 1
@@ -57,6 +56,11 @@ def run(run_dir: RunDir, umask: int) -> int:
         ) as supervisor:
             outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor).attempt_it()
     return 1 if outcome.exit_code is None else outcome.exit_code
+
+
+def _nothing_to_do() -> int:
+    sys.stderr.write("dethpc: the run is closed; nothing to do\n")
+    return 0
 
 
 def read_spec(run_dir: RunDir) -> Spec:
@@ -75,7 +79,9 @@ def rendezvous_timeout(spec: Spec) -> float:
         return spec.rendezvous_timeout
 
 
-def _begin(attempt: AttemptDir, place: Place, resume: resuming.Resume) -> None:
+def _begin(run_dir: RunDir, place: Place, resume: resuming.Resume) -> bool:
+    """Say that the attempt has started. False: a master that saw no start has closed the run, and it goes on in another."""
+    attempt = run_dir.attempt(place.k)
     started = {
         "at": time.time(),
         "job_id": place.job_id,
@@ -90,6 +96,7 @@ def _begin(attempt: AttemptDir, place: Place, resume: resuming.Resume) -> None:
             for uuid in resume.missing:
                 why = f"checkpoint {uuid} is missing, while an earlier one of the trial is there"
                 journal.append(ReportKind.CHECKPOINT_DAMAGED, {"uuid": uuid, "why": why})
+    return not run_dir.closed.exists()
 
 
 class _Node:

@@ -13,6 +13,7 @@ import pytest
 
 from dethpc.core import _dummy_init
 from dethpc.domain.reports import fault
+from dethpc.exec import node
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.journal import read as read_journal
@@ -230,6 +231,30 @@ def test_a_closed_run_does_not_train(run) -> None:
     assert code == 0
     assert "closed" in output
     assert not run.attempt().started.exists()
+
+
+def test_a_run_that_is_closed_while_its_attempt_starts_does_not_train(run, monkeypatch) -> None:
+    """A master that sees neither the job nor a start of it closes the run and goes on in another, which may begin at once."""
+    run.make("true")
+    for name, value in {
+        "ATTEMPT": "0",
+        "JOB_ID": "17",
+        "NODE_RANK": "0",
+        "NODES": "n0",
+        "ADDRESSES": "127.0.0.1",
+    }.items():
+        monkeypatch.setenv(f"DETHPC_{name}", value)
+    find = node.resuming.find
+
+    def closed_meanwhile(*asked):
+        write_json(run.dir.closed, {"intent": "end", "reason": "it has ended", "at": 0})
+        return find(*asked)
+
+    monkeypatch.setattr(node.resuming, "find", closed_meanwhile)
+    assert node.run(run.dir, 0o022) == 0
+    assert run.attempt().started.exists(), "who looks after closing it sees that one began"
+    assert run.end() is None
+    assert run.attempt().nodes_with_logs() == []
 
 
 def test_an_attempt_starts_once(run) -> None:
