@@ -85,7 +85,7 @@ def create(
     if as_json:
         output.print_json(answer)
     else:
-        click.echo(f"Created experiment {number}")
+        output.echo(f"Created experiment {number}")
     for warning in answer.get("warnings") or []:
         output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
     for note in answer.get("notes") or []:
@@ -126,7 +126,7 @@ def _test_here(
     loaded, _ = checked(text, file, overrides)
     steps = local_test.run(loaded, collect(context_dir, list(includes)))
     marks = {True: "ok", False: "failed", None: "-"}
-    click.echo("")
+    output.echo("")
     output.print_table(["Step", "", ""], [[step.name, marks[step.good], step.words] for step in steps])
     if any(step.good is False for step in steps):
         raise click.exceptions.Exit(1)

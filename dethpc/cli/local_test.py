@@ -20,9 +20,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-import click
-
 import dethpc
+from dethpc.cli import output
 from dethpc.config import Loaded
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Categorical, Const, Log, Space
@@ -152,7 +151,7 @@ class _Circle:
             ended = node.poll() is not None
             lines, offset = read_lines(attempt.log(0), offset)
             for line in lines:
-                click.echo(line.text)
+                output.echo(line.text)
             if ended:
                 return
             if not attempt.stop.exists():

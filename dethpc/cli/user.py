@@ -42,7 +42,7 @@ def whoami(as_json: bool) -> None:
     if as_json:
         output.print_json(me)
     else:
-        click.echo(f"You are logged in as user {me['username']!r}")
+        output.echo(f"You are logged in as user {me['username']!r}")
 
 
 @user.command("change-password")
@@ -55,7 +55,7 @@ def change_password(username: Optional[str]) -> None:
     found = users.by_name(session, username) if username else users.me(session)
     password = click.prompt(f"New password for user {found['username']!r}", hide_input=True, confirmation_prompt=True)
     users.change(session, found["id"], password=password)
-    click.echo("Password changed")
+    output.echo("Password changed")
 
 
 @user.command()
@@ -67,4 +67,4 @@ def edit(username: str, display_name: str) -> None:
 
     session = connect()
     users.change(session, users.by_name(session, username)["id"], displayName=display_name)
-    click.echo(f"Changed user {username!r}")
+    output.echo(f"Changed user {username!r}")
