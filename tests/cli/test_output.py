@@ -73,7 +73,7 @@ def test_a_log_and_a_wait_reach_a_terminal_through_a_real_one(tmp_path: Path) ->
     """In a pseudo-terminal, as a person has it."""
     import pty
 
-    code = f"from dethpc.cli import output; output.echo({HOSTILE!r}); output.say({HOSTILE!r}); output.print_fields([('a', {HOSTILE!r})])"
+    code = f"from dethpc.cli import output; t = {HOSTILE!r}; output.echo(t); output.say(t); output.print_fields([('a', t)])"
     main, terminal = pty.openpty()
     with subprocess.Popen([sys.executable, "-c", code], stdout=terminal, stderr=terminal) as child:
         os.close(terminal)
