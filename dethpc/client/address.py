@@ -46,15 +46,20 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
 
     ``DET_USER_TOKEN`` wins. The token file in the home is the owner's key to their own master, so it is only offered to the
     master that the home knows of, under this machine's loopback names as well: on a login node other ports of loopback are
-    other people's. Then comes ``auth.json``, where Determined's clients keep theirs. Raises RunDirError when the file is damaged.
+    other people's. Where logins are by munge, that master is asked for the key instead. Then comes ``auth.json``, where
+    Determined's clients keep theirs. Raises RunDirError when the file is damaged, Unauthorized when munge proves nobody.
     """
     env = os.environ if env is None else env
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
     mine = Home(home(env))
-    if (url is None or _same(url, _own_url(env))) and (own := _own_token(mine.token)):
-        return OwnerToken(own)
+    held = mine.own_master()
+    if url is None or _same(url, _url_of(held)):
+        if url and isinstance(held.get("munge"), str):
+            return _by_munge(url, held["munge"])
+        if own := _own_token(mine.token):
+            return OwnerToken(own)
     return _from_auth_json(url, env) if url else None
 
 
@@ -138,6 +143,18 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _by_munge(url: str, socket: str) -> Optional[str]:
+    from http.client import HTTPException
+
+    from dethpc.client.munge import Munge
+    from dethpc.client.transport import HttpTransport
+
+    try:
+        return HttpTransport(url).owner_token(Munge(socket))
+    except (OSError, HTTPException):
+        return None  # whoever asks for more than a token finds out that no master is there
 
 
 def _own_token(path: Path) -> Optional[str]:

@@ -74,11 +74,15 @@ def proof(key: str, nonce: str, address: Tuple[str, int], certificate: str = "")
 
     if not re.fullmatch(r"[0-9a-f]{64}", nonce):
         raise ValueError("a nonce is 64 hexadecimal digits")
+    message = f"dethpc master\n{nonce}\n{whereabouts(address, certificate)}"
+    return hmac.new(key.encode(), message.encode(), hashlib.sha256).hexdigest()
+
+
+def whereabouts(address: Tuple[str, int], certificate: str = "") -> str:
+    """What tells the server at the other end of a connection from all others; as ``proof`` has it."""
     host, port = address[0].replace("::ffff:", ""), address[1]
     machine = _boot_id() if host == "::1" or host.startswith("127.") else ""
-    where = f"certificate {certificate}" if certificate else f"{host}\n{port}\n{machine}"
-    message = f"dethpc master\n{nonce}\n{where}"
-    return hmac.new(key.encode(), message.encode(), hashlib.sha256).hexdigest()
+    return f"certificate {certificate}" if certificate else f"{host}\n{port}\n{machine}"
 
 
 @contextmanager
@@ -106,7 +110,7 @@ def is_proved(connection: HTTPConnection, prefix: str, token: ProvedToken) -> bo
     import json
 
     nonce = os.urandom(32).hex()
-    wanted = proof(token.key, nonce, connection.sock.getpeername()[:2], _shown(connection.sock))
+    wanted = proof(token.key, nonce, connection.sock.getpeername()[:2], shown_by(connection.sock))
     whose = f"&run={token.run}" if token.run else ""
     connection.request("GET", f"{prefix}{PATH}?nonce={nonce}{whose}", headers={"Accept": "application/json"})
     answer = connection.getresponse()
@@ -118,7 +122,8 @@ def is_proved(connection: HTTPConnection, prefix: str, token: ProvedToken) -> bo
     return not answer.will_close and answer.isclosed() and same(wanted, given)
 
 
-def _shown(sock: socket.socket) -> str:
+def shown_by(sock: socket.socket) -> str:
+    """The SHA-256 of the certificate at the other end; "" without TLS."""
     if not hasattr(sock, "getpeercert"):
         return ""
     from dethpc.client.tls import fingerprint

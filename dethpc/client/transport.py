@@ -15,6 +15,8 @@ from dethpc.errors import MasterUnreachable, Unauthorized
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
+    from dethpc.client.munge import Munge
+
 _AT_ONCE = 1 << 16  # bytes of a body that are read at once
 _AWAY = (502, 503, 504)  # what a proxy answers while no master is behind it
 
@@ -122,6 +124,16 @@ class HttpTransport:
         """The connection is free for this thread's next request."""
         self.close()
         self._kept.connection, self._kept.url = connection, url
+
+    def owner_token(self, munge: Munge, timeout: float = 30.0) -> OwnerToken:
+        """The owner's key, by munge. Raises Unauthorized, OSError, HTTPException."""
+        from dethpc.client import munge as login
+
+        connection = self._connect(self.url, timeout)
+        try:
+            return login.owner_token(connection, _prefix(self.url), munge)
+        finally:
+            connection.close()
 
     def close(self) -> None:
         connection: Optional[HTTPConnection] = getattr(self._kept, "connection", None)

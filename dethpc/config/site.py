@@ -155,6 +155,13 @@ class Master(Section):
     tls: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"  # auto: on beyond loopback
     certificate: Optional[AbsolutePath] = None  # in PEM, with its chain; None: the master makes one
     key: Optional[AbsolutePath] = None  # None: the certificate's file holds it, too
+    auth: Literal["token", "munge"] = "token"  # how owner and master know each other
+    munge_socket: Optional[AbsolutePath] = None  # None: munge's own
+
+    @property
+    def munge(self) -> str | None:
+        """The socket of munge, "" for munge's own; None where it proves nobody."""
+        return (self.munge_socket or "") if self.auth == "munge" else None
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Master:

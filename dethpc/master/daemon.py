@@ -23,6 +23,7 @@ from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.app import create_app
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.doorbell import Doorbell
+from dethpc.master.http.munge_login import munge_of
 from dethpc.master.http.server import Server, listen, reachable
 from dethpc.master.http.service import Services
 from dethpc.master.http.tls import tls_of
@@ -91,7 +92,7 @@ class Daemon:
         records = Records(self.store, home, self.lease.check)
         self.services = Services(
             installation=self.installation,
-            auth=Auth(home.root, getpass.getuser(), self.store, records),
+            auth=Auth(home.root, getpass.getuser(), self.store, records, munge_of(site.master)),
             records=records,
             store=self.store,
             ledger=self.ledger,
@@ -114,7 +115,7 @@ class Daemon:
         self._server = Server(create_app(self.services), tls)
         self._reconciler.start()
         self.services.unmanaged.start()
-        self.lease.publish(url, tls.fingerprint if tls else None)
+        self.lease.publish(url, tls.fingerprint if tls else None, installation.site.master.munge)
         log.info("master of cluster %s listens at %s", installation.cluster_id, url)
         watch = partial(Watchdog, self._stopped, self._break, partial(setattr, self.installation, "trouble"))
         watchdog = watch(ledger=self.ledger, reconciler=self._reconciler, server=self._server)

@@ -29,6 +29,7 @@ from dethpc.master.http.app import create_app
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.home import Home
+from dethpc.rundir.token import read as read_token
 from tests.waiting import LONG_ENOUGH, wait_until
 
 T0 = 1_763_000_000.0
@@ -148,7 +149,7 @@ class Served:
 
     def __init__(self, daemon: Daemon, url: str) -> None:
         self.daemon, self.url = daemon, url
-        self.token = daemon.installation.home.token.read_text().strip()
+        self.token = read_token(daemon.installation.home.token) or ""
         self.owner = daemon.services.auth.owner
         self.session = Session(url, self.token)
 
@@ -165,12 +166,17 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def site() -> SiteConfig:
+    """That of ``served``."""
+    return SiteConfig(cluster_name="testbed")
+
+
+@pytest.fixture
+def served(site: SiteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("DETHPC_SCHEDULER", "local")
     monkeypatch.setenv("DETHPC_LOCAL_SLOTS", "4")
     home = Home(tmp_path / "home")
     home.make()
-    site = SiteConfig(cluster_name="testbed")
     scheduler, pace = find_scheduler(home, site)
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
     daemon.ledger.start()

@@ -46,6 +46,7 @@ class Lease:
         self._renewed = 0.0  # the same moment, monotonic
         self._content: dict[str, Any] = {}
         self._certificate: Callable[[], str] | None = None
+        self._munge: str | None = None
 
     def take(self) -> None:
         """Raises LeaseHeld while another master is alive, Refused when the file cannot be written."""
@@ -65,9 +66,10 @@ class Lease:
         finally:
             os.close(lock)
 
-    def publish(self, url: str, certificate: Callable[[], str] | None = None) -> None:
-        """Say where this master listens. ``certificate``: gives the SHA-256 of what it shows there; asked at each renewal."""
-        self._certificate = certificate
+    def publish(self, url: str, certificate: Callable[[], str] | None = None, munge: str | None = None) -> None:
+        """Say where this master listens. ``certificate``: gives the SHA-256 of what it shows there; asked at each renewal.
+        ``munge``: the socket of munge, where the owner logs in by it."""
+        self._certificate, self._munge = certificate, munge
         self._write(url)
 
     def renew(self) -> None:
@@ -148,6 +150,8 @@ class Lease:
         }
         if self._certificate is not None:
             self._content["certificate"] = self._certificate()
+        if self._munge is not None:
+            self._content["munge"] = self._munge
         write_json(self._path, self._content)
         self._renewed_at, self._renewed = time.time(), time.monotonic()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dethpc.client import proof
+from dethpc.client import munge, proof
 from dethpc.errors import Unauthorized
 from dethpc.master.http.auth import Auth, Principal
 
@@ -24,6 +24,7 @@ PUBLIC = frozenset(
         "/api/v1/master/cluster_message",
         "/api/v1/auth/login",
         proof.PATH,
+        munge.PATH,
         "/docs",
         f"{PAGE_FILES}/swagger-ui-bundle.js",
         f"{PAGE_FILES}/swagger-ui.css",

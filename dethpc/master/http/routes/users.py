@@ -12,7 +12,17 @@ from dethpc.domain.records import User as UserRecord
 from dethpc.errors import NotFound, NotSupportedYet, Refused
 from dethpc.master.http.routes.access import Limit, Offset, Owner, TheAuth, TheRecords
 from dethpc.master.http.wire.base import paged
-from dethpc.master.http.wire.user import LoginAnswer, LoginRequest, Proof, User, UserAnswer, UserPatch, Users
+from dethpc.master.http.wire.user import (
+    Credential,
+    LoginAnswer,
+    LoginRequest,
+    Nonce,
+    Proof,
+    User,
+    UserAnswer,
+    UserPatch,
+    Users,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
 
@@ -31,6 +41,18 @@ def proof(nonce: str, request: Request, auth: TheAuth, run: str = "") -> Proof:
         return Proof(proof=auth.proof(nonce, request.scope["server"], run))
     except ValueError as error:
         raise Refused(str(error)) from None
+
+
+@router.get("/auth/munge")
+def nonce(auth: TheAuth) -> Nonce:
+    """Where the site wants logins by munge: what the client's credential must repeat."""
+    return Nonce(nonce=auth.munge.nonce())
+
+
+@router.post("/auth/munge")
+def login_by_munge(given: Credential, request: Request, auth: TheAuth) -> Credential:
+    """The owner's key, in a credential that only the owner can decode."""
+    return Credential(credential=auth.munge.answer(given.credential, auth.whereabouts(request.scope["server"])))
 
 
 @router.post("/auth/logout")
