@@ -2,7 +2,8 @@
 
 The node's task process writes one JSON file per node and names it in ``DETHPC_INFO``::
 
-    {"master_url": str | null, "master_file": str | null, "cluster_id": str, "agent_id": str, "slot_ids": [..],
+    {"master_url": str | null, "master_file": str | null, "master_cert_file": str | null,
+     "cluster_id": str, "agent_id": str, "slot_ids": [..],
      "task_id": str, "allocation_id": str, "session_token": str, "task_type": "TRIAL", "latest_checkpoint": uuid | null,
      "trial": {"trial_id", "experiment_id", "trial_seed", "hparams", "config", "steps_completed", "trial_run_id",
                "debug": false, "inter_node_network_interface": null,
@@ -130,7 +131,7 @@ class ClusterInfo:
         self.task_type = task_type
         #: Name in the master's TLS certificate, if it differs from its address.
         self.master_cert_name = master_cert_name
-        #: File of the master's TLS certificate, or "noverify".
+        #: File of the TLS certificate that the master made, for programs other than dethpc's.
         self.master_cert_file = master_cert_file
         self._latest_checkpoint = latest_checkpoint
         self._trial_info = trial_info

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 from dethpc.exec import guard
 from dethpc.exec.place import Place
@@ -57,8 +57,15 @@ def gpu_uuids(spec: Spec, count: int, environ: Mapping[str, str]) -> list[str]:
     return [pair[1].strip() for pair in pairs if not visible or pair[0].strip() in visible]
 
 
+class Master(NamedTuple):
+    """``certificate``: the file of the certificate that the master made, which programs other than dethpc's verify it by."""
+
+    url: str  # "" when none is known
+    certificate: Optional[str] = None
+
+
 def for_user(
-    spec: Spec, place: Place, resume: Resume, master_url: str, directory: str, environ: Mapping[str, str]
+    spec: Spec, place: Place, resume: Resume, master: Master, directory: str, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """Variables for the hook and the entrypoint. The token is not among them."""
     env = {name: value for name, value in environ.items() if name not in _OUR_INPUT}
@@ -71,7 +78,7 @@ def for_user(
         env["PYTHONPATH"] = f"{harness}{os.pathsep}{spec.environment['PYTHONPATH']}"
     allocation = f"{spec.run}.{place.k}"
     env.update(
-        DET_MASTER=master_url,
+        DET_MASTER=master.url,
         DET_CLUSTER_ID=spec.cluster_id,
         DET_AGENT_ID=place.name,
         DET_ALLOCATION_ID=allocation,
@@ -89,6 +96,8 @@ def for_user(
         DET_STEPS_COMPLETED=str(resume.steps),
         DET_WORKDIR=directory,
     )
+    if master.certificate:
+        env["DET_MASTER_CERT_FILE"] = master.certificate
     env.pop("DET_LATEST_CHECKPOINT", None)
     if resume.checkpoint:
         env["DET_LATEST_CHECKPOINT"] = resume.checkpoint
@@ -129,7 +138,7 @@ def cluster_info(
     attempt: AttemptDir,
     place: Place,
     meeting: Meeting,
-    master_url: str,
+    master: Master,
     stop_at: Optional[float],
     environ: Mapping[str, str],
     folders: Mapping[str, str],
@@ -143,7 +152,8 @@ def cluster_info(
         "attempt_dir": str(attempt.path),
         "journal": str(attempt.journal),
         "master_file": spec.master_file,
-        "master_url": master_url,
+        "master_url": master.url,
+        "master_cert_file": master.certificate,
         "cluster_id": spec.cluster_id,
         "agent_id": place.name,
         "slot_ids": slot_ids(count, environ),

@@ -25,6 +25,7 @@ from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
 from dethpc.rundir import scratch
 from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
@@ -250,7 +251,7 @@ class _Node:
         return None
 
     def _environment(self, resume: resuming.Resume) -> dict[str, str]:
-        return environment.for_user(self._spec, self._place, resume, self._master_url(), self._directory, os.environ)
+        return environment.for_user(self._spec, self._place, resume, self._master(), self._directory, os.environ)
 
     def _cluster_info(self, meeting: Meeting) -> dict[str, object]:
         return environment.cluster_info(
@@ -259,19 +260,21 @@ class _Node:
             self._attempt,
             self._place,
             meeting,
-            self._master_url(),
+            self._master(),
             stop_at(os.environ),
             os.environ,
             {"scratch": self._scratch, "sockets": self._sockets},
         )
 
-    def _master_url(self) -> str:
-        """The master may have moved since the run was submitted."""
+    def _master(self) -> environment.Master:
+        """It may have moved since the run was submitted."""
         with contextlib.suppress(OSError, RunDirError):
             known = read_json(self._spec.master_file)
             if known and known.get("url"):
-                return str(known["url"])
-        return self._spec.master_url or ""
+                home = Home(Path(self._spec.master_file).parent)
+                own = home.made_certificate(str(known.get("certificate")))
+                return environment.Master(str(known["url"]), str(home.certificate) if own else None)
+        return environment.Master(self._spec.master_url or "")
 
     def _failed(self, phase: str, message: str) -> NodeResult:
         self._log.say("ERROR", f"dethpc: {message}")

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Mapping, Optional, Union
 
+from dethpc.rundir import certificate
 from dethpc.rundir.layout import RunDir
 
 
@@ -74,14 +75,10 @@ class Home:
 
     def made_certificate(self, sha256: str) -> bool:
         """Whether the certificate with this SHA-256 is the one that the master made; otherwise it is the site's."""
-        import hashlib
-        import ssl
-
         try:
-            der = ssl.PEM_cert_to_DER_cert(self.certificate.read_text())
+            return certificate.sha256(self.certificate.read_text()) == sha256
         except (OSError, ValueError):
             return False
-        return hashlib.sha256(der).hexdigest() == sha256
 
     @property
     def certificate_key(self) -> Path:

@@ -162,14 +162,18 @@ def test_a_master_killed_ten_times_changes_nothing(on_slurm: User) -> None:
     undisturbed = user.create(**SEARCH)
     user.det("experiment", "wait", str(undisturbed), timeout=LONG_ENOUGH)
     disturbed = user.create(**SEARCH)
-    rng, kills = random.Random(os.urandom(8)), 0
+    rng, kills, certificates = random.Random(os.urandom(8)), 0, set()
     while kills < 10 or user.experiment(disturbed)["state"] == "STATE_ACTIVE":
         time.sleep(rng.uniform(0.0, 1.0))
+        certificates.add(user.master()["certificate"])
         if kills < 10:
             user.kill_master()
             kills += 1
+        if kills == 5:
+            (user.home / "master.key").unlink(missing_ok=True)  # the next master makes another certificate
         user.det("experiment", "list")  # starts another when there is none
     user.wait_state(disturbed, "COMPLETED")
+    assert len(certificates) == 2
     assert outcome(user, disturbed) == outcome(user, undisturbed)
     starts = [
         user.det("trial", "logs", str(trial["id"])).count("starting at step 0") for trial in user.trials(disturbed)

@@ -1,5 +1,7 @@
 """One node, for real: ``python -m dethpc.exec RUN_DIR``."""
 
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -34,7 +36,10 @@ def test_a_good_run_reports_that_it_finished(run) -> None:
 
 
 def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
-    write_json(run.dir.path / "master.json", {"url": "http://moved:1"})
+    shown = hashlib.sha256(b"a certificate").hexdigest()
+    write_json(run.dir.path / "master.json", {"url": "https://moved:1", "certificate": shown})
+    content = base64.b64encode(b"a certificate").decode()
+    (run.dir.path / "master.pem").write_text(f"-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n")
     run.run(
         ["python3", "-c", SHOW], {"a.txt": "x"}, slots=2, slots_per_node=2, latest_checkpoint="c-1", steps_completed=5,
         environment={"MINE": "a 'b' \"c\" $(d)\n\u00e9", "PYTHONPATH": "/mine"}, master_url="http://old:1",
@@ -46,7 +51,7 @@ def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
     assert env["MINE"] == "a 'b' \"c\" $(d)\n\u00e9"
     assert env["PYTHONPATH"].endswith(":/mine")
     expected = {
-        "DET_MASTER": "http://moved:1", "DET_CLUSTER_ID": "c0ffee00-test", "DET_AGENT_ID": "n0",
+        "DET_MASTER": "https://moved:1", "DET_MASTER_CERT_FILE": str(run.dir.path / "master.pem"), "DET_CLUSTER_ID": "c0ffee00-test", "DET_AGENT_ID": "n0",
         "DET_ALLOCATION_ID": "7.1.2.0", "DET_TASK_ID": "7.1", "DET_TASK_TYPE": "TRIAL", "DET_SLOT_IDS": "[0, 1]",
         "DET_EXPERIMENT_ID": "7", "DET_TRIAL_ID": "1", "DET_TRIAL_RUN_ID": "2", "DET_TRIAL_SEED": "99",
         "DET_HPARAMS": '{"lr": 0.1}', "DET_LATEST_CHECKPOINT": "c-1", "DET_STEPS_COMPLETED": "5",

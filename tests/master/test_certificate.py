@@ -118,7 +118,7 @@ def test_a_sites_certificate_that_cannot_be_used_is_refused_with_its_reason(home
     key.write_text("nothing")
     with pytest.raises(Refused, match="no certificate and its key"):
         tls_of(home, Master(tls="on", certificate=file, key=str(key)), "0.0.0.0", "login1")
-    with pytest.raises(Refused, match="holds no certificate in PEM"):
+    with pytest.raises(Refused, match="it holds no certificate in PEM"):
         tls_of(home, Master(tls="on", certificate=str(key), key=file), "0.0.0.0", "login1")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import logging
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from dethpc.config.site import Master
 from dethpc.errors import Refused
 from dethpc.master.certificate import certificate_of
+from dethpc.rundir.certificate import sha256
 from dethpc.rundir.home import Home
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,10 @@ class Tls:
 
     def _load(self) -> tuple[ssl.SSLContext, str]:
         try:
-            first, _, _ = self._files[0].read_text().partition(END)
-            der = ssl.PEM_cert_to_DER_cert(first[first.index(BEGIN) :] + END)
+            shown = sha256(self._files[0].read_text())
         except (OSError, ValueError) as error:
-            raise Refused(f"{self._files[0]} holds no certificate in PEM: {error}") from None
-        return _context(*self._files), hashlib.sha256(der).hexdigest()
+            raise Refused(f"{self._files[0]} cannot be used: {error}") from None
+        return _context(*self._files), shown
 
     def _changed(self) -> tuple[object, ...]:
         """Differs once a file was written or replaced."""
@@ -58,9 +57,6 @@ class Tls:
             return tuple((found.st_ino, found.st_mtime_ns, found.st_size) for found in map(os.stat, self._files))
         except OSError:
             return ()
-
-
-BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:
