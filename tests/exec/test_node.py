@@ -51,7 +51,8 @@ def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
     assert env["MINE"] == "a 'b' \"c\" $(d)\n\u00e9"
     assert env["PYTHONPATH"].endswith(":/mine")
     expected = {
-        "DET_MASTER": "https://moved:1", "DET_MASTER_CERT_FILE": str(run.dir.path / "master.pem"), "DET_CLUSTER_ID": "c0ffee00-test", "DET_AGENT_ID": "n0",
+        "DET_MASTER": "https://moved:1", "DET_MASTER_CERT_FILE": str(run.dir.path / "master.pem"),
+        "DET_CLUSTER_ID": "c0ffee00-test", "DET_AGENT_ID": "n0",
         "DET_ALLOCATION_ID": "7.1.2.0", "DET_TASK_ID": "7.1", "DET_TASK_TYPE": "TRIAL", "DET_SLOT_IDS": "[0, 1]",
         "DET_EXPERIMENT_ID": "7", "DET_TRIAL_ID": "1", "DET_TRIAL_RUN_ID": "2", "DET_TRIAL_SEED": "99",
         "DET_HPARAMS": '{"lr": 0.1}', "DET_LATEST_CHECKPOINT": "c-1", "DET_STEPS_COMPLETED": "5",
