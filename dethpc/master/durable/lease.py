@@ -129,13 +129,16 @@ class Lease:
                 time.sleep(0.1)
 
     def release(self) -> None:
-        """Leave no address behind; the generation stays."""
+        """Leave no address behind; the generation stays. What its holder has done stands, even where this cannot be written: a
+        lease ends with its process."""
         try:
             self.check()
+            self._content.update(url="", pid=0)
+            write_json(self._path, self._content)
         except LeaseHeld:
-            return
-        self._content.update(url="", pid=0)
-        write_json(self._path, self._content)
+            pass
+        except OSError as error:
+            log.warning("%s cannot be written: %s; the lease ends with this process", self._path, error)
 
     def _write(self, url: str) -> None:
         self._content = {

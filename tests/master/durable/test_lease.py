@@ -131,3 +131,18 @@ def test_a_master_that_stood_still_while_it_renewed_ends(tmp_path: Path, monkeyp
     monkeypatch.setattr(lease, "write_json", slowly)
     with pytest.raises(LeaseHeld, match="stood still"):
         first.renew()
+
+
+def test_what_its_holder_has_done_stands_although_the_lease_cannot_be_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rebuild that raised then would not say what it could not read, although its database is in place."""
+    mine = Lease(tmp_path / "master.json", "c")
+    mine.take()
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(lease, "write_json", fails)
+    mine.release()
+    assert "Input/output error" in caplog.text
