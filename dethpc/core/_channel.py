@@ -29,6 +29,7 @@ _MAGIC = b"dethpc/1"
 _HEADER = struct.Struct("!BQ32s")
 _NONCE = 32
 _CAP = 1 << 62
+_FIRST = 1 << 20  # bytes of a message that are made room for before they come
 
 # What a frame is part of. Workers that are not in the same call are told so instead of mixing up their data.
 GATHER, ALLGATHER, BROADCAST, LEFT = 1, 2, 3, 9
@@ -294,10 +295,13 @@ def _settle(sock: socket.socket) -> None:
 
 
 def _read_exactly(sock: socket.socket, n: int) -> bytearray:
-    data = bytearray(n)
-    view, got = memoryview(data), 0
+    data = bytearray(min(n, _FIRST))  # what a stranger announces is not to be had for the announcement
+    got = 0
     while got < n:
-        more = sock.recv_into(view[got:])
+        if got == len(data):
+            data.extend(bytes(min(n - got, len(data))))
+        with memoryview(data) as view:
+            more = sock.recv_into(view[got:])
         if not more:
             raise EOFError
         got += more

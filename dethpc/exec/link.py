@@ -88,7 +88,7 @@ class Link:
             if not all(isinstance(message, dict) for message in messages):
                 raise ValueError
             return messages
-        except ValueError:
+        except (ValueError, RecursionError):
             self.lost = True
             return []
 

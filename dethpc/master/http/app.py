@@ -40,6 +40,23 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
 ]
 
 
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"description": description}
+    for status, description in {
+        400: "The request is malformed, out of range, or not possible in the present state.",
+        401: "No valid token.",
+        403: "The token is valid, and not for this.",
+        404: "There is no such thing.",
+        409: "It meets another change.",
+        413: "The body is too large.",
+        429: "Too many at a time; try again later.",
+        501: "Not supported.",
+        503: "The scheduler, the database or the file system gives no answer.",
+    }.items()
+}
+"""Answers that any route may give. Their bodies have one form: ``{"error": {"code", "reason", "error"}}``."""
+
+
 def create_app(services: Services) -> FastAPI:
     """The master's REST API, documented at ``/docs``. That page loads nothing from other servers: clusters are often offline."""
     app: FastAPI = FastAPIOffline(
@@ -54,7 +71,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.preemptions = Preemptions(services.doorbell.should_stop)
     documented = [Depends(HTTPBearer(auto_error=False))]  # the gate checks; this puts the token into /docs
     for router in ROUTERS:
-        app.include_router(router, dependencies=documented)
+        app.include_router(router, dependencies=documented, responses=_REFUSALS)
     app.add_exception_handler(errors.DethpcError, _failed)
     app.add_exception_handler(RequestValidationError, _misshaped)
     app.add_exception_handler(HTTPException, _http)
