@@ -6,12 +6,12 @@ reads it again after each failure, because the master may have moved to another 
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Mapping, Optional, Tuple
 
 from dethpc.client.proof import OwnerToken
+from dethpc.rundir.files import read_object
 from dethpc.rundir.home import Home, home
 from dethpc.rundir.token import read as read_token
 
@@ -95,7 +95,7 @@ class MasterFinder:
         return self.seen[0]
 
     def refresh(self) -> Optional[str]:
-        held = _json(self._file) if self._file else {}
+        held = read_object(self._file) if self._file else {}
         if (found := _url_of(held)) is not None:
             self.seen = (found, _certificate_of(held))
         return self.url
@@ -130,19 +130,11 @@ def _same(url: str, known: Optional[str]) -> bool:
 
 def _from_auth_json(url: str, env: Mapping[str, str]) -> Optional[str]:
     try:
-        known = _json(auth_json(env))["masters"][url]
+        known = read_object(auth_json(env))["masters"][url]
         found = known["tokens"][known["active_user"]]
     except (KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _by_munge(url: str, socket: str) -> Optional[str]:

@@ -7,26 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dethpc.config.source import dump, read
-from dethpc.config.wording import MASK, SECRET, hide_passwords
+from dethpc.domain.secrets import MASK, SECRET, hide, masked, masked_at
 from dethpc.errors import Path, Problem
 
-# What promises a secret in the name of a variable: a part of it, one of its words, or a word that is not the first.
-_PART = re.compile(r"token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth)_?key")
-_WORDS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook"})
-_LATER_WORD = "pwd"
 _SUSPICIOUS = re.compile(
     "|".join(
         [*SECRET, "token", "secret", "pass", "cred", "key", "auth", "dsn", "webhook", "pwd", r"pat[_=]", r"://[^\s/]*@"]
     ),
     re.IGNORECASE,
 )
-
-
-def masked(config: Any) -> Any:
-    """A copy of ``config`` with ``MASK`` in place of each secret: the values of fields such as ``secret_key`` and of environment
-    variables such as ``WANDB_API_KEY``, and passwords in addresses. Hyperparameters are shown: a ``token`` there is no secret.
-    """
-    return _masked(config, ())
 
 
 def masked_text(text: str) -> str:
@@ -51,43 +40,9 @@ def revealed(config: Any, known: Sequence[Any]) -> tuple[Any, list[Problem]]:
     return _revealed(config, list(known), (), problems), problems
 
 
-def _masked(value: Any, path: Path) -> Any:
-    if path == ("hyperparameters",):
-        return value
-    if isinstance(value, Mapping):
-        return {key: _masked(item, (*path, key)) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_masked(item, (*path, i)) for i, item in enumerate(value)]
-    if isinstance(value, str):
-        return _hide(value, path)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return MASK if number and _is_secret(path) else value
-
-
-def _hide(text: str, path: Path) -> str:
-    if _is_secret(path):
-        return MASK if text else text
-    if "environment_variables" in path:
-        name, is_set, value = text.partition("=")
-        text = f"{name}={MASK}" if is_set and value and _promises_secret(name) else text
-    return hide_passwords(text)
-
-
-def _promises_secret(name: str) -> bool:
-    """No single expression: one that finds a word between others takes time that grows with the square of the name."""
-    words = name.lower().split("_")
-    return name.replace("_", "x").isalnum() and (
-        bool(_PART.search(name.lower())) or not _WORDS.isdisjoint(words) or _LATER_WORD in words[1:]
-    )
-
-
-def _is_secret(path: Path) -> bool:
-    return any(part in SECRET for part in path)
-
-
 def _is_hidden(text: str, path: Path) -> bool:
     """Whether ``MASK`` in it stands for a secret and is not simply what was written."""
-    return MASK in text and _hide(text.replace(MASK, "x"), path) == text
+    return MASK in text and hide(text.replace(MASK, "x"), path) == text
 
 
 def _revealed(value: Any, known: Sequence[Any], path: Path, problems: list[Problem]) -> Any:
@@ -107,7 +62,7 @@ def _revealed(value: Any, known: Sequence[Any], path: Path, problems: list[Probl
     if not isinstance(value, str) or not _is_hidden(value, path):
         return value
     for secret in known:
-        if isinstance(secret, (str, int, float)) and secret != value and _masked(secret, path) == value:
+        if isinstance(secret, (str, int, float)) and secret != value and masked_at(secret, path) == value:
             return secret
     hint = "a fork of an experiment has its secrets, if it is sent with the parent's id"
     problems.append(Problem(path, f"{MASK}, which stands for a secret that was not shown", "the secret itself", hint))

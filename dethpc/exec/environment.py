@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from typing import Any, Mapping, NamedTuple, Optional
 
+from dethpc.domain.secrets import masked
 from dethpc.exec import guard
 from dethpc.exec.place import Place
 from dethpc.exec.rendezvous import Meeting
@@ -92,7 +93,7 @@ def for_user(
         DET_TRIAL_RUN_ID=str(spec.run_number),
         DET_TRIAL_SEED=str(spec.trial_seed),
         DET_HPARAMS=json.dumps(spec.hparams),
-        DET_EXPERIMENT_CONFIG=json.dumps(spec.config),
+        DET_EXPERIMENT_CONFIG=json.dumps(masked(spec.config)),  # what prints its environment tells none of its secrets
         DET_STEPS_COMPLETED=str(resume.steps),
         DET_WORKDIR=directory,
     )

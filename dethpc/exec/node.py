@@ -51,6 +51,7 @@ def run(run_dir: RunDir, umask: int) -> int:
         sys.stderr.write(f"dethpc: the attempt cannot start: {error}\n")
         return 1
     processes.adopt_orphans()
+    processes.dump_no_core()
     with Signals(attempt, spec.grace, os.environ) as signals, contextlib.closing(Log(attempt.log(place.rank))) as log:
         with contextlib.closing(
             Supervisor(log, signals, Watch(run_dir, place.k, signals, stop_at(os.environ)))

@@ -93,6 +93,14 @@ def too_many_values(json_text: Union[str, bytes]) -> bool:
     return sum(map(json_text.count, (b"[", b"{", b","))) > MOST_VALUES
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in ``path``; {} when there is none that can be read."""
+    try:
+        return read_json(path) or {}
+    except (OSError, RunDirError):
+        return {}
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a file to read it. What is no regular file is refused: a pipe or a device would keep the reader for ever.
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dethpc.config.patterns import LONGEST, Pattern
-from dethpc.config.secrets import masked
+from dethpc.domain.secrets import masked
 
 
 @pytest.mark.parametrize(

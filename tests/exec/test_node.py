@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -466,6 +467,29 @@ def test_all_checkpoints_damaged_begins_where_the_trial_began(run, tmp_path) -> 
     run.finish(run.start(k=1))
     env = json.loads(run.text(k=1))["env"]
     assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("theirs", "0")
+
+
+def test_the_configuration_in_the_environment_shows_no_secret_and_the_file_of_the_run_has_it(run) -> None:
+    config = {"name": "x", "environment": {"registry_auth": {"password": "hush"}}}
+    run.run('echo "$DET_EXPERIMENT_CONFIG"; cat $DETHPC_INFO', config=config)
+    shown, info = run.text().split("\n", 1)
+    assert json.loads(shown)["environment"] == {"registry_auth": {"password": "********"}}
+    assert json.loads(info)["trial"]["config"] == config
+
+
+def test_who_holds_the_runs_token_dumps_no_core_and_user_code_does_as_the_user_wants(run) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    if hard == 0:
+        pytest.skip("nothing dumps core here")
+    run.make(["bash", "-c", "ulimit -S -c; grep core /proc/$PPID/limits"])
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        node = run.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    run.finish(node)
+    mine, holders = run.text().split("\n")
+    assert mine in ("unlimited", str(hard // 1024)) and holders.split()[4] == "0"
 
 
 def test_files_of_user_code_follow_the_users_umask(run) -> None:

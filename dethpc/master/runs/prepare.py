@@ -35,7 +35,7 @@ from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
 # Of the master's own environment nothing that names another job, another master or a secret goes along.
-_NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_")
+_NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_", "PGPASSWORD")
 
 MOST_CHECKPOINTS = 50
 """How many of a trial's checkpoints a run is told of: with so many missing its storage is."""

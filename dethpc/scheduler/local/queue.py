@@ -125,7 +125,7 @@ def _start_supervisor(folder: Path, job_id: int) -> None:
             stdout=log,
             stderr=log,
             cwd="/",
-            env={**os.environ, "PYTHONPATH": path},
+            env={**{k: v for k, v in os.environ.items() if k != "PGPASSWORD"}, "PYTHONPATH": path},
             start_new_session=True,
             check=True,
         )

@@ -11,7 +11,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from dethpc.config.secrets import masked, masked_text
+from dethpc.config.secrets import masked_text
+from dethpc.domain.secrets import masked
 from dethpc.state.queries import Page
 
 T = TypeVar("T")
