@@ -16,25 +16,26 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case
 
-from dethpc.domain.states import RunState
-from dethpc.master.durable import contexts
+from dethpc.domain.reports import Report, ReportKind
+from dethpc.engine import events
 from dethpc.master.http.app import create_app
 from dethpc.master.http.auth import mint_run_token
-from tests.master.conftest import Served, experiment, run_of, trained, trial, uuid_of
+from dethpc.rundir.journal import to_line
+from tests.master.conftest import T0, Served, uuid_of
 from tests.waiting import LONG_ENOUGH
 
 EXAMPLES = int(os.environ.get("DETHPC_SCHEMA_EXAMPLES", "3"))
 ROLES = {"owner": EXAMPLES, "run": max(1, EXAMPLES // 2), "stranger": 1}
 
-RUN = run_of(trial(1), state=RunState.RUNNING)
+RUN = "1.1.1"
 THERE = {
     "experiment_id": 1,
     "trial_id": 1,
-    "run": RUN.id,
+    "run": RUN,
     "k": 0,
     "run_id": 1,
-    "task_id": RUN.task_id,
-    "allocation_id": f"{RUN.id}.0",
+    "task_id": "1.1",
+    "allocation_id": f"{RUN}.0",
     "uuid": uuid_of(1, 2),
     "name": "default",
     "project_id": 1,
@@ -48,21 +49,35 @@ NOT_ASKED = ("/api/v1/auth/logout",)
 """It would end the session of all that follows."""
 
 
+CONFIG = "name: n\nentrypoint: python3 t.py\nsearcher: {name: random, metric: loss, max_trials: 3}\n"
+REPORTS = [
+    Report(1, T0, ReportKind.METRICS, {"group": "validation", "steps_completed": 2, "metrics": {"loss": 1.0}}),
+    Report(2, T0, ReportKind.CHECKPOINT, {"uuid": THERE["uuid"], "steps_completed": 2, "resources": {"a": 1}}),
+]
+
+
 @pytest.fixture
-def api(served: Served) -> Iterator[tuple[Served, requests.Session]]:
-    kept = contexts.keep(served.daemon.installation.home, b"code")
-    served.put([experiment(1, context_sha256=kept), *trained(trial(1)), *trained(trial(3, index=1))])
+def api(served: Served) -> Iterator[tuple[Served, requests.Session, str]]:
+    """An experiment whose first trial trains, has reported, and has a checkpoint; and the token of its run."""
+    served.session.post("/api/v1/experiments", json={"config": CONFIG, "activate": True})
+    token, digest = mint_run_token(RUN)
+    for event in (
+        events.Prepared(RUN, digest, T0),
+        events.Submitted(RUN, "job", T0),
+        events.AttemptStarted(RUN, 0, ["node1"], None, 0, T0),
+    ):
+        served.daemon.services.control.do(event)
+    lines = [to_line(report) for report in REPORTS]
+    served.session.post(f"/api/v1/runs/{RUN}/attempts/0/events", json={"lines": lines})
     with requests.Session() as session:
-        yield served, session
+        yield served, session, token
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_no_request_is_answered_by_an_error_of_ours_or_a_status_that_nobody_knows_of(
-    api: tuple[Served, requests.Session], role: str
+    api: tuple[Served, requests.Session, str], role: str
 ) -> None:
-    served, session = api
-    token, _ = mint_run_token(RUN.id)
-    served.as_run(RUN, token)
+    served, session, token = api
     headers = {"owner": {"Authorization": f"Bearer {served.token}"}, "run": {"Authorization": f"Bearer {token}"}}
     schema = schemathesis.openapi.from_dict(create_app(served.daemon.services).openapi())
     wrong: Counter[str] = Counter()
