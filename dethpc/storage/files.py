@@ -280,15 +280,27 @@ def _matching(paths: Iterable[str], globs: Sequence[str]) -> List[str]:
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """As in ``glob``: ``**`` is any number of folders, and only what is written with a dot is found with one."""
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return _matches(parts, pattern[1:]) or (
-            bool(parts) and not parts[0].startswith(".") and _matches(parts[1:], pattern)
-        )
-    hidden = bool(parts) and parts[0].startswith(".") and not pattern[0].startswith(".")
-    return bool(parts) and not hidden and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+    """As in ``glob``: ``**`` is any number of folders, and only what is written with a dot is found with one.
+
+    All beginnings that match so far are kept side by side: to try one after the other takes years for many ``**``.
+    """
+    begun = {0}  # how many parts the pattern's beginning may take
+    for piece in pattern:
+        if piece == "**":
+            folders = [at for at, part in enumerate(parts) if part.startswith(".")]
+            begun = {
+                at
+                for begin in begun
+                for at in range(begin, min((f for f in folders if f >= begin), default=len(parts)) + 1)
+            }
+        else:
+            begun = {at + 1 for at in begun if at < len(parts) and _fits(parts[at], piece)}
+    return len(parts) in begun
+
+
+def _fits(part: str, piece: str) -> bool:
+    hidden = part.startswith(".") and not piece.startswith(".")
+    return not hidden and fnmatchcase(part, piece)
 
 
 def _remove(path: Path) -> None:
