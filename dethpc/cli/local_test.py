@@ -8,6 +8,7 @@ is asked to stop once it has reported.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -113,6 +114,7 @@ class _Circle:
             context=str(archive),
             context_sha256="",
             token="local-test",
+            worker_secret=secrets.token_urlsafe(32),
             slots=1,
             slots_per_node=1,
             environment={**config.environment.variables("cpu"), "DETHPC_TEST_MODE": "1"},

@@ -4,7 +4,8 @@ The node's task process writes one JSON file per node and names it in ``DETHPC_I
 
     {"master_url": str | null, "master_file": str | null, "master_cert_file": str | null,
      "cluster_id": str, "agent_id": str, "slot_ids": [..],
-     "task_id": str, "allocation_id": str, "session_token": str, "task_type": "TRIAL", "latest_checkpoint": uuid | null,
+     "task_id": str, "allocation_id": str, "session_token": str, "worker_secret": str, "task_type": "TRIAL",
+     "latest_checkpoint": uuid | null,
      "trial": {"trial_id", "experiment_id", "trial_seed", "hparams", "config", "steps_completed", "trial_run_id",
                "debug": false, "inter_node_network_interface": null,
                "search": {"length": n} | {"lengths": [n, ..]} | absent},   the trial's targets, where the search sets them
@@ -142,6 +143,7 @@ class ClusterInfo:
         self._checkpoint_storage: Optional[Dict[str, Any]] = None
         self._stop_at: Optional[float] = None
         self._folders: Dict[str, str] = {}
+        self._worker_secret = ""
         self._attempt_dir: Optional[Path] = None
 
     @classmethod
@@ -168,6 +170,7 @@ class ClusterInfo:
         info._checkpoint_storage = data.get("checkpoint_storage")
         info._stop_at = data.get("stop_at")
         info._folders = dict(data.get("folders") or {})
+        info._worker_secret = data.get("worker_secret") or info.session_token
         info._attempt_dir = attempt_dir
         return info
 

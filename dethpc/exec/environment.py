@@ -161,6 +161,7 @@ def cluster_info(
         "task_id": spec.task_id,
         "allocation_id": f"{spec.run}.{place.k}",
         "session_token": spec.token,
+        "worker_secret": spec.among_workers,
         "task_type": "TRIAL",
         "latest_checkpoint": meeting.resume.checkpoint,
         "trial": {

@@ -17,7 +17,6 @@ from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
 from dethpc.exec.end import NodeResult
-from dethpc.exec.link import Secret
 from dethpc.exec.place import Place, scratch_bases
 from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
 from dethpc.exec.signals import Signals, job_end
@@ -28,6 +27,7 @@ from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import RunDir
+from dethpc.rundir.secret import Secret
 from dethpc.rundir.spec import Spec
 from dethpc.rundir.tree import remove
 
@@ -145,7 +145,7 @@ class _Node:
         if spec.num_nodes == 1:
             return Alone(place, self._slots, self._resume, self._supervisor)
         attempt = f"{spec.run}.{place.k}"
-        secret = Secret(spec.token, attempt)
+        secret = Secret(spec.among_workers, f"rendezvous {attempt}")
         timeout = rendezvous_timeout(spec)
         if place.rank == 0:
             return Chief(place, self._slots, self._resume, self._supervisor, secret, attempt, timeout)

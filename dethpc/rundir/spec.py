@@ -25,10 +25,12 @@ class Spec:
     attempt of the run may find more in the journals of earlier ones. ``checkpoints`` are the trial's own that it may go on
     from, latest first: ``uuid``, ``steps_completed`` and, where it is not ``checkpoint_storage``, the ``storage`` of each;
     ``source_checkpoint`` is whose weights it starts from where none of them is left. ``grace`` is in seconds. ``token`` is
-    good for this run alone and stands nowhere else in clear. ``queue_id`` is the uuid of its experiment: numbers can come twice
-    when a database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it has them,
-    are how long the trial shall train, in the searcher's unit, increasing. ``venv`` is the folder of the experiment's own Python
-    environment, "" where it wants none; ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job changes.
+    good for this run alone and stands nowhere else in clear; ``worker_secret`` is for its nodes and workers among each other and
+    never travels (runs that an earlier release submitted have none). ``queue_id`` is the uuid of its experiment: numbers can come
+    twice when a database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it has
+    them, are how long the trial shall train, in the searcher's unit, increasing. ``venv`` is the folder of the experiment's own
+    Python environment, "" where it wants none; ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job
+    changes.
     """
 
     cluster_id: str
@@ -46,6 +48,7 @@ class Spec:
     context: str
     context_sha256: str
     token: str
+    worker_secret: str = ""
     master_url: Optional[str] = None
     slots: int = 0
     num_nodes: int = 1
@@ -83,6 +86,11 @@ class Spec:
         if _SUM in obj and obj[_SUM] != _sum({name: value for name, value in obj.items() if name != _SUM}):
             raise RunDirError("spec.json is damaged: its values are not those that were written")
         return spec
+
+    @property
+    def among_workers(self) -> str:
+        """The secret of nodes and workers. A run of an earlier release ends as it began: with its token in that place."""
+        return self.worker_secret or self.token
 
     @property
     def settings(self) -> TrialConfig:

@@ -59,9 +59,10 @@ def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
         "DET_HPARAMS": '{"lr": 0.1}', "DET_LATEST_CHECKPOINT": "c-1", "DET_STEPS_COMPLETED": "5",
     }  # fmt: skip
     assert {name: env.get(name) for name in expected} == expected
-    assert not any("very-secret-token" in value for value in env.values())
+    assert not any(word in value for value in env.values() for word in ("very-secret-token", "between-workers"))
     info = read_json(Path(env["DETHPC_INFO"]))
     assert info["session_token"] == f"very-secret-token-{run.dir.path}"
+    assert info["worker_secret"] == f"between-workers-{run.dir.path}"
     assert Path(env["DETHPC_INFO"]).stat().st_mode & 0o777 == 0o600
     assert info["rendezvous"] == {"container_addrs": ["127.0.0.1"], "container_rank": 0, "container_slot_counts": [2]}
     assert len(set(info["ports"]["torch"] + info["ports"]["core"])) == 5

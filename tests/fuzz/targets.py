@@ -39,6 +39,7 @@ from dethpc.rundir import journal, logline
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import RunDir
+from dethpc.rundir.secret import Secret
 from dethpc.rundir.spec import Spec
 from dethpc.rundir.started import Started
 
@@ -155,7 +156,7 @@ def of_proof(data: bytes, folder: Path) -> None:
 
 def of_channel(data: bytes, folder: Path) -> None:
     """Of a stranger nothing is unpickled: as a worker that joins, as the chief, and in the middle of a session."""
-    key = b"k" * 32
+    secret = Secret("between workers", "workers")
 
     def taken(receive: Callable[[socket.socket], object]) -> None:
         ours, theirs = socket.socketpair()
@@ -167,9 +168,9 @@ def of_channel(data: bytes, folder: Path) -> None:
                 raise AssertionError("a stranger was believed")
 
     with mock.patch.object(pickle, "loads", side_effect=AssertionError("unpickled")):
-        taken(lambda sock: _channel._welcome(sock, key, [1], 2))
-        taken(lambda sock: _channel._introduce(sock, key, 1, 2))
-        taken(lambda sock: _channel.Channel(sock, key, "rank 1", chief=True).receive(0))
+        taken(lambda sock: _channel._caller(sock, secret, 2))
+        taken(lambda sock: _channel._introduce(sock, secret, 1, 2))
+        taken(lambda sock: _channel.Channel(sock, secret.seal(True, b"words"), "rank 1").receive(0))
 
 
 def of_link(data: bytes, folder: Path) -> None:

@@ -188,7 +188,7 @@ class Auth:
 
     def _run_key(self, run_id: str) -> str:
         """That of a run that does not exist is a random one: who may ask without a token learns nothing of which exist."""
-        run = self._find_run(run_id) if re.fullmatch(r"[0-9.]{1,60}", run_id) else None
+        run = self._find_run(run_id) if re.fullmatch(r"[0-9a-f.]{1,60}", run_id) else None
         return run.token_sha256 if run is not None and run.token_sha256 else secrets.token_hex(32)
 
     # --- logins

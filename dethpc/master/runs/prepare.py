@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import re
+import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -96,10 +97,16 @@ class JobBuilder:
             return checkpoint_cost(queries.checkpoint_seconds(connection, experiment_id))
 
     def _token(self, run: Run) -> str:
+        return self._written(run, "token") or mint_run_token(run.id)[0]
+
+    def _worker_secret(self, run: Run) -> str:
+        return self._written(run, "worker_secret") or secrets.token_urlsafe(32)
+
+    def _written(self, run: Run, name: str) -> str:
+        """What its directory says already."""
         with contextlib.suppress(RunDirError):  # a damaged one is rewritten: no job has it yet
-            if earlier := (read_json(self._home.run(run.id).spec) or {}).get("token"):
-                return str(earlier)
-        return mint_run_token(run.id)[0]
+            return str((read_json(self._home.run(run.id).spec) or {}).get(name) or "")
+        return ""
 
     def write(
         self,
@@ -163,6 +170,7 @@ class JobBuilder:
             context=str(self._home.context(experiment.context_sha256)),
             context_sha256=experiment.context_sha256,
             token=token,
+            worker_secret=self._worker_secret(run),
             slots=run.slots,
             num_nodes=found.nodes,
             slots_per_node=found.slots_per_node,
