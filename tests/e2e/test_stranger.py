@@ -8,7 +8,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
-from dethpc.client import proof
+import pytest
+
+from dethpc.client import Session, proof
+from dethpc.domain.reports import ReportKind
+from dethpc.errors import Unauthorized
+from dethpc.rundir.journal import JournalWriter
 from tests.e2e.conftest import User
 from tests.waiting import wait_until
 
@@ -50,10 +55,34 @@ def stranger(port: int) -> Iterator[list[bytes]]:
         thread.join()
 
 
+def try_to_forge(user: User, token: str) -> None:
+    """With a run's token, somehow stolen, while the run lives: a checkpoint of which another folder of the user's is the files."""
+    (user.folder / "precious").mkdir()
+    thief = Session(user.master()["url"], token)
+    _, run, _ = token.split(":")
+    path = f"/api/v1/runs/{run}/attempts/0/events"
+    applied = 12  # ten steps and two checkpoints: it holds, and reports nothing more
+    wait_until(lambda: thief.post(path, {"lines": []})["appliedSeq"] == applied)
+    data = {"uuid": "precious", "steps_completed": 5, "storage": {"type": "shared_fs", "host_path": str(user.folder)}}
+    with JournalWriter(user.folder / "forged.jsonl") as journal:
+        for _ in range(applied):
+            journal.append(ReportKind.PROGRESS, {"progress": 0.5})
+        _, line = journal.append_line(ReportKind.CHECKPOINT, data)
+    assert thief.post(path, {"lines": [line]})["appliedSeq"] == applied
+    user.det("checkpoint", "delete", "precious", "--yes", code=None)
+    assert "not found" in user.errors
+    assert (user.folder / "precious").is_dir()
+    with pytest.raises(Unauthorized, match="does not allow this"):
+        thief.get("/api/v1/experiments/1/model_def")
+
+
 def test_the_port_of_a_dead_master_leads_nowhere(user: User) -> None:
     go = user.folder / "go"
     experiment = user.create(hyperparameters={"lr": 0.1, "steps": 40, "hold": 10, "go": str(go)})
     user.wait_steps(experiment, 10)
+    (spec,) = user.home.glob("runs/*/spec.json")
+    token = json.loads(spec.read_text())["token"]
+    try_to_forge(user, token)
     port = int(user.master()["url"].rpartition(":")[2])
 
     user.kill_master()
@@ -65,7 +94,6 @@ def test_the_port_of_a_dead_master_leads_nowhere(user: User) -> None:
     (trial,) = user.trials(experiment)
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 41))
     assert "stopping at step" not in user.log(experiment)
-    (spec,) = user.home.glob("runs/*/spec.json")
-    secret = json.loads(spec.read_text())["token"].encode()
+    secret = token.encode()
     assert all(data.startswith(b"GET " + proof.PATH.encode() + b"?nonce=") for data in heard)
     assert not any(word in data for data in heard for word in (secret, secret.rpartition(b":")[2], b"Authorization"))

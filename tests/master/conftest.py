@@ -161,7 +161,8 @@ class Served:
     def as_run(self, run: Run, token: str) -> Session:
         from dethpc.master.http.auth import digest
 
-        self.put([replace(run, token_sha256=digest(token))])
+        state = RunState.RUNNING if run.ended_at is None else run.state
+        self.put([replace(run, token_sha256=digest(token), state=state)])
         return Session(self.url, token)
 
 

@@ -1,8 +1,8 @@
 """Who may do what.
 
 One master serves one user, its owner. Who reads the owner's token file is the owner; clients that cannot read it log in with
-the owner's name and either the token or a password and get a token of their own. A run's token is good for that run alone:
-its doorbell, its signals, and reading its own trial, experiment and checkpoints.
+the owner's name and either the token or a password and get a token of their own. A run's token is good for that run alone,
+until shortly after its end: its doorbell, its signals, and reading its own trial, experiment and checkpoints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from dethpc.client.munge import Munge
 from dethpc.client.proof import RunToken, proof, whereabouts
 from dethpc.domain.facts import Run
 from dethpc.domain.records import Token, TokenKind, User
-from dethpc.errors import MasterError, NotFound, Refused, Unauthorized
+from dethpc.domain.states import RunState
+from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.http.munge_login import MungeLogin
 from dethpc.rundir.home import Home
 from dethpc.rundir.token import damaged as damaged_token
@@ -39,6 +40,8 @@ SESSION_SECONDS = 30 * 24 * 3600.0
 KEPT_SECONDS = 30 * 24 * 3600.0
 """How long an expired token stays in lists."""
 _CLIENT_SALT = "GubPEmmotfiK9TMD6Zdw"  # what Determined's clients mix into a password before they send it
+RUN_GRACE_SECONDS = 300.0
+"""How long a run's token is good after its end: for the last reports, and for an attempt that has not heard of it."""
 _REMEMBERED = 4096  # run tokens seen valid; each is asked of the database again after _MEMORY_SECONDS
 _MEMORY_SECONDS = 30.0
 
@@ -104,7 +107,7 @@ class Auth:
     # --- tokens
 
     def principal(self, token: str) -> Principal:
-        """May read the database. Raises: Unauthorized."""
+        """May read the database. Raises: Unauthorized, RunOver."""
         known = self.remembered(token)
         if known is not None:
             return known
@@ -126,6 +129,8 @@ class Auth:
         run = self._find_run(RunToken(token).run)
         if run is None or not hmac.compare_digest(run.token_sha256, key):
             raise Unauthorized("the run's token is wrong", 401)
+        if run.state is RunState.ENDED and time.time() > (run.ended_at or 0.0) + RUN_GRACE_SECONDS:
+            raise RunOver(f"run {run.id} has ended, and its token with it", 410)
         principal = Principal(self.owner, run.id, run.experiment_id, self._trial_of(run))
         if len(self._seen) >= _REMEMBERED:
             self._seen.clear()

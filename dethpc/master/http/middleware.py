@@ -9,7 +9,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dethpc.client import munge, proof
-from dethpc.errors import Unauthorized
+from dethpc.errors import RunOver, Unauthorized
 from dethpc.master.http.auth import Auth, Principal
 
 PAGE_FILES = "/docs/files"
@@ -62,6 +62,9 @@ class AuthMiddleware:
             except Unauthorized as error:
                 await refuse(send, 401, 16, str(error))
                 return
+            except RunOver as error:
+                await refuse(send, 410, 9, str(error))
+                return
         if b"content-type" not in headers:
             # Determined's clients send JSON without saying so. Tokens travel in a header that no foreign web page can set,
             # so nothing is lost by believing them.
@@ -101,7 +104,9 @@ def error_body(code: int, reason: str, message: str, **more: Any) -> dict[str, A
 
 
 async def refuse(send: Send, status: int, code: int, message: str) -> None:
-    body = json.dumps(error_body(code, {401: "Unauthenticated", 413: "InvalidArgument"}[status], message)).encode()
+    body = json.dumps(
+        error_body(code, {401: "Unauthenticated", 410: "FailedPrecondition", 413: "InvalidArgument"}[status], message)
+    ).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ from click.testing import CliRunner
 
 from dethpc.cli import main
 from dethpc.client.session import Session
-from dethpc.errors import NotFound, Refused, Unauthorized
+from dethpc.domain.states import RunState
+from dethpc.errors import NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.durable.records import Records
 from dethpc.master.durable.recreate import recreate
 from dethpc.master.http.auth import (
+    RUN_GRACE_SECONDS,
     Auth,
     Forbidden,
     digest,
@@ -25,7 +29,7 @@ from dethpc.master.http.auth import (
 )
 from dethpc.rundir.home import Home
 from dethpc.state.store import SqlStore, open_store
-from tests.master.conftest import Published, Served, experiment, run_of, task_of, trial
+from tests.master.conftest import Published, Served, experiment, run_of, task_of, trained, trial, uuid_of
 
 
 @pytest.fixture
@@ -94,13 +98,43 @@ def test_a_runs_token_names_its_run_and_is_kept_as_digest(auth: Auth, store: Sql
     token, sha256 = mint_run_token(run.id)
     with pytest.raises(Unauthorized):
         auth.principal(token)
-    run.token_sha256 = sha256
+    run.token_sha256, run.state = sha256, RunState.RUNNING
     store.commit([experiment(2), trial(3, 2), task_of(trial(3, 2)), run])
     who = auth.principal(token)
     assert (who.run_id, who.experiment_id, who.trial_id, who.is_owner) == ("2.3.1", 2, 3, False)
     assert sha256 == digest(token) and token not in sha256
     with pytest.raises(Unauthorized):
         auth.principal(mint_run_token(run.id)[0])
+
+
+def test_a_runs_token_ends_with_its_run_and_a_grace(auth: Auth, store: SqlStore) -> None:
+    run, now = run_of(trial(3, 2)), time.time()
+    token, run.token_sha256 = mint_run_token(run.id)
+    for state, ended_at, good in (
+        (RunState.RUNNING, None, True),
+        (RunState.ENDED, now - RUN_GRACE_SECONDS / 2, True),
+        (RunState.ENDED, now - RUN_GRACE_SECONDS - 1, False),
+        (RunState.ENDED, None, False),
+    ):
+        run.state, run.ended_at = state, ended_at
+        store.commit([experiment(2), trial(3, 2), task_of(trial(3, 2)), run])
+        auth._seen.clear()  # what was found out less than half a minute ago
+        with contextlib.nullcontext() if good else pytest.raises(RunOver, match="has ended"):
+            assert auth.principal(token).run_id == run.id
+
+
+def test_the_token_of_a_run_that_ended_long_ago_opens_nothing(served: Served) -> None:
+    run = run_of(trial(1), ended_at=time.time() - 2 * RUN_GRACE_SECONDS)
+    served.put([experiment(1), *trained(trial(1))])
+    token, _ = mint_run_token(run.id)
+    session = served.as_run(run, token)
+    for ask in (
+        lambda: session.get("/api/v1/trials/1"),
+        lambda: session.get(f"/api/v1/checkpoints/{uuid_of(1, 2)}"),
+        lambda: session.post(f"/api/v1/runs/{run.id}/attempts/0/events", {"lines": []}),
+    ):
+        with pytest.raises(RunOver, match=f"run {run.id} has ended"):
+            ask()
 
 
 def test_an_access_token_is_made_listed_described_and_revoked(served: Served) -> None:

@@ -50,7 +50,6 @@ RUNS = {
     "GET /api/v1/checkpoints/{uuid}": "experiment",
     "GET /api/v1/experiments/{experiment_id}": "experiment",
     "GET /api/v1/experiments/{experiment_id}/checkpoints": "experiment",
-    "GET /api/v1/experiments/{experiment_id}/model_def": "experiment",
     "GET /api/v1/experiments/{experiment_id}/search": "experiment",
     "GET /api/v1/experiments/{experiment_id}/searcher/best_searcher_validation_metric": "experiment",
     "GET /api/v1/experiments/{experiment_id}/searcher/progress": "experiment",
@@ -112,6 +111,7 @@ OWNER = """
     POST /api/v1/experiments/{experiment_id}/cancel
     POST /api/v1/experiments/{experiment_id}/file
     GET /api/v1/experiments/{experiment_id}/file_tree
+    GET /api/v1/experiments/{experiment_id}/model_def
     GET /api/v1/experiments/{experiment_id}/goodput
     POST /api/v1/experiments/{experiment_id}/kill
     DELETE /api/v1/experiments/{experiment_id}/labels/{label:path}
