@@ -46,7 +46,7 @@ def certificate_of(home: Home, site: Master, names: Sequence[str]) -> tuple[Path
     Raises Refused when the site's cannot be used, OSError.
     """
     if site.certificate is None:
-        _own(home, names, datetime.now(timezone.utc))
+        _own(home, [_normal(name) for name in names], datetime.now(timezone.utc))
         return home.certificate, home.certificate_key
     certificate, key = Path(site.certificate), Path(site.key or site.certificate)
     try:
@@ -65,8 +65,9 @@ def _own(home: Home, names: Sequence[str], now: datetime) -> None:
         log.info("makes a certificate: %s", home.certificate)
     else:
         before = _names_in(known)
-        if now + RENEWED_BEFORE >= known.not_valid_after_utc:
-            log.info("makes another certificate: that of before is good until %s", known.not_valid_after_utc)
+        begin, end = known.not_valid_before_utc, known.not_valid_after_utc
+        if not begin <= now < end - RENEWED_BEFORE:  # it begins late where this machine's clock was ahead
+            log.info("makes another certificate: that of before is good from %s to %s", begin, end)
         elif not set(names) <= set(before):
             log.info("makes another certificate, which is good for %s, too", ", ".join(sorted({*names} - {*before})))
         else:
@@ -144,6 +145,14 @@ def _signed(key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: datetime
     ):
         builder = builder.add_extension(extension, critical)
     return builder.sign(key, hashes.SHA256())
+
+
+def _normal(name: str) -> str:
+    """An address has several spellings."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name
 
 
 def _general_name(name: str) -> x509.GeneralName:
