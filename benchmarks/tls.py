@@ -76,10 +76,10 @@ class Master:
 
 
 WHAT: dict[str, tuple[Callable[[Master], None], int]] = {
-    "connection, proof and request": (Master.connection, 200),
-    "request on a kept connection": (Master.kept, 500),
-    "report of 10 metrics on a kept connection": (Master.report, 300),
-    "det experiment list": (Master.listing, 15),
+    "connection, proof and request": (Master.connection, 100),
+    "request on a kept connection": (Master.kept, 300),
+    "report of 10 metrics on a kept connection": (Master.report, 200),
+    "det experiment list": (Master.listing, 7),
 }
 
 
