@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row
+from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row, Run
+from dethpc.domain.states import RunState
 from dethpc.master.durable import ids
 from dethpc.master.durable.ledger import Unwritten
 from dethpc.master.durable.row_file import RowFile, to_text
@@ -109,7 +110,8 @@ class ChangeLog:
         for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
             missing, unknown = RowFile(path).compare(rows)
             if path.parent.parent == self._home.experiments:  # the other files keep rows of what has ended, too
-                if ahead := [row for row in unknown if file_of(self._home, row) == path]:
+                ahead = [row for row in unknown if file_of(self._home, row) == path] + _ended(path, missing)
+                if ahead:
                     raise ids.knows_less(self._home, [f"{len(ahead)} of the rows in {path}"])
             if missing:
                 log.info("%s: %d rows were committed but not appended", path, len(missing))
@@ -140,6 +142,13 @@ class ChangeLog:
             if path is not None:
                 found.setdefault(path, []).append(row)
         return found
+
+
+def _ended(path: Path, rows: Sequence[Row]) -> list[Run]:
+    """The runs that have ended by the file, and not by ``rows``. None begins again: where there is one, the rows are older."""
+    live = {row.id for row in rows if isinstance(row, Run) and row.state is not RunState.ENDED}
+    last = {row.id: row for row in RowFile(path).rows() if isinstance(row, Run)} if live else {}
+    return [last[id] for id in live & last.keys() if last[id].state is RunState.ENDED]
 
 
 def file_of(home: Home, row: Row) -> Path | None:
