@@ -53,14 +53,16 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
-    mine = Home(home(env))
-    held = mine.own_master()
-    if url is None or _same(url, _url_of(held)):
-        if url and isinstance(held.get("munge"), str):
-            return _by_munge(url, held["munge"])
-        if own := _own_token(mine.token):
-            return OwnerToken(own)
-    return _from_auth_json(url, env) if url else None
+    held = Home(home(env)).own_master()
+    if url and _same(url, _url_of(held)) and isinstance(held.get("munge"), str):
+        return _by_munge(url, held["munge"])
+    return owner_token(url, env) or (_from_auth_json(url, env) if url else None)
+
+
+def owner_token(url: Optional[str], env: Optional[Mapping[str, str]] = None) -> Optional[OwnerToken]:
+    """What the token file says, if the master at ``url`` is its owner's (or there is none to compare). Raises RunDirError."""
+    own = _own_token(Home(home(env)).token) if url is None or _same(url, _own_url(env)) else None
+    return OwnerToken(own) if own else None
 
 
 def auth_json(env: Optional[Mapping[str, str]] = None) -> Path:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
@@ -44,11 +44,14 @@ class Determined:
         if not url:
             raise MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
         self._master = url
-        session = partial(Session, url, cert="noverify" if noverify else cert_path, cert_name=cert_name)
-        token = address.token(url) if password is None else login(session(), user or "determined", password)
+        cert = "noverify" if noverify else cert_path
+        if password is None:
+            token = address.token(url)
+        else:
+            token = login(url, user or "determined", password, cert=cert, cert_name=cert_name)
         if token is None:
             raise Unauthorized(f"not logged in at {url}: give user and password, or log in with `det user login`", 401)
-        self._session = session(token)
+        self._session = Session(url, token, cert=cert, cert_name=cert_name)
 
     @classmethod
     def _from_session(cls, session: Session) -> Determined:
@@ -162,5 +165,6 @@ class Determined:
         return [user for user in found if active is None or user.active is active]
 
     def logout(self) -> None:
-        """End the session. The owner's own token stays good."""
-        self._session.post("/api/v1/auth/logout", {})
+        """End the session, if it has not ended already. The owner's own token stays good."""
+        with contextlib.suppress(Unauthorized):
+            self._session.post("/api/v1/auth/logout", {})

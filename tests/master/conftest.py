@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from dethpc.client import MasterFinder, Session
 from dethpc.config.site import SiteConfig
@@ -26,6 +26,7 @@ from dethpc.engine.stop import trial_task
 from dethpc.errors import DethpcError
 from dethpc.master.daemon import Daemon
 from dethpc.master.http.app import create_app
+from dethpc.master.http.server import Server
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.home import Home
@@ -181,22 +182,18 @@ def served(site: SiteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     scheduler, pace = find_scheduler(home, site)
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
     daemon.ledger.start()
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(daemon.services), host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off"
-        )
-    )
-    thread = threading.Thread(target=server.run, name="http")
+    server = Server(create_app(daemon.services))
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http")
     thread.start()
     try:
         wait_until(lambda: server.started)
-        port = server.servers[0].sockets[0].getsockname()[1]
         served = Served(daemon, f"http://127.0.0.1:{port}")
         yield served
         served.session.close()
     finally:
-        server.should_exit = True
-        server.force_exit = True
+        server.should_exit = server.force_exit = True
         thread.join(LONG_ENOUGH)
         daemon.ledger.stop()
         daemon.lease.release()

@@ -26,6 +26,7 @@ from dethpc.domain.records import Token, TokenKind, User
 from dethpc.domain.states import RunState
 from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.http.munge_login import MungeLogin
+from dethpc.master.http.passwords import Passwords
 from dethpc.rundir.home import Home
 from dethpc.rundir.token import damaged as damaged_token
 from dethpc.rundir.token import read as read_token
@@ -97,7 +98,9 @@ class Auth:
         self._munge = MungeLogin(self._token, munge) if munge else None
         self.tls: Tls | None = None  # what the server that asks speaks
         self._seen: dict[str, tuple[float, Principal]] = {}
-        self._one_login = threading.Lock()  # argon2 is costly by intention; guesses must queue
+        self._passwords = Passwords()
+        self._changing = threading.Lock()  # nobody logs in by a password that is being changed
+        self._notice_new_token_file()
 
     @property
     def user(self) -> User:
@@ -113,8 +116,11 @@ class Auth:
             return known
         if token.startswith(RunToken.PREFIX):
             return self._run(token)
-        if token and self._is_session(digest(token)):
-            return Principal(self.owner)
+        for kept in self._records.find(Token, sha256=digest(token)) if token else ():
+            if kept.good(time.time()):
+                return Principal(self.owner)
+            if kept.revoked:
+                raise Unauthorized("this login or access token was ended: log in again, or make another token", 401)
         raise Unauthorized("the token is missing, wrong or expired", 401)
 
     def remembered(self, token: str) -> Principal | None:
@@ -146,16 +152,36 @@ class Auth:
             return queries.run(connection, run_id)
         return None
 
-    def _is_session(self, sha256: str) -> bool:
-        return any(token.good(time.time()) for token in self._records.find(Token, sha256=sha256))
-
     def logout(self, token: str) -> None:
         """End a session. The owner's token file stays what it is."""
         for session in self._records.find(Token, sha256=digest(token)):
             if session.kind is TokenKind.SESSION:
                 self._records.drop(session)
-            else:
+            elif session.kind is TokenKind.ACCESS:
                 self._records.change(Token, session.id, to=lambda token: replace(token, revoked=True))
+
+    def end_all(self) -> None:
+        """End every login and access token; what they were stays in lists. The owner's token file stays what it is."""
+        for token in self._records.find(Token):
+            if not token.revoked and token.kind is not TokenKind.OWNER:
+                self._records.change(Token, token.id, to=lambda token: replace(token, revoked=True))
+
+    def _notice_new_token_file(self) -> None:
+        """Who renews the token file wants to be rid of whoever knew the old one, and of what they made with it."""
+        sha256 = digest(self._token)
+        for before in self._records.find(Token, kind=TokenKind.OWNER):
+            if before.sha256 == sha256:
+                return
+            self.end_all()
+            self._records.drop(before)
+        self._records.add(
+            Token,
+            user_id=self.user.id,
+            kind=TokenKind.OWNER,
+            sha256=sha256,
+            created_at=time.time(),
+            description="token file",
+        )
 
     def make_token(self, kind: TokenKind, lifespan: float | None, description: str = "") -> tuple[str, Token]:
         """A new token of the owner: what to send, and what is kept of it. ``lifespan`` in seconds; None: for ever."""
@@ -198,42 +224,36 @@ class Auth:
 
     # --- logins
 
-    def login(self, username: str, password: str, *, hashed: bool) -> str:
-        """A new session's token. ``hashed``: the client has put its salt and hash on the password already.
+    def login(self, username: str, password: str, *, hashed: bool, peer: str = "") -> str:
+        """A new session's token. ``hashed``: the client has put its salt and hash on the password already. ``peer``: who asks.
 
-        Raises: Forbidden, with one message whatever was wrong.
+        Raises: Forbidden, with one message whatever was wrong; TooManyLogins.
         """
-        given = password if hashed else salted(password)
-        with self._one_login:
-            known = username == self.owner and given != ""
-            by_token = hmac.compare_digest(given.encode(), salted(self._token).encode())
-            if not known or not (by_token or self._is_password(given)):
+        given, user = password if hashed else salted(password), self.user
+        known = username.encode() == self.owner.encode() and given.encode() != b""
+        # Nobody guesses the token: who has it need not wait for those who guess.
+        if not (known and hmac.compare_digest(given.encode(), salted(self._token).encode())):
+            if not self._passwords.check(given, user.password, known=known, peer=peer, name=username):
                 raise Forbidden("invalid credentials")
-        return self.make_token(TokenKind.SESSION, SESSION_SECONDS)[0]
-
-    def _is_password(self, given: str) -> bool:
-        from argon2 import PasswordHasher
-        from argon2.exceptions import Argon2Error, InvalidHashError
-
-        kept = self.user.password
-        if not kept:
-            return False
-        try:
-            return PasswordHasher().verify(kept, given)
-        except (Argon2Error, InvalidHashError):
-            return False
+            if self._passwords.outdated(user.password):
+                user = self._keep_password(given)
+        with self._changing:
+            if self.user.password != user.password:
+                raise Forbidden("the password was changed meanwhile: log in again")
+            return self.make_token(TokenKind.SESSION, SESSION_SECONDS)[0]
 
     def set_password(self, password: str, *, hashed: bool) -> None:
-        """Raises: Refused when it is empty."""
-        from argon2 import PasswordHasher
-
+        """Ends every login and access token: whoever has one may have it by the old password. Raises: Refused when it is empty."""
         given = password if hashed else salted(password)
         if not given:
             raise Refused("a password cannot be empty")
-        with self._one_login:
-            hashed_again = PasswordHasher().hash(given)
-            now = time.time()
-            self._records.change(
+        self._keep_password(given)
+        self.end_all()
+
+    def _keep_password(self, given: str) -> User:
+        hashed_again, now = self._passwords.hash(given), time.time()
+        with self._changing:
+            return self._records.change(
                 User, self.user.id, to=lambda user: replace(user, password=hashed_again, modified_at=now)
             )
 

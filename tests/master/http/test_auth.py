@@ -167,9 +167,9 @@ def test_an_access_token_is_made_listed_described_and_revoked(served: Served) ->
 
 
 def test_logins_tokens_and_the_password_are_good_after_a_rebuild(served: Served, tmp_path: Path) -> None:
+    served.daemon.services.auth.set_password("Correct-horse-1", hashed=False)
     token = served.session.post("/api/v1/tokens", {})["token"]
     login = served.daemon.services.auth.login(served.owner, served.token, hashed=False)
-    served.daemon.services.auth.set_password("Correct-horse-1", hashed=False)
     home = served.daemon.installation.home
     with open_store(tmp_path / "again.db") as again:
         recreate(home, again)

@@ -22,11 +22,13 @@ Answer = Callable[[str], bytes]
 
 
 class Stranger:
-    """A server that answers every request with what ``answer`` makes of its path, and keeps the tokens that it is given."""
+    """A server that answers every request with what ``answer`` makes of its path, and keeps the tokens and bodies
+    that it is given."""
 
     def __init__(self, answer: Answer, port: int = 0) -> None:
         self.tokens: list[str] = []
         self.paths: list[str] = []
+        self.bodies: list[bytes] = []
         stranger = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,6 +42,10 @@ class Stranger:
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
+
+            def do_POST(self) -> None:
+                stranger.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+                self.do_GET()
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Request
 
 from dethpc.domain.records import User as UserRecord
 from dethpc.errors import NotFound, NotSupportedYet, Refused
-from dethpc.master.http.routes.access import Limit, Offset, Owner, TheAuth, TheRecords
+from dethpc.master.http.routes.access import Limit, Offset, Owner, Peer, TheAuth, TheRecords
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.user import (
     Credential,
@@ -28,9 +28,10 @@ router = APIRouter(prefix="/api/v1", tags=["users"])
 
 
 @router.post("/auth/login")
-def login(request: LoginRequest, auth: TheAuth) -> LoginAnswer:
-    """Name and password of the owner; the text of the token file is always good as the password."""
-    token = auth.login(request.username, request.password, hashed=bool(request.is_hashed))
+def login(request: LoginRequest, auth: TheAuth, peer: Peer) -> LoginAnswer:
+    """Name and password of the owner; the text of the token file is always good as the password. Answers 429 at once, with
+    ``Retry-After``, when others log in, and after several failures."""
+    token = auth.login(request.username, request.password, hashed=bool(request.is_hashed), peer=peer)
     return LoginAnswer(token=token, user=User.of(auth.user))
 
 
@@ -56,8 +57,12 @@ def login_by_munge(given: Credential, request: Request, auth: TheAuth) -> Creden
 
 
 @router.post("/auth/logout")
-def logout(request: Request, auth: TheAuth, who: Owner) -> dict[str, Any]:
-    auth.logout(request.state.token)
+def logout(request: Request, auth: TheAuth, who: Owner, everywhere: bool = False) -> dict[str, Any]:
+    """End the login or access token that asks; with ``everywhere``, all of them. The token file stays good."""
+    if everywhere:
+        auth.end_all()
+    else:
+        auth.logout(request.state.token)
     return {}
 
 
