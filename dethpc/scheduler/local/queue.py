@@ -71,8 +71,8 @@ def _startable(table: Table, now: float) -> list[Job]:
     for with_slots, room in ((True, free), (False, without)):
         rest = room
         waiting = table.execute(
-            f"SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' AND slots {'>' if with_slots else '='} 0 "
-            "ORDER BY id + nice, id"
+            "SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' AND (slots > 0) = ? ORDER BY id + nice, id",
+            (with_slots,),
         )
         for job_id, slots, starting_until in waiting:
             rest -= slots if with_slots else 1
