@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import stat
+import tracemalloc
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -145,3 +147,29 @@ def test_who_listens_beyond_this_machine_speaks_tls_unless_the_site_says_otherwi
     site = Master.model_validate({"tls": tls})
     assert (tls_of(home, site, host, "login1") is not None) is wanted
     assert home.certificate.exists() is wanted
+
+
+def test_who_does_not_end_a_handshake_holds_little_of_the_masters_memory(home: Home) -> None:
+    tls = tls_of(home, Master(tls="on"), "127.0.0.1", "login1")
+    assert tls is not None
+
+    async def grown() -> int:
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=tls.context)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            before, writers = tracemalloc.get_traced_memory()[0], []
+            for _ in range(50):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"\x16\x03\x01")
+                writers.append(writer)
+            await asyncio.sleep(0.2)
+            now = tracemalloc.get_traced_memory()[0]
+            for writer in writers:
+                writer.transport.abort()
+        return now - before
+
+    tracemalloc.start()
+    try:
+        assert asyncio.run(grown()) < 50 * 100_000
+    finally:
+        tracemalloc.stop()
