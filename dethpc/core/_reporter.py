@@ -26,6 +26,7 @@ logger = logging.getLogger("dethpc.core")
 
 _RING_EVERY = 0.2  # seconds between two calls at least
 _BATCH = 500  # lines in a call at most
+_BATCH_BYTES = 4 << 20  # of more lines than one
 _BACKLOG = 20_000  # lines that wait at most; the master finds the others in the journal
 _FLUSH = 3.0  # seconds that leaving waits for the master
 _FLUSH_UNWRITTEN = 60.0  # the same when the master would be the only one to know
@@ -194,7 +195,14 @@ class Reporter:
                 self._lock.wait()
             if time.monotonic() >= self._give_up_at or (self._closing and not self._waiting):
                 return None
-            return [line for line, _ in zip(self._waiting, range(_BATCH))]
+            batch: List[_Line] = []
+            size = 0
+            for line in self._waiting:
+                size += len(line.text)
+                if len(batch) == _BATCH or (batch and size > _BATCH_BYTES):
+                    break
+                batch.append(line)
+            return batch
 
     def _delivered(self, batch: List[_Line], applied: int) -> bool:
         """Forget what arrived. What is in the journal need not be sent again even if the master has not applied it yet: it

@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from dethpc import errors
 from dethpc.master.http.auth import Forbidden
+from dethpc.master.http.bodies import BodyLimits
 from dethpc.master.http.middleware import PAGE_FILES, AuthMiddleware, error_body
 from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
@@ -84,6 +85,7 @@ def create_app(services: Services) -> FastAPI:
     for unfit in (OverflowError, UnicodeEncodeError):  # of a database or the calendar, for what no column or date holds
         app.add_exception_handler(unfit, _unfit)
     app.add_exception_handler(Exception, _unforeseen)
+    app.add_middleware(BodyLimits)
     app.add_middleware(AuthMiddleware, auth=services.auth)
     return app
 

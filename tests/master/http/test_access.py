@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -80,3 +81,18 @@ def test_the_api_documents_itself_without_the_internet(served: Served) -> None:
         assert path.startswith("/docs/"), "nothing comes from another server"
         assert ask(served, "GET", path)[0] == 200
     assert "/api/v1/experiments/{experiment_id}" in ask(served, "GET", "/openapi.json")[1]["paths"]
+
+
+@pytest.mark.parametrize("size", [41 << 20, 3_000_003], ids=["bytes", "values"])
+def test_a_body_is_refused_by_its_size_and_its_values_before_it_is_parsed(served: Served, size: int) -> None:
+    """A mebibyte of empty lists takes twenty in memory."""
+    text = '{"lines": ["' + "x" * size + '"]}' if size > 1 << 24 else '{"lines": [' + "[]," * (size // 3) + "[]]}"
+    parts = urlsplit(served.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=LONG_ENOUGH)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer comes before all is sent
+        connection.request(
+            "POST", "/api/v1/runs/1.1.1/attempts/0/events", text, {"Authorization": f"Bearer {served.token}"}
+        )
+    answer = connection.getresponse()
+    assert answer.status == 413 and "too large" in json.loads(answer.read())["error"]["error"]
+    connection.close()
