@@ -125,3 +125,8 @@ def test_shares_of_many_brackets_are_computed_once() -> None:
             return super().__iter__()
 
     assert sum(share_trials(100_000, 1.01, Counted(range(100, 0, -1)))) == 100_000 and Counted.reads == 1
+
+
+def test_an_option_whose_name_only_looks_like_a_number_is_named() -> None:
+    with pytest.raises(ConfigError, match="²"):
+        load(text("name: random, metric: loss, max_trials: 50, sampler: {name: tpe, ²: 1e9}"))

@@ -166,3 +166,13 @@ def test_the_masters_log_by_offset(tmp_path: Path) -> None:
     assert [(entry.id, entry.message) for entry in entries] == [(4, "more")]
     path.write_text("anew\n")
     assert [entry.id for entry in logs.master_log_after(path, count, end)[0]] == [1]
+
+
+def test_a_name_that_only_looks_like_a_number_is_none(tmp_path: Path) -> None:
+    """User code can make files and folders in the directory of its run."""
+    put(tmp_path, "1.1.1", 0, 0, (1, "a"))
+    run = RunDir(tmp_path / "1.1.1")
+    (run.path / "attempts" / "²").mkdir()
+    (run.path / "waiting-³.log").touch()
+    run.attempt(0).logs.joinpath("node-².log").touch()
+    assert texts(logs.read(logs.sources(tmp_path, ["1.1.1"]), Filter())) == ["a"]
