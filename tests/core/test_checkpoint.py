@@ -354,7 +354,7 @@ def test_a_kill_while_a_checkpoint_is_under_way_leaves_the_one_before(cluster: C
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert [event.data["uuid"] for event in cluster.journal("checkpoint")] == [killed.stdout.strip()]
-    assert [path.name for path in cluster.storage.glob("[!.c]*")] == [killed.stdout.strip()]
+    assert [path.name for path in cluster.storage.glob("[!.]*")] == [killed.stdout.strip()]
     assert len(list(cluster.storage.glob(".*.partial"))) == 1
 
 

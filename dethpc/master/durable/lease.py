@@ -6,6 +6,7 @@ before its next commit and before its next word to the scheduler.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -54,7 +55,8 @@ class Lease:
         try:
             _lock(lock)
             held = self._when_mended()
-            if held is not None and held.get("cluster_id", self.cluster_id) == self.cluster_id and alive(held):
+            ours = held is not None and held.get("cluster_id", self.cluster_id) == self.cluster_id
+            if held is not None and ours and alive(held) and (not _is_ahead(held) or self._beats(held)):
                 raise LeaseHeld(
                     f"a master is already running: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
                 )
@@ -74,7 +76,7 @@ class Lease:
 
     def renew(self) -> None:
         """Raises LeaseHeld when another master has taken over."""
-        due = time.time() - self._renewed_at >= RENEW
+        due = not 0 <= time.time() - self._renewed_at < RENEW  # before it: somebody has set the clock back
         if due:
             self._checked_at = 0.0  # what is written over must still be ours
         looked = time.monotonic()
@@ -128,6 +130,16 @@ class Lease:
                     return None
                 time.sleep(0.1)
 
+    def _beats(self, held: dict[str, Any]) -> bool:
+        """Whether another heartbeat follows. A clock that was ahead when its host died must not keep others out until then."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            time.sleep(0.1)
+            with contextlib.suppress(RunDirError):
+                if (_read(self._path) or {}).get("heartbeat") != held.get("heartbeat"):
+                    return True
+        return False
+
     def release(self) -> None:
         """Leave no address behind; the generation stays. What its holder has done stands, even where this cannot be written: a
         lease ends with its process."""
@@ -180,6 +192,11 @@ def alive(held: dict[str, Any]) -> bool:
     if held.get("host") == socket.gethostname():
         return process.lives(held)
     return time.time() - float(held.get("heartbeat", 0)) < FRESH
+
+
+def _is_ahead(held: dict[str, Any]) -> bool:
+    """Whether the clock of another host says nothing of how old its heartbeat is."""
+    return held.get("host") != socket.gethostname() and float(held.get("heartbeat", 0)) - time.time() > FRESH
 
 
 def _lock(fd: int) -> None:
