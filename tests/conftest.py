@@ -14,11 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 
 MARK = f"STARTED_BY_TESTS_OF={os.getpid()}"
 """In the environment of what the tests start. Daemons of Slurm do not inherit it: they are known by their folder."""
+
+# Time decides no test: a busy machine takes ten times as long for an example.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+# A shell that starts the tests in its background has SIGINT ignored, and what ignores it hands that on to its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Rooms whose tests take long, quickest first; every other room comes before them.
 LATE = ("packaging", "cli", "master", "e2e", "state", "scheduler", "cluster")
