@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dethpc.client.proof import OwnerToken, in_time, shown_by, whereabouts
@@ -23,6 +24,7 @@ PATH = "/api/v1/auth/munge"
 SECONDS = 60
 """How long a credential and a nonce are good. Clocks of two machines may differ by that much."""
 _TIMEOUT = 20.0
+_TRIES, _REST_SECONDS = 20, 0.25
 
 
 class Untrusted(Exception):
@@ -96,9 +98,15 @@ def owner_token(connection: HTTPConnection, prefix: str, munge: Munge) -> OwnerT
 def _ask(connection: HTTPConnection, method: str, path: str, body: Any) -> dict[str, Any]:
     import json
 
-    connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    content = answer.read(1 << 16)
+    for left in reversed(range(_TRIES)):
+        connection.request(
+            method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"}
+        )
+        answer = connection.getresponse()
+        content = answer.read(1 << 16)
+        if answer.status != 429 or not left:  # others log in just now
+            break
+        time.sleep(_REST_SECONDS)
     try:
         said = json.loads(content)
     except (ValueError, RecursionError):

@@ -100,7 +100,8 @@ class Auth:
         self._seen: dict[str, tuple[float, Principal]] = {}
         self._passwords = Passwords()
         self._changing = threading.Lock()  # nobody logs in by a password that is being changed
-        self._notice_new_token_file()
+        if munge is None:
+            self._notice_new_token_file()
 
     @property
     def user(self) -> User:

@@ -11,9 +11,9 @@ import time
 from dethpc.client.munge import SECONDS, Munge, Untrusted, answer, question
 from dethpc.config.site import Master
 from dethpc.errors import Refused, Unauthorized
+from dethpc.master.http.passwords import TooManyLogins
 
 _AT_ONCE = 2  # unmunge processes; strangers may ask, too
-_PATIENCE = 10.0
 
 
 def munge_of(master: Master) -> Munge | None:
@@ -49,10 +49,10 @@ class MungeLogin:
     def answer(self, credential: str, where: str) -> str:
         """The credential for the client, with the owner's key. ``where``: as the connection that it came by has it.
 
-        Raises Unauthorized.
+        Raises Unauthorized, TooManyLogins.
         """
-        if not self._places.acquire(timeout=_PATIENCE):
-            raise Unauthorized("too many log in at once; try again")
+        if not self._places.acquire(blocking=False):  # who waits would keep a thread that answers requests
+            raise TooManyLogins("others log in just now", 1.0)
         try:
             vouched = self._munge.decode(credential)
             if vouched.uid != self._owner:

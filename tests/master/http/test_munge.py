@@ -23,7 +23,9 @@ from dethpc.client.munge import PATH, Munge, Untrusted, answer, question
 from dethpc.client.proof import OwnerToken, whereabouts
 from dethpc.client.transport import HttpTransport
 from dethpc.config.site import SiteConfig
+from dethpc.domain.records import TokenKind
 from dethpc.errors import Refused, Unauthorized
+from dethpc.master.http.auth import Auth
 from dethpc.master.http.munge_login import MungeLogin, munge_of
 from tests.master.conftest import Served
 from tests.waiting import wait_until
@@ -130,6 +132,24 @@ def test_a_token_file_opens_nothing_there(served: Served) -> None:
     served.daemon.installation.home.token.write_text("left-by-another-release\n")
     with pytest.raises(Unauthorized):
         Session(served.url, OwnerToken("left-by-another-release")).get("/api/v1/me")
+
+
+def test_what_the_owner_made_there_outlives_the_masters_key(served: Served, munge: Munge) -> None:
+    """The next master has another one, which is no new token file."""
+    before, services = served.daemon.services.auth, served.daemon.services
+    made, _ = before.make_token(TokenKind.ACCESS, None)
+    after = Auth(services.installation.home.root, before.owner, services.store, services.records, munge)
+    assert after.principal(made).is_owner
+
+
+def test_who_comes_while_others_log_in_is_asked_to_come_again(served: Served, munge: Munge) -> None:
+    places = served.daemon.services.auth.munge._places
+    with places, places:
+        with pytest.raises(Refused, match="others log in just now"):
+            Session(served.url).post(PATH, {"credential": credential(served, munge)})
+        threading.Timer(0.6, places.release).start()
+        assert isinstance(HttpTransport(served.url).owner_token(munge), OwnerToken)
+        places.acquire()
 
 
 def test_a_credential_is_good_once(served: Served, munge: Munge) -> None:
