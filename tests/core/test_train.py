@@ -294,6 +294,9 @@ def test_tensorboard_files_are_copied_to_storage(cluster: Cluster, tmp_path: Pat
             context.train.upload_tensorboard_files()
     assert (cluster.storage / "c1/tensorboard/experiment/1/trial/3/sub/events").read_text() == "1"
     with core.init(tensorboard_mode=core.TensorboardMode.MANUAL) as context:
+        path = context.train.get_tensorboard_path()  # outside an attempt each has a folder of its own
+        (path / "sub").mkdir(exist_ok=True)
+        (path / "sub" / "events").write_text("1")
         context.train.upload_tensorboard_files(
             lambda file: file.name == "events", lambda file, rank: file.with_name(f"{file.name}.{rank}")
         )
