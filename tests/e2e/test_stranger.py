@@ -61,7 +61,7 @@ def try_to_forge(user: User, token: str) -> None:
     thief = Session(user.master()["url"], token)
     _, run, _ = token.split(":")
     path = f"/api/v1/runs/{run}/attempts/0/events"
-    applied = 12  # ten steps and two checkpoints: it holds, and reports nothing more
+    applied = 11  # ten steps and a checkpoint: it holds, and reports nothing more
     wait_until(lambda: thief.post(path, {"lines": []})["appliedSeq"] == applied)
     data = {"uuid": "precious", "steps_completed": 5, "storage": {"type": "shared_fs", "host_path": str(user.folder)}}
     with JournalWriter(user.folder / "forged.jsonl") as journal:
