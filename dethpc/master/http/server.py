@@ -7,6 +7,7 @@ import errno
 import logging
 import resource
 import socket
+from asyncio import sslproto
 from collections.abc import Coroutine
 
 import uvicorn
@@ -28,6 +29,9 @@ _QUEUE = 2048  # connections that the kernel keeps until they are accepted
 _AT_ONCE = 16  # that are accepted before those that are open have their turn
 _NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SWEEP = 10  # ticks of a tenth of a second
+
+# Bytes that each connection keeps for what it receives: a record of TLS, not sixteen.
+sslproto.SSLProtocol.max_size = 16 << 10  # type: ignore[attr-defined]
 
 
 class Server(uvicorn.Server):
