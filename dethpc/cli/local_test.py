@@ -31,7 +31,7 @@ from dethpc.context.collect import Context
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.stopping import StopRequest
-from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read
 from dethpc.rundir.layout import AttemptDir
@@ -122,7 +122,7 @@ class _Circle:
             venv=str(Home(self._base).venv(1)) if config.environment.venv else "",
             det_prefix=sys.prefix,
         )
-        write_json(self._run.spec, spec.to_json())
+        write_json(self._run.spec, sealed(spec.to_json()))
 
     def attempt(self, k: int) -> _Attempt:
         attempt = self._run.attempt(k)

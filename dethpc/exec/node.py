@@ -23,7 +23,7 @@ from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
 from dethpc.rundir import scratch
-from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import RunDir
@@ -91,7 +91,7 @@ def _begin(run_dir: RunDir, place: Place, resume: resuming.Resume) -> bool:
         "addresses": place.addresses,
         **resume.to_json(),
     }
-    if not create_once(attempt.started, started):
+    if not create_once(attempt.started, sealed(started)):
         raise RunDirError(f"attempt {place.k} has already been started; each start needs its own number")
     if resume.missing:
         with JournalWriter(attempt.journal) as journal:

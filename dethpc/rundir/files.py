@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import itertools
 import json
 import os
@@ -19,6 +20,9 @@ MOST_BYTES = 16 << 20
 
 MOST_VALUES = 500_000
 """How many values a JSON text may hold: an empty list takes three bytes there, and some twenty times as many in memory."""
+
+_SUM = "sha256"
+"""Key of the digest over all other values."""
 
 _counter = itertools.count()
 
@@ -61,10 +65,21 @@ def create_once(path: Path, obj: dict[str, Any]) -> bool:
     return True
 
 
+def sealed(obj: dict[str, Any]) -> dict[str, Any]:
+    """``obj`` with a digest, by which ``read_json`` notices a value that the disk altered: it may well be JSON still."""
+    return {**obj, _SUM: _digest(obj)}
+
+
+def _digest(obj: dict[str, Any]) -> str:
+    """Of the values as they are read again."""
+    read = json.loads(json.dumps(obj))
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
+
+
 def read_json(path: Path) -> Optional[dict[str, Any]]:
     """The object in ``path``, or None when there is no such file.
 
-    Raises: RunDirError when it holds no JSON object; OSError.
+    Raises: RunDirError when it holds no JSON object, or other values than those that were ``sealed``; OSError.
     """
     try:
         data = _read(path, MOST_BYTES + 1)
@@ -81,6 +96,8 @@ def read_json(path: Path) -> Optional[dict[str, Any]]:
         raise RunDirError(f"{os.fspath(path)} is damaged: {error}") from None
     if not isinstance(obj, dict):
         raise RunDirError(f"{os.fspath(path)} is damaged: it holds no JSON object")
+    if _SUM in obj and obj.pop(_SUM) != _digest(obj):
+        raise RunDirError(f"{os.fspath(path)} is damaged: its values are not those that were written")
     return obj
 
 

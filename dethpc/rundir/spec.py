@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from typing import Any, Optional, Union
 
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import RunDirError
 
 VERSION = 1
-
-_SUM = "sha256"
-"""Key of the digest over all other values; earlier releases wrote none."""
 
 
 @dataclasses.dataclass
@@ -75,7 +70,7 @@ class Spec:
     @classmethod
     def from_json(cls, obj: dict[str, Any]) -> Spec:
         """Fields that this version does not know are left aside. Raises: RunDirError when one is missing or the file
-        is of a later version, or when a value is not what was written: nothing trains with hyperparameters that nobody chose."""
+        is of a later version."""
         if obj.get("version", VERSION) != VERSION:
             raise RunDirError(f"spec.json is of version {obj.get('version')}; this harness reads version {VERSION}")
         known = {field.name for field in dataclasses.fields(cls)}
@@ -83,8 +78,6 @@ class Spec:
             spec = cls(**{name: value for name, value in obj.items() if name in known})
         except TypeError as error:
             raise RunDirError(f"spec.json is incomplete: {error}") from None
-        if _SUM in obj and obj[_SUM] != _sum({name: value for name, value in obj.items() if name != _SUM}):
-            raise RunDirError("spec.json is damaged: its values are not those that were written")
         return spec
 
     @property
@@ -99,11 +92,4 @@ class Spec:
 
     def to_json(self) -> dict[str, Any]:
         # Not asdict, which copies the whole configuration: this is done for every run.
-        written = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**written, _SUM: _sum(written)}
-
-
-def _sum(values: dict[str, Any]) -> str:
-    """Of the values as they are read again."""
-    read = json.loads(json.dumps(values))
-    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -16,7 +16,9 @@ import pytest
 
 from dethpc.core import _dummy_init
 from dethpc.domain.reports import fault
+from dethpc.errors import RunDirError
 from dethpc.exec import node
+from dethpc.rundir.claim import claim
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.journal import read as read_journal
@@ -629,3 +631,18 @@ def test_claim_from_the_command_line(run) -> None:
         return subprocess.run(command, env=env, capture_output=True).returncode
 
     assert [claim("1"), claim("1"), claim("2")] == [0, 0, 3]
+
+
+@pytest.mark.parametrize("name", ["claim", "started.json", "end.json"])
+def test_what_a_disk_altered_in_a_file_of_a_run_is_noticed(run, name) -> None:
+    """A checkpoint's name with one wrong letter is JSON still, and would void all that the trial has reported."""
+    claim(run.dir, "17")
+    run.run("true")
+    path = run.dir.claim if name == "claim" else run.attempt().path / name
+    word = b"17" if name == "claim" else b"n0" if name == "started.json" else b'"finished": true'
+    assert word in path.read_bytes()
+    path.write_bytes(
+        path.read_bytes().replace(word, word.replace(b"1", b"3").replace(b"n0", b"n8").replace(b"true", b"null"))
+    )
+    with pytest.raises(RunDirError, match="damaged"):
+        read_json(path)

@@ -29,7 +29,7 @@ from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.shape import Shape, pool_of
-from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.spec import Spec
 from dethpc.state import queries
@@ -138,7 +138,9 @@ class JobBuilder:
             self_requeue=self_requeue,
             checkpoint=checkpoint,
         )
-        write_json(run_dir.spec, self._spec(run, trial, experiment, config, found, token).to_json(), durable=False)
+        write_json(
+            run_dir.spec, sealed(self._spec(run, trial, experiment, config, found, token).to_json()), durable=False
+        )
         run_dir.script.write_text(script)
         return JobRequest(
             run_id=run.id,
