@@ -184,6 +184,7 @@ def served(site: SiteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     daemon.ledger.start()
     server = Server(create_app(daemon.services))
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the master's own: 40 ms less for each answer
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http")
     thread.start()
