@@ -27,12 +27,12 @@ Brackets = Annotated[list[Rungs], at_most(MOST_RUNGS)]
 Divisor = Annotated[float, Field(gt=1), at_most(1000)]
 
 
-def _sampler(value: Any) -> Any:
+def _sampler(value: Any, info: ValidationInfo) -> Any:
     name = value.get("name") if isinstance(value, dict) else value
     if not isinstance(name, str) or not name:
         raise wrong("the name of a sampler of Optuna, such as tpe, or {name: tpe, OPTION: VALUE}")
     for option, number in value.items() if isinstance(value, dict) else ():
-        if isinstance(number, (int, float)) and abs(number) > MOST_SAMPLED:
+        if isinstance(number, (int, float)) and abs(number) > MOST_SAMPLED and info.context is not STORED:
             raise wrong(f"at most {MOST_SAMPLED:,}", field=str(option))
     return value
 
@@ -309,9 +309,11 @@ class _Budget(Promotion):
 
     @model_validator(mode="after")
     def _few_enough(self, info: ValidationInfo) -> _Budget:
+        if info.context is STORED:
+            return self
         shortest = max(1, int(self.full_length() / self.divisor ** (self.rungs()[0] - 1)))
         trials = count(self.budget) // shortest
-        if trials > MOST_TRIALS and info.context is not STORED:
+        if trials > MOST_TRIALS:
             allowed = f"at most {MOST_TRIALS * shortest:,}: {MOST_TRIALS:,} trials of {shortest:,}, the length of the first rung"
             raise wrong(allowed, field="budget", found=f"{count(self.budget):,}")
         return self

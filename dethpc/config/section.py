@@ -20,7 +20,8 @@ from dethpc.config.wording import show
 from dethpc.domain.trial_config import UNITS
 
 STORED = {"stored": True}
-"""The validation context of what a database kept: fields that this release does not know are left out, not refused."""
+"""The validation context of what a database kept: fields that this release does not know are left out, not refused, and bounds that
+an earlier one had not are none. A master that took a stored configuration for wrong could not start."""
 
 
 class Section(BaseModel):
@@ -81,7 +82,7 @@ Whole = Annotated[int, BeforeValidator(_integral), AfterValidator(_in_64_bits)]
 """A whole number; ``1e4`` is one too, ``true`` and ``"3"`` are not."""
 
 
-def _length(value: Any, least: int) -> Any:
+def _length(value: Any, least: int, info: ValidationInfo) -> Any:
     form = f"one of {{batches: N}}, {{records: N}}, {{epochs: N}}, or N alone, with N >= {least} and N < 2**63"
     number = value
     if isinstance(value, dict):
@@ -89,15 +90,17 @@ def _length(value: Any, least: int) -> Any:
             raise wrong(form, found=f"a mapping with {', '.join(map(str, value)) or 'nothing'}")
         number = next(iter(value.values()))
     number = _integral(number)
-    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= LARGEST:
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise wrong(form, found=show(number))
+    if number > LARGEST and info.context is not STORED:
         raise wrong(form, found=show(number))
     return {next(iter(value)): number} if isinstance(value, dict) else number
 
 
-Length = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value: _length(value, 0))]
+Length = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value, info: _length(value, 0, info))]
 """A duration of training: a mapping of one unit to a count, or a count alone."""
 
-PositiveLength = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value: _length(value, 1))]
+PositiveLength = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value, info: _length(value, 1, info))]
 
 
 def absolute(path: str) -> str:

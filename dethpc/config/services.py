@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Optional
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from dethpc.config.patterns import Pattern
-from dethpc.config.section import Section, Whole, wrong
+from dethpc.config.section import STORED, Section, Whole, wrong
 from dethpc.config.wording import show
 
 LOG_ACTIONS = ("cancel_retries", "exclude_node")
@@ -20,7 +20,9 @@ def _action(value: Any) -> Any:
     return name
 
 
-def _pattern(value: str) -> str:
+def _pattern(value: str, info: ValidationInfo) -> str:
+    if info.context is STORED:  # earlier releases took what Python takes
+        return value
     try:
         Pattern(value)
     except ValueError as error:
