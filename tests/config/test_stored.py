@@ -83,7 +83,9 @@ def test_the_checkpoint_that_the_master_chose_of_a_source_trial_is_kept_beside_i
         ("searcher.max_rungs", 10**6),
     ],
 )
-def test_what_an_earlier_release_took_and_this_one_does_not_keeps_no_master_from_starting(where: str, value: Any) -> None:
+def test_what_an_earlier_release_took_and_this_one_does_not_keeps_no_master_from_starting(
+    where: str, value: Any
+) -> None:
     stored = load(TEXT).config.to_json()
     section, _, field = where.rpartition(".")
     (stored[section] if section else stored)[field] = value
