@@ -50,7 +50,10 @@ class Determined:
         else:
             token = login(url, user or "determined", password, cert=cert, cert_name=cert_name)
         if token is None:
-            raise Unauthorized(f"not logged in at {url}: give user and password, or log in with `det user login`", 401)
+            raise Unauthorized(
+                f"not logged in at {url}: give user and password, or set DET_USER_TOKEN to what `det token create` prints",
+                401,
+            )
         self._session = Session(url, token, cert=cert, cert_name=cert_name)
 
     @classmethod

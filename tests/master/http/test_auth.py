@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from dethpc.cli import main
 from dethpc.client.session import Session
+from dethpc.domain.records import Token, TokenKind
 from dethpc.domain.states import RunState
 from dethpc.errors import NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.durable.records import Records
@@ -201,6 +202,17 @@ def test_users_and_tokens_on_the_command_line(served: Served, monkeypatch: pytes
     det("token", "revoke", number)
     assert det("token", "list", "--json") == []
     assert det("token", "list", "--show-inactive", "--json") == det("token", "describe", number, "--json")
+
+
+def test_what_is_no_access_token_is_not_said_to_be_revoked(served: Served) -> None:
+    auth = served.daemon.services.auth
+    login = auth.login(served.owner, served.token, hashed=False)
+    others = [token for token in auth._records.find(Token) if token.kind is not TokenKind.ACCESS]
+    assert {token.kind for token in others} == {TokenKind.OWNER, TokenKind.SESSION}
+    for token in others:
+        with pytest.raises(NotFound, match=f"access token {token.id}"):
+            served.session.patch(f"/api/v1/tokens/{token.id}", {"setRevoked": True})
+    assert auth.principal(login).is_owner and auth.principal(served.token).is_owner
 
 
 def test_mistakes_with_tokens_are_told_in_the_words_of_the_command_line(
