@@ -59,6 +59,26 @@ MOST_STEPS = 2**63 - 1
 """How many steps can have been completed at most: what a database's integer holds."""
 
 
+MOST_LEVELS = 100
+"""How deep lists and mappings may lie in each other, in what somebody reports, sends or configures. What reads or writes JSON gives
+up somewhere beyond 250, and not everywhere at the same depth: what one part of the master kept, another could not show."""
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a JSON value has more than ``MOST_LEVELS``."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            item
+            for each in level
+            if isinstance(each, (dict, list, tuple))
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
 def fault(report: Report) -> str:
     """What is wrong with the report, in words; empty when it can be taken in.
 
@@ -67,6 +87,8 @@ def fault(report: Report) -> str:
     """
     if not math.isfinite(report.at):
         return f"its time is {report.at}"
+    if too_deep(report.data):
+        return f"its values lie more than {MOST_LEVELS} levels deep"
     check = _FAULTS.get(report.kind)
     return check(report.data) if check is not None else ""
 

@@ -147,3 +147,11 @@ def test_of_very_many_mistakes_the_first_are_told_and_the_rest_counted() -> None
             "name: n\nentrypoint: x\nsearcher: {name: single, metric: l}\n" + "".join(f"x{n}: 1\n" for n in range(300))
         )
     assert len(refused.value.problems) == 101 and "200 more mistakes" in str(refused.value.problems[-1])
+
+
+@pytest.mark.parametrize("opened, closed", ["[]", ("{a: ", "}")])
+def test_a_document_has_a_hundred_levels_at_most(opened: str, closed: str) -> None:
+    assert not read("a: " + opened * 99 + "1" + closed * 99, "x")[1]
+    for levels in (150, 252, 2_000):
+        _, problems = read("a: " + opened * levels + "1" + closed * levels, "x")
+        assert "at most 100 levels" in str(problems[0])

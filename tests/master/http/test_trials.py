@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import requests
 
 from dethpc.domain.facts import Metric
 from dethpc.domain.states import Intent, RunState, State
@@ -52,6 +54,21 @@ def test_one_trial_says_what_is_best_and_latest(served: Served) -> None:
     assert got["bestCheckpoint"]["uuid"] == uuid_of(2, 2)
     assert (got["checkpointCount"], got["totalCheckpointSize"], got["taskId"]) == (2, "2000", "1.2")
     assert got["summaryMetrics"]["avg_metrics"]["loss"]["count"] == 4
+
+
+@pytest.mark.parametrize("levels", [150, 252, 900])
+def test_what_lies_too_deep_to_be_shown_is_refused(served: Served, levels: int) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    deep = "[" * levels + "]" * levels
+    config = f"entrypoint: x\nsearcher: {{name: single, metric: loss}}\ndata: {{a: {deep}}}\n"
+    for path, body in (
+        ("/api/v1/runs/1/metadata", f'{{"metadata": {{"a": {deep}}}}}'),
+        (f"/api/v1/checkpoints/{uuid_of(1, 2)}/metadata", f'{{"checkpoint": {{"metadata": {{"a": {deep}}}}}}}'),
+        ("/api/v1/experiments", json.dumps({"config": config})),
+    ):
+        answer = requests.post(served.url + path, data=body, headers={"Authorization": f"Bearer {served.token}"})
+        assert answer.status_code == 400 and "100 levels" in answer.text
+    assert len(served.session.get("/api/v1/experiments")["experiments"]) == 1
 
 
 def test_workloads_by_steps(served: Served) -> None:

@@ -71,6 +71,7 @@ ODD = {
     "checkpoint beyond 63 bits": {**CHECKPOINT, "steps_completed": 2**70},
     "checkpoint without a name": {"at": T0, "kind": "checkpoint", "steps_completed": 1},
     "checkpoint with odd files": {**CHECKPOINT, "resources": {"a": 2**64}},
+    "metrics a hundred levels deep": {**METRICS, "metrics": {"loss": 1.0, "x": json.loads("[" * 100 + "]" * 100)}},
     "metadata as a list": {"at": T0, "kind": "run_metadata", "metadata": [1]},
 }
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId, task_id
 from dethpc.domain.trial_config import TrialConfig
-from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Wire, state, time
+from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Shallow, Wire, state, time
 from dethpc.master.http.wire.trial import Metrics, split
 from dethpc.state.queries import CheckpointOrigin
 from dethpc.storage import elsewhere
@@ -79,7 +79,7 @@ class ReportedCheckpoint(Wire):
 
     uuid: str = ""
     task_id: str = ""
-    metadata: dict[str, Any] | None = None
+    metadata: Annotated[dict[str, Any] | None, Shallow] = None
     resources: dict[str, str | int] | None = None
 
 
