@@ -273,10 +273,12 @@ class _Door:
         try:
             rank, words = _caller(peer, self._secret, len(self._names))
             with self._changed:
-                if self._closed or rank in self._channels or not 0 < rank < len(self._names):
+                known = peer in self._unproved  # else it was shut
+                if self._closed or not known or rank in self._channels or not 0 < rank < len(self._names):
                     raise _Rejected
                 peer.sendall(self._secret.proof("chief", *words))
                 _settle(peer)
+                self._unproved.remove(peer)  # before anybody can think that all are here, and shut whoever is left
                 self._channels[rank] = Channel(peer, self._secret.seal(True, *words), self._names[rank])
                 self._changed.notify_all()
         except (_Rejected, OSError, EOFError, struct.error):

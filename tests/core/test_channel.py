@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import socket
 import threading
+import time
 from typing import Any, Iterator, List, Tuple
 
 import pytest
@@ -274,3 +275,33 @@ def test_a_whole_handshake_that_was_recorded_is_no_good_again() -> None:
         sock.sendall(b"".join(said))
         assert sock.recv(100) == b""
     again.join().close()
+
+
+def test_the_last_worker_to_come_is_not_shut_out_with_the_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are there once it has proved itself: whoever waits for that goes on at once, and shuts what is left at the door."""
+
+    class Slow(threading.Condition):
+        def __exit__(self, *raised: Any) -> None:
+            super().__exit__(*raised)
+            if threading.current_thread().name == "dethpc-door":
+                time.sleep(0.2)
+
+    class Door(_channel._Door):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self._changed = Slow()
+
+    monkeypatch.setattr(_channel, "_Door", Door)
+    listener = _channel.listen(("127.0.0.1", 0))
+    at = listener.getsockname()[:2]
+    found: List[Channel] = []
+    worker = threading.Thread(target=lambda: found.append(_channel.connect(at, SECRET, 1, 2, "rank 0", LONG_ENOUGH)))
+    worker.start()
+    chief = _channel.accept(listener, SECRET, ["rank 0", "rank 1"], LONG_ENOUGH)
+    worker.join()
+    chief.send(BROADCAST, "here")
+    assert found[0].receive(BROADCAST) == "here"
+    found[0].send(BROADCAST, "there")
+    assert chief.gather(BROADCAST) == ["there"]
+    chief.close()
+    found[0].close()

@@ -134,7 +134,7 @@ def test_what_a_failed_or_killed_run_leaves_is_made_anew(runs: Runs) -> None:
     assert runs.left() == ["lock"]
     killed = runs.new(2, f"{install}\ntouch $DETHPC_JOB_ID.filled; sleep 1000", "")
     node = killed.start()
-    wait_until(lambda: list(killed.scratch.glob("*/17.filled")))
+    wait_until(lambda: list(killed.scratch.glob("**/17.filled")))
     node.send_signal(signal.SIGKILL)
     killed.kill()
     assert runs.left() == ["7.2.1.0-0", "lock"]
