@@ -9,8 +9,7 @@ DethpcError
 ├── MasterError              talking to the master went wrong
 │   ├── MasterUnreachable    no answer at the address
 │   ├── ShuttingDown         the master ends and takes nothing more
-│   ├── Unauthorized         the token is missing, wrong or expired
-│   └── RunOver              the run has ended for the master: nothing that it reports counts any more
+│   └── Unauthorized         the token is missing, wrong or expired
 ├── LeaseHeld                another master serves this user and cluster
 ├── SchedulerError           talking to the scheduler went wrong
 │   ├── SubmitRejected       the scheduler refused the job for good; trying again is pointless
@@ -138,10 +137,6 @@ class ShuttingDown(MasterError):
 
 class Unauthorized(MasterError):
     """The token is missing, wrong or expired."""
-
-
-class RunOver(MasterError):
-    """The run has ended for the master: nothing that it reports counts any more."""
 
 
 class LeaseHeld(DethpcError):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+import click
+
 from dethpc.cli import output
 from dethpc.client import experiments, trials
 from dethpc.client.session import Session
@@ -44,7 +46,7 @@ def describe_experiments(
     else:
         for n, about in enumerate(found):
             if n:
-                output.echo()
+                click.echo()
             _print_experiment(about, search=search)
 
 
@@ -205,15 +207,15 @@ def _print_experiment(about: Json, *, search: bool) -> None:
         ]
     )
     if not about["trials"]:
-        output.echo("No trials yet.")
+        click.echo("No trials yet.")
         return
     if about["search"]["brackets"]:
-        output.echo()
+        click.echo()
         output.print_table(rung_headers(about["search"]), rung_rows(about["search"]))
     if search:
-        output.echo()
+        click.echo()
         output.print_table(place_headers(about["search"]), place_rows(about["search"]))
-    output.echo()
+    click.echo()
     output.print_table(trial_headers(searcher.metric), [trial_row(t) for t in about["trials"]])
     for trial in about["trials"]:
         if trial.get("workloads"):
@@ -246,7 +248,7 @@ def _write_csv(found: Sequence[Json], outdir: Optional[Path], *, search: bool) -
     if outdir is None:
         for n, (_, headers, lines) in enumerate(tables):
             if n:
-                output.echo()
+                click.echo()
             output.print_table(headers, lines, as_csv=True)
         return
     import csv
@@ -255,4 +257,4 @@ def _write_csv(found: Sequence[Json], outdir: Optional[Path], *, search: bool) -
     for name, headers, lines in tables:
         with open(outdir / f"{name}.csv", "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([headers, *lines])
-        output.echo(outdir / f"{name}.csv")
+        click.echo(outdir / f"{name}.csv")

@@ -184,9 +184,9 @@ def _show(result: Result, site: Site, pace: Pace, seed: int, took: float, curves
             ("simulated in", f"{took:.1f} s"),
         ]
     )
-    output.echo()
+    click.echo()
     for line in chart(result, "█" if sys.stdout.isatty() else "#"):
-        output.echo(line)
+        click.echo(line)
 
 
 def _count(number: int, noun: str) -> str:

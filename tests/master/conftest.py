@@ -6,7 +6,6 @@ import contextlib
 import getpass
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
-from dethpc.client import MasterFinder, Session
+from dethpc.client.session import Session
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
 from dethpc.domain.ids import run_id, task_id
@@ -26,11 +26,9 @@ from dethpc.engine.stop import trial_task
 from dethpc.errors import DethpcError
 from dethpc.master.daemon import Daemon
 from dethpc.master.http.app import create_app
-from dethpc.master.http.server import Server
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.home import Home
-from dethpc.rundir.token import read as read_token
 from tests.waiting import LONG_ENOUGH, wait_until
 
 T0 = 1_763_000_000.0
@@ -150,7 +148,7 @@ class Served:
 
     def __init__(self, daemon: Daemon, url: str) -> None:
         self.daemon, self.url = daemon, url
-        self.token = read_token(daemon.installation.home.token) or ""
+        self.token = daemon.installation.home.token.read_text().strip()
         self.owner = daemon.services.auth.owner
         self.session = Session(url, self.token)
 
@@ -162,39 +160,36 @@ class Served:
     def as_run(self, run: Run, token: str) -> Session:
         from dethpc.master.http.auth import digest
 
-        state = RunState.RUNNING if run.ended_at is None else run.state
-        self.put([replace(run, token_sha256=digest(token), state=state)])
+        self.put([replace(run, token_sha256=digest(token))])
         return Session(self.url, token)
 
 
 @pytest.fixture
-def site() -> SiteConfig:
-    """That of ``served``."""
-    return SiteConfig(cluster_name="testbed")
-
-
-@pytest.fixture
-def served(site: SiteConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("DETHPC_SCHEDULER", "local")
     monkeypatch.setenv("DETHPC_LOCAL_SLOTS", "4")
     home = Home(tmp_path / "home")
     home.make()
+    site = SiteConfig(cluster_name="testbed")
     scheduler, pace = find_scheduler(home, site)
     daemon = Daemon(home, site, scheduler, cluster_id(home), pace)
     daemon.ledger.start()
-    server = Server(create_app(daemon.services))
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as the master's own: 40 ms less for each answer
-    port = listener.getsockname()[1]
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http")
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(daemon.services), host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off"
+        )
+    )
+    thread = threading.Thread(target=server.run, name="http")
     thread.start()
     try:
         wait_until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
         served = Served(daemon, f"http://127.0.0.1:{port}")
         yield served
         served.session.close()
     finally:
-        server.should_exit = server.force_exit = True
+        server.should_exit = True
+        server.force_exit = True
         thread.join(LONG_ENOUGH)
         daemon.ledger.stop()
         daemon.lease.release()
@@ -234,9 +229,7 @@ class Published:
         self.venv, self.served, self.folder = venv, served, folder
         self.config = folder / "xdg"
         folder.mkdir(exist_ok=True)
-        # requests prefers its own variables to what a program that uses it was told to trust.
-        foreign = ("DET", "PYTHON", "SLURM", "REQUESTS_CA", "CURL_CA")
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DET", "PYTHON", "SLURM"))}
         self.env = {
             **inherited,
             "HOME": str(folder),
@@ -300,17 +293,13 @@ def published(determined_venv: Path, served: Served, tmp_path: Path) -> Publishe
 
 @pytest.fixture
 def running(determined_venv: Path, tmp_path: Path) -> Iterator[Published]:
-    """As ``published``, but the master runs jobs, and speaks TLS as it does beyond loopback."""
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "site.yaml").write_text("master: {tls: on}\n")
-    master = Running(home)
+    """As ``published``, but the master runs jobs."""
+    master = Running(tmp_path / "home")
     try:
         client = Published(determined_venv, master, tmp_path / "user")
         client.keep_token()
-        client.env["DET_MASTER_CERT_FILE"] = str(home / "master.pem")
         yield client
     finally:
         with contextlib.suppress(DethpcError):  # it may be over, or never have been
-            Session(MasterFinder(str(home / "master.json")), master.token).post("/api/v1/experiments/1/kill")
+            Session(master.url, master.token).post("/api/v1/experiments/1/kill")
         master.stop()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from dethpc.errors import Refused, SchedulerUnavailable
-from dethpc.scheduler.open_files import as_started
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class SubprocessRunner:
             raise SchedulerUnavailable(f"{argv[0]} is not on PATH: is this a machine of the cluster?")
         try:
             done = subprocess.run(
-                as_started([program, *argv[1:]]),
+                [program, *argv[1:]],
                 env=env,
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,

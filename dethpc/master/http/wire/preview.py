@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from dethpc.master.http.wire.base import Shallow, Wire
+from dethpc.master.http.wire.base import Wire
 
 
 class PreviewRequest(Wire):
-    config: Annotated[dict[str, Any] | None, Shallow] = None
+    config: dict[str, Any] | None = None
     seed: int | None = None
 
 
