@@ -9,7 +9,8 @@ DethpcError
 ├── MasterError              talking to the master went wrong
 │   ├── MasterUnreachable    no answer at the address
 │   ├── ShuttingDown         the master ends and takes nothing more
-│   └── Unauthorized         the token is missing, wrong or expired
+│   ├── Unauthorized         the token is missing, wrong or expired
+│   └── RunOver              the run has ended for the master: nothing that it reports counts any more
 ├── LeaseHeld                another master serves this user and cluster
 ├── SchedulerError           talking to the scheduler went wrong
 │   ├── SubmitRejected       the scheduler refused the job for good; trying again is pointless
@@ -137,6 +138,10 @@ class ShuttingDown(MasterError):
 
 class Unauthorized(MasterError):
     """The token is missing, wrong or expired."""
+
+
+class RunOver(MasterError):
+    """The run has ended for the master: nothing that it reports counts any more."""
 
 
 class LeaseHeld(DethpcError):

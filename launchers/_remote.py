@@ -1,8 +1,7 @@
 """Start a command on another node of the attempt without ssh.
 
 ``python3 -m dethpc.launch._remote NAME... -- NAME COMMAND...`` stands in for ``ssh NAME COMMAND...``. The launcher of every node
-but the chief keeps a connection to the chief's (``serve``); the chief's relays the command there (``Relay``). Both ends prove
-that they know the run's token.
+but the chief keeps a connection to the chief's (``serve``); the chief's relays the command there (``Relay``).
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from types import TracebackType
 from typing import Any, Mapping, Optional, Sequence
 
 from dethpc.core._info import ClusterInfo
-from dethpc.exec.link import Link, Secret, nonce
+from dethpc.exec.link import TIMEOUT, Link
+from dethpc.rundir.secret import Secret
 
 from . import _monitor, _task
 
@@ -56,15 +56,14 @@ class Relay:
             threading.Thread(target=self._talk, args=(Link(sock),), daemon=True).start()
 
     def _talk(self, link: Link) -> None:
-        link.send({"nonce": link.challenge})
-        hello = link.next()
-        role, rank, answer = str(hello.get("role")), hello.get("rank"), str(hello.get("nonce"))
-        proved = isinstance(rank, int) and self._secret.accepts(hello.get("proof"), role, rank, link.challenge, answer)
-        if not proved or not isinstance(rank, int) or not 0 < rank < self._nodes:
+        link.challenge()
+        hello = link.next(time.monotonic() + TIMEOUT)
+        caller = link.caller(self._secret, hello)
+        if caller is None or not 0 < caller.rank < self._nodes:
             link.close()
             return
-        link.rank = rank
-        link.send({"proof": self._secret.proof("chief", rank, link.challenge, answer)})
+        role, rank = caller
+        link.welcome(self._secret, hello)
         link.sock.settimeout(None)
         if role == KEEPER:
             with self._come:
@@ -123,19 +122,14 @@ def _connect(info: ClusterInfo, role: str, rank: int) -> Optional[Link]:
         link = Link(socket.create_connection((info.container_addrs[0], _task.port(info)), timeout=5))
     except OSError:
         return None
-    challenge, answer = str(link.next().get("nonce")), nonce()
-    proof = secret.proof(role, rank, challenge, answer)
-    link.send({"role": role, "rank": rank, "nonce": answer, "proof": proof})
-    if not secret.accepts(link.next().get("proof"), "chief", rank, challenge, answer):
-        link.close()
+    if not link.introduce(secret, role, rank):
         return None
-    link.rank = 0
     link.sock.settimeout(None)
     return link
 
 
 def _secret(info: ClusterInfo) -> Secret:
-    return Secret(info.session_token, f"launch {info.allocation_id}")
+    return Secret(info._worker_secret, f"launch {info.allocation_id}")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dethpc.cli import output
 from dethpc.cli.arguments import ID
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
@@ -33,7 +34,7 @@ def _relabel(experiment_id: int, change: Callable[[list[str]], list[str]]) -> No
 def add_label(experiment_id: int, label: str) -> None:
     """Add a label."""
     _relabel(experiment_id, lambda labels: labels if label in labels else [*labels, label])
-    click.echo(f"Added label {label!r} to experiment {experiment_id}")
+    output.echo(f"Added label {label!r} to experiment {experiment_id}")
 
 
 @label.command("remove")
@@ -42,7 +43,7 @@ def add_label(experiment_id: int, label: str) -> None:
 def remove_label(experiment_id: int, label: str) -> None:
     """Remove a label."""
     _relabel(experiment_id, lambda labels: [kept for kept in labels if kept != label])
-    click.echo(f"Removed label {label!r} from experiment {experiment_id}")
+    output.echo(f"Removed label {label!r} from experiment {experiment_id}")
 
 
 @click.group("set", cls=LazyGroup)
@@ -54,7 +55,7 @@ def _set(experiment_id: int, attribute: str, value: Any, **fields: Any) -> None:
     from dethpc.client import experiments
 
     experiments.patch(connect(), experiment_id, **fields)
-    click.echo(f"Set {attribute} of experiment {experiment_id} to {'none' if value is None else repr(value)}")
+    output.echo(f"Set {attribute} of experiment {experiment_id} to {'none' if value is None else repr(value)}")
 
 
 @set_attribute.command("name")

@@ -58,7 +58,7 @@ def describe(uuid: str, as_json: bool) -> None:
             ("Size", output.size(total_size(c))),
         ]
     )
-    click.echo()
+    output.echo()
     files = sorted((c.get("resources") or {}).items())
     output.print_table(["File", "Bytes"], [[name, count] for name, count in files])
 
@@ -88,7 +88,7 @@ def delete(uuids: list[str], yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete {', '.join(uuids)} for good?", abort=True)
     checkpoints.delete(connect(), uuids)
-    click.echo(f"Deleted {', '.join(uuids)}")
+    output.echo(f"Deleted {', '.join(uuids)}")
 
 
 @checkpoint.command()
@@ -104,7 +104,7 @@ def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
     if globs and not yes:
         click.confirm(f"Remove {', '.join(globs)} of {', '.join(uuids)} for good?", abort=True)
     checkpoints.remove_files(connect(), uuids, globs)
-    click.echo(f"{'Removed files of' if globs else 'Looked at'} {', '.join(uuids)}")
+    output.echo(f"{'Removed files of' if globs else 'Looked at'} {', '.join(uuids)}")
 
 
 def download_checkpoint(session: Any, uuid: str, output_dir: Optional[str], quiet: bool) -> None:
@@ -122,7 +122,7 @@ def download_checkpoint(session: Any, uuid: str, output_dir: Optional[str], quie
         )
     target = Path(output_dir or f"checkpoints/{uuid}")
     storage.build(checkpoints.storage(found)).download(uuid, target)
-    click.echo(target if quiet else f"Checkpoint {uuid} is in {target}")
+    output.echo(target if quiet else f"Checkpoint {uuid} is in {target}")
 
 
 def print_checkpoints(found: Sequence[Json], *, as_csv: bool, as_json: bool) -> None:

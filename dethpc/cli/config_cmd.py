@@ -35,7 +35,7 @@ def upgrade(file: Any, in_place: bool) -> None:
     for change in changes:
         output.say(f"det: {change}")
     if not in_place:
-        click.echo(new, nl=False)
+        output.echo(new, nl=False)
     elif changes:
         _replace(Path(file.name), new, file.newlines if isinstance(file.newlines, str) else "\n")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Optional
 
@@ -59,7 +60,7 @@ def _session(settings: Settings) -> Optional[Session]:
     from dethpc.client import Session, master_url, token
     from dethpc.client.address import canonical
 
-    if settings.user:
+    if settings.user and settings.user != getpass.getuser():
         raise errors.NotSupportedYet(
             "-u/--user: acting as another user is not supported yet; leave it out (and DET_USER unset) to act as yourself"
         )

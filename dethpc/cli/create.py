@@ -85,7 +85,7 @@ def create(
     if as_json:
         output.print_json(answer)
     else:
-        click.echo(f"Created experiment {number}")
+        output.echo(f"Created experiment {number}")
     for warning in answer.get("warnings") or []:
         output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
     for note in answer.get("notes") or []:
@@ -96,8 +96,10 @@ def create(
 
 def read_config(file: Any) -> str:
     """The text of a configuration file. Raises ConfigError when it is not text."""
+    from dethpc.config.source import MAX_BYTES
+
     try:
-        text: str = file.read()
+        text: str = file.read(MAX_BYTES + 1)  # what is larger is refused by its size
     except UnicodeDecodeError as error:
         found = f"a byte that is not text ({error.object[error.start]:#04x})"
         raise errors.ConfigError([errors.Problem("YAML", found, "text in UTF-8", file=file.name)]) from None
@@ -124,7 +126,7 @@ def _test_here(
     loaded, _ = checked(text, file, overrides)
     steps = local_test.run(loaded, collect(context_dir, list(includes)))
     marks = {True: "ok", False: "failed", None: "-"}
-    click.echo("")
+    output.echo("")
     output.print_table(["Step", "", ""], [[step.name, marks[step.good], step.words] for step in steps])
     if any(step.good is False for step in steps):
         raise click.exceptions.Exit(1)

@@ -8,6 +8,7 @@ from typing import Optional
 
 import click
 
+from dethpc.cli import output
 from dethpc.cli.output import as_json, print_json
 from dethpc.rundir.home import home
 
@@ -51,8 +52,8 @@ def up(folder: str, nodes: int, gpus_per_node: int, cpus_per_node: int, accounti
     )
     cluster = slurm_dev.up(folder, shape)
     took = time.monotonic() - start
-    click.echo(f"{nodes} nodes with {gpus_per_node} GPUs each are idle after {took:.1f} s in {folder}", err=True)
-    click.echo(f"export SLURM_CONF={shlex.quote(str(cluster.conf))}")
+    output.echo(f"{nodes} nodes with {gpus_per_node} GPUs each are idle after {took:.1f} s in {folder}", err=True)
+    output.echo(f"export SLURM_CONF={shlex.quote(str(cluster.conf))}")
 
 
 @slurm_dev.command()
@@ -77,4 +78,4 @@ def status(folder: str, as_json: Optional[bool]) -> None:
         return
     for name, runs in daemons.items():
         node = nodes.get(name.removeprefix("slurmd-"), "") if name.startswith("slurmd-") else ""
-        click.echo(f"{name:<12} {'running' if runs else 'not running'}{f', {node}' if node else ''}")
+        output.echo(f"{name:<12} {'running' if runs else 'not running'}{f', {node}' if node else ''}")

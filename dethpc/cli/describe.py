@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-import click
-
 from dethpc.cli import output
 from dethpc.client import experiments, trials
 from dethpc.client.session import Session
@@ -46,7 +44,7 @@ def describe_experiments(
     else:
         for n, about in enumerate(found):
             if n:
-                click.echo()
+                output.echo()
             _print_experiment(about, search=search)
 
 
@@ -207,15 +205,15 @@ def _print_experiment(about: Json, *, search: bool) -> None:
         ]
     )
     if not about["trials"]:
-        click.echo("No trials yet.")
+        output.echo("No trials yet.")
         return
     if about["search"]["brackets"]:
-        click.echo()
+        output.echo()
         output.print_table(rung_headers(about["search"]), rung_rows(about["search"]))
     if search:
-        click.echo()
+        output.echo()
         output.print_table(place_headers(about["search"]), place_rows(about["search"]))
-    click.echo()
+    output.echo()
     output.print_table(trial_headers(searcher.metric), [trial_row(t) for t in about["trials"]])
     for trial in about["trials"]:
         if trial.get("workloads"):
@@ -248,7 +246,7 @@ def _write_csv(found: Sequence[Json], outdir: Optional[Path], *, search: bool) -
     if outdir is None:
         for n, (_, headers, lines) in enumerate(tables):
             if n:
-                click.echo()
+                output.echo()
             output.print_table(headers, lines, as_csv=True)
         return
     import csv
@@ -257,4 +255,4 @@ def _write_csv(found: Sequence[Json], outdir: Optional[Path], *, search: bool) -
     for name, headers, lines in tables:
         with open(outdir / f"{name}.csv", "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([headers, *lines])
-        click.echo(outdir / f"{name}.csv")
+        output.echo(outdir / f"{name}.csv")

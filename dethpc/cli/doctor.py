@@ -72,10 +72,10 @@ def doctor(
 
 def _print(finding: Finding) -> None:
     level = finding.level.value
-    click.echo(f"{click.style(f'{level:<7}', fg=_COLOURS[level])}  {finding.check:<11}  {finding.found}")
+    click.echo(f"{click.style(f'{level:<7}', fg=_COLOURS[level])}  {finding.check:<11}  {output.plain(finding.found)}")
     for word, text in (("dethpc", finding.dethpc), ("change", finding.change)):
         if text and level != "ok":
-            click.echo(f"{'':22}{word}: {text}")
+            output.echo(f"{'':22}{word}: {text}")
 
 
 @contextlib.contextmanager

@@ -196,7 +196,7 @@ def config(experiment_id: int, as_json: bool) -> None:
         return
     import yaml
 
-    click.echo(yaml.safe_dump(found, default_flow_style=False, sort_keys=False, allow_unicode=True), nl=False)
+    output.echo(yaml.safe_dump(found, default_flow_style=False, sort_keys=False, allow_unicode=True), nl=False)
 
 
 @experiment.command("download-model-def")
@@ -210,7 +210,7 @@ def download_model_def(experiment_id: int, output_dir: Path) -> None:
     output_dir.mkdir(parents=True, exist_ok=True)
     target = output_dir / f"experiment_{experiment_id}_model_def.tgz"
     target.write_bytes(content)
-    click.echo(target)
+    output.echo(target)
 
 
 # --- steering --------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _each(ids: tuple[list[int], ...], do: Callable[[Any, int], str]) -> None:
     session, failed = connect(), 0
     for experiment_id in sum(ids, []):
         try:
-            click.echo(do(session, experiment_id))
+            output.echo(do(session, experiment_id))
         except errors.MasterUnreachable:
             raise
         except errors.DethpcError as error:

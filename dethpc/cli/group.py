@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -12,6 +11,7 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
+from dethpc.cli import output
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Failed(click.ClickException):
         for message in self.messages:
             first, *rest = message.splitlines() or ["unknown error"]
             for line in (f"det: error: {first}", *(f"    {line}" for line in rest)):
-                click.echo(line, file=file or sys.stderr)
+                output.echo(line, err=True) if file is None else click.echo(line, file=file)
 
 
 class LazyGroup(click.Group):
@@ -107,5 +107,5 @@ class LazyGroup(click.Group):
         except errors.DethpcError as error:
             raise Failed([str(error) or type(error).__name__]) from error
         except KeyboardInterrupt:
-            click.echo(err=True)
+            output.echo(err=True)
             raise click.exceptions.Exit(130) from None

@@ -80,7 +80,7 @@ def list_jobs(
         output.print_table(headers, rows, as_csv=True)
         return
     for line in ruled(headers, rows):
-        click.echo(line)
+        output.echo(line)
 
 
 def _waiting(waits: Optional[Json]) -> str:

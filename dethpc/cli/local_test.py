@@ -8,6 +8,7 @@ is asked to stop once it has reported.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -20,9 +21,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-import click
-
 import dethpc
+from dethpc.cli import output
 from dethpc.config import Loaded
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Categorical, Const, Log, Space
@@ -31,7 +31,7 @@ from dethpc.context.collect import Context
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.stopping import StopRequest
-from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import read
 from dethpc.rundir.layout import AttemptDir
@@ -113,13 +113,16 @@ class _Circle:
             entrypoint=config.entrypoint,
             context=str(archive),
             context_sha256="",
-            token="local-test",
+            token="local-test",  # nosec B106  # no master asks for it
+            worker_secret=secrets.token_urlsafe(32),
             slots=1,
             slots_per_node=1,
             environment={**config.environment.variables("cpu"), "DETHPC_TEST_MODE": "1"},
             checkpoint_storage={"type": "shared_fs", "host_path": str(Home(self._base).checkpoints)},
+            venv=str(Home(self._base).venv(1)) if config.environment.venv else "",
+            det_prefix=sys.prefix,
         )
-        write_json(self._run.spec, spec.to_json())
+        write_json(self._run.spec, sealed(spec.to_json()))
 
     def attempt(self, k: int) -> _Attempt:
         attempt = self._run.attempt(k)
@@ -150,7 +153,7 @@ class _Circle:
             ended = node.poll() is not None
             lines, offset = read_lines(attempt.log(0), offset)
             for line in lines:
-                click.echo(line.text)
+                output.echo(line.text)
             if ended:
                 return
             if not attempt.stop.exists():

@@ -115,10 +115,10 @@ def show(
             if as_json:
                 import json
 
-                click.echo(json.dumps(line, ensure_ascii=False))
+                output.echo(json.dumps(line, ensure_ascii=False))
             else:
                 message = str(line.get("message", ""))
-                click.echo(message, nl=not message.endswith("\n"))
+                output.echo(message, nl=not message.endswith("\n"))
     except KeyboardInterrupt:
         if not follow:
             raise

@@ -43,7 +43,7 @@ def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, 
         raise click.UsageError("--foreground and --slurm are mutually exclusive; use one of them.")
     url = master_process.read_master_file(root).get("url")
     if url and master_process.answers(url):
-        click.echo(f"A master is already running: {url}")
+        output.echo(f"A master is already running: {url}")
         return
     if foreground:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def _job_name(root: Path) -> str:
 def down(timeout: float) -> None:
     """Stop your master. Trials go on; the next master takes up their reports."""
     pid = master_process.stop(_home(), timeout)
-    click.echo("No master is running" if pid is None else f"Stopped the master (pid {pid})")
+    output.echo("No master is running" if pid is None else f"Stopped the master (pid {pid})")
 
 
 @master.command()
@@ -124,6 +124,29 @@ def info(as_json: bool) -> None:
 
 
 @master.command()
+def certificate() -> None:
+    """Print the file of the TLS certificate that your master made, for programs other than det.
+
+    The published client takes it as DET_MASTER_CERT_FILE, curl as --cacert.
+    """
+    home = Home(_home())
+    if not home.own_master().get("url"):
+        connect()
+    shown = home.own_master()
+    if not shown.get("certificate"):
+        raise errors.Refused(
+            f"the master at {shown.get('url')} speaks plain HTTP: there is no certificate. It speaks TLS where it listens beyond "
+            "loopback, and where the site configuration says master.tls: on"
+        )
+    if not home.made_certificate(str(shown["certificate"])):
+        raise errors.Refused(
+            f"the master at {shown.get('url')} shows a certificate of the site's (SHA-256 {shown['certificate']}): other programs "
+            "verify it by the file of the authority that signed it"
+        )
+    output.echo(home.certificate)
+
+
+@master.command()
 @output.as_json
 def config(as_json: bool) -> None:
     """Show the master's configuration."""
@@ -135,7 +158,7 @@ def config(as_json: bool) -> None:
         return
     import yaml
 
-    click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
+    output.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
 
 
 @master.command()
@@ -149,14 +172,14 @@ def logs(follow: bool, tail: Optional[int]) -> None:
         session = connect(start=False)
         for entry in cluster.master_logs(session, follow=follow, tail=tail):
             level = str(entry.get("level") or "").removeprefix("LOG_LEVEL_")
-            click.echo(f"{output.when(entry.get('timestamp'))} {level}: {str(entry.get('message', '')).rstrip()}")
+            output.echo(f"{output.when(entry.get('timestamp'))} {level}: {str(entry.get('message', '')).rstrip()}")
     except errors.MasterUnreachable:
         log = Home(_home()).log
         if follow or not log.exists():
             raise
         text = log.read_text(errors="replace")
         output.say(f"no master is running; this is the last one's log: {log}")
-        click.echo(master_process.last_lines(text, tail) if tail else text, nl=bool(tail))
+        output.echo(master_process.last_lines(text, tail) if tail else text, nl=bool(tail))
     except KeyboardInterrupt:
         output.say("\nStopped watching. To watch again: det master logs -f")
         raise click.exceptions.Exit(130) from None
@@ -214,7 +237,7 @@ def check(as_json: bool) -> None:
         else:
             output.say(f"{differences}; no rebuild brings back what is missing there: only a backup does")
     else:
-        click.echo(f"The database and the files agree ({found['experiments']} experiments)")
+        output.echo(f"The database and the files agree ({found['experiments']} experiments)")
     raise click.exceptions.Exit(1 if found["differences"] else 0)
 
 

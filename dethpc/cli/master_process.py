@@ -123,8 +123,8 @@ def command(root: Path, port: Optional[int] = None, host: Optional[str] = None) 
 
 
 def environment() -> dict[str, str]:
-    """This one, without an address that a master would take for another's; a path stays what it was in this folder."""
-    found = {name: value for name, value in os.environ.items() if name != "DET_MASTER"}
+    """This one, without what speaks to a master, such as DET_MASTER and DET_PASS; a path stays what it was in this folder."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}
     if found.get("DETHPC_SITE_CONFIG"):
         found["DETHPC_SITE_CONFIG"] = os.path.abspath(found["DETHPC_SITE_CONFIG"])
     return found

@@ -9,12 +9,21 @@ from typing import Any, Optional
 
 import click
 
+from dethpc.domain.escapes import escaped
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the REST API's JSON.")
 as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 
 
+def echo(text: Any = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print text in which users' own may stand. A terminal would obey its control characters: it gets them spelled out. A file
+    or a pipe gets them as they are."""
+    stream = sys.stderr if err else sys.stdout
+    click.echo(escaped(str(text)) if stream.isatty() else text, err=err, nl=nl)
+
+
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_table(
@@ -30,9 +39,9 @@ def print_table(
         _draw(headers, cells, title)
     else:
         if title:
-            click.echo(title)
+            echo(title)
         for line in aligned(headers, cells):
-            click.echo(line)
+            echo(line)
 
 
 def aligned(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
@@ -89,7 +98,7 @@ def compact(value: Any) -> str:
 
 def say(message: str) -> None:
     """Tell the user what goes on; stderr, so that output stays clean."""
-    click.echo(message, err=True)
+    echo(message, err=True)
 
 
 def plain(value: Any) -> str:

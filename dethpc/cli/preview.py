@@ -31,7 +31,7 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
         return
     trials = answer["summary"]["trials"]
     output.print_table(["Trials", "Training"], [[trial["count"], _training(trial["unit"])] for trial in trials])
-    click.echo(_sum(trials))
+    output.echo(_sum(trials))
 
 
 def _training(unit: Any) -> str:

@@ -45,7 +45,7 @@ def render(
     if as_json:
         output.print_json(answer)
         return
-    click.echo(answer["script"], nl=not answer["script"].endswith("\n"))
+    output.echo(answer["script"], nl=not answer["script"].endswith("\n"))
     for note in answer.get("notes") or []:
         output.say(f"det: note: {note}")
     output.say(f"run directory: {answer['runDirectory']}")
@@ -62,4 +62,4 @@ def import_run(run_dir: str, as_json: bool) -> None:
     if as_json:
         output.print_json(answer)
     else:
-        click.echo(f"Imported as experiment {answer['experiment']['id']}")
+        output.echo(f"Imported as experiment {answer['experiment']['id']}")

@@ -118,7 +118,7 @@ def _run(
         from dethpc.cli.describe import trial_headers, trial_row
 
         metric = SearcherConfig.of(about.get("config") or {}).metric
-        click.echo("")
+        output.echo("")
         output.print_table(trial_headers(metric), [trial_row(trial) for trial in about["trials"]])
         output.say(f"\nMore of it: DETHPC_HOME={os.environ['DETHPC_HOME']} det experiment describe {number}")
     return state, about

@@ -184,9 +184,9 @@ def _show(result: Result, site: Site, pace: Pace, seed: int, took: float, curves
             ("simulated in", f"{took:.1f} s"),
         ]
     )
-    click.echo()
+    output.echo()
     for line in chart(result, "█" if sys.stdout.isatty() else "#"):
-        click.echo(line)
+        output.echo(line)
 
 
 def _count(number: int, noun: str) -> str:

@@ -106,7 +106,7 @@ def edit(token_id: int, description: str) -> None:
     from dethpc.client import tokens
 
     tokens.change(connect(), token_id, description=description)
-    click.echo(f"Changed access token {token_id}")
+    output.echo(f"Changed access token {token_id}")
 
 
 @token.command()
@@ -116,4 +116,4 @@ def revoke(token_id: int) -> None:
     from dethpc.client import tokens
 
     tokens.change(connect(), token_id, revoke=True)
-    click.echo(f"Revoked access token {token_id}")
+    output.echo(f"Revoked access token {token_id}")

@@ -59,7 +59,7 @@ def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, 
                 ("Starts from", t.get("warmStartCheckpointUuid")),
             ]
         )
-        click.echo()
+        output.echo()
     rows: list[list[Any]] = workload_rows(reports)
     output.print_table(WORKLOAD_HEADERS, rows, as_csv=as_csv)
 
@@ -74,12 +74,12 @@ def kill(trial_id: int) -> None:
     session = connect()
     before = output.state(trials.get(session, trial_id).get("state"))
     if before in ("COMPLETED", "CANCELED"):
-        click.echo(f"Trial {trial_id} is {before}: nothing to do")
+        output.echo(f"Trial {trial_id} is {before}: nothing to do")
         return
     if before == "ERROR":
         raise errors.Refused(f"trial {trial_id} is ERROR: it has already ended")
     trials.kill(session, trial_id)
-    click.echo(f"Killed trial {trial_id}")
+    output.echo(f"Killed trial {trial_id}")
 
 
 @trial.command("list-checkpoints")

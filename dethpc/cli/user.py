@@ -8,7 +8,7 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.connect import connect
-from dethpc.cli.group import LazyGroup
+from dethpc.cli.group import Failed, LazyGroup
 
 
 @click.group(cls=LazyGroup)
@@ -42,20 +42,38 @@ def whoami(as_json: bool) -> None:
     if as_json:
         output.print_json(me)
     else:
-        click.echo(f"You are logged in as user {me['username']!r}")
+        output.echo(f"You are logged in as user {me['username']!r}")
 
 
 @user.command("change-password")
 @click.argument("username", required=False)
 def change_password(username: Optional[str]) -> None:
-    """Set your password, or that of USERNAME. Clients that cannot read your token file log in with it."""
+    """Set your password, or that of USERNAME. Clients that cannot read your token file log in with it. Every login and access token
+    ends."""
     from dethpc.client import users
 
     session = connect()
     found = users.by_name(session, username) if username else users.me(session)
     password = click.prompt(f"New password for user {found['username']!r}", hide_input=True, confirmation_prompt=True)
     users.change(session, found["id"], password=password)
-    click.echo("Password changed")
+    output.echo("Password changed; every login and access token has ended")
+
+
+@user.command()
+@click.option("-a", "--all", "everywhere", is_flag=True, help="Every login and access token, wherever it is used.")
+def logout(everywhere: bool) -> None:
+    """End the login or access token that you use, or all of them. Your token file stays good."""
+    from dethpc.client import users
+    from dethpc.client.address import token
+    from dethpc.client.proof import OwnerToken
+
+    session = connect()
+    if not everywhere and isinstance(token(session.url), OwnerToken):
+        raise Failed(
+            ["you act by your token file, so there is no login to end; det user logout --all ends those of others"]
+        )
+    users.logout(session, everywhere=everywhere)
+    output.echo("Every login and access token has ended" if everywhere else "Logged out")
 
 
 @user.command()
@@ -67,4 +85,4 @@ def edit(username: str, display_name: str) -> None:
 
     session = connect()
     users.change(session, users.by_name(session, username)["id"], displayName=display_name)
-    click.echo(f"Changed user {username!r}")
+    output.echo(f"Changed user {username!r}")

@@ -119,7 +119,7 @@ class _Lines:
     def _line(self, noun: str, state: str, details: str) -> None:
         if self.shown.get(noun) != state:
             self.shown[noun] = state
-            click.echo(f"{noun}: {state}" + (f" ({details})" if details else ""), err=self.to_stderr)
+            output.echo(f"{noun}: {state}" + (f" ({details})" if details else ""), err=self.to_stderr)
 
 
 def _on_terminal(look: Look, interval: float) -> str:
@@ -148,7 +148,7 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
         ProgressBar(total=1, completed=progress, width=40),
         output.percent(progress),
         output.state(about.get("state")),
-        Text(reason(about)),
+        Text(output.plain(reason(about))),
     )
     shown = trials
     if len(trials) > room:
@@ -161,7 +161,7 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
             output.state(trial.get("state")),
             f"{trial.get('totalBatchesProcessed') or 0} steps",
             output.number(best_metric(trial)),
-            Text(reason(trial), overflow="ellipsis", no_wrap=True),
+            Text(output.plain(reason(trial)), overflow="ellipsis", no_wrap=True),
         )
     hidden = len(trials) - len(shown)
     return Group(head, lines, Text(f"  and {hidden} more" if hidden else ""))

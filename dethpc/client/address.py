@@ -6,11 +6,12 @@ reads it again after each failure, because the master may have moved to another 
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Tuple
 
+from dethpc.client.proof import OwnerToken
+from dethpc.rundir.files import read_object
 from dethpc.rundir.home import Home, home
 from dethpc.rundir.token import read as read_token
 
@@ -45,16 +46,23 @@ def token(url: Optional[str] = None, env: Optional[Mapping[str, str]] = None) ->
 
     ``DET_USER_TOKEN`` wins. The token file in the home is the owner's key to their own master, so it is only offered to the
     master that the home knows of, under this machine's loopback names as well: on a login node other ports of loopback are
-    other people's. Then comes ``auth.json``, where Determined's clients keep theirs. Raises RunDirError when the file is damaged.
+    other people's. Where logins are by munge, that master is asked for the key instead. Then comes ``auth.json``, where
+    Determined's clients keep theirs. Raises RunDirError when the file is damaged, Unauthorized when munge proves nobody.
     """
     env = os.environ if env is None else env
     if env.get("DET_USER_TOKEN"):
         return env["DET_USER_TOKEN"]
     url = canonical(url) if url else master_url(env)
-    mine = Home(home(env))
-    if (url is None or _same(url, _own_url(env))) and (own := _own_token(mine.token)):
-        return OwnerToken(own)
-    return _from_auth_json(url, env) if url else None
+    held = Home(home(env)).own_master()
+    if url and _same(url, _url_of(held)) and isinstance(held.get("munge"), str):
+        return _by_munge(url, held["munge"])
+    return owner_token(url, env) or (_from_auth_json(url, env) if url else None)
+
+
+def owner_token(url: Optional[str], env: Optional[Mapping[str, str]] = None) -> Optional[OwnerToken]:
+    """What the token file says, if the master at ``url`` is its owner's (or there is none to compare). Raises RunDirError."""
+    own = _own_token(Home(home(env)).token) if url is None or _same(url, _own_url(env)) else None
+    return OwnerToken(own) if own else None
 
 
 def auth_json(env: Optional[Mapping[str, str]] = None) -> Path:
@@ -66,22 +74,32 @@ def auth_json(env: Optional[Mapping[str, str]] = None) -> Path:
     return config / "determined" / "auth.json"
 
 
-class OwnerToken(str):
-    """The key to the owner's master. A Session gives it only to a server that proves to have it, too."""
+def certificate(url: str, env: Optional[Mapping[str, str]] = None) -> Optional[str]:
+    """The SHA-256 of the one certificate that the server at ``url`` may show; None unless it is the home's own master."""
+    held = Home(home(env)).own_master()
+    return _certificate_of(held) if _same(canonical(url), _url_of(held)) else None
 
 
 class MasterFinder:
-    """The master's address as a node knows it. ``url`` is the last one seen; ``refresh`` reads ``master.json`` again."""
+    """The master's address as a node knows it, and the SHA-256 of the certificate that it shows there.
+
+    They are the last ones seen; ``refresh`` reads ``master.json`` again.
+    """
 
     def __init__(self, master_file: Optional[str], url: Optional[str] = None) -> None:
         self._file = Path(master_file) if master_file else None
-        self._given = canonical(url) if url else None
-        self.url: Optional[str] = None
+        #: The address and the certificate, which belong together.
+        self.seen: Tuple[Optional[str], Optional[str]] = (canonical(url) if url else None, None)
         self.refresh()
 
+    @property
+    def url(self) -> Optional[str]:
+        return self.seen[0]
+
     def refresh(self) -> Optional[str]:
-        found = _url_of(_json(self._file)) if self._file else None
-        self.url = found or self.url or self._given
+        held = read_object(self._file) if self._file else {}
+        if (found := _url_of(held)) is not None:
+            self.seen = (found, _certificate_of(held))
         return self.url
 
 
@@ -97,6 +115,11 @@ def _url_of(held: Mapping[str, Any]) -> Optional[str]:
         return None
 
 
+def _certificate_of(held: Mapping[str, Any]) -> Optional[str]:
+    found = held.get("certificate")
+    return found if isinstance(found, str) and found else None
+
+
 def _same(url: str, known: Optional[str]) -> bool:
     """Whether ``url`` is the ``known`` master's, perhaps by a loopback name."""
     from urllib.parse import urlsplit
@@ -109,19 +132,23 @@ def _same(url: str, known: Optional[str]) -> bool:
 
 def _from_auth_json(url: str, env: Mapping[str, str]) -> Optional[str]:
     try:
-        known = _json(auth_json(env))["masters"][url]
+        known = read_object(auth_json(env))["masters"][url]
         found = known["tokens"][known["active_user"]]
     except (KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _by_munge(url: str, socket: str) -> Optional[str]:
+    from http.client import HTTPException
+
+    from dethpc.client.munge import Munge
+    from dethpc.client.transport import HttpTransport
+
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return HttpTransport(url).owner_token(Munge(socket))
+    except (OSError, HTTPException):
+        return None  # whoever asks for more than a token finds out that no master is there
 
 
 def _own_token(path: Path) -> Optional[str]:

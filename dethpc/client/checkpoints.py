@@ -6,6 +6,7 @@ from typing import Any, Dict, Sequence
 
 from dethpc.client.session import Session
 from dethpc.domain.trial_config import TrialConfig
+from dethpc.errors import Refused
 
 Json = Dict[str, Any]
 
@@ -31,6 +32,17 @@ def set_metadata(session: Session, uuid: str, metadata: Json) -> None:
     session.post(f"/api/v1/checkpoints/{uuid}/metadata", json={"checkpoint": {"uuid": uuid, "metadata": metadata}})
 
 
+def refuse_elsewhere(uuid: str, place: str) -> None:
+    """Raises Refused where training code put the checkpoint into another ``place``: its word must not decide what det reads."""
+    if place:
+        raise Refused(
+            f"checkpoint {uuid} is in {place}, where the training code put it, and not in the checkpoint_storage of its "
+            "experiment: det reads nothing there; copy it by hand"
+        )
+
+
 def storage(checkpoint: Json) -> Json:
-    """The ``checkpoint_storage`` section that the checkpoint was written with; {} when the master does not say."""
+    """The ``checkpoint_storage`` section that the checkpoint was written with; {} when the master does not say. Raises Refused
+    where that is not the experiment's."""
+    refuse_elsewhere(checkpoint.get("uuid") or "", checkpoint.get("elsewhere") or "")
     return TrialConfig.from_json((checkpoint.get("training") or {}).get("experimentConfig") or {}).checkpoint_storage

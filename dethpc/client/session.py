@@ -7,7 +7,8 @@ import os
 import time
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, TypeVar, Union
 
-from dethpc.client.address import MasterFinder, OwnerToken
+from dethpc.client.address import MasterFinder
+from dethpc.client.proof import proved_token
 from dethpc.client.transport import HttpTransport, NoAnswer, Response, Transport
 from dethpc.errors import (
     ConfigError,
@@ -17,6 +18,7 @@ from dethpc.errors import (
     NotSupportedYet,
     Problem,
     Refused,
+    RunOver,
     Unauthorized,
     path_of,
 )
@@ -43,11 +45,11 @@ class Session:
     ``master``: its URL, a MasterFinder, or a Transport of any kind. Any thread may use a session. ``timeout`` is in seconds and
     covers connecting and every wait for bytes. A call that the master cannot have acted on (no connection, or broken while sending)
     is tried again up to ``retries`` times with growing pauses; any other only if it is idempotent (GET, PUT, DELETE, or
-    ``idempotent=True``). Over HTTP a ``token`` that is an OwnerToken goes over no connection whose server has not proved to be the
-    owner's master. ``cert``: a file of certificates to trust, or "noverify"; default: ``DET_MASTER_CERT_FILE``, else the system's.
+    ``idempotent=True``). Over HTTP a ``token`` that is an OwnerToken or a run's goes over no connection whose server has not proved
+    to be the master that it is for. ``cert`` and ``cert_name``: as HttpTransport has them.
 
-    Every call raises MasterUnreachable (no answer), Unauthorized (401, 403), NotFound (404), ConfigError (the answer lists
-    problems), Refused (other 4xx), NotSupportedYet (501), MasterError (anything else).
+    Every call raises MasterUnreachable (no answer; with a run's token also: no proof), Unauthorized (401, 403), NotFound (404),
+    RunOver (410), ConfigError (the answer lists problems), Refused (other 4xx), NotSupportedYet (501), MasterError (anything else).
     """
 
     def __init__(
@@ -58,10 +60,10 @@ class Session:
         timeout: float = 30.0,
         retries: int = 3,
         cert: Optional[str] = None,
+        cert_name: Optional[str] = None,
     ) -> None:
         if isinstance(master, (str, MasterFinder)):
-            owner = token if isinstance(token, OwnerToken) else None
-            self._transport: Transport = HttpTransport(master, owner, cert=cert)
+            self._transport: Transport = HttpTransport(master, proved_token(token), cert=cert, cert_name=cert_name)
         else:
             self._transport = master
         self._token = token
@@ -245,6 +247,8 @@ def _fail(status: int, body: bytes, path: str) -> NoReturn:
         raise Unauthorized(message, status)
     if status == 404:
         raise NotFound(message)
+    if status == 410:
+        raise RunOver(message, status)
     if status == 501:
         raise NotSupportedYet(message)
     if status in (502, 503, 504):

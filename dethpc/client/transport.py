@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Protocol, Union
 
-from dethpc.client.address import MasterFinder, OwnerToken, canonical
-from dethpc.client.proof import PATH, proof, same
+from dethpc.client.address import MasterFinder, canonical, certificate
+from dethpc.client.proof import OwnerToken, ProvedToken, in_time, is_proved
 from dethpc.errors import MasterUnreachable, Unauthorized
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
+
+    from dethpc.client.munge import Munge
 
 _AT_ONCE = 1 << 16  # bytes of a body that are read at once
 _AWAY = (502, 503, 504)  # what a proxy answers while no master is behind it
@@ -67,18 +67,26 @@ class Transport(Protocol):
 class HttpTransport:
     """HTTP/1.1. Each thread keeps one connection open between its requests.
 
-    ``owner``: the owner's token; with it, a connection is used only after its server has proved to be the owner's master.
-    ``cert``: a file of certificates to trust, or "noverify"; default: ``DET_MASTER_CERT_FILE``, else the system's. With a
-    MasterFinder the address is read again after each failure.
+    ``token``: with one, a connection is used only after its server has proved to be the master that the token is for. To a run,
+    a master that does not is one that does not answer: the real one may come back at any time.
+    Over TLS a MasterFinder's master, and the home's own, must show the certificate that ``master.json`` names; any other one that
+    is verified by ``cert``, a file of certificates or "noverify" (default: ``DET_MASTER_CERT_FILE``, else the system's), for its
+    host or for ``cert_name`` (default: ``DET_MASTER_CERT_NAME``). With a MasterFinder address and certificate are read again after
+    each failure.
     """
 
     def __init__(
-        self, master: Union[str, MasterFinder], owner: Optional[OwnerToken] = None, *, cert: Optional[str] = None
+        self,
+        master: Union[str, MasterFinder],
+        token: Optional[ProvedToken] = None,
+        *,
+        cert: Optional[str] = None,
+        cert_name: Optional[str] = None,
     ) -> None:
         self._finder = master if isinstance(master, MasterFinder) else None
         self._fixed = canonical(master) if isinstance(master, str) else None
-        self._owner = owner
-        self._cert = cert
+        self._token = token
+        self._cert, self._cert_name = cert, cert_name
         self._kept = threading.local()  # .connection to .url, between two requests of a thread
 
     @property
@@ -105,6 +113,8 @@ class HttpTransport:
                 raise
         except (OSError, _http_exception()) as error:
             self._look_again()
+            if self._fixed and isinstance(error, ConnectionResetError) and _speaks_tls(url):
+                raise MasterUnreachable(f"the server at {url} speaks TLS: its address begins with https://") from None
             raise NoAnswer(error, sent=sent) from None
         if answer.status in _AWAY:
             self._look_again()
@@ -114,6 +124,16 @@ class HttpTransport:
         """The connection is free for this thread's next request."""
         self.close()
         self._kept.connection, self._kept.url = connection, url
+
+    def owner_token(self, munge: Munge, timeout: float = 30.0) -> OwnerToken:
+        """The owner's key, by munge. Raises Unauthorized, OSError, HTTPException."""
+        from dethpc.client import munge as login
+
+        connection = self._connect(self.url, timeout)
+        try:
+            return login.owner_token(connection, _prefix(self.url), munge)
+        finally:
+            connection.close()
 
     def close(self) -> None:
         connection: Optional[HTTPConnection] = getattr(self._kept, "connection", None)
@@ -138,15 +158,12 @@ class HttpTransport:
 
     def _connect(self, url: str, timeout: float) -> HTTPConnection:
         import socket
-        from http.client import HTTPConnection, HTTPSConnection
+        from http.client import HTTPConnection
         from urllib.parse import urlsplit
 
         parts = urlsplit(url)
-        host, port = str(parts.hostname), parts.port
-        if parts.scheme == "https":
-            connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout, context=_tls(self._cert))
-        else:
-            connection = HTTPConnection(host, port, timeout=timeout)
+        host = str(parts.hostname)
+        connection = HTTPConnection(host, parts.port, timeout=timeout)
         try:
             connection.connect()
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -154,31 +171,44 @@ class HttpTransport:
             if hasattr(socket, "TCP_KEEPIDLE"):
                 connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
             connection.auto_open = 0  # a connection that is lost is not replaced by one that has proved nothing
-            if self._owner is not None:
-                self._demand_proof(url, connection, self._owner)
+            if parts.scheme == "https" or self._token is not None:
+                with in_time(connection):
+                    if parts.scheme == "https":
+                        self._wrap(connection, url, host)
+                    if self._token is not None and not is_proved(connection, _prefix(url), self._token):
+                        raise self._unproved(url)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _demand_proof(self, url: str, connection: HTTPConnection, token: OwnerToken) -> None:
-        """Raises Unauthorized when the server is not the owner's master."""
-        nonce = os.urandom(32).hex()
-        wanted = proof(token, nonce, connection.sock.getpeername()[:2])
-        target = f"{_prefix(url)}{PATH}?nonce={nonce}"
-        connection.request("GET", target, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        content = answer.read(1 << 16)
+    def _wrap(self, connection: HTTPConnection, url: str, host: str) -> None:
+        """Speak TLS over the connection. Raises Unauthorized, OSError."""
         try:
-            given = json.loads(content)["proof"] if answer.status == 200 else None
-        except (ValueError, KeyError, TypeError):
-            given = None
-        if answer.will_close or not answer.isclosed() or not same(wanted, given):
-            raise Unauthorized(
-                f"the server at {url} does not prove to be your master, so it gets no token; if it is one of an earlier "
-                "release, end it (det master down) and try again",
-                answer.status,
-            )
+            from dethpc.client import tls
+        except ImportError as error:
+            raise OSError(f"this Python speaks no TLS: {error}") from None
+        if self._finder:
+            known, pin = self._finder.seen
+            if known != url:
+                raise OSError("the master has moved meanwhile")
+        else:
+            pin = None if self._cert else certificate(url)
+        try:
+            tls.wrap(connection, host, tls.Trust(pin, self._cert, self._cert_name))
+        except tls.Distrust as error:
+            if self._finder:  # the real one may have moved, or come back at any time
+                raise OSError(f"what listens there {error}") from None
+            raise Unauthorized(f"the server at {url} {error}") from None
+
+    def _unproved(self, url: str) -> Exception:
+        self._look_again()
+        if not isinstance(self._token, OwnerToken):
+            return NoAnswer(ConnectionError("the server there does not prove to be the master"), sent=False)
+        return Unauthorized(
+            f"the server at {url} does not prove to be your master, so it gets no token; if it is one of an earlier "
+            "release, end it (det master down) and try again"
+        )
 
 
 class HttpResponse:
@@ -236,6 +266,18 @@ def _prefix(url: str) -> str:
     return urlsplit(url).path
 
 
+def _speaks_tls(url: str) -> bool:
+    """Whether a server that ended a plain connection without a word wants TLS."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme != "http":
+        return False
+    from dethpc.client import tls
+
+    return tls.speaks_tls(str(parts.hostname), int(parts.port or 0))
+
+
 def _hung_up(connection: HTTPConnection) -> bool:
     """Bytes (or the end) waiting on an idle connection mean that the server closed it: a POST must not be risked on it."""
     import select
@@ -251,12 +293,3 @@ def _http_exception() -> type[Exception]:
     from http.client import HTTPException
 
     return HTTPException
-
-
-def _tls(cert: Optional[str]) -> Any:
-    import ssl
-
-    cert = cert or os.environ.get("DET_MASTER_CERT_FILE")
-    if cert and cert.lower() == "noverify":
-        return ssl._create_unverified_context()
-    return ssl.create_default_context(cafile=cert or None)

@@ -29,3 +29,8 @@ def change(session: Session, user: int, **changes: Any) -> Json:
     """``password`` (in clear) or ``displayName``. Raises NotFound, Refused."""
     found: Json = session.patch(f"/api/v1/users/{user}", {"isHashed": False, **changes})["user"]
     return found
+
+
+def logout(session: Session, *, everywhere: bool = False) -> None:
+    """End the login or access token of ``session``; ``everywhere``: all of this user's. The owner's token file stays good."""
+    session.post("/api/v1/auth/logout", params={"everywhere": everywhere})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Optional
+from typing import Annotated, Any, ClassVar, Literal, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -102,6 +102,8 @@ class RegistryAuth(Section):
 
 
 class Environment(Section):
+    omitted: ClassVar[frozenset[str]] = frozenset({"venv"})
+
     image: Annotated[Images, BeforeValidator(_images)] = Images()
     environment_variables: Annotated[Variables, BeforeValidator(_variables)] = Variables()
     force_pull_image: bool = False
@@ -111,6 +113,7 @@ class Environment(Section):
     add_capabilities: list[str] = []
     drop_capabilities: list[str] = []
     pod_spec: Optional[dict[str, Any]] = None
+    venv: Optional[Literal["per-experiment"]] = None
 
     def variables(self, slot_type: str) -> dict[str, str]:
         """The variables for processes on slots of this type (cpu, cuda or rocm)."""

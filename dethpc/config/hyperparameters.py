@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Union
 
+from dethpc.config.section import LARGEST
 from dethpc.config.wording import did_you_mean, show
 from dethpc.errors import ConfigError, Path, Problem
 
@@ -105,6 +106,38 @@ def points(space: Space) -> int:
             count = value.count or 1
             number *= min(count, value.maxval - value.minval + 1) if isinstance(value, Int) else count
     return number
+
+
+def out_of_range(space: Space, path: Path) -> list[Problem]:
+    """What no draw can be made from: ends beyond 64 bits, or values beyond every float."""
+    problems: list[Problem] = []
+    for name, value in space.items():
+        here = (*path, name)
+        if isinstance(value, dict):
+            problems += out_of_range(value, here)
+        elif isinstance(value, Int):
+            if max(abs(value.minval), abs(value.maxval)) > LARGEST:
+                problems.append(
+                    Problem(here, "a whole number beyond 64 bits", "whole numbers between -2**63 and 2**63")
+                )
+        elif isinstance(value, (Double, Log)) and not _fits(value):
+            problems.append(Problem(here, "values beyond every float", "a range whose ends and width a float holds"))
+    return problems
+
+
+def _fits(range: Double | Log) -> bool:
+    try:
+        low, high = float(range.minval), float(range.maxval)
+        if isinstance(range, Log):
+            low, high = float(range.base) ** low, float(range.base) ** high
+    except OverflowError:
+        return False
+    return math.isfinite(high - low)
+
+
+def width(space: Space) -> int:
+    """How many values one trial has."""
+    return sum(width(value) if isinstance(value, dict) else 1 for value in space.values())
 
 
 def plain(space: Space) -> dict[str, Any]:

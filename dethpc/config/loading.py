@@ -13,7 +13,7 @@ from dethpc.config.combine import fill, override
 from dethpc.config.dialects import translate
 from dethpc.config.dialects.lengths import BY_TIME
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.hyperparameters import Const, Space, points, read_space
+from dethpc.config.hyperparameters import Const, Space, out_of_range, points, read_space, width
 from dethpc.config.problems import problems_of
 from dethpc.config.search_warnings import search_warnings
 from dethpc.config.source import Place, Source, dump, read
@@ -22,6 +22,14 @@ from dethpc.errors import ConfigError, Problem
 
 LARGEST_GRID = 100_000
 """The most points a grid may have. A larger one would keep the master from everything else."""
+
+
+MOST_VALUES = 5_000_000
+"""The most hyperparameters that all trials of a search may have together."""
+
+
+MOST_PROBLEMS = 100
+"""How many mistakes are told at once."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ def load(
     space: Space = {}
     if source.data.get("hyperparameters") is not None:
         space, unplaced = read_space(source.data["hyperparameters"], ("hyperparameters",), grid=grid)
+        unplaced += out_of_range(space, ("hyperparameters",))
         if grid and points(space) > LARGEST_GRID:
             size = f"a grid of {points(space):,} points"
             unplaced.append(Problem(("hyperparameters",), size, f"at most {LARGEST_GRID:,}: a trial for each"))
@@ -82,13 +91,24 @@ def load(
             found = problems_of(error, ExperimentConfig, source, elsewhere=OLDER)
             said = {m.path for m in untranslatable}
             unplaced += [m for m in found if m.path[:1] != ("hyperparameters",) and m.path not in said]
+    if config is not None and (trials := _trials(space, config)) * width(space) > MOST_VALUES:
+        many = f"{width(space):,} hyperparameters in {trials:,} trials"
+        unplaced.append(Problem(("hyperparameters",), many, f"at most {MOST_VALUES:,} values in all trials together"))
     unplaced += untranslatable
     wrong = {problem.path for problem in unplaced}
     unplaced += [m for m in refused(source) if not any(path[: len(m.path)] == m.path for path in wrong)]
     problems += [source.placed(problem) for problem in unplaced]
     if problems or config is None:
-        raise ConfigError(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
+        ordered = sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0))
+        if len(ordered) > MOST_PROBLEMS:
+            more = f"{len(ordered) - MOST_PROBLEMS:,} more mistakes"
+            ordered[MOST_PROBLEMS:] = [Problem("config", more, "those above mended first", file=file)]
+        raise ConfigError(ordered)
     return Loaded(config, text, source, [*ignored(source), *warnings(space, config)], translated)
+
+
+def _trials(space: Space, config: ExperimentConfig) -> int:
+    return points(space) if config.searcher.name == "grid" else getattr(config.searcher, "max_trials", 1)
 
 
 def _without_sites(data: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,10 @@ def _problem(details: ErrorDetails, model: type[BaseModel], source: Source, inde
     kind, context, value = details["type"], details.get("ctx") or {}, details["input"]
     path, is_key = _path(details["loc"])
     if kind == "wrong":
-        culprit = (*path, *(int(part) if part.isdigit() else part for part in context["field"].split(".") if part))
+        culprit = (
+            *path,
+            *(int(part) if part.isascii() and part.isdigit() else part for part in context["field"].split(".") if part),
+        )
         found = context["found"] or show(source.get(culprit), culprit)
         return Problem(culprit, found, context["allowed"], context["hint"] or None)
     if kind == "extra_forbidden":

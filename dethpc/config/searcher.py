@@ -7,23 +7,50 @@ from typing import Annotated, Any, ClassVar, Literal, Optional, Union
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import STORED, PositiveLength, Section, Whole, wrong
+from dethpc.config.section import LARGEST, STORED, PositiveLength, Section, Whole, at_most, wrong
 
 Mode = Literal["aggressive", "standard", "conservative"]
-Concurrency = Annotated[Whole, Field(ge=0)]
+MOST_TRIALS = 100_000
+"""Of one search. More would keep the master from everything else."""
+
+MOST_RUNGS = 100
+"""Of a bracket, and brackets of a search."""
+
+MOST_SAMPLED = 10_000
+"""Trials of a search whose sampler learns from all before: each draw looks at every one of them."""
+
+Concurrency = Annotated[Whole, Field(ge=0), at_most(MOST_TRIALS)]
 AtLeastOne = Annotated[Whole, Field(ge=1)]
-Divisor = Annotated[float, Field(gt=1)]
+Trials = Annotated[AtLeastOne, at_most(MOST_TRIALS)]
+Rungs = Annotated[AtLeastOne, at_most(MOST_RUNGS)]
+Brackets = Annotated[list[Rungs], at_most(MOST_RUNGS)]
+Divisor = Annotated[float, Field(gt=1), at_most(1000)]
 
 
-def _sampler(value: Any) -> Any:
+def _sampler(value: Any, info: ValidationInfo) -> Any:
     name = value.get("name") if isinstance(value, dict) else value
     if not isinstance(name, str) or not name:
         raise wrong("the name of a sampler of Optuna, such as tpe, or {name: tpe, OPTION: VALUE}")
+    for option, number in value.items() if isinstance(value, dict) else ():
+        if isinstance(number, (int, float)) and abs(number) > MOST_SAMPLED and info.context is not STORED:
+            raise wrong(f"at most {MOST_SAMPLED:,}", field=str(option))
     return value
 
 
 Sampler = Annotated[Union[str, dict[str, Any]], BeforeValidator(_sampler)]
 """Where hyperparameters come from: a sampler of Optuna by its name, or a mapping of its name and options."""
+
+
+def _can_be_sampled(search: Union[Random, Halving], info: ValidationInfo) -> None:
+    """Raises when there are more trials than a sampler can learn from."""
+    if search.sampler is None or info.context is STORED:
+        return
+    most_at_once = MOST_SAMPLED // 10
+    at_once = search.max_concurrent_trials or search.max_trials
+    if search.max_trials > MOST_SAMPLED:
+        raise wrong(f"at most {MOST_SAMPLED:,} with a sampler", field="max_trials", found=f"{search.max_trials:,}")
+    if at_once > most_at_once:
+        raise wrong(f"at most {most_at_once:,} with a sampler", field="max_concurrent_trials", found=f"{at_once:,}")
 
 
 AnyLength = Union[int, dict[str, int], None]
@@ -100,8 +127,13 @@ class Random(_FullLength):
 
     name: Literal["random"]
     sampler: Optional[Sampler] = None
-    max_trials: AtLeastOne
+    max_trials: Trials
     max_concurrent_trials: Concurrency = 16
+
+    @model_validator(mode="after")
+    def _few_enough_to_sample(self, info: ValidationInfo) -> Random:
+        _can_be_sampled(self, info)
+        return self
 
 
 class Grid(_FullLength):
@@ -118,10 +150,15 @@ class Halving(WarmStart):
     max_time: Optional[AtLeastOne] = None
     max_length: Optional[PositiveLength] = None
     divisor: Divisor = 4.0
-    max_trials: AtLeastOne
+    max_trials: Trials
     max_concurrent_trials: Concurrency = 16
     stop_once: Optional[bool] = None
     sampler: Optional[Sampler] = None
+
+    @model_validator(mode="after")
+    def _few_enough_to_sample(self, info: ValidationInfo) -> Halving:
+        _can_be_sampled(self, info)
+        return self
 
     @model_validator(mode="after")
     def _some_length(self) -> Halving:
@@ -161,7 +198,7 @@ class Halving(WarmStart):
 
 class AsyncHalving(Halving):
     name: Literal["async_halving"]
-    num_rungs: AtLeastOne
+    num_rungs: Rungs
 
     @model_validator(mode="after")
     def _enough_length(self) -> AsyncHalving:
@@ -175,8 +212,8 @@ class AsyncHalving(Halving):
 class AdaptiveASHA(Halving):
     name: Literal["adaptive_asha"]
     mode: Mode = "standard"
-    max_rungs: AtLeastOne = 5
-    bracket_rungs: list[AtLeastOne] = []
+    max_rungs: Rungs = 5
+    bracket_rungs: Brackets = []
 
     @model_validator(mode="after")
     def _enough_length(self) -> AdaptiveASHA:
@@ -206,11 +243,21 @@ class PBT(Method):
         perturb_factor: Annotated[float, Field(ge=0, le=1)]
 
     name: Literal["pbt"]
-    population_size: AtLeastOne
-    num_rounds: AtLeastOne
+    population_size: Annotated[AtLeastOne, at_most(2000)]
+    num_rounds: Annotated[AtLeastOne, at_most(10_000)]
     length_per_round: PositiveLength
     replace_function: Replace
     explore_function: Explore
+
+    @model_validator(mode="after")
+    def _few_enough(self, info: ValidationInfo) -> PBT:
+        replaced = int(self.replace_function.truncate_fraction * self.population_size)
+        trials = self.population_size + replaced * (self.num_rounds - 1)
+        if trials > MOST_TRIALS and info.context is not STORED:
+            raise wrong(f"at most {MOST_TRIALS:,} trials in all rounds", field="num_rounds", found=f"{trials:,} trials")
+        if self.full_length() > LARGEST and info.context is not STORED:
+            raise wrong("a length of all rounds below 2**63", field="length_per_round")
+        return self
 
     def full_length(self) -> int:
         return self.num_rounds * count(self.length_per_round)
@@ -248,7 +295,7 @@ class AdaptiveSimple(Promotion):
     name: Literal["adaptive_simple"]
     max_trials: Annotated[Whole, Field(ge=1, le=2000)]
     mode: Mode = "standard"
-    max_rungs: AtLeastOne = 5
+    max_rungs: Rungs = 5
 
     def rungs(self) -> list[int]:
         return bracket_rungs(self.mode, self.max_rungs)
@@ -260,6 +307,17 @@ class _Budget(Promotion):
     budget: PositiveLength
     train_stragglers: bool = True
 
+    @model_validator(mode="after")
+    def _few_enough(self, info: ValidationInfo) -> _Budget:
+        if info.context is STORED:
+            return self
+        shortest = max(1, int(self.full_length() / self.divisor ** (self.rungs()[0] - 1)))
+        trials = count(self.budget) // shortest
+        if trials > MOST_TRIALS:
+            allowed = f"at most {MOST_TRIALS * shortest:,}: {MOST_TRIALS:,} trials of {shortest:,}, the length of the first rung"
+            raise wrong(allowed, field="budget", found=f"{count(self.budget):,}")
+        return self
+
     def _lengths(self) -> tuple[AnyLength, ...]:
         return (self.max_length, self.budget)
 
@@ -267,8 +325,8 @@ class _Budget(Promotion):
 class Adaptive(_Budget):
     name: Literal["adaptive"]
     mode: Mode = "standard"
-    max_rungs: AtLeastOne = 5
-    bracket_rungs: list[AtLeastOne] = []
+    max_rungs: Rungs = 5
+    bracket_rungs: Brackets = []
 
     def rungs(self) -> list[int]:
         return sorted(self.bracket_rungs, reverse=True) or bracket_rungs(self.mode, self.max_rungs)
@@ -276,7 +334,7 @@ class Adaptive(_Budget):
 
 class SyncHalving(_Budget):
     name: Literal["sync_halving"]
-    num_rungs: AtLeastOne
+    num_rungs: Rungs
 
     def rungs(self) -> list[int]:
         return [self.num_rungs]

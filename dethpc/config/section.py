@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Union
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
@@ -12,7 +20,8 @@ from dethpc.config.wording import show
 from dethpc.domain.trial_config import UNITS
 
 STORED = {"stored": True}
-"""The validation context of what a database kept: fields that this release does not know are left out, not refused."""
+"""The validation context of what a database kept: fields that this release does not know are left out, not refused, and bounds that
+an earlier one had not are none. A master that took a stored configuration for wrong could not start."""
 
 
 class Section(BaseModel):
@@ -47,12 +56,34 @@ def _integral(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_integral)]
+def at_most(most: int) -> AfterValidator:
+    """A bound on a number, or on the length of a list. What a database kept of an earlier release may be beyond it."""
+
+    def check(value: Any, info: ValidationInfo) -> Any:
+        many = isinstance(value, list)
+        if (len(value) if many else value) > most and info.context is not STORED:
+            raise wrong(f"at most {most:,}")
+        return value
+
+    return AfterValidator(check)
+
+
+LARGEST = 2**63 - 1
+"""The largest whole number that a database holds."""
+
+
+def _in_64_bits(value: int, info: ValidationInfo) -> int:
+    if not -LARGEST <= value <= LARGEST and info.context is not STORED:
+        raise wrong("a whole number between -2**63 and 2**63")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_integral), AfterValidator(_in_64_bits)]
 """A whole number; ``1e4`` is one too, ``true`` and ``"3"`` are not."""
 
 
-def _length(value: Any, least: int) -> Any:
-    form = f"one of {{batches: N}}, {{records: N}}, {{epochs: N}}, or N alone, with N >= {least}"
+def _length(value: Any, least: int, info: ValidationInfo) -> Any:
+    form = f"one of {{batches: N}}, {{records: N}}, {{epochs: N}}, or N alone, with N >= {least} and N < 2**63"
     number = value
     if isinstance(value, dict):
         if len(value) != 1 or next(iter(value)) not in UNITS:
@@ -61,13 +92,15 @@ def _length(value: Any, least: int) -> Any:
     number = _integral(number)
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise wrong(form, found=show(number))
+    if number > LARGEST and info.context is not STORED:
+        raise wrong(form, found=show(number))
     return {next(iter(value)): number} if isinstance(value, dict) else number
 
 
-Length = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value: _length(value, 0))]
+Length = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value, info: _length(value, 0, info))]
 """A duration of training: a mapping of one unit to a count, or a count alone."""
 
-PositiveLength = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value: _length(value, 1))]
+PositiveLength = Annotated[Union[int, dict[str, int]], BeforeValidator(lambda value, info: _length(value, 1, info))]
 
 
 def absolute(path: str) -> str:

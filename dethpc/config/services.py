@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, ClassVar, Optional
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import Section, Whole, wrong
+from dethpc.config.patterns import Pattern
+from dethpc.config.section import STORED, Section, Whole, wrong
 from dethpc.config.wording import show
 
 LOG_ACTIONS = ("cancel_retries", "exclude_node")
@@ -20,11 +20,13 @@ def _action(value: Any) -> Any:
     return name
 
 
-def _pattern(value: str) -> str:
+def _pattern(value: str, info: ValidationInfo) -> str:
+    if info.context is STORED:  # earlier releases took what Python takes
+        return value
     try:
-        re.compile(value)
-    except re.error as error:
-        raise wrong(f"a regular expression ({error})") from None
+        Pattern(value)
+    except ValueError as error:
+        raise wrong("a regular expression of RE2", found=f"a pattern that is {error}") from None
     return value
 
 

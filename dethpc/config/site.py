@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from dethpc.config.checkpoint_storage import CheckpointStorage
 from dethpc.config.problems import problems_of
 from dethpc.config.section import Section, Whole, absolute, wrong
-from dethpc.config.source import read
+from dethpc.config.source import MAX_BYTES, read
 from dethpc.config.wording import did_you_mean, show
 from dethpc.domain import walltime
 from dethpc.errors import ConfigError, Problem
@@ -141,11 +141,35 @@ class PoolConfig(Section):
         return self.gres == NO_GRES
 
 
+def _switch(value: Any) -> Any:
+    return (
+        {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+    )  # as YAML reads on and off
+
+
 class Master(Section):
-    """Where the master listens. Without a host: loopback where jobs run on this machine, else every interface."""
+    """Where the master listens, and how. Without a host: loopback where jobs run on this machine, else every interface."""
 
     host: Optional[Word] = None
     port: Annotated[Whole, Field(ge=0, le=65535)] = 0  # 0: any free one
+    tls: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"  # auto: on beyond loopback
+    certificate: Optional[AbsolutePath] = None  # in PEM, with its chain; None: the master makes one
+    key: Optional[AbsolutePath] = None  # None: the certificate's file holds it, too
+    auth: Literal["token", "munge"] = "token"  # how owner and master know each other
+    munge_socket: Optional[AbsolutePath] = None  # None: munge's own
+
+    @property
+    def munge(self) -> str | None:
+        """The socket of munge, "" for munge's own; None where it proves nobody."""
+        return (self.munge_socket or "") if self.auth == "munge" else None
+
+    @model_validator(mode="after")
+    def _one_of_the_two(self) -> Master:
+        if self.key is not None and self.certificate is None:
+            raise wrong("also certificate, whose key this is", field="key", found=show(self.key))
+        if self.certificate is not None and self.tls == "off":
+            raise wrong("auto or on, where there is a certificate", field="tls", found="off")
+        return self
 
 
 class Limits(Section):
@@ -233,7 +257,8 @@ def load_site(path: str | Path | None) -> SiteConfig:
     if path is None:
         return SiteConfig()
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_BYTES + 1)  # what is larger is refused by its size
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else "bytes that are not UTF-8"
         raise ConfigError([Problem("config", reason, "a readable file in UTF-8", file=str(path))]) from None

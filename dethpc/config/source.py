@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from dethpc.config.wording import show
+from dethpc.domain.reports import MOST_LEVELS
 from dethpc.errors import Path, Problem, dotted
+
+MAX_BYTES = 256 << 10
+"""Bound on the text of one document, looked at before it is parsed: that takes some ten seconds for each megabyte."""
 
 MAX_VALUES = 100_000
 """Bound on the values of one document, aliases expanded: a small text can otherwise unfold into gigabytes."""
@@ -100,6 +104,10 @@ class Source:
 
 def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Problem]]:
     """Any YAML document as plain data, the places of its values, and what is wrong with it."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        allowed = f"at most {MAX_BYTES >> 10} KiB; large lists belong into a file of the context directory"
+        return None, {}, [Problem("YAML", f"{size >> 10} KiB of text", allowed, file=file)]
     try:
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
@@ -111,7 +119,7 @@ def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Probl
         line = text.count("\n", 0, error.position) + 1
         return None, {}, [Problem("YAML", f"character #x{error.character:04x}", "printable text", file=file, line=line)]
     except RecursionError:
-        return None, {}, [Problem("YAML", "very deep nesting", "fewer levels", file=file)]
+        return None, {}, [Problem("YAML", "very deep nesting", f"at most {MOST_LEVELS} levels", file=file)]
     if node is None:
         return None, {(): Place(file, 1)}, []
     reader = _Reader(file)
@@ -120,7 +128,7 @@ def read_value(text: str, file: str) -> tuple[Any, dict[Path, Place], list[Probl
     except _TooMuch:
         return None, {}, [Problem("YAML", f"more than {MAX_VALUES} values", "a smaller document", file=file)]
     except RecursionError:
-        return None, {}, [Problem("YAML", "very deep nesting", "fewer levels", file=file)]
+        return None, {}, [Problem("YAML", "very deep nesting", f"at most {MOST_LEVELS} levels", file=file)]
     return value, reader.places, reader.problems
 
 
@@ -153,6 +161,8 @@ class _Reader:
         self._count += 1
         if self._count > MAX_VALUES:
             raise _TooMuch
+        if len(path) > MOST_LEVELS:
+            raise RecursionError
         self.places.setdefault(path, self._place(node))
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)

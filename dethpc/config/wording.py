@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from dethpc.domain.secrets import SECRET, hide_passwords
 from dethpc.errors import Path
-
-SECRET = frozenset(
-    {
-        "access_key",
-        "account_url",
-        "auth",
-        "connection_string",
-        "credential",
-        "identitytoken",
-        "password",
-        "registrytoken",
-        "secret_key",
-        "token",
-    }
-)
-
-
-MASK = "********"
-"""What stands for a secret; Determined shows the same."""
-
-_PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):([^\s/@]+)@")
-
-
-def hide_passwords(text: str) -> str:
-    """``text`` with ``MASK`` in place of each password in an address."""
-    return _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text)
 
 
 def show(value: Any, path: Path = ()) -> str:

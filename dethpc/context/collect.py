@@ -19,6 +19,7 @@ from typing import Any
 from dethpc.context import LIMIT
 from dethpc.context.ignore import Ignore
 from dethpc.errors import ContextError
+from dethpc.rundir.tree import stays
 
 IGNORE_FILE = ".detignore"
 _NAMED = 5  # how many culprits an error names
@@ -159,11 +160,10 @@ def _inside(entry: Entry, root: Path, path: str) -> Entry:
     target = entry.link
     if os.path.isabs(target):
         target = os.path.relpath(target, os.path.join(os.path.abspath(root), here))
-    end = os.path.normpath(os.path.join(here, target))
-    if end == ".." or end.startswith("../"):
+    if not stays(path, target):
         raise ContextError(
-            f"{entry.source} is a link to {entry.link}, outside the context directory; "
-            f"leave it out with {IGNORE_FILE}, or put a copy in its place"
+            f"{entry.source} is a link to {entry.link}, which leads outside the context directory, or may do so by '..' "
+            f"behind a name; leave it out with {IGNORE_FILE}, or put a copy in its place"
         )
     return Entry(entry.path, entry.type, entry.mode, entry.mtime, 0, entry.source, target)
 

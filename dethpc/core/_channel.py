@@ -1,34 +1,39 @@
 """Authenticated connections between the workers of one task: one star, with the chief in the middle.
 
-Both sides prove that they know the key (HMAC-SHA256 over fresh nonces) before a byte is unpickled, and every frame carries a
-keyed hash over its position, direction and content. A frame is ``op (1 byte), length (8 bytes), hash (32 bytes), pickle``.
+Both sides prove that they know the task's secret before a byte is unpickled, and all that follows is sealed (``rundir/secret``).
+A frame is a head of operation (1 byte), form (1 byte) and length (8 bytes), its mark (32 bytes), the content, its mark. The length
+is believed, and the content read, once the head's mark fits; it is unpickled once its own does. What JSON gives back as it was
+travels as JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
+import json
 import os
 import pickle
 import select
 import socket
 import struct
+import threading
 import time
 import weakref
+from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from dethpc.errors import RendezvousError
+from dethpc.rundir.secret import MARK, NONCE, Seal, Secret, nonce
 
 Address = Union[Tuple[str, int], Path]
 """A host and TCP port, or the path of a UNIX socket."""
 
 _HELLO = struct.Struct("!8sII")  # magic, rank, size
-_MAGIC = b"dethpc/1"
-_HEADER = struct.Struct("!BQ32s")
-_NONCE = 32
-_CAP = 1 << 62
+_MAGIC = b"dethpc/2"
+_HEAD = struct.Struct("!BBQ")
+_JSON, _PICKLE = 1, 2
+_STRANGERS = 256  # connections whose proof is awaited at once; the oldest of more is given up
+_PROOF_SECONDS = 10.0
 
 # What a frame is part of. Workers that are not in the same call are told so instead of mixing up their data.
 GATHER, ALLGATHER, BROADCAST, LEFT = 1, 2, 3, 9
@@ -54,37 +59,34 @@ os.register_at_fork(after_in_child=_after_fork)
 class Channel:
     """One authenticated connection. ``peer`` names the other side in errors."""
 
-    def __init__(self, sock: socket.socket, key: bytes, peer: str, *, chief: bool) -> None:
+    def __init__(self, sock: socket.socket, seal: Seal, peer: str) -> None:
         self.sock = sock
         self.peer = peer
-        self._key = key
-        self._ours, self._theirs = (b"C", b"W") if chief else (b"W", b"C")
-        self._sent = self._received = 0
+        self._seal = seal
         _open.add(self)
 
     def send(self, op: int, stuff: Any) -> None:
-        self.send_pickled(op, pickle.dumps(stuff, protocol=5))
+        self.send_packed(op, pack(stuff))
 
-    def send_pickled(self, op: int, data: bytes) -> None:
-        head = _HEADER.pack(op, len(data), self._hash(self._ours, self._sent, op, data))
-        self._sent += 1
+    def send_packed(self, op: int, packed: Tuple[int, bytes]) -> None:
+        form, data = packed
+        head = _HEAD.pack(op, form, len(data))
+        head += self._seal.mark(head)
+        mark = self._seal.mark(data)
         try:
             if len(data) < 65536:
-                self.sock.sendall(head + data)
+                self.sock.sendall(head + data + mark)
             else:
-                self.sock.sendall(head)
-                self.sock.sendall(data)
+                for part in (head, data, mark):
+                    self.sock.sendall(part)
         except OSError as error:
             raise self.gone(error) from None
 
     def receive(self, op: int) -> Any:
         """Raises ConnectionError when the peer has left or says that another one has."""
-        got, length, told = _HEADER.unpack(self._read(_HEADER.size))
-        data = self._read(length)
-        if not hmac.compare_digest(told, self._hash(self._theirs, self._received, got, data)):
-            raise ConnectionError(f"a message from {self.peer} was altered in transit")
-        self._received += 1
-        stuff = pickle.loads(data)
+        head = self._sealed(_HEAD.size)
+        got, form, length = _HEAD.unpack(head)
+        stuff = _unpack(form, self._sealed(length))
         if got == LEFT:
             raise ConnectionError(stuff)
         if got != op:
@@ -92,6 +94,12 @@ class Channel:
                 f"the workers are out of step: this one calls {_NAMES[op]}(), {self.peer} calls {_NAMES.get(got, got)}()"
             )
         return stuff
+
+    def _sealed(self, length: int) -> bytearray:
+        data = self._read(length)
+        if not self._seal.fits(self._read(MARK), data):
+            raise ConnectionError(f"a message from {self.peer} was altered in transit")
+        return data
 
     def say_left(self, why: str) -> None:
         """The last word on this connection. Closing it instead could discard the word before the peer has read it, since the
@@ -112,8 +120,6 @@ class Channel:
             self.sock.close()
 
     def _read(self, n: int) -> bytearray:
-        if n > _CAP:
-            raise ConnectionError(f"a message from {self.peer} is invalid")
         try:
             return _read_exactly(self.sock, n)
         except EOFError:
@@ -121,10 +127,25 @@ class Channel:
         except OSError as error:
             raise self.gone(error) from None
 
-    def _hash(self, direction: bytes, n: int, op: int, data: Union[bytes, bytearray]) -> bytes:
-        digest = hashlib.blake2b(direction + struct.pack("!QB", n, op), key=self._key, digest_size=32)
-        digest.update(data)
-        return digest.digest()
+
+def pack(stuff: Any) -> Tuple[int, bytes]:
+    """How ``stuff`` travels: form and content."""
+    if _is_plain(stuff):
+        return _JSON, json.dumps(stuff).encode()
+    return _PICKLE, pickle.dumps(stuff, protocol=5)
+
+
+def _unpack(form: int, data: bytearray) -> Any:
+    return json.loads(data) if form == _JSON else pickle.loads(data)  # nosec B301  # of a worker that has proved itself
+
+
+def _is_plain(value: Any, depth: int = 2) -> bool:
+    """Whether JSON gives it back as it was. Of long or deep lists nobody asks."""
+    if type(value) is int:
+        return abs(value) < 1 << 63
+    if type(value) is list:
+        return depth > 0 and len(value) < 1000 and all(_is_plain(item, depth - 1) for item in value)
+    return value is None or type(value) in (bool, float, str)
 
 
 class Chief:
@@ -148,9 +169,9 @@ class Chief:
         return [found[rank] for rank in sorted(found)]
 
     def send(self, op: int, stuff: Any) -> None:
-        data = pickle.dumps(stuff, protocol=5)
+        packed = pack(stuff)
         for channel in self._channels.values():
-            self._guard(channel.send_pickled, op, data)
+            self._guard(channel.send_packed, op, packed)
 
     def close(self) -> None:
         for channel in self._channels.values():
@@ -187,53 +208,100 @@ def listen(address: Address) -> socket.socket:
     return sock
 
 
-def accept(sock: socket.socket, key: bytes, names: Sequence[str], timeout: float) -> Chief:
+def accept(sock: socket.socket, secret: Secret, names: Sequence[str], timeout: float) -> Chief:
     """Wait for every rank but 0 (``names``: what to call each in errors) and close the listener.
 
     Raises RendezvousError that names who is missing.
     """
-    deadline = time.monotonic() + timeout
-    ranks = range(1, len(names))
-    channels: Dict[int, Channel] = {}
-    address = sock.getsockname()
+    address, door = sock.getsockname(), _Door(sock, secret, names)
     try:
-        while len(channels) < len(ranks):
-            sock.settimeout(max(0.01, deadline - time.monotonic()))
-            try:
-                peer, _ = sock.accept()
-            except socket.timeout:
-                missing = ", ".join(names[rank] for rank in ranks if rank not in channels)
-                for channel in channels.values():
-                    channel.close()
-                raise RendezvousError(f"after {timeout:.0f} s these workers have not joined: {missing}") from None
-            try:
-                rank, session = _welcome(peer, key, [rank for rank in ranks if rank not in channels], len(names))
-            except (_Rejected, OSError, EOFError, struct.error):
-                peer.close()
-                continue
-            channels[rank] = Channel(peer, session, names[rank], chief=True)
-        return Chief(channels)
+        return Chief(door.wait(timeout))
     finally:
-        sock.close()
+        door.close()
         if isinstance(address, str):
             with contextlib.suppress(OSError):
                 os.unlink(address)
 
 
-def connect(address: Address, key: bytes, rank: int, size: int, chief: str, timeout: float) -> Channel:
-    """Raises RendezvousError when the chief cannot be reached in time or does not know the key."""
+class _Door:
+    """Takes everybody's proof at the same time: a stranger who says nothing keeps nobody waiting."""
+
+    def __init__(self, listener: socket.socket, secret: Secret, names: Sequence[str]) -> None:
+        self._listener, self._secret, self._names = listener, secret, names
+        self._channels: Dict[int, Channel] = {}
+        self._unproved: Deque[socket.socket] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._accept, name="dethpc-door", daemon=True)
+
+    def wait(self, timeout: float) -> Dict[int, Channel]:
+        ranks = range(1, len(self._names))
+        self._thread.start()
+        with self._changed:
+            if self._changed.wait_for(lambda: len(self._channels) == len(ranks), timeout):
+                return self._channels
+            missing = ", ".join(self._names[rank] for rank in ranks if rank not in self._channels)
+            for channel in self._channels.values():
+                channel.close()
+            raise RendezvousError(f"after {timeout:.0f} s these workers have not joined: {missing}")
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            for peer in self._unproved:
+                _shut(peer)
+        _shut(self._listener)  # wakes the thread that accepts
+        self._thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.01)  # too many files, or a peer that has gone meanwhile
+                continue
+            with self._changed:
+                self._unproved.append(peer)
+                if len(self._unproved) > _STRANGERS:
+                    _shut(self._unproved.popleft())
+            threading.Thread(target=self._meet, args=(peer,), name="dethpc-door", daemon=True).start()
+
+    def _meet(self, peer: socket.socket) -> None:
+        try:
+            rank, words = _caller(peer, self._secret, len(self._names))
+            with self._changed:
+                known = peer in self._unproved  # else it was shut
+                if self._closed or not known or rank in self._channels or not 0 < rank < len(self._names):
+                    raise _Rejected
+                peer.sendall(self._secret.proof("chief", *words))
+                _settle(peer)
+                self._unproved.remove(peer)  # before anybody can think that all are here, and shut whoever is left
+                self._channels[rank] = Channel(peer, self._secret.seal(True, *words), self._names[rank])
+                self._changed.notify_all()
+        except (_Rejected, OSError, EOFError, struct.error):
+            peer.close()
+        finally:
+            with self._changed, contextlib.suppress(ValueError):
+                self._unproved.remove(peer)
+
+
+def connect(address: Address, secret: Secret, rank: int, size: int, chief: str, timeout: float) -> Channel:
+    """Raises RendezvousError when the chief cannot be reached in time or does not know the secret."""
     deadline = time.monotonic() + timeout
     pause, why = 0.01, "nobody answers"
     while time.monotonic() < deadline:
         sock = socket.socket(socket.AF_UNIX) if isinstance(address, Path) else None
         try:
             if sock is not None:
-                sock.settimeout(10)
+                sock.settimeout(_PROOF_SECONDS)
                 sock.connect(str(address))
             else:
                 assert not isinstance(address, Path)
-                sock = socket.create_connection(address, timeout=10)
-            return Channel(sock, _introduce(sock, key, rank, size), chief, chief=False)
+                sock = socket.create_connection(address, timeout=_PROOF_SECONDS)
+            return Channel(sock, _introduce(sock, secret, rank, size), chief)
         except (_Rejected, EOFError, struct.error):
             why = "the listener has another key, or already has a worker of this rank"
         except OSError as error:
@@ -245,35 +313,30 @@ def connect(address: Address, key: bytes, rank: int, size: int, chief: str, time
     raise RendezvousError(f"rank {rank} could not join {chief} at {address} within {timeout:.0f} s: {why}")
 
 
-def _welcome(sock: socket.socket, key: bytes, awaited: List[int], size: int) -> Tuple[int, bytes]:
-    sock.settimeout(10)
-    nonce = os.urandom(_NONCE)
-    sock.sendall(nonce)
-    hello = bytes(_read_exactly(sock, _HELLO.size + _NONCE))
-    proof = bytes(_read_exactly(sock, 32))
-    if not hmac.compare_digest(proof, _proof(key, b"worker", nonce, hello)):
+def _caller(sock: socket.socket, secret: Secret, size: int) -> Tuple[int, Tuple[bytes, bytes]]:
+    """The rank of who has proved to belong here, and what the proofs of both sides are over."""
+    until = time.monotonic() + _PROOF_SECONDS
+    sock.settimeout(_PROOF_SECONDS)
+    challenge = nonce()
+    sock.sendall(challenge)
+    hello = bytes(_read_exactly(sock, _HELLO.size + NONCE, until))
+    if not secret.accepts(_read_exactly(sock, MARK, until), "worker", challenge, hello):
         raise _Rejected
     magic, rank, their_size = _HELLO.unpack(hello[: _HELLO.size])
-    if magic != _MAGIC or rank not in awaited or their_size != size:
+    if magic != _MAGIC or their_size != size:
         raise _Rejected
-    sock.sendall(_proof(key, b"chief", nonce, hello))
-    _settle(sock)
-    return rank, _proof(key, b"session", nonce, hello)
+    return rank, (challenge, hello)
 
 
-def _introduce(sock: socket.socket, key: bytes, rank: int, size: int) -> bytes:
-    sock.settimeout(10)
-    nonce = bytes(_read_exactly(sock, _NONCE))
-    hello = _HELLO.pack(_MAGIC, rank, size) + os.urandom(_NONCE)
-    sock.sendall(hello + _proof(key, b"worker", nonce, hello))
-    if not hmac.compare_digest(bytes(_read_exactly(sock, 32)), _proof(key, b"chief", nonce, hello)):
+def _introduce(sock: socket.socket, secret: Secret, rank: int, size: int) -> Seal:
+    until = time.monotonic() + _PROOF_SECONDS
+    challenge = bytes(_read_exactly(sock, NONCE, until))
+    hello = _HELLO.pack(_MAGIC, rank, size) + nonce()
+    sock.sendall(hello + secret.proof("worker", challenge, hello))
+    if not secret.accepts(_read_exactly(sock, MARK, until), "chief", challenge, hello):
         raise _Rejected
     _settle(sock)
-    return _proof(key, b"session", nonce, hello)
-
-
-def _proof(key: bytes, role: bytes, nonce: bytes, hello: bytes) -> bytes:
-    return hmac.new(key, role + nonce + hello, hashlib.sha256).digest()
+    return secret.seal(False, challenge, hello)
 
 
 def _settle(sock: socket.socket) -> None:
@@ -293,10 +356,18 @@ def _settle(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
 
 
-def _read_exactly(sock: socket.socket, n: int) -> bytearray:
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def _read_exactly(sock: socket.socket, n: int, until: Optional[float] = None) -> bytearray:
+    """``until``: on the monotonic clock, for a peer that may send byte by byte. Raises EOFError, OSError."""
     data = bytearray(n)
     view, got = memoryview(data), 0
     while got < n:
+        if until is not None:
+            sock.settimeout(max(0.001, until - time.monotonic()))
         more = sock.recv_into(view[got:])
         if not more:
             raise EOFError

@@ -28,7 +28,7 @@ from dethpc.core._searcher import (
     _lengths,
     _unit,
 )
-from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter, folder_of
+from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter, folder_of, local_folder
 from dethpc.core._train import DummyTrainContext, EarlyExitReason, TrainContext
 from dethpc.errors import InvalidHP
 from dethpc.storage import CheckpointStore, build, section
@@ -223,14 +223,8 @@ def _on_cluster(
 
 
 def _tensorboard_files(info: ClusterInfo, distributed: DistributedContext, store: CheckpointStore) -> TensorboardFiles:
-    import tempfile
-
-    from dethpc.domain.ids import AttemptId, scratch_prefix
-
-    attempt = AttemptId.parse(info.allocation_id)
-    prefix = scratch_prefix(info.cluster_id, attempt.run)
     return TensorboardFiles(
-        Path(tempfile.gettempdir()) / f"{prefix}{attempt.number}-{info.container_rank}-tensorboard-{distributed.rank}",
+        local_folder(info._folder("scratch"), distributed.rank),
         store,
         folder_of(info.cluster_id, info.trial.experiment_id, info.trial.trial_id),
     )

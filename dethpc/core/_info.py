@@ -2,8 +2,10 @@
 
 The node's task process writes one JSON file per node and names it in ``DETHPC_INFO``::
 
-    {"master_url": str | null, "master_file": str | null, "cluster_id": str, "agent_id": str, "slot_ids": [..],
-     "task_id": str, "allocation_id": str, "session_token": str, "task_type": "TRIAL", "latest_checkpoint": uuid | null,
+    {"master_url": str | null, "master_file": str | null, "master_cert_file": str | null,
+     "cluster_id": str, "agent_id": str, "slot_ids": [..],
+     "task_id": str, "allocation_id": str, "session_token": str, "worker_secret": str, "task_type": "TRIAL",
+     "latest_checkpoint": uuid | null,
      "trial": {"trial_id", "experiment_id", "trial_seed", "hparams", "config", "steps_completed", "trial_run_id",
                "debug": false, "inter_node_network_interface": null,
                "search": {"length": n} | {"lengths": [n, ..]} | absent},   the trial's targets, where the search sets them
@@ -11,6 +13,7 @@ The node's task process writes one JSON file per node and names it in ``DETHPC_I
      "resources": {"gpu_uuids": [..]},
      "ports": {"core": [port, port]},                free ports of the chief's node
      "checkpoint_storage": {..} | absent,            else that of the experiment's configuration
+     "folders": {"scratch": path, "sockets": path},  of the attempt alone, on its node
      "stop_at": epoch seconds | absent}              when to checkpoint and leave, before the job's time limit
 
 It lies in the attempt's directory, so that the journal and the stop file are found beside it.
@@ -129,7 +132,7 @@ class ClusterInfo:
         self.task_type = task_type
         #: Name in the master's TLS certificate, if it differs from its address.
         self.master_cert_name = master_cert_name
-        #: File of the master's TLS certificate, or "noverify".
+        #: File of the TLS certificate that the master made, for programs other than dethpc's.
         self.master_cert_file = master_cert_file
         self._latest_checkpoint = latest_checkpoint
         self._trial_info = trial_info
@@ -139,6 +142,8 @@ class ClusterInfo:
         self._ports: Dict[str, List[int]] = {}
         self._checkpoint_storage: Optional[Dict[str, Any]] = None
         self._stop_at: Optional[float] = None
+        self._folders: Dict[str, str] = {}
+        self._worker_secret = ""
         self._attempt_dir: Optional[Path] = None
 
     @classmethod
@@ -164,8 +169,17 @@ class ClusterInfo:
         info._ports = dict(data.get("ports") or {})
         info._checkpoint_storage = data.get("checkpoint_storage")
         info._stop_at = data.get("stop_at")
+        info._folders = dict(data.get("folders") or {})
+        info._worker_secret = data.get("worker_secret") or info.session_token
         info._attempt_dir = attempt_dir
         return info
+
+    def _folder(self, name: str) -> Optional[Path]:
+        """A folder that is this attempt's alone, if this process is on the node that has it."""
+        from dethpc.rundir.scratch import is_own
+
+        path = self._folders.get(name)
+        return Path(path) if path and is_own(path) else None
 
     @property
     def latest_checkpoint(self) -> Optional[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import socket
 import tempfile
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
 
 from dethpc.core import _channel
 from dethpc.core._info import get_cluster_info
+from dethpc.rundir.scratch import is_own
+from dethpc.rundir.secret import Secret
 
 if TYPE_CHECKING:
     from dethpc.core._distributed import DistributedContext, Group
@@ -25,10 +28,10 @@ def meet(who: DistributedContext, chief_ip: Optional[str], port: int, force_tcp:
     RendezvousError.
     """
     address = _address(who, chief_ip, port, force_tcp)
-    key = _key()
-    everybody = _join(address, key, who.rank, [f"rank {rank}" for rank in range(who.size)])
+    everybody = _join(address, _secret("all"), who.rank, [f"rank {rank}" for rank in range(who.size)])
     inner = _listen_inside(force_tcp) if who.local_size > 1 and who.local_rank == 0 else None
-    told = everybody.allgather((who.cross_rank, who.local_rank, inner.getsockname() if inner else None))
+    place_here = json.dumps(inner.getsockname()) if inner else None
+    told = everybody.allgather([who.cross_rank, who.local_rank, place_here])
     mine = sorted((local, rank) for rank, (cross, local, _) in enumerate(told) if cross == who.cross_rank)
     if [local for local, _ in mine] != list(range(who.local_size)):
         ranks = [local for local, _ in mine]
@@ -37,9 +40,10 @@ def meet(who: DistributedContext, chief_ip: Optional[str], port: int, force_tcp:
         from dethpc.core._distributed import SoloGroup
 
         return everybody, SoloGroup()
-    place = told[mine[0][1]][2]
+    place = json.loads(told[mine[0][1]][2])
     where: _channel.Address = Path(place) if isinstance(place, str) else (place[0], place[1])
-    return everybody, _join(inner or where, key, who.local_rank, [f"rank {rank}" for _, rank in mine])
+    secret = _secret(f"machine {who.cross_rank}")
+    return everybody, _join(inner or where, secret, who.local_rank, [f"rank {rank}" for _, rank in mine])
 
 
 def meet_again(who: DistributedContext, chief_ip: Optional[str], force_tcp: bool) -> Group:
@@ -51,21 +55,21 @@ def meet_again(who: DistributedContext, chief_ip: Optional[str], force_tcp: bool
         else:
             listener = _channel.listen(("::" if ":" in str(chief_ip) else "0.0.0.0", 0))
         place = listener.getsockname()
-    place = who.broadcast(place)
+    place = json.loads(who.broadcast(json.dumps(place)))
     where: _channel.Address
     if isinstance(place, str):
         where = Path(place)
     else:
         where = ("127.0.0.1" if who.local_size == who.size else str(chief_ip), place[1])
-    return _join(listener or where, _key(), who.rank, [f"rank {rank}" for rank in range(who.size)])
+    return _join(listener or where, _secret("again"), who.rank, [f"rank {rank}" for rank in range(who.size)])
 
 
-def _join(at: Union[_channel.Address, socket.socket], key: bytes, rank: int, names: List[str]) -> Union[Hub, Spoke]:
+def _join(at: Union[_channel.Address, socket.socket], secret: Secret, rank: int, names: List[str]) -> Union[Hub, Spoke]:
     if rank == 0:
         listener = at if isinstance(at, socket.socket) else _channel.listen(at)
-        return Hub(_channel.accept(listener, key, names, _TIMEOUT))
+        return Hub(_channel.accept(listener, secret, names, _TIMEOUT))
     assert not isinstance(at, socket.socket)
-    return Spoke(_channel.connect(at, key, rank, len(names), names[0], _TIMEOUT))
+    return Spoke(_channel.connect(at, secret, rank, len(names), names[0], _TIMEOUT))
 
 
 class Hub:
@@ -136,10 +140,10 @@ def _listen_inside(force_tcp: bool) -> socket.socket:
     return _channel.listen(("127.0.0.1", 0) if force_tcp else _socket_dir() / f"{os.urandom(12).hex()}.sock")
 
 
-def _key() -> bytes:
+def _secret(group: str) -> Secret:
     info = get_cluster_info()
-    secret = (info.session_token if info else "") or os.environ.get("DETHPC_DISTRIBUTED_TOKEN") or _own_secret()
-    return hashlib.sha256(b"dethpc distributed\0" + secret.encode()).digest()
+    secret = (info._worker_secret if info else "") or os.environ.get("DETHPC_DISTRIBUTED_TOKEN") or _own_secret()
+    return Secret(secret, f"workers {info.allocation_id if info else ''} {group}")
 
 
 def _own_secret() -> str:
@@ -160,11 +164,15 @@ def _own_secret() -> str:
 
 
 def _socket_dir() -> Path:
-    """A directory on this machine that only this user can enter. Short, because a socket's path may have 107 bytes."""
+    """A directory on this machine that only this user can enter: the attempt's, else one by whose name the workers find it. Short,
+    because a socket's path may have 107 bytes."""
+    info = get_cluster_info()
+    own = info._folder("sockets") if info else None
+    if own is not None:
+        return own
     temporary = tempfile.gettempdir()
     path = Path(temporary if len(temporary) < 50 else "/tmp") / f"dethpc-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or path.is_symlink():
+    if not is_own(str(path)):
         raise RuntimeError(f"{path} is not a directory of this user alone; remove it or set TMPDIR")
     return path

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Protocol
 
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.errors import DethpcError, Refused
+from dethpc.errors import DethpcError, RunOver
 from dethpc.rundir.journal import SYNC_SECONDS, JournalWriter, NotWritten
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ logger = logging.getLogger("dethpc.core")
 
 _RING_EVERY = 0.2  # seconds between two calls at least
 _BATCH = 500  # lines in a call at most
+_BATCH_BYTES = 4 << 20  # of more lines than one
 _BACKLOG = 20_000  # lines that wait at most; the master finds the others in the journal
 _FLUSH = 3.0  # seconds that leaving waits for the master
 _FLUSH_UNWRITTEN = 60.0  # the same when the master would be the only one to know
@@ -157,8 +158,8 @@ class Reporter:
                 answer = self._session.post(self._path, {"lines": [line.text for line in batch]}, idempotent=True)
                 applied = int(answer["appliedSeq"])
                 stop = answer.get("stop")
-            except Refused as error:
-                # The master counts this attempt as over: nothing that it reports matters any more, so it need not go on.
+            except RunOver as error:
+                # Only the master itself says so, in this one way: whatever else goes wrong must not end a training.
                 logger.warning("the master no longer takes reports of this attempt: %s", error)
                 self._on_stop("superseded")
                 self._session.close()
@@ -194,7 +195,14 @@ class Reporter:
                 self._lock.wait()
             if time.monotonic() >= self._give_up_at or (self._closing and not self._waiting):
                 return None
-            return [line for line, _ in zip(self._waiting, range(_BATCH))]
+            batch: List[_Line] = []
+            size = 0
+            for line in self._waiting:
+                size += len(line.text)
+                if len(batch) == _BATCH or (batch and size > _BATCH_BYTES):
+                    break
+                batch.append(line)
+            return batch
 
     def _delivered(self, batch: List[_Line], applied: int) -> bool:
         """Forget what arrived. What is in the journal need not be sent again even if the master has not applied it yet: it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -50,6 +51,7 @@ class SaveAlone:
         started = time.monotonic()
         plain = checked(metadata)
         storage_id = new_id()
+        source = os.path.realpath(source)
         paths = selected(Path(source), selector)
         try:
             staged = self._store.stage(storage_id)

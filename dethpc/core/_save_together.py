@@ -66,7 +66,7 @@ class SaveTogether:
         self, ckpt_dir: Optional[PathLike], metadata: Optional[Dict[str, Any]], selector: Optional[Selector]
     ) -> str:
         started = time.monotonic()
-        source = None if ckpt_dir is None else Path(ckpt_dir)
+        source = None if ckpt_dir is None else Path(os.path.realpath(ckpt_dir))
         mine = self._settle_conflicts(source, self._settle_directories(source, selector))
         storage_id, _ = self._stage()
 

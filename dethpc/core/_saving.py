@@ -12,6 +12,7 @@ from dethpc.core._background import Background
 from dethpc.core._encode import jsonable, shown
 from dethpc.domain.reports import MOST_STEPS, ReportKind
 from dethpc.errors import CheckpointError
+from dethpc.rundir.tree import Tree
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import Selector
 from dethpc.storage.manifest import listing
@@ -89,7 +90,8 @@ def checked(metadata: Optional[Dict[str, Any]]) -> Dict[str, Any]:
 
 def write_metadata(staged: Path, metadata: Dict[str, Any]) -> int:
     """Returns the bytes written."""
-    return (staged / METADATA).write_bytes(json.dumps(metadata, indent=2).encode())
+    with Tree(staged) as tree, tree.write(METADATA) as file:
+        return file.write(json.dumps(metadata, indent=2).encode())
 
 
 def selected(source: Path, selector: Optional[Selector]) -> Dict[str, int]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import enum
 import logging
 import os
+import stat
 import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, Optional, Tuple
 
 if TYPE_CHECKING:
     from dethpc.core._events import EventFile
+    from dethpc.rundir.tree import Tree
     from dethpc.storage import CheckpointStore
 
 logger = logging.getLogger("dethpc.core")
@@ -40,7 +42,7 @@ class TensorboardFiles:
     def __init__(self, path: Path, store: CheckpointStore, folder: str) -> None:
         self._path = path
         self._store, self._folder = store, folder
-        self._copied: Dict[Path, Tuple[float, int]] = {}
+        self._copied: Dict[str, Tuple[float, int]] = {}
 
     @property
     def path(self) -> Path:
@@ -52,23 +54,32 @@ class TensorboardFiles:
         Raises OSError."""
         import shutil
 
-        changed = {source: state for source, state in self._states(selector) if self._copied.get(source) != state}
-        if not changed:
+        from dethpc.rundir.tree import Tree
+
+        if not self._path.is_dir():
             return
-        with self._store.beside(self._folder) as folder:
-            for source in changed:
-                copy = folder / mangler(source.relative_to(self._path), rank)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, copy)
+        with Tree(self._path) as here:
+            changed = {name: state for name, state in self._states(here, selector) if self._copied.get(name) != state}
+            if not changed:
+                return
+            with self._store.beside(self._folder) as folder, Tree(folder) as there:
+                for name in changed:
+                    with here.read(name) as old, there.write(os.fspath(mangler(Path(name), rank))) as new:
+                        shutil.copyfileobj(old, new)
         self._copied.update(changed)
 
-    def _states(self, selector: Selector) -> Iterator[Tuple[Path, Tuple[float, int]]]:
+    def _states(self, tree: Tree, selector: Selector) -> Iterator[Tuple[str, Tuple[float, int]]]:
         """Each file that ``selector`` wants, with what changes when the file does."""
-        for here, _, names in os.walk(self._path):
-            for source in (Path(here, name) for name in names):
-                if selector(source):
-                    found = source.stat()
-                    yield source, (found.st_mtime, found.st_size)
+        for name, found in tree.walk():
+            if stat.S_ISREG(found.st_mode) and selector(self._path / name):
+                yield name, (found.st_mtime, found.st_size)
+
+
+def local_folder(scratch: Optional[Path], rank: int) -> Path:
+    """Where a worker writes: in the attempt's folder on its node, or without one in a new folder that goes with the process."""
+    from dethpc.rundir.scratch import make_until_exit
+
+    return (scratch or make_until_exit("tensorboard")) / f"tensorboard-{rank}"
 
 
 def folder_of(cluster_id: str, experiment_id: int, trial_id: int) -> str:

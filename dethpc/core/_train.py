@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import encode_metrics, jsonable, shown
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
-from dethpc.domain.reports import MOST_STEPS, Report, ReportKind, fault
+from dethpc.domain.reports import MOST_METRICS, MOST_STEPS, Report, ReportKind, fault
 from dethpc.errors import MasterError, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -243,6 +243,10 @@ def _metrics_event(
         raise ValueError(f"a group of metrics has a name without '.', not {group!r}")
     if group == _VALIDATION:
         metrics = _of_validation(metrics)
+    if len(metrics) > MOST_METRICS:
+        raise ValueError(
+            f"a report has at most {MOST_METRICS} metrics, not {len(metrics)}; put large things into a checkpoint"
+        )
     data = {"group": group, "steps_completed": _steps(steps_completed), "metrics": encode_metrics(metrics)}
     if batch_metrics:
         data["batch_metrics"] = [encode_metrics(one) for one in batch_metrics]

@@ -152,7 +152,8 @@ def up(folder: str | os.PathLike[str], shape: Shape | None = None, **options: ob
     target = Path(folder).absolute()
     if target.exists() and any(target.iterdir()):
         raise Refused(f"{target} is not empty; take the cluster in it down first: det deploy slurm-dev down")
-    target.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a home that is new is its user's alone
+    target.mkdir(exist_ok=True)
     cluster = Cluster(_short(target), shape)
     held = _free_ports(2 + len(cluster.nodes))
     try:

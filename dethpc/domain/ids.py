@@ -36,10 +36,9 @@ def task_id(experiment: int, trial: int) -> str:
     return f"{experiment}.{trial}"
 
 
-def scratch_prefix(cluster: str, run: RunId) -> str:
-    """How the names of everything begin that a run's attempts keep on a node's own disk: the attempt's number follows, then the
-    node's rank. Whatever has such a name is removed when the attempt ends, or when the run's next attempt finds it."""
-    return f"dethpc-{cluster[:8]}-{run}."
+def scratch_name(cluster: str, attempt: AttemptId, node: int) -> str:
+    """How the name begins of what an attempt keeps on the disk of its node of that rank."""
+    return f"{cluster[:8]}-{attempt}-{node}"
 
 
 def job_name(cluster: str, run: RunId) -> str:

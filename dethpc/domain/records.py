@@ -30,6 +30,7 @@ class TokenKind(str, Enum):
 
     SESSION = "USER_SESSION"  # a login
     ACCESS = "ACCESS_TOKEN"  # a script that its user gave it to
+    OWNER = "OWNER_TOKEN"  # the owner's token file, so that a new one is noticed
 
 
 @dataclass(slots=True)

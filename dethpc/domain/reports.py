@@ -52,8 +52,31 @@ class Report(NamedTuple):
         return self.kind in _DURABLE or (self.kind == ReportKind.METRICS and self.data.get("group") == "validation")
 
 
+MOST_METRICS = 20_000
+"""How many metrics a report may have: each has a summary that is kept."""
+
 MOST_STEPS = 2**63 - 1
 """How many steps can have been completed at most: what a database's integer holds."""
+
+
+MOST_LEVELS = 100
+"""How deep lists and mappings may lie in each other, in what somebody reports, sends or configures. What reads or writes JSON gives
+up somewhere beyond 250, and not everywhere at the same depth: what one part of the master kept, another could not show."""
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a JSON value has more than ``MOST_LEVELS``."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            item
+            for each in level
+            if isinstance(each, (dict, list, tuple))
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def fault(report: Report) -> str:
@@ -64,6 +87,8 @@ def fault(report: Report) -> str:
     """
     if not math.isfinite(report.at):
         return f"its time is {report.at}"
+    if too_deep(report.data):
+        return f"its values lie more than {MOST_LEVELS} levels deep"
     check = _FAULTS.get(report.kind)
     return check(report.data) if check is not None else ""
 
@@ -71,6 +96,8 @@ def fault(report: Report) -> str:
 def _of_metrics(data: dict[str, Any]) -> str:
     if type(data.get("metrics")) is not dict:
         return "its metrics are no mapping of names to values"
+    if len(data["metrics"]) > MOST_METRICS:
+        return f"it has {len(data['metrics'])} metrics, and {MOST_METRICS} are allowed"
     if not _is_text(data.get("group")):
         return "its group of metrics is no text"
     return _of_steps(data.get("steps_completed"))

@@ -56,8 +56,8 @@ def submit_failed(state: ClusterState, event: events.SubmitFailed) -> Decision:
     if run is None:
         return Decision()
     ended_run = replace(run, state=RunState.ENDED, end=End.LAUNCH_FAILED, reason=event.message, ended_at=event.at)
-    then = _owned(state, run).refused(event.message, event.at)
-    return Decision([ended_run, *then.rows], then.then)
+    after = _owned(state, run).refused(event.message, event.at)
+    return Decision([ended_run, *after.rows], _makes_room(after, event.at))
 
 
 def job_seen(state: ClusterState, event: events.JobSeen) -> Decision:
@@ -179,7 +179,12 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
         )
     )
     after = meaning.ended(attempt, verdict, event)
-    return Decision([*decision.rows, *after.rows], [*decision.then, *after.then])
+    return Decision([*decision.rows, *after.rows], [*decision.then, *_makes_room(after, event.at)])
+
+
+def _makes_room(after: Decision, at: float) -> list[events.Event]:
+    """A run that ends leaves room for others. It may have been the last one, and then nothing else would let them in."""
+    return [*after.then, events.Schedule(at)]
 
 
 def _incomplete(missing: int) -> str:

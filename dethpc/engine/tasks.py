@@ -69,7 +69,7 @@ class TaskRun:
         self._state, self._run, self._task = state, run, state.tasks[run.task_id]
 
     def refused(self, message: str, at: float) -> Decision:
-        return Decision([_closed(self._task, State.ERROR, message, at)], [events.Schedule(at)])
+        return Decision([_closed(self._task, State.ERROR, message, at)])
 
     def started(self, event: events.AttemptStarted) -> list[Row]:
         """Earlier starts of the same run are over."""
@@ -89,9 +89,7 @@ class TaskRun:
     def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
         task = self._task
         if attempt is None and self._run.intent is Intent.KILL and not task.state.stopping:
-            return Decision(
-                [], [events.Schedule(event.at)]
-            )  # withdrawn from the scheduler's queue: it waits for another
+            return Decision()  # withdrawn from the scheduler's queue: it waits for another
         if task.state.stopping:
             how, reason = task.state.end, task.reason
         elif verdict.end is End.COMPLETED:
@@ -100,4 +98,4 @@ class TaskRun:
             how, reason = State.CANCELED, verdict.reason
         else:
             how, reason = State.ERROR, verdict.reason or verdict.end.value
-        return Decision([_closed(task, how, reason, event.at)], [events.Schedule(event.at)])
+        return Decision([_closed(task, how, reason, event.at)])

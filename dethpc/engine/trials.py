@@ -213,7 +213,6 @@ def _after_run(
         decision.rows.append(replace(trial, reason=reason) if end is End.DAMAGED_CHECKPOINT else trial)
     if waits_for_searcher(trial):
         decision.then.append(events.Parked(trial.id, at))
-    decision.then.append(events.Schedule(at))
 
 
 def _resting(trial: Trial, failures: int, event: events.AttemptEnded) -> Trial:

@@ -15,7 +15,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 from dethpc.domain.end_report import EndReport
 from dethpc.errors import RunDirError
 from dethpc.exec import tee
-from dethpc.rundir.files import write_json
+from dethpc.rundir.files import sealed, write_json
 from dethpc.rundir.layout import AttemptDir
 
 WRITE_TRIES = 5
@@ -72,7 +72,7 @@ def write_report(attempt: AttemptDir, outcome: NodeResult, log: tee.Log) -> None
     ).to_json()
     for remaining in reversed(range(WRITE_TRIES)):
         try:
-            write_json(attempt.end, report)
+            write_json(attempt.end, sealed(report))
             return
         except OSError as error:
             if not remaining:

@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
+from dethpc.domain.secrets import masked
+from dethpc.exec import guard
 from dethpc.exec.place import Place
 from dethpc.exec.rendezvous import Meeting
 from dethpc.exec.resume import Resume
@@ -56,8 +58,15 @@ def gpu_uuids(spec: Spec, count: int, environ: Mapping[str, str]) -> list[str]:
     return [pair[1].strip() for pair in pairs if not visible or pair[0].strip() in visible]
 
 
+class Master(NamedTuple):
+    """``certificate``: the file of the certificate that the master made, which programs other than dethpc's verify it by."""
+
+    url: str  # "" when none is known
+    certificate: Optional[str] = None
+
+
 def for_user(
-    spec: Spec, place: Place, resume: Resume, master_url: str, directory: str, environ: Mapping[str, str]
+    spec: Spec, place: Place, resume: Resume, master: Master, directory: str, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """Variables for the hook and the entrypoint. The token is not among them."""
     env = {name: value for name, value in environ.items() if name not in _OUR_INPUT}
@@ -70,7 +79,7 @@ def for_user(
         env["PYTHONPATH"] = f"{harness}{os.pathsep}{spec.environment['PYTHONPATH']}"
     allocation = f"{spec.run}.{place.k}"
     env.update(
-        DET_MASTER=master_url,
+        DET_MASTER=master.url,
         DET_CLUSTER_ID=spec.cluster_id,
         DET_AGENT_ID=place.name,
         DET_ALLOCATION_ID=allocation,
@@ -84,14 +93,30 @@ def for_user(
         DET_TRIAL_RUN_ID=str(spec.run_number),
         DET_TRIAL_SEED=str(spec.trial_seed),
         DET_HPARAMS=json.dumps(spec.hparams),
-        DET_EXPERIMENT_CONFIG=json.dumps(spec.config),
+        DET_EXPERIMENT_CONFIG=json.dumps(masked(spec.config)),  # what prints its environment tells none of its secrets
         DET_STEPS_COMPLETED=str(resume.steps),
         DET_WORKDIR=directory,
     )
+    if master.certificate:
+        env["DET_MASTER_CERT_FILE"] = master.certificate
     env.pop("DET_LATEST_CHECKPOINT", None)
     if resume.checkpoint:
         env["DET_LATEST_CHECKPOINT"] = resume.checkpoint
+    if spec.det_prefix:
+        _keep_pip_out(env, spec.det_prefix)
     return env
+
+
+def _keep_pip_out(env: dict[str, str], prefix: str) -> None:
+    """Of the interpreter that serves det: a package that a job changes there can keep det from starting."""
+    words = (
+        f"dethpc: pip is kept out of {prefix}: it serves det, and what a job installs there can break it. Set "
+        "environment.venv: per-experiment to let startup-hook.sh install into an environment of the experiment's own, or "
+        "install it where you type det."
+    )
+    guard.keep_out(env, prefix, 1, words)
+    if "VIRTUAL_ENV" in env and os.path.realpath(env["VIRTUAL_ENV"]) == os.path.realpath(prefix):
+        del env["VIRTUAL_ENV"]  # where uv installs
 
 
 def _for_nesting(env: dict[str, str], spec: Spec, slots: int) -> dict[str, str]:
@@ -114,11 +139,12 @@ def cluster_info(
     attempt: AttemptDir,
     place: Place,
     meeting: Meeting,
-    master_url: str,
+    master: Master,
     stop_at: Optional[float],
     environ: Mapping[str, str],
+    folders: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What ``get_cluster_info()`` reads; its layout is stated in ``core/_info``."""
+    """What ``get_cluster_info()`` reads; its layout is stated in ``core/_info``. ``folders`` are this node's."""
     count = slots_here(spec, place.rank)
     info: dict[str, Any] = {
         "run": spec.run,
@@ -127,13 +153,15 @@ def cluster_info(
         "attempt_dir": str(attempt.path),
         "journal": str(attempt.journal),
         "master_file": spec.master_file,
-        "master_url": master_url,
+        "master_url": master.url,
+        "master_cert_file": master.certificate,
         "cluster_id": spec.cluster_id,
         "agent_id": place.name,
         "slot_ids": slot_ids(count, environ),
         "task_id": spec.task_id,
         "allocation_id": f"{spec.run}.{place.k}",
         "session_token": spec.token,
+        "worker_secret": spec.among_workers,
         "task_type": "TRIAL",
         "latest_checkpoint": meeting.resume.checkpoint,
         "trial": {
@@ -156,6 +184,7 @@ def cluster_info(
         "resources": {"gpu_uuids": gpu_uuids(spec, count, environ)},
         "ports": meeting.ports,
         "checkpoint_storage": spec.checkpoint_storage or None,
+        "folders": dict(folders),
     }
     if stop_at is not None:
         info["stop_at"] = stop_at

@@ -1,47 +1,41 @@
-"""A connection between two nodes of an attempt: JSON lines, after both have proved that they know the run's token."""
+"""A connection between two nodes of an attempt: JSON lines, sealed once both have proved that they know the run's secret.
+
+The side that was connected to sends ``{"nonce"}``, the other ``{"role", "rank", "nonce", "proof"}``, the first ``{"proof"}``. From
+then on each line begins with its seal in hexadecimal digits and a space.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import json
-import secrets
 import socket
-from typing import Any, Optional
+import time
+from typing import Any, NamedTuple, Optional
+
+from dethpc.rundir.secret import MARK, Seal, Secret, nonce
 
 TIMEOUT = 5.0
 MAX_UNPROVED = 4 << 10
 MAX_MESSAGE = 1 << 20
+_CHIEF = "chief"
 
 
-class Secret:
-    """Proofs of knowing the token. The token itself never travels, and a proof is good for one connection."""
+class Caller(NamedTuple):
+    """Who has proved to be at the other end."""
 
-    def __init__(self, token: str, attempt: str) -> None:
-        self._key = hmac.new(token.encode(), f"rendezvous {attempt}".encode(), hashlib.sha256).digest()
-
-    def proof(self, role: str, rank: int, challenge: str, answer: str) -> str:
-        text = json.dumps([role, rank, challenge, answer]).encode()
-        return hmac.new(self._key, text, hashlib.sha256).hexdigest()
-
-    def accepts(self, proof: Any, role: str, rank: int, challenge: str, answer: str) -> bool:
-        return isinstance(proof, str) and hmac.compare_digest(
-            proof.encode(), self.proof(role, rank, challenge, answer).encode()
-        )
-
-
-def nonce() -> str:
-    return secrets.token_hex(16)
+    role: str
+    rank: int
 
 
 class Link:
-    """``rank`` is the other node's, once it has proved itself; ``lost`` once the connection is gone."""
+    """``rank`` is the other node's, once it has proved itself; ``lost`` once the connection is gone, or anything comes that is no
+    message."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.rank: Optional[int] = None
-        self.challenge = nonce()
+        self._challenge = nonce().hex()
+        self._seal: Optional[Seal] = None
         self.lost = False
         self._buffer = b""
         sock.settimeout(TIMEOUT)
@@ -62,10 +56,48 @@ class Link:
     def own_address(self) -> str:
         return _plain(self.sock.getsockname()[0])
 
+    # --- who is there
+
+    def challenge(self) -> None:
+        """The first word of the side that was connected to."""
+        self.send({"nonce": self._challenge})
+
+    def caller(self, secret: Secret, hello: dict[str, Any]) -> Optional[Caller]:
+        """Who the other side's ``hello`` proves to be; None: a stranger."""
+        role, rank, proof = str(hello.get("role")), hello.get("rank"), _bytes(hello.get("proof"))
+        if not isinstance(rank, int) or role == _CHIEF:
+            return None
+        words = _words(rank, self._challenge, str(hello.get("nonce")))
+        return Caller(role, rank) if secret.accepts(proof, role, words) else None
+
+    def welcome(self, secret: Secret, hello: dict[str, Any]) -> None:
+        """Let a ``caller`` in."""
+        words = _words(hello["rank"], self._challenge, str(hello.get("nonce")))
+        self.send({"proof": secret.proof(_CHIEF, words).hex()})
+        self.rank, self._seal = hello["rank"], secret.seal(True, words)
+
+    def introduce(self, secret: Secret, role: str, rank: int) -> bool:
+        """The connecting side's part: whether the other has proved to be the chief. If not, the link is closed."""
+        answer = nonce().hex()
+        until = time.monotonic() + TIMEOUT
+        words = _words(rank, str(self.next(until).get("nonce")), answer)
+        self.send({"role": role, "rank": rank, "nonce": answer, "proof": secret.proof(role, words).hex()})
+        if not secret.accepts(_bytes(self.next(until).get("proof")), _CHIEF, words):
+            self.close()  # somebody else's service
+            return False
+        self.rank, self._seal = 0, secret.seal(False, words)
+        self.sock.settimeout(TIMEOUT)
+        return True
+
+    # --- messages
+
     def send(self, obj: dict[str, Any]) -> None:
         """Never raises: a connection that fails is ``lost``."""
+        line = json.dumps(obj).encode()
+        if self._seal is not None:
+            line = self._seal.mark(line).hex().encode() + b" " + line
         try:
-            self.sock.sendall(json.dumps(obj).encode() + b"\n")
+            self.sock.sendall(line + b"\n")
         except OSError:
             self.lost = True
 
@@ -80,21 +112,34 @@ class Link:
             self.lost = True
             return []
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        limit = MAX_UNPROVED if self.rank is None else MAX_MESSAGE
+        limit = MAX_UNPROVED if self._seal is None else MAX_MESSAGE
         try:
             if max(map(len, [*lines, self._buffer])) > limit:
                 raise ValueError
-            messages = [json.loads(line) for line in lines]
-            if not all(isinstance(message, dict) for message in messages):
-                raise ValueError
-            return messages
-        except ValueError:
+            if self._seal is None and lines and (lines[1:] or self._buffer):
+                raise ValueError  # until the proofs are through, each side waits for the other's word
+            return [self._message(line) for line in lines]
+        except (ValueError, RecursionError):
             self.lost = True
             return []
 
-    def next(self) -> dict[str, Any]:
-        """Wait for one message, where the protocol says that one comes. Empty when the link is lost instead."""
+    def _message(self, line: bytes) -> dict[str, Any]:
+        """Raises ValueError, RecursionError."""
+        if self._seal is not None:
+            mark, _, line = line.partition(b" ")
+            if not self._seal.fits(_bytes(mark.decode("ascii")), line):
+                raise ValueError
+        message = json.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError
+        return message
+
+    def next(self, until: Optional[float] = None) -> dict[str, Any]:
+        """Wait for one message, where the protocol says that one comes, not beyond ``until`` on the monotonic clock. Empty when
+        the link is lost instead."""
         while not self.lost:
+            if until is not None:
+                self.sock.settimeout(max(0.001, until - time.monotonic()))
             messages = self.receive()
             if messages:
                 return messages[0]
@@ -104,6 +149,19 @@ class Link:
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         self.sock.close()
+
+
+def _words(rank: int, challenge: str, answer: str) -> bytes:
+    return json.dumps([rank, challenge, answer]).encode()
+
+
+def _bytes(hexadecimal: Any) -> bytes:
+    """Nothing where it is no mark or proof."""
+    if isinstance(hexadecimal, str) and len(hexadecimal) == 2 * MARK:
+        with contextlib.suppress(ValueError):
+            found = bytes.fromhex(hexadecimal)
+            return found if found.hex() == hexadecimal else b""  # one way to write it
+    return b""
 
 
 def _plain(address: str) -> str:

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shlex
-import shutil
 import sys
 import time
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from pathlib import Path
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
-from dethpc.domain.ids import scratch_prefix
+from dethpc.domain.ids import AttemptId, scratch_name
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
-from dethpc.exec import end, environment, hook, mounts, processes, unpack
+from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
 from dethpc.exec.end import NodeResult
-from dethpc.exec.link import Secret
 from dethpc.exec.place import Place, scratch_bases
 from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
 from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
-from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir import scratch
+from dethpc.rundir.files import create_once, read_json, sealed, write_json
+from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
-from dethpc.rundir.layout import AttemptDir, RunDir
+from dethpc.rundir.layout import RunDir
+from dethpc.rundir.secret import Secret
 from dethpc.rundir.spec import Spec
+from dethpc.rundir.tree import remove
 
 LEAD_SECONDS = 60.0
 
@@ -36,26 +38,31 @@ def run(run_dir: RunDir, umask: int) -> int:
     """Run this node's part, user code under ``umask``. The exit code is the entrypoint's, 128 + n after signal n, 1 when
     it never came to that."""
     if run_dir.closed.exists():
-        sys.stderr.write("dethpc: the run is closed; nothing to do\n")
-        return 0
+        return _nothing_to_do()
     try:
         spec = read_spec(run_dir)
         place = Place.from_environment(os.environ, spec.num_nodes)
         attempt = run_dir.attempt(place.k)
         attempt.make()
         resume = resuming.find(run_dir, place.k, spec)
-        if place.rank == 0:
-            _begin(attempt, place, resume)
+        if place.rank == 0 and not _begin(run_dir, place, resume):
+            return _nothing_to_do()
     except (DethpcError, OSError) as error:
         sys.stderr.write(f"dethpc: the attempt cannot start: {error}\n")
         return 1
     processes.adopt_orphans()
+    processes.dump_no_core()
     with Signals(attempt, spec.grace, os.environ) as signals, contextlib.closing(Log(attempt.log(place.rank))) as log:
         with contextlib.closing(
             Supervisor(log, signals, Watch(run_dir, place.k, signals, stop_at(os.environ)))
         ) as supervisor:
             outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor).attempt_it()
     return 1 if outcome.exit_code is None else outcome.exit_code
+
+
+def _nothing_to_do() -> int:
+    sys.stderr.write("dethpc: the run is closed; nothing to do\n")
+    return 0
 
 
 def read_spec(run_dir: RunDir) -> Spec:
@@ -74,7 +81,9 @@ def rendezvous_timeout(spec: Spec) -> float:
         return spec.rendezvous_timeout
 
 
-def _begin(attempt: AttemptDir, place: Place, resume: resuming.Resume) -> None:
+def _begin(run_dir: RunDir, place: Place, resume: resuming.Resume) -> bool:
+    """Say that the attempt has started. False: a master that saw no start has closed the run, and it goes on in another."""
+    attempt = run_dir.attempt(place.k)
     started = {
         "at": time.time(),
         "job_id": place.job_id,
@@ -82,13 +91,14 @@ def _begin(attempt: AttemptDir, place: Place, resume: resuming.Resume) -> None:
         "addresses": place.addresses,
         **resume.to_json(),
     }
-    if not create_once(attempt.started, started):
+    if not create_once(attempt.started, sealed(started)):
         raise RunDirError(f"attempt {place.k} has already been started; each start needs its own number")
     if resume.missing:
         with JournalWriter(attempt.journal) as journal:
             for uuid in resume.missing:
                 why = f"checkpoint {uuid} is missing, while an earlier one of the trial is there"
                 journal.append(ReportKind.CHECKPOINT_DAMAGED, {"uuid": uuid, "why": why})
+    return not run_dir.closed.exists()
 
 
 class _Node:
@@ -107,7 +117,8 @@ class _Node:
         self._log, self._supervisor = log, supervisor
         self._slots = environment.slots_here(spec, place.rank)
         self._umask = umask
-        self._directory = ""
+        self._scratch = self._directory = ""
+        self._sockets = ""
         self._script = batch_script(spec.entrypoint)
 
     def attempt_it(self) -> NodeResult:
@@ -134,7 +145,7 @@ class _Node:
         if spec.num_nodes == 1:
             return Alone(place, self._slots, self._resume, self._supervisor)
         attempt = f"{spec.run}.{place.k}"
-        secret = Secret(spec.token, attempt)
+        secret = Secret(spec.among_workers, f"rendezvous {attempt}")
         timeout = rendezvous_timeout(spec)
         if place.rank == 0:
             return Chief(place, self._slots, self._resume, self._supervisor, secret, attempt, timeout)
@@ -154,34 +165,36 @@ class _Node:
     def _clean_up(self) -> None:
         """Leave no process and no working directory on this node. Doing it twice does no harm."""
         self._supervisor.end_all()
-        if self._directory:
-            unpack.remove(self._directory)
-            self._directory = ""
-        mine = f"{self._place.k}-{self._place.rank}-"
-        for path in _scratch(scratch_prefix(self._spec.cluster_id, self._spec.run) + mine):
-            unpack.remove(path)  # what the training kept beside its working directory
+        for folder in filter(None, (self._scratch, self._sockets)):
+            remove(folder)
+        self._scratch = self._sockets = ""
 
     def _prepare(self) -> Optional[NodeResult]:
         """Unpack the context and run the hook; how it failed, or None."""
         spec, place = self._spec, self._place
-        prefix = scratch_prefix(spec.cluster_id, spec.run)
-        _remove_left_over(prefix, place)
+        name = scratch_name(spec.cluster_id, AttemptId(spec.run, place.k), place.rank)
         try:
-            self._directory = unpack.working_directory(
-                f"{prefix}{place.k}-{place.rank}",
-                self._bases(),
-                str(self._attempt.path),
-                spec.context,
-                spec.context_sha256,
+            self._scratch = unpack.scratch_with_context(
+                name, self._bases(), str(self._attempt.path), spec.context, spec.context_sha256
             )
+            self._directory = os.path.join(self._scratch, unpack.WORK)
+            self._sockets = str(scratch.for_sockets(Path(self._scratch), name))
             mounts.link(spec.settings.bind_mounts, self._directory, self._log)
         except (RunDirError, OSError) as error:
             return self._failed("unpack", f"the context cannot be unpacked: {error}")
-        env = self._environment(self._resume)
         try:
-            return hook.run(self._directory, env, self._umask, self._supervisor, self._log)
-        except OSError as error:
+            return self._hook(self._environment(self._resume))
+        except (OSError, RunDirError) as error:
             return self._failed("hook", f"{hook.NAME} cannot be started: {error}")
+
+    def _hook(self, env: Mapping[str, str]) -> Optional[NodeResult]:
+        def run(env: Mapping[str, str]) -> Optional[NodeResult]:
+            return hook.run(self._directory, env, self._umask, self._supervisor, self._log)
+
+        if not self._spec.venv:
+            return run(env)
+        name = f"{self._spec.run}.{self._place.k}-{self._place.rank}"
+        return venv.run_hook(self._spec.venv, name, env, run, self._supervisor, self._log)
 
     def _bases(self) -> list[str]:
         """Where the working directory may be. The tasks that an sbatch script starts on other nodes begin in that of its own."""
@@ -195,6 +208,11 @@ class _Node:
         info = self._attempt.info(self._place.rank)
         env = self._environment(meeting.resume)
         env["DETHPC_INFO"] = str(info)
+        if self._spec.venv:
+            try:
+                env = venv.for_entrypoint(env, self._spec.venv)
+            except (OSError, RunDirError) as error:
+                return self._failed("train", f"the experiment's Python environment cannot be used: {error}")
         if self._script is None:
             argv = command(self._spec.entrypoint, self._spec.slots)
         else:
@@ -234,7 +252,7 @@ class _Node:
         return None
 
     def _environment(self, resume: resuming.Resume) -> dict[str, str]:
-        return environment.for_user(self._spec, self._place, resume, self._master_url(), self._directory, os.environ)
+        return environment.for_user(self._spec, self._place, resume, self._master(), self._directory, os.environ)
 
     def _cluster_info(self, meeting: Meeting) -> dict[str, object]:
         return environment.cluster_info(
@@ -243,18 +261,21 @@ class _Node:
             self._attempt,
             self._place,
             meeting,
-            self._master_url(),
+            self._master(),
             stop_at(os.environ),
             os.environ,
+            {"scratch": self._scratch, "sockets": self._sockets},
         )
 
-    def _master_url(self) -> str:
-        """The master may have moved since the run was submitted."""
+    def _master(self) -> environment.Master:
+        """It may have moved since the run was submitted."""
         with contextlib.suppress(OSError, RunDirError):
             known = read_json(self._spec.master_file)
             if known and known.get("url"):
-                return str(known["url"])
-        return self._spec.master_url or ""
+                home = Home(Path(self._spec.master_file).parent)
+                own = home.made_certificate(str(known.get("certificate")))
+                return environment.Master(str(known["url"]), str(home.certificate) if own else None)
+        return environment.Master(self._spec.master_url or "")
 
     def _failed(self, phase: str, message: str) -> NodeResult:
         self._log.say("ERROR", f"dethpc: {message}")
@@ -291,20 +312,3 @@ def stop_at(environ: Mapping[str, str]) -> Optional[float]:
     if deadline is None:
         return None
     return deadline - min(LEAD_SECONDS, max(0.0, deadline - time.time()) / 4)
-
-
-def _remove_left_over(prefix: str, place: Place) -> None:
-    """What earlier attempts left that were killed on this node."""
-    for path in _scratch(prefix):
-        k = os.path.basename(path)[len(prefix) :].split("-")[0]
-        if k.isdigit() and int(k) < place.k:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _scratch(prefix: str) -> Iterator[str]:
-    """Our own directories on this node whose names begin so."""
-    for base in scratch_bases(os.environ):
-        for path in glob.glob(os.path.join(glob.escape(base), glob.escape(prefix) + "*")):
-            with contextlib.suppress(OSError):
-                if not os.path.islink(path) and os.stat(path).st_uid == os.getuid():
-                    yield path

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 from typing import Iterable, Mapping, Optional, Sequence
 
 PR_SET_CHILD_SUBREAPER = 36
+
+_core_limit = resource.getrlimit(resource.RLIMIT_CORE)
+
+
+def dump_no_core() -> None:
+    """This process holds the run's secrets. User code that it starts keeps the limit that it came with."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, _core_limit[1]))
 
 
 def adopt_orphans() -> bool:
@@ -35,11 +43,12 @@ def start(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], umask: int) 
         bufsize=0,
         start_new_session=True,
         umask=umask,
-        preexec_fn=_ignore_stop_signals,
+        preexec_fn=_as_user_code,
     )
 
 
-def _ignore_stop_signals() -> None:
+def _as_user_code() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, _core_limit)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -17,10 +17,11 @@ from dethpc.domain.stopping import StopReason
 from dethpc.errors import RendezvousError
 from dethpc.exec import ports
 from dethpc.exec.end import NodeResult
-from dethpc.exec.link import TIMEOUT, Link, Secret, nonce
+from dethpc.exec.link import TIMEOUT, Link
 from dethpc.exec.place import Place
 from dethpc.exec.resume import Resume
 from dethpc.exec.supervise import Supervisor
+from dethpc.rundir.secret import Secret
 
 CANDIDATES = 8
 CORE_PORTS = 4
@@ -185,7 +186,7 @@ class Chief(Alone):
         link = Link(sock)
         self._links.add(link)
         self._supervisor.also(link.fileno(), functools.partial(self._hear, link))
-        link.send({"nonce": link.challenge})
+        link.challenge()
 
     def _hear(self, link: Link) -> None:
         for message in link.receive():
@@ -202,15 +203,12 @@ class Chief(Alone):
             self._miss(link)
 
     def _admit(self, link: Link, message: dict[str, Any]) -> None:
-        rank, answer = message.get("rank"), message.get("nonce")
-        known = isinstance(rank, int) and 0 < rank < len(self._place.names) and rank not in self._present
-        if not known or not self._secret.accepts(message.get("proof"), "node", rank or 0, link.challenge, str(answer)):
+        caller = link.caller(self._secret, message)
+        if caller is None or not 0 < caller.rank < len(self._place.names) or caller.rank in self._present:
             link.lost = True
             return
-        assert isinstance(rank, int)
-        link.rank = rank
-        self._present[rank] = link
-        link.send({"proof": self._secret.proof("chief", rank, link.challenge, str(answer))})
+        self._present[caller.rank] = link
+        link.welcome(self._secret, message)
 
     def _greet(self, link: Link, rank: int, hello: dict[str, Any]) -> None:
         if hello.get("failed"):
@@ -338,13 +336,7 @@ class Peer(Alone):
             link = Link(socket.create_connection((self._place.addresses[0], port), timeout=TIMEOUT))
         except OSError:
             return None
-        challenge, answer, rank = str(link.next().get("nonce")), nonce(), self._place.rank
-        link.send({"rank": rank, "nonce": answer, "proof": self._secret.proof("node", rank, challenge, answer)})
-        if not self._secret.accepts(link.next().get("proof"), "chief", rank, challenge, answer):
-            link.close()  # somebody else's service
-            return None
-        link.rank = 0
-        return link
+        return link if link.introduce(self._secret, "node", self._place.rank) else None
 
     def _hear(self) -> None:
         assert self._link is not None

@@ -39,7 +39,7 @@ class _Candidate(NamedTuple):
 def find(run: RunDir, k: int, spec: Spec) -> Resume:
     """Read the journals of the attempts before ``k``, and look for checkpoints that the attempt may go on from.
 
-    Raises OSError; CheckpointError when not one of them is there; and as ``storage.build`` does.
+    Raises OSError; CheckpointError when a storage has not one of those that it should have; and as ``storage.build`` does.
     """
     earlier = [j for j in run.attempts() if j < k]
     bounds = _bounds(run, earlier)
@@ -51,20 +51,28 @@ def find(run: RunDir, k: int, spec: Spec) -> Resume:
         prior[str(j)] = counted[-1].seq if counted else 0
         reports += counted
     candidates = _candidates(reports, spec)
-    missing: list[str] = []
-    for uuid, steps, section in candidates:
-        if _exists(uuid, section):
-            return Resume(uuid, steps, prior, tuple(missing))
-        missing.append(uuid)
+    missing: list[_Candidate] = []
+    for candidate in candidates:
+        if _exists(candidate):
+            _check_storages(missing, candidates)
+            return Resume(candidate.uuid, candidate.steps, prior, tuple(each.uuid for each in missing))
+        missing.append(candidate)
     # A master of before had no list in the specification, but the last one alone.
     last, steps = (spec.source_checkpoint, 0) if spec.checkpoints else (spec.latest_checkpoint, spec.steps_completed)
-    if missing and last == spec.source_checkpoint:
-        # That every one of them is lost is less likely than a storage that is not mounted, and to begin at 0 costs all.
-        raise CheckpointError(
-            f"none of the trial's checkpoints is in {storage.build(candidates[0].section)} (the last one: {missing[0]}); "
-            "is it mounted on this node?"
-        )
+    if last == spec.source_checkpoint:
+        _check_storages(missing, candidates)
     return Resume(last, steps, prior)
+
+
+def _check_storages(missing: list[_Candidate], candidates: list[_Candidate]) -> None:
+    """Raises CheckpointError where a storage lacks every checkpoint of the trial that it should have: that each of them is lost is
+    less likely than that it is not mounted, and to begin before them all costs what was trained since."""
+    stores = {str(storage.build(each.section)): each for each in reversed(missing)}
+    for where, latest in stores.items():
+        if not any(str(storage.build(each.section)) == where and _exists(each) for each in candidates if each.section):
+            raise CheckpointError(
+                f"none of the trial's checkpoints is in {where} (the last one: {latest.uuid}); is it mounted on this node?"
+            )
 
 
 def _candidates(reports: list[Report], spec: Spec) -> list[_Candidate]:
@@ -99,7 +107,8 @@ def _bounds(run: RunDir, attempts: list[int]) -> dict[int, int]:
     return bounds
 
 
-def _exists(uuid: str, section: dict[str, Any]) -> bool:
-    """Whether the checkpoint is where ``section`` says. Where nobody can be asked it counts as there: without a section, or for a
+def _exists(candidate: _Candidate) -> bool:
+    """Whether the checkpoint is where it should be. Where nobody can be asked it counts as there: without a section, or for a
     directory that only a container sees."""
-    return not section or section.get("type") == "directory" or storage.build(section).exists(uuid)
+    section = candidate.section
+    return not section or section.get("type") == "directory" or storage.build(section).exists(candidate.uuid)

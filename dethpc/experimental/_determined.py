@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from pathlib import Path
@@ -25,7 +26,9 @@ class Determined:
     """One master, as one user.
 
     Without arguments: the master that ``DET_MASTER`` names, or your own, with the token that ``det`` uses. With ``user`` and
-    ``password`` it logs in. ``cert_path``: a file of certificates to trust. Raises MasterUnreachable, Unauthorized.
+    ``password`` it logs in. ``cert_path``: a file of certificates to trust; ``cert_name``: the name that the
+    master's is for, where that is not its host; ``noverify``: trust any. That of your own master is known from its home.
+    Raises MasterUnreachable, Unauthorized.
     """
 
     def __init__(
@@ -40,14 +43,18 @@ class Determined:
         url = address.canonical(master) if master else address.master_url()
         if not url:
             raise MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
-        cert = "noverify" if noverify else cert_path
         self._master = url
-        token = (
-            address.token(url) if password is None else login(Session(url, cert=cert), user or "determined", password)
-        )
+        cert = "noverify" if noverify else cert_path
+        if password is None:
+            token = address.token(url)
+        else:
+            token = login(url, user or "determined", password, cert=cert, cert_name=cert_name)
         if token is None:
-            raise Unauthorized(f"not logged in at {url}: give user and password, or log in with `det user login`", 401)
-        self._session = Session(url, token, cert=cert)
+            raise Unauthorized(
+                f"not logged in at {url}: give user and password, or set DET_USER_TOKEN to what `det token create` prints",
+                401,
+            )
+        self._session = Session(url, token, cert=cert, cert_name=cert_name)
 
     @classmethod
     def _from_session(cls, session: Session) -> Determined:
@@ -161,5 +168,6 @@ class Determined:
         return [user for user in found if active is None or user.active is active]
 
     def logout(self) -> None:
-        """End the session. The owner's own token stays good."""
-        self._session.post("/api/v1/auth/logout", {})
+        """End the session, if it has not ended already. The owner's own token stays good."""
+        with contextlib.suppress(Unauthorized):
+            self._session.post("/api/v1/auth/logout", {})

@@ -107,6 +107,7 @@ class Checkpoint:
         self.resources = {path: int(size) for path, size in (wire.get("resources") or {}).items()}
         self.metadata = wire.get("metadata") or {}
         self.state = CheckpointState(wire["state"])
+        self._elsewhere = wire.get("elsewhere") or ""
         self.training = CheckpointTrainingMetadata(
             experiment_config=training.get("experimentConfig") or {},
             experiment_id=training["experimentId"],
@@ -133,6 +134,7 @@ class Checkpoint:
         target = Path(path) if path is not None else Path("checkpoints", self.uuid)
         if not (target / "metadata.json").exists():
             assert self.training is not None
+            checkpoints.refuse_elsewhere(self.uuid, self._elsewhere)
             section = TrialConfig.from_json(self.training.experiment_config).checkpoint_storage
             # Without the keys that the master does not show, the storage is asked with this user's own.
             shown = {name: value for name, value in section.items() if value != _NOT_SHOWN}

@@ -223,7 +223,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
     def _load(self, path: pathlib.Path) -> None:
         state: Dict[str, Any] = {}
         if (path / _STATE).exists():
-            state = pickle.loads((path / _STATE).read_bytes())
+            state = pickle.loads((path / _STATE).read_bytes())  # nosec B301  # the trial's own checkpoint
         continues = state.get("continue_id", object()) == self._continue_id
         optimizer = self.model.optimizer
         if optimizer is not None and not optimizer.built:
@@ -239,7 +239,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._steps_completed = state["steps_completed"]
         self._epoch = self._saved_epoch = self._trained_epoch = state["epoch"]
         if (path / self._random_file()).exists():
-            self._restored["random"] = pickle.loads((path / self._random_file()).read_bytes())
+            self._restored["random"] = pickle.loads((path / self._random_file()).read_bytes())  # nosec B301  # the trial's own
         self.model._initial_epoch = state["epoch"] + 1  # as BackupAndRestore does it; fit() looks at it next
 
     def _restore_random(self) -> None:

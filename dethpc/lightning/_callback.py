@@ -89,7 +89,7 @@ class DeterminedCallback(Checkpoint):
             self._weights = path / _CHECKPOINT
             return None
         random = path / self._random_file()
-        self._random = pickle.loads(random.read_bytes()) if random.exists() else None
+        self._random = pickle.loads(random.read_bytes()) if random.exists() else None  # nosec B301  # the trial's own
         return str(path / _CHECKPOINT)
 
     # --- around the training --------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class DeterminedCallback(Checkpoint):
         if self._weights is not None:
             if self._weights.is_dir():
                 raise RuntimeError("weights cannot be taken from a checkpoint that a strategy has saved in shards")
-            found = torch.load(self._weights, map_location="cpu", weights_only=False)
+            found = torch.load(self._weights, map_location="cpu", weights_only=False)  # nosec B614  # the trial's own
             pl_module.load_state_dict(found["state_dict"])
             self._weights = None
 

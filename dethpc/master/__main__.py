@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 from dethpc.errors import DethpcError
+
+_PR_SET_DUMPABLE = 4
 
 
 def main() -> int:
@@ -23,6 +26,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="print as JSON how the database differs from shared_fs")
     options = parser.parse_args()
     os.umask(0o077)  # of this process alone: who calls serve() or rebuild() keeps their own
+    _keep_to_itself()
     from dethpc.master.serve import serve
 
     try:
@@ -35,6 +39,19 @@ def main() -> int:
         print(f"det: error: {error}{_advice(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _keep_to_itself() -> None:
+    """What it knows gets into no core dump, nor do passwords of clients get into the environment of what it starts.
+
+    RLIMIT_CORE would go on to jobs, by sbatch. This ends where another program begins: a training dumps core as its user wants.
+    """
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    for name in [name for name in os.environ if name.startswith("DET_")]:
+        del os.environ[name]
 
 
 def _advice(error: Exception) -> str:

@@ -247,8 +247,20 @@ def _checkpoints(id: int, known: _Rows) -> Iterator[Difference]:
             store = storage.build(checkpoint.storage or TrialConfig.from_json(config).checkpoint_storage)
             if not store.exists(checkpoint.uuid):
                 yield Difference(id, "checkpoint", f"checkpoint {checkpoint.uuid} is not in {store}")
+            elif lost := _lost(checkpoint.resources, store.files(checkpoint.uuid)):
+                yield Difference(id, "checkpoint", f"checkpoint {checkpoint.uuid}: {lost}")
         except (DethpcError, OSError) as error:
             yield Difference(id, "checkpoint", f"checkpoint {checkpoint.uuid} cannot be looked up: {error}")
+
+
+def _lost(stored: Mapping[str, int], left: Mapping[str, int]) -> str:
+    """What is missing or of another size. Nothing is read: that would take as long as to restore them all."""
+    names = [path for path, size in stored.items() if left.get(path) != size]
+    if not names:
+        return ""
+    how = f"has {left[names[0]]} bytes, and had {stored[names[0]]} when stored" if names[0] in left else "is missing"
+    more = f", and {len(names) - 1} more of its {len(stored)} files differ" if len(names) > 1 else ""
+    return f"{names[0]} {how}{more}"
 
 
 def _rows(keys: Iterable[Any]) -> str:

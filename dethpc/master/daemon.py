@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import getpass
 import logging
-import socket
 import threading
 from functools import partial
 
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import Scheduler
-from dethpc.errors import MasterError, Refused
+from dethpc.errors import MasterError
 from dethpc.master.durable import ids
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.harness import build as build_harness
@@ -24,8 +23,10 @@ from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.app import create_app
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.doorbell import Doorbell
-from dethpc.master.http.server import Server, reachable
+from dethpc.master.http.munge_login import munge_of
+from dethpc.master.http.server import Server, listen, reachable
 from dethpc.master.http.service import Services
+from dethpc.master.http.tls import tls_of
 from dethpc.master.installation import Installation
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
@@ -91,11 +92,11 @@ class Daemon:
         records = Records(self.store, home, self.lease.check)
         self.services = Services(
             installation=self.installation,
-            auth=Auth(home.root, getpass.getuser(), self.store, records),
+            auth=Auth(home.root, getpass.getuser(), self.store, records, munge_of(site.master)),
             records=records,
             store=self.store,
             ledger=self.ledger,
-            control=Control(self.ledger, self.store, admission),
+            control=Control(self.ledger, self.store, admission, home),
             creator=Creator(self.installation, self.ledger, self.store, scheduler, admission, self.builder, unmanaged),
             unmanaged=unmanaged,
             checkpoints=Checkpoints(self.ledger, self.store, home),
@@ -105,19 +106,17 @@ class Daemon:
         )
 
     def serve(self, host: str, port: int) -> None:
-        """Listen and work until a signal or ``stop``. ``port`` 0: any free one. Raises Refused when the port is taken,
-        MasterError when it could not go on."""
-        try:
-            listener = socket.create_server((host, port))
-        except OSError as error:
-            raise Refused(f"cannot listen on {host} port {port}: {error.strerror}") from error
+        """Listen and work until a signal or ``stop``. ``port`` 0: any free one. Raises Refused when the port is taken
+        or the certificate cannot be used, MasterError when it could not go on."""
+        listener, installation, name = listen(host, port), self.installation, reachable(host)
+        tls = self.services.auth.tls = tls_of(installation.home, installation.site.master, host, name)
         self.ledger.start()
-        url = f"http://{reachable(host)}:{listener.getsockname()[1]}"
-        self._server = Server(create_app(self.services))
+        url = f"{'https' if tls else 'http'}://{name}:{listener.getsockname()[1]}"
+        self._server = Server(create_app(self.services), tls)
         self._reconciler.start()
         self.services.unmanaged.start()
-        self.lease.publish(url)
-        log.info("master of cluster %s listens at %s", self.installation.cluster_id, url)
+        self.lease.publish(url, tls.fingerprint if tls else None, installation.site.master.munge)
+        log.info("master of cluster %s listens at %s", installation.cluster_id, url)
         watch = partial(Watchdog, self._stopped, self._break, partial(setattr, self.installation, "trouble"))
         watchdog = watch(ledger=self.ledger, reconciler=self._reconciler, server=self._server)
         watchdog.start()

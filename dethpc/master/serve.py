@@ -8,10 +8,14 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from dethpc.master.daemon import Daemon
+from dethpc.master.http import server
 from dethpc.master.installation import cluster_id, site_of
+from dethpc.master.log_format import LogFormat
+from dethpc.master.quiet import OncePerMinute
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.filesystem import filesystem, sqlite_warning
 from dethpc.rundir.home import Home
+from dethpc.scheduler.open_files import raise_limit
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +27,14 @@ def serve(root: Path, host: str | None, port: int, site_file: Path | None = None
     """Be the master until a signal ends it. Raises LeaseHeld when there is one already."""
     home = Home(root)
     home.make()
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        handlers=[RotatingFileHandler(home.log, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")],
-    )
+    to_file = RotatingFileHandler(home.log, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
+    to_file.setFormatter(LogFormat())
+    logging.basicConfig(level=logging.INFO, handlers=[to_file])
     for name in ("alembic", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("asyncio", "uvicorn.error", server.__name__):
+        logging.getLogger(name).addFilter(OncePerMinute())
+    raise_limit()
     site = site_of(home, site_file)
     if doubt := sqlite_warning(filesystem(home.root), str(home.root), site.database):
         log.warning("%s", doubt)

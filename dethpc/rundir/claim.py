@@ -7,7 +7,7 @@ import socket
 import time
 from typing import Union
 
-from dethpc.rundir.files import create_once, read_json
+from dethpc.rundir.files import create_once, read_json, sealed
 from dethpc.rundir.layout import RunDir
 
 
@@ -18,7 +18,7 @@ def claim(run_dir: Union[RunDir, str, os.PathLike[str]], job_id: str) -> bool:
     Raises: OSError; RunDirError when the claim is damaged.
     """
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
-    if create_once(run.claim, {"job_id": str(job_id), "host": socket.gethostname(), "at": time.time()}):
+    if create_once(run.claim, sealed({"job_id": str(job_id), "host": socket.gethostname(), "at": time.time()})):
         return True
     return claimed_by(run) == str(job_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import itertools
 import json
 import os
@@ -13,6 +14,15 @@ from typing import Any, BinaryIO, Optional, Union
 from dethpc.errors import RunDirError
 
 Path = Union[str, "os.PathLike[str]"]
+
+MOST_BYTES = 16 << 20
+"""How large a JSON file of a run may be."""
+
+MOST_VALUES = 500_000
+"""How many values a JSON text may hold: an empty list takes three bytes there, and some twenty times as many in memory."""
+
+_SUM = "sha256"
+"""Key of the digest over all other values."""
 
 _counter = itertools.count()
 
@@ -55,24 +65,57 @@ def create_once(path: Path, obj: dict[str, Any]) -> bool:
     return True
 
 
+def sealed(obj: dict[str, Any]) -> dict[str, Any]:
+    """``obj`` with a digest, by which ``read_json`` notices a value that the disk altered: it may well be JSON still."""
+    return {**obj, _SUM: _digest(obj)}
+
+
+def _digest(obj: dict[str, Any]) -> str:
+    """Of the values as they are read again."""
+    read = json.loads(json.dumps(obj))
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
+
+
 def read_json(path: Path) -> Optional[dict[str, Any]]:
     """The object in ``path``, or None when there is no such file.
 
-    Raises: RunDirError when it holds no JSON object; OSError.
+    Raises: RunDirError when it holds no JSON object, or other values than those that were ``sealed``; OSError.
     """
     try:
-        data = _read(path)
+        data = _read(path, MOST_BYTES + 1)
     except FileNotFoundError:
         return None
     except IsADirectoryError:
         raise RunDirError(f"{os.fspath(path)} is damaged: it is a directory") from None
+    if len(data) > MOST_BYTES or too_many_values(data):
+        allowed = f"{MOST_BYTES >> 20} MiB and {MOST_VALUES} values are allowed"
+        raise RunDirError(f"{os.fspath(path)} is damaged: it is too large; {allowed}")
     try:
         obj = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunDirError(f"{os.fspath(path)} is damaged: {error}") from None
     if not isinstance(obj, dict):
         raise RunDirError(f"{os.fspath(path)} is damaged: it holds no JSON object")
+    if _SUM in obj and obj.pop(_SUM) != _digest(obj):
+        raise RunDirError(f"{os.fspath(path)} is damaged: its values are not those that were written")
     return obj
+
+
+def too_many_values(json_text: Union[str, bytes]) -> bool:
+    """Whether it may hold more than ``MOST_VALUES``: each begins a list or a mapping, or has a comma before it."""
+    if len(json_text) <= MOST_VALUES:
+        return False
+    if isinstance(json_text, str):
+        return sum(map(json_text.count, ("[", "{", ","))) > MOST_VALUES
+    return sum(map(json_text.count, (b"[", b"{", b","))) > MOST_VALUES
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in ``path``; {} when there is none that can be read."""
+    try:
+        return read_json(path) or {}
+    except (OSError, RunDirError):
+        return {}
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -87,11 +130,11 @@ def open_regular(path: Path) -> BinaryIO:
     return file
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, most: int) -> bytes:
     for attempt in (1, 2, 3):
         try:
             with open_regular(path) as file:
-                return file.read()
+                return file.read(most)
         except OSError as error:
             # NFS: the file was replaced between look-up and read; the next look-up finds the new one.
             if error.errno != errno.ESTALE or attempt == 3:

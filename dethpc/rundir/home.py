@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Mapping, Optional, Union
 
+from dethpc.rundir import certificate
+from dethpc.rundir.files import read_object
 from dethpc.rundir.layout import RunDir
 
 
@@ -48,17 +49,17 @@ class Home:
 
         Both have one cluster id, so that a master of each would take the other's jobs for its own.
         """
-        known = _object(self.cluster_file)
+        known = read_object(self.cluster_file)
         place = known.get("home")
         if not isinstance(place, str) or Path(place) == self.root:
             return None
         other = Home(place)
-        same_id = _object(other.cluster_file).get("cluster_id") == known.get("cluster_id")
+        same_id = read_object(other.cluster_file).get("cluster_id") == known.get("cluster_id")
         return other.root if same_id and not _same_folder(other, self) else None
 
     def own_master(self) -> dict[str, Any]:
         """What ``master.json`` says; {} when there is none, when it is damaged, and when it came here in a copy of another home."""
-        held, own = _object(self.master_file), _object(self.cluster_file).get("cluster_id")
+        held, own = read_object(self.master_file), read_object(self.cluster_file).get("cluster_id")
         foreign = own is not None and held.get("cluster_id", own) != own
         return {} if foreign or self.copied_from() is not None else held
 
@@ -66,6 +67,22 @@ class Home:
     def master_file(self) -> Path:
         """The master's address and lease."""
         return self.root / "master.json"
+
+    @property
+    def certificate(self) -> Path:
+        """The master's own TLS certificate, in PEM: what other programs than dethpc's need to trust it."""
+        return self.root / "master.pem"
+
+    def made_certificate(self, sha256: str) -> bool:
+        """Whether the certificate with this SHA-256 is the one that the master made; otherwise it is the site's."""
+        try:
+            return certificate.sha256(self.certificate.read_text()) == sha256
+        except (OSError, ValueError):
+            return False
+
+    @property
+    def certificate_key(self) -> Path:
+        return self.root / "master.key"
 
     @property
     def database(self) -> Path:
@@ -102,6 +119,10 @@ class Home:
     def experiment(self, experiment_id: int) -> Path:
         return self.experiments / str(experiment_id)
 
+    def venv(self, experiment_id: int) -> Path:
+        """The Python environment of an experiment that has one of its own."""
+        return self.experiment(experiment_id) / "venv"
+
     def context(self, sha256: str) -> Path:
         """Contexts are named by their content: experiments that share code share the file."""
         return self.root / "contexts" / f"{sha256}.tar.gz"
@@ -129,15 +150,6 @@ class Home:
     def changes(self, experiment_id: int) -> Path:
         """The master's decisions about an experiment, one committed row a line."""
         return self.experiment(experiment_id) / "changes.jsonl"
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; {} when there is none."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _same_folder(one: Home, other: Home) -> bool:

@@ -13,17 +13,23 @@ import os
 import threading
 import time
 import zlib
-from typing import Any, NamedTuple, Union
+from typing import Any, BinaryIO, NamedTuple, Optional, Union
 
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.rundir.files import open_regular
+from dethpc.rundir.files import MOST_VALUES, open_regular, too_many_values
 
 Path = Union[str, "os.PathLike[str]"]
 
 SYNC_SECONDS = 1.0
 
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 """How large one report may be: the master reads a line at once."""
+
+MOST_LINE = MOST_BYTES + 64
+"""Bytes of a line, with what stands before the report and its newline."""
+
+A_LOOK = 1 << 20
+"""About how many bytes of one journal the master takes in before it turns to others."""
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -38,6 +44,8 @@ def to_line(report: Report) -> str:
             f"a report of {len(text)} bytes ({report.kind}) is too large: {MOST_BYTES} are allowed; "
             "put large things into a checkpoint"
         )
+    if too_many_values(text):
+        raise ValueError(f"a report ({report.kind}) holds too much: {MOST_VALUES} values are allowed")
     return f"{report.seq} {len(text)} {zlib.crc32(text.encode(), report.seq):08x} {text}"
 
 
@@ -48,12 +56,14 @@ def from_line(line: Union[str, bytes]) -> Report:
         raw = raw[:-1]
     try:
         seq_text, length, crc, text = raw.split(b" ", 3)
-        seq = int(seq_text)
-        if seq < 1 or len(text) != int(length) or b"%08x" % zlib.crc32(text, seq) != crc:
+        seq, length_of = int(seq_text), len(text)
+        if seq < 1 or length_of != int(length) or b"%08x" % zlib.crc32(text, seq) != crc:
+            raise ValueError
+        if length_of > MOST_BYTES or too_many_values(text):
             raise ValueError
         data = json.loads(text)
         return Report(seq, float(data.pop("at")), str(data.pop("kind")), data)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise ValueError(f"damaged journal line: {raw[:80]!r}") from None
 
 
@@ -79,14 +89,16 @@ class JournalWriter:
     def __init__(self, path: Path, *, lazy: bool = False) -> None:
         self._lazy = lazy
         self._lock = threading.Lock()
-        reports, offset, _ = read_remains(path)
-        self._seq = reports[-1].seq if reports else 0
+        written = RemainsReader(path)
+        while not written.whole:
+            written.read(A_LOOK)
+        self._seq = written.last
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-        self._offset = offset
+        self._offset = written.offset
         self._unwritten: list[str] = []
         self._synced_at = time.monotonic()
         self._dirty = False
-        os.ftruncate(self._fd, offset)
+        os.ftruncate(self._fd, self._offset)
 
     @property
     def seq(self) -> int:
@@ -187,8 +199,9 @@ class JournalWriter:
         self._synced_at = time.monotonic()
 
 
-def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Report], int]:
-    """Reports from byte ``offset`` on whose ``seq`` is above ``after_seq``, and the offset after the last good line.
+def read(path: Path, offset: int = 0, after_seq: int = 0, most: Optional[int] = None) -> tuple[list[Report], int]:
+    """Reports from byte ``offset`` on whose ``seq`` is above ``after_seq``, and the offset after the last good line;
+    no further when ``most`` bytes have been read.
 
     Give back the offset to go on from there. The file is opened again each time, since a network file system shows
     another host's writes only then. No file is no report. Raises: OSError.
@@ -201,9 +214,10 @@ def read(path: Path, offset: int = 0, after_seq: int = 0) -> tuple[list[Report],
     with file:
         file.seek(offset)
         expected = 1 if offset == 0 else None
-        for line in file:
+        end = None if most is None else offset + most
+        while (end is None or offset < end) and (line := file.readline(MOST_LINE)):
             if not line.endswith(b"\n"):
-                break
+                break  # being written, torn, or too long for a report
             try:
                 report = from_line(line)
             except ValueError:
@@ -230,32 +244,86 @@ def read_remains(path: Path, offset: int = 0, after_seq: int = 0) -> Remains:
 
     Raises: OSError.
     """
+    reader = RemainsReader(path, offset, after_seq)
     reports: list[Report] = []
-    last, damaged, end = after_seq, 0, offset
-    missing = 0
-    try:
-        file = open_regular(path)
-    except FileNotFoundError:
-        return Remains(reports, offset, 0)
-    with file:
-        file.seek(offset)
-        for line in file:
-            offset += len(line)
-            if not line.endswith(b"\n"):
-                break  # torn: its report never was
-            try:
-                report = from_line(line)
-            except ValueError:
-                damaged += not _known(line, last)
-                if not (gap := hole(line)):
-                    continue
-                report = from_line(line[gap:])
-            end, damaged = offset, 0
-            if report.seq > last:
-                missing += report.seq - last - 1
-                last = report.seq
-                reports.append(report)
-    return Remains(reports, end, missing + damaged)
+    while not reader.whole:
+        reports += reader.read(A_LOOK)
+    return Remains(reports, reader.offset, reader.missing)
+
+
+class RemainsReader:
+    """Takes in by pieces what is left of a journal that nobody writes any more, from byte ``offset`` and ``after_seq`` on.
+
+    Where it stands is remembered here alone. ``last`` is the number of the last report, ``offset`` is behind the last good
+    line, and ``missing`` says how many reports are damaged or gone, as far as it was read; ``whole``: that was to its end.
+    """
+
+    def __init__(self, path: Path, offset: int = 0, after_seq: int = 0) -> None:
+        self._path = path
+        self.offset, self.last, self.whole = offset, after_seq, False
+        self._at = offset
+        self._broken_off = b""  # the end of a line that is longer than a look
+        self._missing = self._damaged = 0
+
+    @property
+    def missing(self) -> int:
+        return self._missing + self._damaged
+
+    def read(self, most: int) -> list[Report]:
+        """The reports of the next ``most`` bytes or so. At the end of the file it may be asked again. Raises: OSError."""
+        reports: list[Report] = []
+        begin = self._at
+        try:
+            file = open_regular(self._path)
+        except FileNotFoundError:
+            self.whole = True
+            return reports
+        with file:
+            file.seek(begin)
+            while self._at - begin < most:
+                limit = A_LOOK if self._broken_off else MOST_LINE
+                piece = file.readline(limit)
+                self.whole = len(piece) < limit and not piece.endswith(b"\n")
+                if self.whole:  # the end; or torn, and its report never was
+                    break
+                self._at += len(piece)
+                line = self._broken_off + piece
+                self._broken_off = b"" if line.endswith(b"\n") else _remainder(line)
+                if not self._broken_off and (report := self._report(line)) is not None:
+                    reports.append(report)
+        return reports
+
+    def _report(self, line: bytes) -> Optional[Report]:
+        try:
+            report = from_line(line)
+        except ValueError:
+            self._damaged += not _known(line, self.last)
+            if not (gap := hole(line)):
+                return None
+            report = from_line(line[gap:])
+        self.offset, self._damaged = self._at, 0
+        if report.seq <= self.last:
+            return None
+        self._missing += report.seq - self.last - 1
+        self.last = report.seq
+        return report
+
+
+def next_line(file: BinaryIO) -> tuple[bytes, int]:
+    """The next line and its size in the file; of one that is too long for a report, what matters alone."""
+    line = file.readline(MOST_LINE)
+    size = len(line)
+    if size == MOST_LINE:
+        while not line.endswith(b"\n") and (more := file.readline(A_LOOK)):
+            size += len(more)
+            line = _remainder(line) + more
+    return line, size
+
+
+def _remainder(line: bytes) -> bytes:
+    """What still matters of a line that is too long for a report and goes on: one may begin behind its last zero byte."""
+    zero = line.rfind(b"\0")
+    return line[zero:] if zero >= 0 and len(line) - zero <= MOST_LINE else b"?"
 
 
 def hole(damaged: bytes) -> int:

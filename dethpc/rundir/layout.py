@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Optional, Union
+from typing import Iterable, Optional, Union
 
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.stopping import StopRequest
 from dethpc.rundir.files import read_json
+
+
+def _numbers(names: Iterable[str]) -> set[int]:
+    """Those of the names that are numbers; a superscript is a digit, too, and is not one."""
+    return {int(name) for name in names if name.isascii() and name.isdigit()}
 
 
 class AttemptDir:
@@ -75,7 +80,7 @@ class AttemptDir:
     def nodes_with_logs(self) -> list[int]:
         """Ranks of the nodes that have written a log, in order."""
         names = [path.name[len("node-") : -len(".log")] for path in self.logs.glob("node-*.log")]
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(_numbers(names))
 
     def make(self) -> None:
         """Create the directory and its ``logs``, 0700. Does nothing where they exist."""
@@ -136,12 +141,12 @@ class RunDir:
             names = os.listdir(self.path / "attempts")
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(_numbers(names))
 
     def attempts_with_logs(self) -> list[int]:
         """Numbers of the attempts that have a directory, or are waited for with a word of the master's, in order."""
         names = [path.name[len("waiting-") : -len(".log")] for path in self.path.glob("waiting-*.log")]
-        return sorted({*self.attempts(), *(int(name) for name in names if name.isdigit())})
+        return sorted({*self.attempts(), *_numbers(names)})
 
     def make(self) -> None:
         """Create the directory, 0700. Does nothing where it exists."""

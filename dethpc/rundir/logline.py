@@ -8,6 +8,8 @@ import re
 import time
 from typing import NamedTuple, Optional, Union
 
+from dethpc.rundir import lines
+
 Path = Union[str, "os.PathLike[str]"]
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -16,7 +18,6 @@ _LINE = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z\t([A-Z]+)\t(\d+|-)\t(stdout|stderr)\t(.*)",
     re.DOTALL,
 )
-_BLOCK = 1 << 16
 
 
 class LogLine(NamedTuple):
@@ -58,46 +59,16 @@ def read_lines(path: Path, offset: int = 0, limit: Optional[int] = None) -> tupl
     The last line counts only with its newline. A line that is damaged (two writes torn apart by a crash) is skipped.
     No file is no line. Raises: OSError.
     """
-    lines: list[LogLine] = []
-    try:
-        file = open(path, "rb")
-    except FileNotFoundError:
-        return lines, offset
+    found: list[LogLine] = []
     begin = offset
-    with file:
-        file.seek(offset)
-        for raw in file:
-            if not raw.endswith(b"\n"):
-                break
-            offset += len(raw)
-            line = _parse_bytes(raw)
-            if line is not None:
-                lines.append(line)
-            if limit is not None and offset - begin >= limit:
-                break
-    return lines, offset
-
-
-def last_lines(path: Path, count: int) -> tuple[list[LogLine], int]:
-    """The last ``count`` lines, and the offset to follow from; reads from the end, so long logs cost nothing."""
-    if count <= 0:
-        return [], _size(path)
-    try:
-        file = open(path, "rb")
-    except FileNotFoundError:
-        return [], 0
-    with file:
-        position = file.seek(0, os.SEEK_END)
-        data = b""
-        while position > 0 and data.count(b"\n") <= count:
-            step = min(_BLOCK, position)
-            position -= step
-            file.seek(position)
-            data = file.read(step) + data
-    end = data.rfind(b"\n") + 1
-    offset = position + end
-    parsed = [_parse_bytes(raw) for raw in data[:end].split(b"\n")[:-1]]
-    return [line for line in parsed if line is not None][-count:], offset
+    for at, raw in lines.forward(path, offset):
+        offset = at + len(raw)
+        line = _parse_bytes(raw)
+        if line is not None:
+            found.append(line)
+        if limit is not None and offset - begin >= limit:
+            break
+    return found, offset
 
 
 def _parse_bytes(raw: bytes) -> Optional[LogLine]:
@@ -105,10 +76,3 @@ def _parse_bytes(raw: bytes) -> Optional[LogLine]:
         return parse(raw.decode("utf-8", "replace"))
     except ValueError:
         return None
-
-
-def _size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from typing import Any, Optional, Union
 
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import RunDirError
 
 VERSION = 1
-
-_SUM = "sha256"
-"""Key of the digest over all other values; earlier releases wrote none."""
 
 
 @dataclasses.dataclass
@@ -25,9 +20,12 @@ class Spec:
     attempt of the run may find more in the journals of earlier ones. ``checkpoints`` are the trial's own that it may go on
     from, latest first: ``uuid``, ``steps_completed`` and, where it is not ``checkpoint_storage``, the ``storage`` of each;
     ``source_checkpoint`` is whose weights it starts from where none of them is left. ``grace`` is in seconds. ``token`` is
-    good for this run alone and stands nowhere else in clear. ``queue_id`` is the uuid of its experiment: numbers can come twice
-    when a database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it has them,
-    are how long the trial shall train, in the searcher's unit, increasing.
+    good for this run alone and stands nowhere else in clear; ``worker_secret`` is for its nodes and workers among each other and
+    never travels (runs that an earlier release submitted have none). ``queue_id`` is the uuid of its experiment: numbers can come
+    twice when a database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it has
+    them, are how long the trial shall train, in the searcher's unit, increasing. ``venv`` is the folder of the experiment's own
+    Python environment, "" where it wants none; ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job
+    changes.
     """
 
     cluster_id: str
@@ -45,6 +43,7 @@ class Spec:
     context: str
     context_sha256: str
     token: str
+    worker_secret: str = ""
     master_url: Optional[str] = None
     slots: int = 0
     num_nodes: int = 1
@@ -63,13 +62,15 @@ class Spec:
     search: dict[str, Any] = dataclasses.field(default_factory=dict)
     rendezvous_timeout: float = 300
     grace: Optional[float] = None
+    venv: str = ""
+    det_prefix: str = ""
     kind: str = "trial"
     version: int = VERSION
 
     @classmethod
     def from_json(cls, obj: dict[str, Any]) -> Spec:
         """Fields that this version does not know are left aside. Raises: RunDirError when one is missing or the file
-        is of a later version, or when a value is not what was written: nothing trains with hyperparameters that nobody chose."""
+        is of a later version."""
         if obj.get("version", VERSION) != VERSION:
             raise RunDirError(f"spec.json is of version {obj.get('version')}; this harness reads version {VERSION}")
         known = {field.name for field in dataclasses.fields(cls)}
@@ -77,9 +78,12 @@ class Spec:
             spec = cls(**{name: value for name, value in obj.items() if name in known})
         except TypeError as error:
             raise RunDirError(f"spec.json is incomplete: {error}") from None
-        if _SUM in obj and obj[_SUM] != _sum({name: value for name, value in obj.items() if name != _SUM}):
-            raise RunDirError("spec.json is damaged: its values are not those that were written")
         return spec
+
+    @property
+    def among_workers(self) -> str:
+        """The secret of nodes and workers. A run of an earlier release ends as it began: with its token in that place."""
+        return self.worker_secret or self.token
 
     @property
     def settings(self) -> TrialConfig:
@@ -88,11 +92,4 @@ class Spec:
 
     def to_json(self) -> dict[str, Any]:
         # Not asdict, which copies the whole configuration: this is done for every run.
-        written = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**written, _SUM: _sum(written)}
-
-
-def _sum(values: dict[str, Any]) -> str:
-    """Of the values as they are read again."""
-    read = json.loads(json.dumps(values))
-    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -7,6 +7,7 @@ from typing import Any
 
 from dethpc.config import searcher as config
 from dethpc.config.hyperparameters import Space
+from dethpc.config.section import LARGEST
 from dethpc.searcher.base import Action, Continue, Create, Exit, Note, Searcher, Stop, Wait
 
 OPERATIONS = ("createTrial", "trialOperation", "closeTrial", "setSearcherProgress", "shutDown")
@@ -54,13 +55,19 @@ class CustomSearch(Searcher):
         for operation in operations:
             ((kind, body),) = operation.items() if len(operation) == 1 else [("", operation)]
             if kind == "createTrial":
-                create = self._create_trial(body, self.created_count + len(made))
+                index = self.created_count + len(made)
+                if index >= config.MOST_TRIALS:
+                    raise ValueError(f"a search has at most {config.MOST_TRIALS:,} trials")
+                create = self._create_trial(body, index)
                 made[str(body["requestId"])] = create
                 created = {"trialCreated": {"requestId": str(body["requestId"])}}
                 actions += [create, Note(create.index, "event", created)]
             elif kind == "trialOperation":
                 after = body["validateAfter"]
-                self._validate_after(str(after["requestId"]), float(after["length"]), made, actions)
+                length = float(after["length"])
+                if not 0 <= length <= LARGEST:
+                    raise ValueError(f"validateAfter: a length is a number from 0 to 2**63, not {length}")
+                self._validate_after(str(after["requestId"]), length, made, actions)
             elif kind == "closeTrial":
                 actions.append(Stop(self._find(str(body["requestId"])), "closed by the search method"))
             elif kind == "setSearcherProgress":

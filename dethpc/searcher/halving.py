@@ -98,7 +98,8 @@ def share_trials(max_trials: int, divisor: float, rungs: list[int]) -> list[int]
     ``rungs`` are the brackets' numbers of rungs, most first. When there are more brackets than trials, the last ones get none.
     """
     weights = [divisor ** (r - 1) / r for r in rungs]
-    shares = [max(1, int(weight / sum(weights) * max_trials)) for weight in weights]
+    whole = sum(weights)
+    shares = [max(1, int(weight / whole * max_trials)) for weight in weights]
     shares[0] += max(0, max_trials - sum(shares))
     while sum(shares) > max_trials and len(shares) > 1:
         shares.pop()

@@ -90,9 +90,10 @@ _REBUILD = (
 _ADVICE = {
     "database disk image is malformed": _REBUILD,
     "file is not a database": _REBUILD,
+    "no schema has been selected": "\nNo schema of its search_path exists: create one, or leave search_path alone",
     "database or disk is full": "\nIts disk is full: make room, and the same will succeed. Trials go on meanwhile",
 }
-"""What to do about what SQLite says."""
+"""What to do about what the database says."""
 
 
 def unavailable(error: BaseException) -> bool:
@@ -101,7 +102,8 @@ def unavailable(error: BaseException) -> bool:
     if not isinstance(error, DBAPIError) or type(orig).__module__.partition(".")[0] != "psycopg":
         return False
     code = getattr(orig, "sqlstate", None)
-    away = code is None and type(orig).__name__ == "OperationalError"  # it never got as far as a server's code
+    # It never got as far as a server's code: nobody listens, or nothing comes back (ConnectionTimeout).
+    away = code is None and any(kind.__name__ == "OperationalError" for kind in type(orig).__mro__)
     return away or error.connection_invalidated or code in _SERVER_AWAY or str(code).startswith("08")
 
 

@@ -13,7 +13,7 @@ from dethpc.errors import ConfigError, NotSupportedYet, Problem
 from dethpc.storage.base import CheckpointStore
 from dethpc.storage.files import FileStore
 
-__all__ = ["CheckpointStore", "build", "from_string", "section"]
+__all__ = ["CheckpointStore", "build", "elsewhere", "from_string", "section"]
 
 Section = Mapping[str, Any]
 
@@ -51,6 +51,21 @@ def build(config: Section, *, container_path: Optional[str] = None) -> Checkpoin
         if field not in kind.fields and field not in _ABOUT_OTHERS:
             raise _wrong(field, repr(config[field]), ", ".join(kind.fields))
     return kind.build(config, container_path)
+
+
+def elsewhere(config: Section, configured: Section) -> str:
+    """Where the checkpoints of ``config`` are, if not where those of ``configured`` are; else ""."""
+    if not config or config == configured:
+        return ""
+    place = _place(config) or f"another storage ({config.get('type')})"
+    return "" if place == _place(configured) else place
+
+
+def _place(config: Section) -> str:
+    try:
+        return str(build(config))
+    except (ConfigError, NotSupportedYet):
+        return ""
 
 
 def _shared_fs(config: Section, container_path: Optional[str]) -> CheckpointStore:

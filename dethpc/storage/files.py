@@ -12,10 +12,12 @@ import os
 import re
 import stat
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 from dethpc.errors import CheckpointDamaged, CheckpointError
+from dethpc.rundir.tree import Tree, remove
 from dethpc.storage import manifest
 from dethpc.storage.base import CheckpointStore, PathLike, Selector
 
@@ -46,12 +48,13 @@ class FileStore(CheckpointStore):
         staged = self._staged(uuid)
         try:
             staged.mkdir(parents=True, exist_ok=True)
+            Tree(staged).close()
         except OSError as error:
             raise CheckpointError(f"checkpoints cannot be written to {self}: {error.strerror}") from error
         return staged
 
     def add(self, uuid: str, source: PathLike, paths: Optional[Sequence[str]] = None) -> manifest.Checksums:
-        source, staged = Path(source), self._staged(uuid)
+        source, staged = Path(os.path.realpath(source)), self._staged(uuid)
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory")
         sums = _copy(source, staged, manifest.listing(source) if paths is None else paths)
@@ -62,7 +65,8 @@ class FileStore(CheckpointStore):
         staged = self._staged(uuid)
         with manifest.Flushing() as flushing:
             flushing.add(staged, paths)
-        return {path: manifest.Checksum(os.path.getsize(staged / path), None) for path in paths}
+        with Tree(staged) as tree:
+            return {path: manifest.Checksum(tree.status(path).st_size, None) for path in paths}
 
     def publish(
         self,
@@ -99,7 +103,8 @@ class FileStore(CheckpointStore):
             if os.path.lexists(final):
                 raise self._there_already(uuid) from None
             raise CheckpointError(f"checkpoint {uuid} cannot be published: {error.strerror}") from error
-        manifest.sync_path(self._folder)
+        with Tree(os.path.realpath(self._folder)) as tree:
+            tree.sync(".")
         return listed
 
     def discard(self, uuid: str) -> None:
@@ -131,15 +136,12 @@ class FileStore(CheckpointStore):
 
     def download(self, uuid: str, target: PathLike, selector: Optional[Selector] = None) -> None:
         final = self._existing(uuid)
-        expected = manifest.load(final) or {}
+        expected = (manifest.load(final) if self._verify else None) or {}
+        manifest.check_sizes(final, {path: s for path, s in expected.items() if selector is None or selector(path)})
         wanted = [path for path in self.files(uuid) if selector is None or selector(path)]
-        for path in expected:
-            if path not in wanted and not os.path.lexists(final / path) and (selector is None or selector(path)):
-                raise CheckpointDamaged(f"checkpoint {uuid}: {path} is missing")
         Path(target).mkdir(parents=True, exist_ok=True)
-        found = _copy(final, Path(target), wanted)
-        if self._verify:
-            manifest.compare(uuid, expected, found)
+        found = _copy(final, Path(os.path.realpath(target)), wanted)
+        manifest.compare(uuid, expected, found)
 
     def files(self, uuid: str) -> Dict[str, int]:
         return manifest.listing(self._existing(uuid))
@@ -148,7 +150,8 @@ class FileStore(CheckpointStore):
         import json
 
         try:
-            found = json.loads((self._existing(uuid) / "metadata.json").read_bytes())
+            with Tree(self._existing(uuid)) as tree, tree.read("metadata.json") as file:
+                found = json.loads(file.read())
         except FileNotFoundError:
             return {}
         except ValueError as error:
@@ -159,16 +162,14 @@ class FileStore(CheckpointStore):
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
         final = self._path(uuid)
-        if not final.is_dir():
+        if not final.is_dir() or final.is_symlink():
             return {}
         if "**/*" in globs:
             self._vanish(uuid)
             return {}
-        for path in _matching(final, globs):
-            if path.is_dir() and not path.is_symlink():
-                _remove(path)
-            else:
-                path.unlink(missing_ok=True)
+        with Tree(final) as tree:
+            for path in _matching(manifest.listing(final), globs):
+                tree.remove(path)
         left = manifest.listing(final)
         if not left:
             self._vanish(uuid)
@@ -180,7 +181,7 @@ class FileStore(CheckpointStore):
 
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
         final = self._existing(uuid)
-        gone = {path.relative_to(final).as_posix() for path in _matching(final, globs)}
+        gone = {path.rstrip("/") for path in _matching(manifest.listing(final), globs)}
 
         def stays(path: str) -> bool:
             parts = path.rstrip("/").split("/")
@@ -193,9 +194,10 @@ class FileStore(CheckpointStore):
     @contextlib.contextmanager
     def beside(self, folder: str) -> Iterator[Path]:
         """The folder itself."""
-        target = self._folder / folder
-        target.mkdir(parents=True, exist_ok=True)
-        yield target
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with Tree(os.path.realpath(self._folder)) as tree:
+            tree.make(folder)
+        yield self._folder / folder
 
     @contextlib.contextmanager
     def mark(self) -> Iterator[str]:
@@ -228,6 +230,8 @@ class FileStore(CheckpointStore):
 
     def _existing(self, uuid: str) -> Path:
         path = self._path(uuid)
+        if os.path.islink(path):
+            raise CheckpointError(f"checkpoint {uuid} is a link in {self}, and links are not followed there")
         if not _is_folder(path):
             if not _is_folder(self._folder):
                 why = f", for {self} does not exist; is it mounted, and is checkpoint_storage right?"
@@ -255,39 +259,54 @@ def _is_folder(path: Path) -> bool:
 
 
 def _copy(source: Path, target: Path, paths: Union[Sequence[str], Dict[str, int]]) -> manifest.Checksums:
-    import shutil
-
     sums: manifest.Checksums = {}
-    made: Set[Path] = set()
-    for path in paths:
-        to = target / path
-        parent = to if path.endswith("/") else to.parent
-        if parent not in made:
-            parent.mkdir(parents=True, exist_ok=True)
-            made.add(parent)
-        if not path.endswith("/"):
-            sums[path] = manifest.copy(source / path, to)
-            shutil.copystat(source / path, to)
+    with Tree(source) as here, Tree(target) as there:
+        for path in paths:
+            if path.endswith("/"):
+                there.make(path)
+                continue
+            with here.read(path) as old, there.write(path) as new:
+                sums[path] = manifest.copy(old, new)
+                new.flush()
+                found = os.fstat(old.fileno())
+                os.fchmod(new.fileno(), found.st_mode & 0o777)
+                os.utime(new.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
     return sums
 
 
-def _matching(root: Path, globs: Sequence[str]) -> Iterator[Path]:
-    import glob
+def _matching(paths: Iterable[str], globs: Sequence[str]) -> List[str]:
+    patterns = [[part for part in pattern.split("/") if part not in ("", ".")] for pattern in globs]
+    return [path for path in paths if any(_matches(path.rstrip("/").split("/"), pattern) for pattern in patterns)]
 
-    inside = os.path.normpath(root)
-    for pattern in globs:
-        for name in glob.glob(f"{glob.escape(inside)}/{pattern}", recursive=True):
-            path = os.path.normpath(name)
-            if path != inside and os.path.commonpath([inside, path]) == inside:
-                yield Path(path)
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """As in ``glob``: ``**`` is any number of folders, and only what is written with a dot is found with one.
+
+    All beginnings that match so far are kept side by side: to try one after the other takes years for many ``**``.
+    """
+    begun = {0}  # how many parts the pattern's beginning may take
+    for piece in pattern:
+        if piece == "**":
+            folders = [at for at, part in enumerate(parts) if part.startswith(".")]
+            begun = {
+                at
+                for begin in begun
+                for at in range(begin, min((f for f in folders if f >= begin), default=len(parts)) + 1)
+            }
+        else:
+            begun = {at + 1 for at in begun if at < len(parts) and _fits(parts[at], piece)}
+    return len(parts) in begun
+
+
+def _fits(part: str, piece: str) -> bool:
+    hidden = part.startswith(".") and not piece.startswith(".")
+    return not hidden and fnmatchcase(part, piece)
 
 
 def _remove(path: Path) -> None:
     """Remove a tree. On NFS a file that someone has open stays as ``.nfs*`` for a while."""
-    import shutil
-
     for pause in (0.0, 0.1, 0.5):
         time.sleep(pause)
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path)
         if not os.path.lexists(path):
             return

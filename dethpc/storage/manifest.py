@@ -1,9 +1,9 @@
 """Checksums of a checkpoint's files.
 
 The manifest is a file in the checkpoint that is not listed among its resources: ``{"version": 1, "block": bytes, "files":
-{path: {"size": bytes, "crc32": [one per block, 8 hexadecimal digits]}}}``. CRC-32 finds damage at memory speed, where a
-cryptographic hash would take as long as writing the checkpoint. Several cores share one large file: each sums parts of blocks,
-which are then put together.
+{path: {"size": bytes, "crc32": [one per block, 8 hexadecimal digits]}}, "crc32": of all this}``; earlier releases wrote no sum of
+the manifest itself. CRC-32 finds damage at memory speed, where a cryptographic hash would take as long as writing the checkpoint.
+Several cores share one large file: each sums parts of blocks, which are then put together.
 
 A large file may be without its ``crc32`` when the checkpoint is published. What is summed later adds a *part*: a manifest of the
 same form beside the first, which only fills in what is missing there.
@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import zlib
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from dethpc.errors import CheckpointDamaged, CheckpointError
+from dethpc.rundir.tree import LeadsOut, Tree
 
 NAME = ".dethpc-manifest.json"
 _PARTS = f"{NAME}.part-"
+_SUM = "crc32"
 BLOCK = 64 << 20
 _PART = 8 << 20  # what one core sums at a time; a block is a whole number of them
 _CHUNK = 1 << 20
@@ -39,19 +43,20 @@ Checksums = Dict[str, Checksum]
 
 def measure(root: Path, paths: Sequence[str], threads: int = 0) -> Checksums:
     """Checksums of the files ``paths`` below ``root``, by that many threads; 0: one for each core."""
-    sizes = {path: os.path.getsize(root / path) for path in paths}
-    parts = [(path, at) for path in paths for at in range(0, sizes[path], _PART)]
+    with Tree(root) as tree:
+        sizes = {path: tree.status(path).st_size for path in paths}
+        parts = [(path, at) for path in paths for at in range(0, sizes[path], _PART)]
 
-    def crc(part: Tuple[str, int]) -> int:
-        return _crc(root / part[0], part[1])
+        def crc(part: Tuple[str, int]) -> int:
+            return _crc(tree, part[0], part[1])
 
-    if sum(sizes.values()) < _SMALL or threads == 1:
-        crcs = [crc(part) for part in parts]
-    else:
-        from concurrent.futures import ThreadPoolExecutor
+        if sum(sizes.values()) < _SMALL or threads == 1:
+            crcs = [crc(part) for part in parts]
+        else:
+            from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(threads or _cores()) as pool:
-            crcs = list(pool.map(crc, parts))
+            with ThreadPoolExecutor(threads or _cores()) as pool:
+                crcs = list(pool.map(crc, parts))
     by_path: Dict[str, List[int]] = {path: [] for path in paths}
     for (path, at), value in zip(parts, crcs):
         if at % BLOCK == 0:
@@ -61,23 +66,18 @@ def measure(root: Path, paths: Sequence[str], threads: int = 0) -> Checksums:
     return {path: Checksum(sizes[path], tuple(by_path[path])) for path in paths}
 
 
-def copy(source: Path, target: Path) -> Checksum:
+def copy(source: BufferedReader, target: BufferedWriter) -> Checksum:
     """Copy a file's content and sum it on the way, so that it is read once."""
     crcs: List[int] = []
     size = 0
     buffer = memoryview(bytearray(_CHUNK))
-    with open(source, "rb", buffering=0) as src, open(target, "wb", buffering=0) as dst:
-        while True:
-            n = src.readinto(buffer)
-            if not n:
-                return Checksum(size, tuple(crcs))
-            written = 0
-            while written < n:
-                written += dst.write(buffer[written:n])
-            if size % BLOCK == 0:
-                crcs.append(0)
-            crcs[-1] = zlib.crc32(buffer[:n], crcs[-1])
-            size += n
+    while n := source.readinto(buffer):
+        target.write(buffer[:n])
+        if size % BLOCK == 0:
+            crcs.append(0)
+        crcs[-1] = zlib.crc32(buffer[:n], crcs[-1])
+        size += n
+    return Checksum(size, tuple(crcs))
 
 
 class Flushing:
@@ -92,9 +92,9 @@ class Flushing:
     def add(self, root: Path, paths: Iterable[str]) -> None:
         for path in paths:
             try:
-                self._flushes.append(self._pool.submit(sync_path, root / path))
+                self._flushes.append(self._pool.submit(_sync, root, path))
             except RuntimeError:  # the interpreter is about to end, and starts no thread any more
-                sync_path(root / path)
+                _sync(root, path)
 
     def __enter__(self) -> Flushing:
         return self
@@ -110,18 +110,23 @@ def write(root: Path, sums: Checksums, *, part: Optional[int] = None, sync: bool
     """Replace the manifest of the checkpoint at ``root``, or a part of it, in one step; without ``sync`` it is left to the caller
     to bring it to disk."""
     name = NAME if part is None else f"{_PARTS}{part}"
-    staged = root / f"{NAME}.{os.getpid()}.{name[len(NAME) :]}"
-    with open(staged, "w") as file:
-        json.dump({"version": 1, "block": BLOCK, "files": {path: _entry(s) for path, s in sorted(sums.items())}}, file)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    os.replace(staged, root / name)
+    staged = f"{NAME}.{os.getpid()}.{name[len(NAME) :]}"
+    content = {"version": 1, "block": BLOCK, "files": {path: _entry(s) for path, s in sorted(sums.items())}}
+    with Tree(root) as tree:
+        with tree.write(staged) as file:
+            file.write(json.dumps({**content, _SUM: _sum(content)}).encode())
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        tree.replace(staged, name)
 
 
 def load(root: Path) -> Optional[Checksums]:
-    """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointDamaged when damaged."""
+    """The manifest, or None when the checkpoint has none (Determined wrote it). Raises CheckpointDamaged when damaged, or when
+    nothing but directories is left of the checkpoint: what cleans scratch file systems up deletes files, and leaves these."""
     sums = _read(root, NAME)
+    if sums is None and not files_of(listing(root)):
+        raise CheckpointDamaged(f"checkpoint {root.name}: its files are gone")
     if sums is not None and any(s.crcs is None for s in sums.values()):
         for name in sorted(os.listdir(root)):
             if name.startswith(_PARTS):
@@ -134,16 +139,26 @@ def load(root: Path) -> Optional[Checksums]:
 def verify(root: Path, sums: Checksums) -> None:
     """Raises CheckpointDamaged that names the first file that is missing or differs, OSError where files cannot be read. Of a file
     without checksums the size says."""
-    for path, expected in sums.items():
-        try:
-            size = os.path.getsize(root / path)
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a name that no file can have
-            raise CheckpointDamaged(f"checkpoint {root.name}: {path} is missing") from None
-        if size != expected.size:
-            raise CheckpointDamaged(
-                f"checkpoint {root.name}: {path} has {size} bytes, and had {expected.size} when stored"
-            )
+    check_sizes(root, sums)
     compare(root.name, sums, measure(root, [path for path, s in sums.items() if s.crcs is not None]))
+
+
+def check_sizes(root: Path, sums: Checksums) -> None:
+    """As ``verify``, without reading the files."""
+    with Tree(root) as tree:
+        for path, expected in sums.items():
+            try:
+                found = tree.status(path)
+            except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a name that no file can have
+                raise CheckpointDamaged(f"checkpoint {root.name}: {path} is missing") from None
+            except LeadsOut as error:
+                raise CheckpointDamaged(f"checkpoint {root.name}: {error.strerror}: {path}") from None
+            if not stat.S_ISREG(found.st_mode):
+                raise CheckpointDamaged(f"checkpoint {root.name}: {path} is no file any more")
+            if found.st_size != expected.size:
+                raise CheckpointDamaged(
+                    f"checkpoint {root.name}: {path} has {found.st_size} bytes, and had {expected.size} when stored"
+                )
 
 
 def compare(uuid: str, expected: Checksums, found: Checksums) -> None:
@@ -162,7 +177,10 @@ def _entry(s: Checksum) -> Dict[str, Any]:
 
 def _read(root: Path, name: str) -> Optional[Checksums]:
     try:
-        content: Any = json.loads((root / name).read_bytes())
+        with Tree(root) as tree, tree.read(name) as file:
+            content: Any = json.loads(file.read())
+        if _SUM in content and content.pop(_SUM) != _sum(content):
+            raise ValueError("its checksum is another")
         if int(content["version"]) != 1:
             raise CheckpointError(
                 f"checkpoint {root.name}: its manifest is of a version that this dethpc does not know"
@@ -177,35 +195,30 @@ def _read(root: Path, name: str) -> Optional[Checksums]:
         }
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CheckpointDamaged(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
+    except (IsADirectoryError, LeadsOut) as error:
+        raise CheckpointDamaged(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
+
+
+def _sum(content: Dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content).encode()):08x}"
 
 
 def listing(root: Path) -> Dict[str, int]:
     """Path -> bytes of everything below ``root``, as Determined lists resources: directories end in "/" and have 0 bytes."""
-    found: Dict[str, int] = {}
-    for here, directories, files in os.walk(root, followlinks=True):
-        prefix = os.path.relpath(here, root).replace(os.sep, "/") + "/"
-        prefix = "" if prefix == "./" else prefix
-        for name in directories:
-            found[f"{prefix}{name}/"] = 0
-        for name in files:
-            if prefix or not name.startswith(NAME):
-                found[prefix + name] = os.path.getsize(os.path.join(here, name))
-    return found
+    with Tree(root) as tree:
+        found = {path: 0 if path.endswith("/") else status.st_size for path, status in tree.walk()}
+    return {path: size for path, size in found.items() if "/" in path or not path.startswith(NAME)}
 
 
 def files_of(resources: Iterable[str]) -> List[str]:
     return [path for path in resources if not path.endswith("/")]
 
 
-def sync_path(path: Path) -> None:
-    """fsync of a file or directory by name."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _sync(root: Path, path: str) -> None:
+    with Tree(root) as tree:
+        tree.sync(path)
 
 
 def combine(first: int, second: int, length: int) -> int:
@@ -232,10 +245,10 @@ def _times(a: int, b: int) -> int:
     return product
 
 
-def _crc(path: Path, begin: int) -> int:
+def _crc(tree: Tree, path: str, begin: int) -> int:
     buffer = memoryview(bytearray(_CHUNK))
     value, left = 0, _PART
-    with open(path, "rb", buffering=0) as file:
+    with tree.read(path) as file:
         file.seek(begin)
         while left:
             n = file.readinto(buffer[: min(left, _CHUNK)])

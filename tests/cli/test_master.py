@@ -216,3 +216,18 @@ def test_rebuild_needs_the_master_down(det: Any) -> None:
     det("master", "up")
     done = det("master", "rebuild", "--yes")
     assert done.returncode == 1 and "det master down" in done.stderr
+
+
+def test_over_tls_det_needs_no_option_and_other_programs_are_given_a_file(det: Any, home: Path) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "site.yaml").write_text("master: {tls: on}\n")
+    shown = det("master", "certificate")
+    assert shown.stdout.strip() == str(home / "master.pem"), shown.stderr
+    url = master_file(home)["url"]
+    assert url.startswith("https://") and det("experiment", "list").stderr == ""
+    plain = det("-m", url.replace("https", "http"), "experiment", "list")
+    assert (plain.returncode, "its address begins with https://" in plain.stderr) == (1, True)
+    det("master", "down")
+    (home / "site.yaml").write_text("master: {tls: off}\n")
+    refused = det("master", "certificate")
+    assert refused.returncode == 1 and "speaks plain HTTP: there is no certificate" in refused.stderr

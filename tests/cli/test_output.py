@@ -1,5 +1,13 @@
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from dethpc.cli import output
@@ -42,3 +50,43 @@ def test_times_are_local_iso_8601(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_metrics_keep_six_digits_and_words() -> None:
     assert [output.number(v) for v in (0.123456789, "NaN", 3, None)] == ["0.123457", "NaN", "3", ""]
+
+
+HOSTILE = "title\x1b]0;mine\x07 clipboard\x1b]52;c;aGk=\x07\x9b2J\rback\ttab"
+
+
+@pytest.mark.parametrize("err", [False, True])
+def test_a_terminal_gets_control_characters_spelled_out_and_a_pipe_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, err: bool
+) -> None:
+    terminal, pipe = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    for stream in (terminal, pipe):
+        monkeypatch.setattr(sys, "stderr" if err else "stdout", stream)
+        output.echo(HOSTILE, err=err)
+    assert pipe.getvalue() == HOSTILE + "\n"
+    shown = terminal.getvalue()
+    assert not set(shown) & set("\x1b\x07\x9b\r") and r"\x1b]52" in shown and "\ttab" in shown
+
+
+def test_a_log_and_a_wait_reach_a_terminal_through_a_real_one(tmp_path: Path) -> None:
+    """In a pseudo-terminal, as a person has it."""
+    import pty
+
+    code = f"from dethpc.cli import output; t = {HOSTILE!r}; output.echo(t); output.say(t); output.print_fields([('a', t)])"
+    main, terminal = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=terminal, stderr=terminal) as child:
+        os.close(terminal)
+        got = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(main, 4096):
+                got += piece
+    os.close(main)
+    assert child.returncode == 0
+    assert not re.search(rb"\x1b\]|\x07|\xc2\x9b", got) and got.count(rb"\x1b]52") == 3
+
+
+def test_all_output_of_det_goes_through_one_place() -> None:
+    folder = Path(output.__file__).parent
+    users = {path.name for path in folder.glob("*.py") if re.search(r"click\.s?echo\(|\bprint\(", path.read_text())}
+    assert users <= {"output.py", "completion.py", "doctor.py", "group.py"}  # own words, or escaped there

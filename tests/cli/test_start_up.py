@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,12 @@ def test_acting_as_another_user_is_refused_not_ignored() -> None:
     result = CliRunner().invoke(main, ["-m", "http://127.0.0.1:1", "-u", "bob", "experiment", "list"])
     assert result.exit_code == 1
     assert "not supported yet" in result.output
+
+
+def test_acting_as_oneself_is_what_a_command_does_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_USER", getpass.getuser())
+    result = CliRunner().invoke(main, ["-m", "http://127.0.0.1:1", "experiment", "list"])
+    assert "does not answer" in result.output
 
 
 def test_a_master_finds_the_site_configuration_that_was_named_from_here(

@@ -123,6 +123,12 @@ def test_no_cluster_no_status(tmp_path: Path) -> None:
     slurm_dev.down(tmp_path / "absent")
 
 
+def test_a_home_that_it_makes_is_its_users_alone(tmp_path: Path, slurm: slurm_dev.Cluster) -> None:
+    with pytest.raises(DethpcError):
+        slurm_dev.up(tmp_path / "home" / "slurm-dev", nodes=1, extra=("NoSuchOption=1",))
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_start_that_fails_leaves_nothing_and_says_why(tmp_path: Path, slurm: slurm_dev.Cluster) -> None:
     with pytest.raises(DethpcError, match="NoSuchOption"):
         slurm_dev.up(tmp_path / "c", nodes=1, extra=("NoSuchOption=1",))

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.config.secrets import masked, masked_text, revealed
-from dethpc.config.wording import MASK, SECRET
+from dethpc.config.secrets import masked_text, revealed
+from dethpc.domain.secrets import MASK, SECRET, masked
 
 CONFIG: dict[str, Any] = {
     "name": "token ring",
@@ -100,3 +100,20 @@ _CONFIGS = st.dictionaries(_KEYS, st.recursive(_VALUES, lambda v: st.lists(v, ma
 def test_hiding_is_done_once_and_undone_whole(config: dict[str, Any]) -> None:
     assert masked(masked(config)) == masked(config)
     assert revealed(masked(config), [config]) == (config, [])
+
+
+def test_a_text_that_cannot_be_read_is_not_shown() -> None:
+    """Of an earlier release, which took larger ones: it may hold secrets anywhere."""
+    large = "checkpoint_storage: {secret_key: hush}\n" + "# padding\n" * 40_000
+    assert "hush" not in masked_text(large)
+
+
+def test_secrets_that_a_prologue_sets_are_hidden() -> None:
+    lines = ["module load cuda", "export WANDB_API_KEY=hush && export HTTPS=https://u:hush@proxy PLAIN=seen"]
+    assert masked({"pools": {"gpu": {"prologue": lines}}}) == {
+        "pools": {
+            "gpu": {
+                "prologue": [lines[0], f"export WANDB_API_KEY={MASK} && export HTTPS=https://u:{MASK}@proxy PLAIN=seen"]
+            }
+        }
+    }

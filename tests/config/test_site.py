@@ -133,3 +133,30 @@ def test_a_file_is_read_or_its_failure_said(tmp_path: Path) -> None:
         load_site(path)
     path.write_text(SITE)
     assert load_site(path).cluster_name == "alps"
+
+
+@pytest.mark.parametrize(("written", "meant"), [("auto", "auto"), ("on", "on"), ("off", "off"), ("'off'", "off")])
+def test_tls_is_switched_as_yaml_spells_it(written: str, meant: str) -> None:
+    assert parse_site(f"master: {{tls: {written}}}").master.tls == meant
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("{tls: maybe}", "auto"),
+        ("{key: /k.pem}", "also certificate"),
+        ("{certificate: c.pem}", "an absolute path"),
+        ("{certificate: /c.pem, tls: off}", "where there is a certificate"),
+    ],
+)
+def test_a_certificate_that_cannot_be_meant_is_refused(section: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_site(f"master: {section}")
+
+
+def test_a_large_file_is_refused_by_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    with open(path, "wb") as file:
+        file.truncate(1 << 33)
+    with pytest.raises(ConfigError, match="at most 256 KiB"):
+        load_site(path)

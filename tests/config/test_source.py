@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dethpc.config.loading import load
 from dethpc.config.source import MAX_VALUES, dump, read, read_value
-from dethpc.errors import dotted, path_of
+from dethpc.errors import ConfigError, dotted, path_of
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
@@ -131,3 +133,25 @@ def test_a_field_of_a_message_leads_back_to_its_path(path: tuple[str | int, ...]
 
 def test_a_field_that_no_path_of_names_has_stays_one_step() -> None:
     assert path_of("a[b].c") == ("a[b].c",)
+
+
+def test_a_large_text_is_refused_by_its_size_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml, "compose", None)
+    _, problems = read("a: 1\n" * 60_000, "config")
+    assert "292 KiB" in str(problems[0]) and "at most 256 KiB" in str(problems[0])
+
+
+def test_of_very_many_mistakes_the_first_are_told_and_the_rest_counted() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(
+            "name: n\nentrypoint: x\nsearcher: {name: single, metric: l}\n" + "".join(f"x{n}: 1\n" for n in range(300))
+        )
+    assert len(refused.value.problems) == 101 and "200 more mistakes" in str(refused.value.problems[-1])
+
+
+@pytest.mark.parametrize("opened, closed", ["[]", ("{a: ", "}")])
+def test_a_document_has_a_hundred_levels_at_most(opened: str, closed: str) -> None:
+    assert not read("a: " + opened * 99 + "1" + closed * 99, "x")[1]
+    for levels in (150, 252, 2_000):
+        _, problems = read("a: " + opened * levels + "1" + closed * levels, "x")
+        assert "at most 100 levels" in str(problems[0])

@@ -71,3 +71,22 @@ def test_the_checkpoint_that_the_master_chose_of_a_source_trial_is_kept_beside_i
     found = ExperimentConfig.from_json(stored).searcher
     assert isinstance(found, WarmStart)
     assert (found.source_trial_id, found.source_checkpoint_uuid) == (3, "a1")
+
+
+@pytest.mark.parametrize(
+    "where, value",
+    [
+        ("log_policies", [{"name": "a", "pattern": "(?<=x)CUDA(?!y)"}]),
+        ("log_policies", [{"name": "a", "pattern": r"(a)\1"}, {"name": "b", "pattern": "a" * 2000}]),
+        ("min_validation_period", {"batches": 2**63}),
+        ("searcher.sampler", {"name": "tpe", "n_startup_trials": 10**6}),
+        ("searcher.max_rungs", 10**6),
+    ],
+)
+def test_what_an_earlier_release_took_and_this_one_does_not_keeps_no_master_from_starting(
+    where: str, value: Any
+) -> None:
+    stored = load(TEXT).config.to_json()
+    section, _, field = where.rpartition(".")
+    (stored[section] if section else stored)[field] = value
+    assert ExperimentConfig.from_json(stored).to_json() == stored

@@ -102,7 +102,7 @@ def test_links_stay_links_and_broken_ones_go_along(tmp_path: Path) -> None:
     assert context.total == 100
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "a/../../outside"])
+@pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "a/../../outside", "a/../b"])
 def test_a_link_to_outside_is_refused_unless_ignored(tmp_path: Path, target: str) -> None:
     (tmp_path / "link").symlink_to(target)
     with pytest.raises(ContextError, match=r"link.*outside.*\.detignore"):
@@ -140,6 +140,12 @@ def test_a_master_takes_no_link_to_outside(target: str) -> None:
     link = SimpleNamespace(path="d/link", type=50, content=content, mtime=0, mode=0o777)
     with pytest.raises(ContextError, match="outside"):
         pack([link])
+
+
+@pytest.mark.parametrize("path", ["a\ud800b", "\udc80"])
+def test_a_path_that_is_no_unicode_text_is_refused_in_words(path: str) -> None:
+    with pytest.raises(ContextError, match="is not Unicode text"):
+        pack([SimpleNamespace(path=path, type=ord(tarfile.REGTYPE), content="", mtime=0, mode=0o644)])
 
 
 def test_sockets_and_pipes_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -13,25 +14,35 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from dethpc.client import proof
 from dethpc.domain.reports import Report
 from dethpc.exec import ports
+from dethpc.master.http.tls import Tls
 from dethpc.rundir.journal import from_line, read
 from dethpc.rundir.layout import AttemptDir, RunDir
 from tests.waiting import LONG_ENOUGH
 
-TOKEN = f"the-runs-token-{os.getpid()}"  # other files' tests run beside this one
+TOKEN = f"run:1.3.2:secret-{os.getpid()}"  # other files' tests run beside this one
 
 
 class FakeMaster:
-    """A real HTTP server with the few routes that a node calls. ``answers`` overrides a path; ``events`` are as applied."""
+    """A real HTTP server with the few routes that a node calls. ``answers`` overrides a path; ``events`` are as applied.
 
-    def __init__(self) -> None:
+    ``tokens`` are all that it was given. Without ``proves`` it is a stranger, who believes everybody. ``tls``: it speaks that.
+    ``met`` counts connections."""
+
+    def __init__(self, tls: Optional[Tls] = None) -> None:
         self.events: List[Report] = []
         self.answers: Dict[str, Callable[[Dict[str, Any]], Any]] = {}
         self.asked: List[str] = []
+        self.tokens: List[str] = []
+        self.proves = True
+        self.tls = tls
+        self.met = 0
         self.stop: Optional[Dict[str, Any]] = None
         self.stopped = threading.Event()
         owner = self
@@ -43,8 +54,11 @@ class FakeMaster:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
                 path = self.path.split("?")[0]
                 owner.asked.append(f"{self.command} {self.path}")
+                owner.tokens += self.headers.get_all("Authorization") or []
                 status, reply = 401, {"error": {"code": 16, "reason": "x", "error": "no token"}}
-                if self.headers.get("Authorization") == f"Bearer {TOKEN}":
+                if path == proof.PATH and owner.proves and path not in owner.answers:
+                    status, reply = 200, {"proof": self.proof()}
+                elif self.headers.get("Authorization") == f"Bearer {TOKEN}" or not owner.proves:
                     status, reply = owner.reply(path, body)
                 content = json.dumps(reply).encode()
                 self.send_response(status)
@@ -54,12 +68,27 @@ class FakeMaster:
 
             do_GET = do_POST = answer
 
+            def proof(self) -> str:
+                asked = parse_qs(urlsplit(self.path).query)
+                token = proof.RunToken(TOKEN)
+                assert asked["run"] == [token.run] == ["1.3.2"]
+                shown = owner.tls.shown if owner.tls else ""
+                return proof.proof(token.key, asked["nonce"][0], self.connection.getsockname()[:2], shown)
+
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def finish_request(self, request: Any, address: Any) -> None:
+                owner.met += 1
+                with contextlib.suppress(OSError):  # a client that goes away
+                    if owner.tls:
+                        request = owner.tls.context.wrap_socket(request, server_side=True)
+                    super().finish_request(request, address)
+
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
         self.thread.start()
 

@@ -53,7 +53,7 @@ def test_the_masters_poll_stops(cluster: Cluster) -> None:
         assert not context.preempt.should_preempt()
         go.set()
         wait_until(context.preempt.should_preempt)
-    assert master.asked[0] == "GET /api/v1/allocations/1.3.2.0/signals/preemption?timeoutSeconds=60"
+    assert master.asked[1] == "GET /api/v1/allocations/1.3.2.0/signals/preemption?timeoutSeconds=60"
 
 
 def test_the_answer_to_a_report_stops(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from pathlib import Path
@@ -118,6 +119,19 @@ def test_files_are_copied_while_the_training_goes_on(cluster: Cluster, monkeypat
         while not event_files(cluster.storage) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert len(event_files(cluster.storage)) == 1
+
+
+def test_links_and_devices_are_not_copied(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.enter()
+    (tmp_path / "secret").write_text("of the user")
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 0.5})
+        path = context.train.get_tensorboard_path()
+        (path / "zero").symlink_to("/dev/zero")
+        (path / "stolen").symlink_to(tmp_path / "secret")
+        os.mkfifo(path / "pipe")
+    copied = [path for path in cluster.storage.rglob("*") if not path.is_dir()]
+    assert copied == event_files(cluster.storage) and len(copied) == 1
 
 
 def test_in_mode_manual_nothing_is_written(cluster: Cluster) -> None:

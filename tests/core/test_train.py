@@ -126,7 +126,7 @@ def test_what_the_disk_refuses_goes_to_the_master_alone_in_order(
 def test_an_attempt_that_is_over_is_told_to_stop(cluster: Cluster) -> None:
     master = cluster.start_master()
     refusal = {"error": {"code": 9, "reason": "x", "error": "attempt 0 is over"}}
-    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = lambda body: (409, refusal)
+    master.answers["/api/v1/runs/1.3.2/attempts/0/events"] = lambda body: (410, refusal)
     cluster.enter()
     with core.init() as context:
         assert not context.preempt.should_preempt()
@@ -294,6 +294,9 @@ def test_tensorboard_files_are_copied_to_storage(cluster: Cluster, tmp_path: Pat
             context.train.upload_tensorboard_files()
     assert (cluster.storage / "c1/tensorboard/experiment/1/trial/3/sub/events").read_text() == "1"
     with core.init(tensorboard_mode=core.TensorboardMode.MANUAL) as context:
+        path = context.train.get_tensorboard_path()  # outside an attempt each has a folder of its own
+        (path / "sub").mkdir(exist_ok=True)
+        (path / "sub" / "events").write_text("1")
         context.train.upload_tensorboard_files(
             lambda file: file.name == "events", lambda file, rank: file.with_name(f"{file.name}.{rank}")
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +13,20 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / name for name in ("reliability.md", "security.md")]
 
 
-def functions_of(path: Path) -> Iterator[str]:
+@functools.cache
+def functions_of(path: Path) -> frozenset[str]:
     """The tests of a file. Those in classes are ``Class::test``, also where the class has them from a contract elsewhere."""
     tree = ast.parse(path.read_text())
     imported = {a.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            yield node.name
         if isinstance(node, ast.ClassDef):
-            yield from (f"{node.name}::{part.name}" for part in node.body if isinstance(part, ast.FunctionDef))
+            found |= {f"{node.name}::{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
             for base in node.bases:
                 if isinstance(base, ast.Name) and (module := imported.get(base.id)):
-                    contract = ROOT / (module.replace(".", "/") + ".py")
-                    yield from (name.replace(base.id, node.name) for name in functions_of(contract))
+                    contract = functions_of(ROOT / (module.replace(".", "/") + ".py"))
+                    found |= {name.replace(base.id, node.name) for name in contract}
+    return frozenset(found)
 
 
 def promises(page: Path) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dethpc.client import MasterFinder, Session
 from tests.waiting import LONG_ENOUGH, wait_until
 
 TRAIN = '''
@@ -122,17 +123,17 @@ class User:
 
     def metrics(self, trial_id: int, group: str) -> list[dict[str, Any]]:
         """Every report of the group that counts, in order."""
-        from dethpc.client.session import Session
-
-        session = Session(self.master()["url"], (self.home / "token").read_text().strip())
-        answers = session.stream("/api/v1/trials/metrics/trial_metrics", params={"trialIds": trial_id, "group": group})
+        answers = self.session().stream(
+            "/api/v1/trials/metrics/trial_metrics", params={"trialIds": trial_id, "group": group}
+        )
         return [report for answer in answers for report in answer["metrics"]]
 
     def api(self, method: str, path: str) -> Any:
-        from dethpc.client.session import Session
+        return getattr(self.session(), method.lower())(path)
 
-        session = Session(self.master()["url"], (self.home / "token").read_text().strip())
-        return getattr(session, method.lower())(path)
+    def session(self) -> Session:
+        finder = MasterFinder(str(self.home / "master.json"))  # knows the master's certificate
+        return Session(finder, (self.home / "token").read_text().strip())
 
     def master(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.home / "master.json").read_text())

@@ -30,6 +30,10 @@ def test_what_differs_is_said_for_each_experiment(user: User) -> None:
     shutil.rmtree(user.home / "runs" / "3.3.1")
     (checkpoint,) = (path for path in (user.home / "checkpoints").iterdir() if path.name in user_checkpoints(user, 4))
     shutil.rmtree(checkpoint)
+    (cleaned,) = (path for path in (user.home / "checkpoints").iterdir() if path.name in user_checkpoints(user, 3))
+    for path in cleaned.iterdir():
+        path.unlink()
+    (cleaned / "state.json").write_text("{}")
     with open(user.home / "experiments" / "4" / "changes.jsonl", "a") as log:
         log.write("garbage\n")
     found = differences(user)
@@ -37,12 +41,17 @@ def test_what_differs_is_said_for_each_experiment(user: User) -> None:
     assert found[2, "journal"].endswith("has 4 reports of metrics that count, the database 3")
     assert "3.3.1 is missing" in found[3, "run directory"] and "journal.jsonl is missing" in found[3, "journal"]
     assert f"checkpoint {checkpoint.name} is not in" in found[4, "checkpoint"]
+    assert (
+        f"checkpoint {cleaned.name}: metadata.json is missing, and 1 more of its 2 files differ"
+        in found[3, "checkpoint"]
+    )
     assert "damaged lines: " in found[4, "change log"]
     assert found[None, "change log"] == "User 1 is in the database otherwise than in the change log"
     assert "in the database otherwise than in the journal: report 1" in found[1, "journal"]
-    assert len(found) == 8
+    assert len(found) == 9
     assert "Where" in user.det("master", "check", code=1) and "det master rebuild" in user.errors
-    left = {path: at for path, at in files.items() if path.exists() and path.name != "changes.jsonl"}
+    damaged = {user.home / "experiments" / "4" / "changes.jsonl", cleaned / "state.json"}
+    left = {path: at for path, at in files.items() if path.exists() and path not in damaged}
     assert left == {path: path.stat().st_mtime_ns for path in left}
     shutil.rmtree(user.home / "runs" / "2.2.1")
     (user.home / "runs" / "2.2.1" / "attempts" / "0" / "journal.jsonl").mkdir(parents=True)

@@ -43,7 +43,7 @@ def test_a_small_job_in_each_pool_sees_what_trials_will_see(on_slurm: User) -> N
     assert found["accounting"][0]["level"] == "note"
     assert not list(on_slurm.home.iterdir())  # and starts no master
     on_slurm.det("master", "up")
-    url = on_slurm.master()["url"].removeprefix("http://")
+    url = on_slurm.master()["url"].partition("//")[2]
     storage = {"type": "shared_fs", "host_path": str(on_slurm.folder), "storage_path": "ckpt/deep"}
     found = doctor(on_slurm, "--check-nodes", "--pool", "main", checkpoint_storage=storage)
     assert [f["found"] for f in found["storage"]] == [

@@ -81,7 +81,11 @@ def user_of(cluster: Cluster, tmp_path: Path, **site: Any) -> Iterator[User]:
     user = make_user(tmp_path, DETHPC_SCHEDULER="slurm", **env)
     user.home.mkdir()
     limits = {"fastest_poll": 0.5, "slowest_poll": 3}
-    (user.home / "site.yaml").write_text(yaml.safe_dump({"limits": limits, "master": {"host": "127.0.0.1"}, **site}))
+    master = {
+        "host": "127.0.0.1",
+        "tls": "on",
+    }  # as it is beyond loopback, where strangers of the network could reach it
+    (user.home / "site.yaml").write_text(yaml.safe_dump({"limits": limits, "master": master, **site}))
     try:
         yield user
     finally:
@@ -150,6 +154,7 @@ def test_two_nodes_train_one_network_and_a_pause_changes_no_bit(on_slurm: User) 
     (trial,) = user.trials(paused)
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 41))
     assert {"0", "1"} <= set(re.findall(r"rank=(\d)", user.det("experiment", "logs", str(paused))))
+    assert user.master()["url"].startswith("https://")
 
 
 def test_a_master_killed_ten_times_changes_nothing(on_slurm: User) -> None:
@@ -157,14 +162,18 @@ def test_a_master_killed_ten_times_changes_nothing(on_slurm: User) -> None:
     undisturbed = user.create(**SEARCH)
     user.det("experiment", "wait", str(undisturbed), timeout=LONG_ENOUGH)
     disturbed = user.create(**SEARCH)
-    rng, kills = random.Random(os.urandom(8)), 0
+    rng, kills, certificates = random.Random(os.urandom(8)), 0, set()
     while kills < 10 or user.experiment(disturbed)["state"] == "STATE_ACTIVE":
         time.sleep(rng.uniform(0.0, 1.0))
+        certificates.add(user.master()["certificate"])
         if kills < 10:
             user.kill_master()
             kills += 1
+        if kills == 5:
+            (user.home / "master.key").unlink(missing_ok=True)  # the next master makes another certificate
         user.det("experiment", "list")  # starts another when there is none
     user.wait_state(disturbed, "COMPLETED")
+    assert len(certificates) == 2
     assert outcome(user, disturbed) == outcome(user, undisturbed)
     starts = [
         user.det("trial", "logs", str(trial["id"])).count("starting at step 0") for trial in user.trials(disturbed)

@@ -178,6 +178,18 @@ def test_a_job_of_which_the_scheduler_takes_nothing_is_in_nobodys_way(kind: Kind
     assert sum(run.intent is Intent.GO for run in world.live()) == 8, "all share the window again"
 
 
+def test_a_refused_run_that_was_the_last_one_leaves_its_place_to_the_next_trial() -> None:
+    """Its experiment stood aside because of it, and nothing else happens in a cluster without runs."""
+    world = World()
+    world.state.rules = {"main": Rules(window=1)}
+    create(world, trials=2)
+    (refused,) = world.live()
+    world.do(events.SubmitDeferred(refused.id, "its directory cannot be written", world.now()))
+    world.do(events.SubmitFailed(refused.id, "its directory cannot be written", world.now()))
+    (following,) = world.live()
+    assert following.task_id != refused.task_id
+
+
 def test_the_window_grows_while_its_jobs_start_at_once() -> None:
     world = World()
     create(world, trials=500)

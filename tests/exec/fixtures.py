@@ -49,6 +49,7 @@ class Run:
             "context": str(archive), "context_sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
             # Its own, as every run has: tests of other files use the same ports of this machine at the same time.
             "token": f"very-secret-token-{self.dir.path}", "rendezvous_timeout": 60,
+            "worker_secret": f"between-workers-{self.dir.path}",
         }  # fmt: skip
         write_json(self.dir.spec, Spec(**{**fields, **changes}).to_json())
 

@@ -1,7 +1,11 @@
 """One node, for real: ``python -m dethpc.exec RUN_DIR``."""
 
+import base64
+import hashlib
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +16,14 @@ import pytest
 
 from dethpc.core import _dummy_init
 from dethpc.domain.reports import fault
+from dethpc.errors import RunDirError
+from dethpc.exec import node
+from dethpc.rundir.claim import claim
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.logline import read_lines
+from tests.exec.fixtures import Run
 
 SHOW = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'files': os.listdir()}))"
 
@@ -31,7 +39,10 @@ def test_a_good_run_reports_that_it_finished(run) -> None:
 
 
 def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
-    write_json(run.dir.path / "master.json", {"url": "http://moved:1"})
+    shown = hashlib.sha256(b"a certificate").hexdigest()
+    write_json(run.dir.path / "master.json", {"url": "https://moved:1", "certificate": shown})
+    content = base64.b64encode(b"a certificate").decode()
+    (run.dir.path / "master.pem").write_text(f"-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n")
     run.run(
         ["python3", "-c", SHOW], {"a.txt": "x"}, slots=2, slots_per_node=2, latest_checkpoint="c-1", steps_completed=5,
         environment={"MINE": "a 'b' \"c\" $(d)\n\u00e9", "PYTHONPATH": "/mine"}, master_url="http://old:1",
@@ -43,15 +54,17 @@ def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
     assert env["MINE"] == "a 'b' \"c\" $(d)\n\u00e9"
     assert env["PYTHONPATH"].endswith(":/mine")
     expected = {
-        "DET_MASTER": "http://moved:1", "DET_CLUSTER_ID": "c0ffee00-test", "DET_AGENT_ID": "n0",
+        "DET_MASTER": "https://moved:1", "DET_MASTER_CERT_FILE": str(run.dir.path / "master.pem"),
+        "DET_CLUSTER_ID": "c0ffee00-test", "DET_AGENT_ID": "n0",
         "DET_ALLOCATION_ID": "7.1.2.0", "DET_TASK_ID": "7.1", "DET_TASK_TYPE": "TRIAL", "DET_SLOT_IDS": "[0, 1]",
         "DET_EXPERIMENT_ID": "7", "DET_TRIAL_ID": "1", "DET_TRIAL_RUN_ID": "2", "DET_TRIAL_SEED": "99",
         "DET_HPARAMS": '{"lr": 0.1}', "DET_LATEST_CHECKPOINT": "c-1", "DET_STEPS_COMPLETED": "5",
     }  # fmt: skip
     assert {name: env.get(name) for name in expected} == expected
-    assert not any("very-secret-token" in value for value in env.values())
+    assert not any(word in value for value in env.values() for word in ("very-secret-token", "between-workers"))
     info = read_json(Path(env["DETHPC_INFO"]))
     assert info["session_token"] == f"very-secret-token-{run.dir.path}"
+    assert info["worker_secret"] == f"between-workers-{run.dir.path}"
     assert Path(env["DETHPC_INFO"]).stat().st_mode & 0o777 == 0o600
     assert info["rendezvous"] == {"container_addrs": ["127.0.0.1"], "container_rank": 0, "container_slot_counts": [2]}
     assert len(set(info["ports"]["torch"] + info["ports"]["core"])) == 5
@@ -230,6 +243,30 @@ def test_a_closed_run_does_not_train(run) -> None:
     assert not run.attempt().started.exists()
 
 
+def test_a_run_that_is_closed_while_its_attempt_starts_does_not_train(run, monkeypatch) -> None:
+    """A master that sees neither the job nor a start of it closes the run and goes on in another, which may begin at once."""
+    run.make("true")
+    for name, value in {
+        "ATTEMPT": "0",
+        "JOB_ID": "17",
+        "NODE_RANK": "0",
+        "NODES": "n0",
+        "ADDRESSES": "127.0.0.1",
+    }.items():
+        monkeypatch.setenv(f"DETHPC_{name}", value)
+    find = node.resuming.find
+
+    def closed_meanwhile(*asked):
+        write_json(run.dir.closed, {"intent": "end", "reason": "it has ended", "at": 0})
+        return find(*asked)
+
+    monkeypatch.setattr(node.resuming, "find", closed_meanwhile)
+    assert node.run(run.dir, 0o022) == 0
+    assert run.attempt().started.exists(), "who looks after closing it sees that one began"
+    assert run.end() is None
+    assert run.attempt().nodes_with_logs() == []
+
+
 def test_an_attempt_starts_once(run) -> None:
     run.run("true")
     code, output = run.finish(run.start())
@@ -406,6 +443,24 @@ def test_where_none_of_the_trials_checkpoints_is_found_nothing_starts(run, tmp_p
     assert not run.attempt(0).started.exists() and not run.attempt(0).journal.exists()
 
 
+def test_a_storage_of_its_own_that_is_away_is_no_loss_of_its_checkpoints(run, tmp_path) -> None:
+    """Training code chose another storage for the last ones, which this node does not see."""
+    storage, other = ({"type": "shared_fs", "host_path": str(tmp_path / name)} for name in ("fs", "other"))
+    (tmp_path / "fs" / "c-1").mkdir(parents=True)
+    known = [
+        {"uuid": "c-3", "steps_completed": 3, "storage": other},
+        {"uuid": "c-2", "steps_completed": 2, "storage": other},
+    ]
+    known += [{"uuid": "c-1", "steps_completed": 1}]
+    run.make(["python3", "-c", SHOW], checkpoint_storage=storage, latest_checkpoint="c-3", checkpoints=known)
+    code, said = run.finish(run.start())
+    assert code == 1 and f"none of the trial's checkpoints is in {tmp_path / 'other'}" in said
+    assert not run.attempt(0).journal.exists(), "none of them is called damaged"
+    (tmp_path / "other" / "c-2").mkdir(parents=True)
+    run.finish(run.start(k=1))
+    assert json.loads(run.text(k=1))["env"]["DET_LATEST_CHECKPOINT"] == "c-2"
+
+
 def test_all_checkpoints_damaged_begins_where_the_trial_began(run, tmp_path) -> None:
     known = [{"uuid": "c-1", "steps_completed": 1}]
     run.make(["python3", "-c", SHOW], latest_checkpoint="c-1", checkpoints=known, source_checkpoint="theirs")
@@ -415,6 +470,29 @@ def test_all_checkpoints_damaged_begins_where_the_trial_began(run, tmp_path) -> 
     run.finish(run.start(k=1))
     env = json.loads(run.text(k=1))["env"]
     assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("theirs", "0")
+
+
+def test_the_configuration_in_the_environment_shows_no_secret_and_the_file_of_the_run_has_it(run) -> None:
+    config = {"name": "x", "environment": {"registry_auth": {"password": "hush"}}}
+    run.run('echo "$DET_EXPERIMENT_CONFIG"; cat $DETHPC_INFO', config=config)
+    shown, info = run.text().split("\n", 1)
+    assert json.loads(shown)["environment"] == {"registry_auth": {"password": "********"}}
+    assert json.loads(info)["trial"]["config"] == config
+
+
+def test_who_holds_the_runs_token_dumps_no_core_and_user_code_does_as_the_user_wants(run) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    if hard == 0:
+        pytest.skip("nothing dumps core here")
+    run.make(["bash", "-c", "ulimit -S -c; grep core /proc/$PPID/limits"])
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        node = run.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    run.finish(node)
+    mine, holders = run.text().split("\n")
+    assert mine in ("unlimited", str(hard // 1024)) and holders.split()[4] == "0"
 
 
 def test_files_of_user_code_follow_the_users_umask(run) -> None:
@@ -427,14 +505,67 @@ def test_files_of_user_code_follow_the_users_umask(run) -> None:
     assert run.attempt().log(0).stat().st_mode & 0o777 == 0o600
 
 
-def test_the_working_directory_of_a_killed_attempt_is_removed_by_the_next(run) -> None:
-    (run.scratch / "dethpc-c0ffee00-7.1.2.0-0-abc").mkdir()
-    other = run.scratch / "dethpc-c0ffee00-7.1.20.0-0-abc"
-    other.mkdir()
-    run.make("true")
-    run.finish(run.start(k=1))
-    assert os.listdir(run.scratch) == [other.name]
-    other.rmdir()
+def test_the_folder_of_a_killed_attempt_is_removed_by_the_next_of_any_run(run, tmp_path) -> None:
+    run.make("touch $GO; sleep 1000", environment={"GO": str(tmp_path / "go")})
+    killed = run.start()
+    run.wait_until(lambda: (tmp_path / "go").exists())
+    run.kill()
+    assert killed.returncode == -signal.SIGKILL and len(os.listdir(run.scratch)) == 1
+    other = Run(tmp_path / "other")
+    other.scratch = run.scratch
+    other.make("ls $DETHPC_SCRATCH", run="8.1.1", environment={"DETHPC_SCRATCH": str(run.scratch)})
+    other.finish(other.start())
+    assert other.text().startswith("dethpc-c0ffee00-8.1.1.0-0-") and "\n" not in other.text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_what_another_user_planted_in_the_temporary_folder_is_neither_read_nor_written(run, tmp_path) -> None:
+    """Names that can be foreseen, with links to what never ends and to the victim's own secret."""
+    os.chmod(run.scratch, 0o1777)
+    (tmp_path / "secret").write_text("of the victim")
+    planted = [
+        "dethpc-c0ffee00-7.1.2.0-0-tensorboard-0",
+        "tensorboard-7.1.2.0-0",
+        "dethpc-c0ffee00-7.1.2.0-0",
+        "dethpc-0",
+    ]
+    plant = "".join(
+        f"os.mkdir({name!r}); os.chmod({name!r}, 0o777); os.symlink('/dev/zero', {name + '/zero'!r})\n"
+        f"os.symlink({str(tmp_path / 'secret')!r}, {name + '/stolen'!r})\n"
+        for name in planted
+    )
+    attacker = {"user": 65534, "group": 65534, "extra_groups": []}
+    here = os.open(run.scratch, os.O_RDONLY)  # what is above is root's alone
+    try:
+        code = f"import os; os.fchdir({here})\n{plant}"
+        subprocess.run(["/usr/bin/python3", "-c", code], check=True, pass_fds=[here], cwd="/", **attacker)
+    finally:
+        os.close(here)
+    storage = tmp_path / "storage"
+    run.make(
+        "python3 train.py",
+        {
+            "train.py": """\
+from dethpc import core
+with core.init() as context:
+    context.train.report_training_metrics(1, {"loss": 0.5})
+    from dethpc.core import _rendezvous
+    print("sockets in", _rendezvous._socket_dir())
+"""
+        },
+        checkpoint_storage={"type": "shared_fs", "host_path": str(storage)},
+    )
+    run.finish(run.start(TMPDIR=str(run.scratch)))
+    assert run.end()["exit_code"] == 0, run.text()
+    assert ["events" in path.name for path in storage.rglob("*") if not path.is_dir()] == [True]
+    assert (
+        f"sockets in {run.scratch}/dethpc-c0ffee00-7.1.2.0-0-" in run.text()
+        or "sockets in /tmp/dethpc-c0ffee00-" in run.text()
+    )
+    assert sorted(os.listdir(run.scratch)) == sorted(planted)
+    for name in planted:
+        assert sorted(os.listdir(run.scratch / name)) == ["stolen", "zero"]
+        shutil.rmtree(run.scratch / name)
 
 
 def test_tensorboard_files_do_not_stay_on_the_node(run) -> None:
@@ -500,3 +631,18 @@ def test_claim_from_the_command_line(run) -> None:
         return subprocess.run(command, env=env, capture_output=True).returncode
 
     assert [claim("1"), claim("1"), claim("2")] == [0, 0, 3]
+
+
+@pytest.mark.parametrize("name", ["claim", "started.json", "end.json"])
+def test_what_a_disk_altered_in_a_file_of_a_run_is_noticed(run, name) -> None:
+    """A checkpoint's name with one wrong letter is JSON still, and would void all that the trial has reported."""
+    claim(run.dir, "17")
+    run.run("true")
+    path = run.dir.claim if name == "claim" else run.attempt().path / name
+    word = b"17" if name == "claim" else b"n0" if name == "started.json" else b'"finished": true'
+    assert word in path.read_bytes()
+    path.write_bytes(
+        path.read_bytes().replace(word, word.replace(b"1", b"3").replace(b"n0", b"n8").replace(b"true", b"null"))
+    )
+    with pytest.raises(RunDirError, match="damaged"):
+        read_json(path)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.errors import RunDirError
-from dethpc.exec.unpack import unpack, working_directory
+from dethpc.exec.unpack import scratch_with_context, unpack
 
 
 def archive(path: Path, *members: tuple) -> Path:
@@ -55,6 +55,12 @@ def test_files_folders_and_links_arrive(tmp_path: Path) -> None:
         [("pipe", tarfile.FIFOTYPE, "")],
         [("device", tarfile.CHRTYPE, "")],
         [("d", tarfile.DIRTYPE, ""), ("d", b"x")],
+        [("a/b", tarfile.SYMTYPE, "c/../.."), ("a/c", tarfile.SYMTYPE, "../a")],  # leads out once the second is there
+        [
+            ("x/y/link", tarfile.SYMTYPE, "../../x"),
+            ("hard", tarfile.LNKTYPE, "x/y/link"),
+        ],  # leads out from where it is then
+        [("link", tarfile.SYMTYPE, "d"), ("d/e", b""), ("link/x", b"x")],
     ],
 )
 def test_nothing_lands_or_points_outside(tmp_path: Path, members: list) -> None:
@@ -113,5 +119,5 @@ def test_a_truncated_archive_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
     (tmp_path / "scratch").mkdir()
     with pytest.raises(RunDirError):
-        working_directory("p", [str(tmp_path / "scratch")], str(tmp_path), str(made), digest)
+        scratch_with_context("p", [str(tmp_path / "scratch")], str(tmp_path), str(made), digest)
     assert os.listdir(tmp_path / "scratch") == []

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.master.conftest import served
+from tests.master.conftest import served, site
 
-__all__ = ["served"]
+__all__ = ["served", "site"]

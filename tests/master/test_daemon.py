@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from dethpc.errors import MasterError, StoreError
 from dethpc.master import pulse, watchdog
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable import ledger
+from dethpc.master.http.server import listen
 from dethpc.master.installation import cluster_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.files import write_json
@@ -153,3 +155,10 @@ def test_a_thread_that_waits_for_a_disk_is_waited_for(serving: Serving, monkeypa
     goes_on.set()
     monkeypatch.setattr(watchdog, "SILENCE", 60.0)
     wait_until(lambda: serving.daemon.installation.trouble == "")
+
+
+def test_an_answer_is_not_kept_back_until_its_first_half_is_acknowledged() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

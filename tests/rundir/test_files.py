@@ -6,7 +6,7 @@ import pytest
 
 from dethpc.errors import RunDirError
 from dethpc.rundir.claim import claim, claimed_by
-from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
 from tests.waiting import LONG_ENOUGH
@@ -102,11 +102,12 @@ def test_layout_finds_attempts_and_logs_in_order(tmp_path: Path) -> None:
 
 def test_spec_survives_the_file(tmp_path: Path) -> None:
     before = spec(slots=8, num_nodes=2, environment={"A": "b c"})
-    write_json(tmp_path / "spec.json", before.to_json())
+    write_json(tmp_path / "spec.json", sealed(before.to_json()))
     obj = read_json(tmp_path / "spec.json")
     assert obj is not None
     assert Spec.from_json(obj) == before
-    del obj["sha256"]  # as of an earlier release
+    write_json(tmp_path / "spec.json", before.to_json())  # as of an earlier release
+    assert read_json(tmp_path / "spec.json") == obj
     assert Spec.from_json({**obj, "of a later release": 1}) == before
 
 
@@ -115,7 +116,7 @@ def test_spec_survives_the_file(tmp_path: Path) -> None:
 )
 def test_a_spec_whose_values_were_damaged_is_not_believed(tmp_path: Path, damage: tuple[bytes, bytes]) -> None:
     path = tmp_path / "spec.json"
-    write_json(path, spec(hparams={"lr": 0.1, "layers": (1, 2), "of": {2: "a", 10: "b"}}).to_json())
+    write_json(path, sealed(spec(hparams={"lr": 0.1, "layers": (1, 2), "of": {2: "a", 10: "b"}}).to_json()))
     assert Spec.from_json(read_json(path) or {}).hparams["lr"] == 0.1
     path.write_bytes(path.read_bytes().replace(*damage))
     with pytest.raises(RunDirError, match="damaged"):

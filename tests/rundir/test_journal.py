@@ -3,6 +3,7 @@ import resource
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.master.durable.recreate import read_all
-from dethpc.rundir.journal import JournalWriter, NotWritten, from_line, read, read_remains, to_line
+from dethpc.rundir.journal import JournalWriter, NotWritten, RemainsReader, from_line, read, read_remains, to_line
+from tests.memory import megabytes_taken
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -250,3 +252,62 @@ def test_a_damaged_line_whose_report_came_another_way_is_not_missing(tmp_path: P
     path.write_bytes(data[:-5] + b"!" + data[-4:])
     assert read_remains(path).missing == 1
     assert read_remains(path, after_seq=3).missing == 0
+
+
+def test_a_line_of_hundreds_of_megabytes_costs_few(tmp_path: Path) -> None:
+    """Of zero bytes, which take no room on the disk; a report behind them counts."""
+    path = tmp_path / "journal.jsonl"
+    write(path, 3)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0])
+    with open(path, "r+b") as file:
+        file.seek(300 << 20)
+        file.write(lines[2])
+    code = (
+        f"reports, offset = read({str(path)!r})\n"
+        f"assert [r.seq for r in reports] == [1] and offset == {len(lines[0])}\n"
+        f"remains = RemainsReader({str(path)!r})\n"
+        "seen, looks = [], 0\n"
+        "while not remains.whole: seen, looks = seen + remains.read(1 << 20), looks + 1\n"
+        "assert [r.seq for r in seen] == [1, 3] and remains.missing == 1 and looks > 100, (seen, looks)\n"
+        f"assert [r.seq for r in read_all({str(path)!r})[0]] == [1, 3]\n"
+    )
+    setup = "from dethpc.rundir.journal import RemainsReader, read; from dethpc.master.durable.recreate import read_all"
+    assert megabytes_taken(setup, code) < 80
+
+
+@pytest.mark.parametrize("most", [1, 100, 1000, 1 << 20])
+def test_by_pieces_or_at_once_the_same_remains(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the damage and the pieces are: long lines, holes, torn ends."""
+    monkeypatch.setattr("dethpc.rundir.journal.MOST_LINE", 200)
+    monkeypatch.setattr("dethpc.rundir.journal.A_LOOK", 30)
+    path = tmp_path / "journal.jsonl"
+    write(path, 6)
+    lines = path.read_bytes().splitlines(keepends=True)
+    long, hole = b"x" * 1000 + b"\n", b"\0" * 700
+    path.write_bytes(lines[0] + long + lines[2] + hole + lines[3] + b"y" * 250 + hole + lines[5] + b"torn")
+    remains, seen = RemainsReader(path), []
+    while not remains.whole:
+        seen += remains.read(most)
+    assert [report.seq for report in seen] == [1, 3, 4, 6] and remains.missing == 2
+    assert remains.offset == path.stat().st_size - 4
+    assert remains.read(most) == [] and remains.whole
+    with open(path, "r+b") as file:  # a node that was given up goes on
+        file.seek(remains.offset)
+        file.write(to_line(Report(7, 1.0, ReportKind.PROGRESS, {"progress": 1.0})).encode() + b"\n")
+    assert [report.seq for report in remains.read(1 << 20)] == [7]
+
+
+def test_a_report_of_too_many_values_is_damaged_and_is_never_written(tmp_path: Path) -> None:
+    """Three bytes of an empty list take some sixty in memory."""
+    text = '{"at": 1.0, "kind": "status", "x": [' + "[]," * 300_000 + "[]]}"
+    with pytest.raises(ValueError, match="damaged"):
+        from_line(f"1 {len(text)} {zlib.crc32(text.encode(), 1):08x} {text}")
+    with JournalWriter(tmp_path / "journal.jsonl") as journal, pytest.raises(ValueError, match="500000 values"):
+        journal.append(ReportKind.STATUS, {"x": [[]] * 300_000})
+
+
+def test_a_report_nested_without_end_is_a_damaged_line() -> None:
+    text = '{"at": 1.0, "kind": "status", "x": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    with pytest.raises(ValueError, match="damaged"):
+        from_line(f"1 {len(text)} {zlib.crc32(text.encode(), 1):08x} {text}")

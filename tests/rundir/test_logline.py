@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dethpc.rundir import logline
-from dethpc.rundir.logline import LogLine, last_lines, read_lines
+from dethpc.rundir.logline import LogLine, read_lines
 
 text = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\n"))
 lines = st.builds(
@@ -33,16 +33,15 @@ def test_other_text_is_refused(bad: str) -> None:
         logline.parse(bad)
 
 
-@given(st.lists(lines, max_size=8), st.integers(0, 10))
+@given(st.lists(lines, max_size=8))
 @settings(max_examples=60, deadline=None)
-def test_following_and_tailing_agree(tmp_path_factory: pytest.TempPathFactory, all_lines: list, count: int) -> None:
+def test_following_by_pieces_gives_the_whole(tmp_path_factory: pytest.TempPathFactory, all_lines: list) -> None:
     path = tmp_path_factory.mktemp("log") / "node-0.log"
     path.write_bytes("".join(map(logline.format, all_lines)).encode())
     whole, end = read_lines(path)
     assert [line.text for line in whole] == [line.text for line in all_lines]
     assert end == path.stat().st_size
     assert read_lines(path, end) == ([], end)
-    assert last_lines(path, count) == (whole[len(whole) - min(count, len(whole)) :], end)
     pieces, offset = [], 0
     for _ in all_lines:
         more, offset = read_lines(path, offset, limit=1)
@@ -57,7 +56,6 @@ def test_a_partial_last_line_waits_for_its_end(tmp_path: Path) -> None:
     path.write_text(first + second[:30])
     got, offset = read_lines(path)
     assert [line.text for line in got] == ["whole"]
-    assert last_lines(path, 5) == (got, offset)
     path.write_text(first + second)
     got, offset = read_lines(path, offset)
     assert got == [LogLine(2.0, "ERROR", 3, "stderr", "in the making")]
@@ -73,4 +71,4 @@ def test_damaged_lines_and_bytes_that_are_not_utf8_do_not_stop_reading(tmp_path:
 
 
 def test_no_file_is_no_line(tmp_path: Path) -> None:
-    assert read_lines(tmp_path / "none") == ([], 0) == last_lines(tmp_path / "none", 3)
+    assert read_lines(tmp_path / "none") == ([], 0)

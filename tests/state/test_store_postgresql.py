@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import traceback
 from collections.abc import Callable, Iterator
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from dethpc.domain.facts import Experiment
-from dethpc.errors import StoreError
+from dethpc.errors import StoreError, StoreUnavailable
 from dethpc.state import SqlStore, open_store
 from tests.state.contract import StoreContract
 from tests.state.factories import experiment
@@ -56,6 +57,15 @@ class TestPostgresql(StoreContract):
                     "WHERE datname = current_database() AND pid != pg_backend_pid()"
                 )
             )
+
+
+def test_a_server_that_says_nothing_is_away_too() -> None:
+    """A frozen one, or a machine that is off behind a router that drops what is for it."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed (pip install 'dethpc[postgres]')")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://tester@127.0.0.1:{silent.getsockname()[1]}/postgres?connect_timeout=2"
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            open_store(url)
 
 
 def test_a_server_that_does_not_answer_is_a_store_error(postgres: Callable[[], str]) -> None:

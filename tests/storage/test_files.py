@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import zlib
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 import pytest
 from hypothesis import given, settings
@@ -230,7 +231,9 @@ def test_a_large_file_has_one_checksum_per_block_however_it_is_read(tmp_path: Pa
     (tmp_path / "a").write_bytes(data)
     blocks = tuple(zlib.crc32(data[at : at + manifest.BLOCK]) for at in range(0, size, manifest.BLOCK))
     assert manifest.measure(tmp_path, ["a"])["a"] == manifest.Checksum(size, blocks)
-    assert manifest.copy(tmp_path / "a", tmp_path / "b") == manifest.Checksum(size, blocks)
+    with open(tmp_path / "a", "rb") as source, open(tmp_path / "b", "wb") as target:
+        assert manifest.copy(source, target) == manifest.Checksum(size, blocks)
+    assert (tmp_path / "b").read_bytes() == data
 
 
 @pytest.mark.parametrize("trouble", [errno.EIO, errno.ESTALE, errno.EACCES])
@@ -261,7 +264,129 @@ def test_a_manifest_of_a_later_release_is_not_called_damaged(tmp_path: Path) -> 
     store.stage("a1")
     store.publish("a1")
     manifest_file = tmp_path / "fs" / "a1" / manifest.NAME
-    manifest_file.write_text(manifest_file.read_text().replace('"version": 1', '"version": 2'))
+    manifest_file.write_text('{"version": 2, "sections": {}}')
     with pytest.raises(CheckpointError, match="version") as raised, store.restore("a1"):
         pass
     assert not isinstance(raised.value, CheckpointDamaged)
+
+
+def lose_every_file(checkpoint: Path) -> None:
+    """As what cleans a scratch file system up does."""
+    for path in checkpoint.rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+
+def put_a_directory(checkpoint: Path, name: str) -> None:
+    (checkpoint / name).unlink()
+    (checkpoint / name).mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "every file is gone": lose_every_file,
+    "only the directory is there": lambda checkpoint: (shutil.rmtree(checkpoint), checkpoint.mkdir()),
+    "a directory in the place of a file": lambda checkpoint: put_a_directory(checkpoint, "sub/w"),
+    "a directory in the place of an empty file": lambda checkpoint: put_a_directory(checkpoint, "empty"),
+    "a pipe in the place of an empty file": lambda checkpoint: (
+        (checkpoint / "empty").unlink(),
+        os.mkfifo(checkpoint / "empty"),
+    ),
+    "a link to nowhere": lambda checkpoint: ((checkpoint / "sub/w").unlink(), (checkpoint / "sub/w").symlink_to("/no")),
+    "a directory in the place of the manifest": lambda checkpoint: put_a_directory(checkpoint, manifest.NAME),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_is_not_there_as_a_file_is_damage_and_no_trouble_of_the_storage(
+    store: FileStore, folder: Path, tmp_path: Path, damage: Callable[[Path], Any]
+) -> None:
+    staged = store.stage("a1")
+    (staged / "sub").mkdir()
+    (staged / "sub" / "w").write_bytes(b"w" * 4096)
+    (staged / "empty").touch()
+    store.publish("a1")
+    damage(folder / "a1")
+    with pytest.raises(CheckpointDamaged), store.restore("a1"):
+        pass
+    with pytest.raises(CheckpointDamaged):
+        store.download("a1", tmp_path / "copy")
+
+
+def test_a_bit_that_flips_in_a_manifest_is_damage(store: FileStore, folder: Path) -> None:
+    (store.stage("a1") / "w").write_bytes(b"w" * 100)
+    store.publish("a1")
+    path = folder / "a1" / manifest.NAME
+    content = path.read_bytes()
+    for bit in range(8 * content.rindex(b', "crc32"')):
+        path.write_bytes(content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :])
+        with pytest.raises(CheckpointDamaged), store.restore("a1"):
+            pass
+
+
+def test_a_manifest_of_before_it_had_a_checksum_is_read(store: FileStore, folder: Path) -> None:
+    (store.stage("a1") / "w").write_bytes(b"w")
+    store.publish("a1")
+    path = folder / "a1" / manifest.NAME
+    content = json.loads(path.read_bytes())
+    del content["crc32"]
+    path.write_text(json.dumps(content))
+    with store.restore("a1") as restored:
+        assert (restored / "w").read_bytes() == b"w"
+
+
+@pytest.fixture
+def thesis(tmp_path: Path) -> Path:
+    """What nobody but its owner is to read, write or delete."""
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / "thesis.tex").write_text("mine")
+    return place
+
+
+def test_nothing_outside_of_a_checkpoint_is_copied_or_deleted(
+    store: FileStore, folder: Path, tmp_path: Path, thesis: Path
+) -> None:
+    with stored(store, "a1") as path:
+        fill(path)
+        (path / "latest").symlink_to("weights.pt")
+    (folder / "a1" / "out").symlink_to(thesis)
+    (folder / "a1" / "stolen").symlink_to(thesis / "thesis.tex")
+    assert "out/thesis.tex" not in store.files("a1")
+    with pytest.raises(OSError, match="leads out of its folder"):
+        store.download("a1", tmp_path / "copy")
+    assert not [path for path in (tmp_path / "copy").rglob("*") if path.is_file() and path.read_bytes() == b"mine"]
+    assert "weights.pt" in store.delete("a1", ["out/*", "**/thesis.tex", "stolen"])
+    assert "out" not in store.delete("a1", ["ou*"])
+    (folder / "a2").symlink_to(thesis)
+    for globs in (["*.tex"], ["**/*"]):
+        assert store.delete("a2", globs) == {}
+    with pytest.raises(CheckpointError, match="is a link"):
+        store.files("a2")
+    store.delete("a1")
+    assert os.listdir(folder) == ["a2"] and os.listdir(thesis) == ["thesis.tex"]
+
+
+def test_a_link_out_of_what_is_uploaded_is_refused_and_one_inside_followed(
+    store: FileStore, tmp_path: Path, thesis: Path
+) -> None:
+    source = tmp_path / "source"
+    fill(source)
+    (source / "latest").symlink_to("weights.pt")
+    assert upload(store, source, "a1")["latest"] == len(FILES["weights.pt"])
+    (source / "stolen").symlink_to(thesis / "thesis.tex")
+    with pytest.raises(OSError, match="leads out of its folder"):
+        upload(store, source, "a2")
+    assert not store.exists("a2")
+
+
+def test_a_download_does_not_write_through_links_in_its_target(store: FileStore, tmp_path: Path, thesis: Path) -> None:
+    with stored(store, "a1") as path:
+        (path / "weights.pt").write_bytes(b"new")
+        (path / "out").mkdir()
+        (path / "out" / "thesis.tex").write_bytes(b"new")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "weights.pt").symlink_to(thesis / "thesis.tex")
+    (tmp_path / "target" / "out").symlink_to(thesis)
+    with pytest.raises(OSError, match="leads out of its folder"):
+        store.download("a1", tmp_path / "target")
+    assert (thesis / "thesis.tex").read_text() == "mine"

@@ -6,11 +6,9 @@ import atexit
 import dataclasses
 import json
 import os
-import tempfile
 import types
 import uuid
 import warnings
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar, Union
 
 from dethpc import core
@@ -18,7 +16,7 @@ from dethpc.client.session import Session
 from dethpc.core._context import _default_storage, _section
 from dethpc.core._info import ClusterInfo, RendezvousInfo, TrialInfo, get_cluster_info
 from dethpc.core._profiler import ProfilerContext
-from dethpc.core._tensorboard import TensorboardFiles, TensorboardWriter, folder_of
+from dethpc.core._tensorboard import TensorboardFiles, TensorboardWriter, folder_of, local_folder
 from dethpc.experimental._determined import Determined
 from dethpc.experimental.core_v2._rest import RestReporter
 from dethpc.experimental.core_v2._shipper import LogShipper
@@ -227,7 +225,7 @@ def _unmanaged(
     session = client._session
     info = _on_chief(distributed, lambda: _trial(session, chosen, config))
     files = TensorboardFiles(
-        Path(tempfile.gettempdir()) / f"tensorboard-{info.allocation_id}-{os.getpid()}-{distributed.rank}",
+        local_folder(None, distributed.rank),
         store,
         folder_of(info.cluster_id, info.trial.experiment_id, info.trial.trial_id),
     )

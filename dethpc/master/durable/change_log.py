@@ -11,8 +11,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row
+from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row, Run
+from dethpc.domain.states import RunState
 from dethpc.master.durable import ids
+from dethpc.master.durable.ledger import Unwritten
 from dethpc.master.durable.row_file import RowFile, to_text
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, queries
@@ -61,24 +63,37 @@ class ChangeLog:
         self._announced |= fresh
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Raises: OSError; some of the rows may be in their files then, and all may be appended again. LeaseHeld."""
+        """Raises: Unwritten when files could not be written, with their rows: those of the others are in theirs. LeaseHeld."""
+        left, trouble = self._append(rows)
+        if trouble is not None:
+            raise Unwritten(trouble, left) from trouble
+
+    def _append(self, rows: Sequence[Row]) -> tuple[list[Row], OSError | None]:
+        """The rows whose files could not be written, some of which may be there all the same, and the first reason. One file's
+        trouble is its own."""
         self._behind = True
+        left: list[Row] = []
+        trouble: OSError | None = None
         for path, group in self._by_file(rows).items():
             self._check_lease()
-            RowFile(path).append(group)
             ended = any(isinstance(row, Experiment) and row.state.terminal for row in group)
-            if ended or path.stat().st_size > 2 * self._compacted.get(path, 0) + GROWTH:
-                self._compact(path, ended=ended)
-        self._behind = False
+            try:
+                RowFile(path).append(group)
+                if ended or path.stat().st_size > 2 * self._compacted.get(path, 0) + GROWTH:
+                    self._compact(path, ended=ended)
+            except OSError as error:
+                trouble = trouble or error
+                left += group
+        self._behind = bool(left)
+        return left, trouble
 
     def _compact(self, path: Path, *, ended: bool) -> None:
         """A file costs no more than some lines for each row, however frequently rows change."""
         try:
-            RowFile(path).compact()
-            self._compacted[path] = path.stat().st_size
+            RowFile(path).compact(self._check_lease)
         except OSError as error:  # it is what it was
             log.warning("%s could not be compacted: %s", path, error)
-            self._compacted[path] = path.stat().st_size
+        self._compacted[path] = path.stat().st_size
         if ended:
             self._compacted.pop(path, None)
 
@@ -95,12 +110,15 @@ class ChangeLog:
         for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
             missing, unknown = RowFile(path).compare(rows)
             if path.parent.parent == self._home.experiments:  # the other files keep rows of what has ended, too
-                if ahead := [row for row in unknown if file_of(self._home, row) == path]:
+                ahead = [row for row in unknown if file_of(self._home, row) == path] + _ended(path, missing)
+                if ahead:
                     raise ids.knows_less(self._home, [f"{len(ahead)} of the rows in {path}"])
             if missing:
                 log.info("%s: %d rows were committed but not appended", path, len(missing))
                 late += missing
-        self.append(late)
+        _, trouble = self._append(late)
+        if trouble is not None:
+            raise trouble
 
     def _last_announced(self) -> set[int]:
         try:
@@ -124,6 +142,13 @@ class ChangeLog:
             if path is not None:
                 found.setdefault(path, []).append(row)
         return found
+
+
+def _ended(path: Path, rows: Sequence[Row]) -> list[Run]:
+    """The runs that have ended by the file, and not by ``rows``. None begins again: where there is one, the rows are older."""
+    live = {row.id for row in rows if isinstance(row, Run) and row.state is not RunState.ENDED}
+    last = {row.id: row for row in RowFile(path).rows() if isinstance(row, Run)} if live else {}
+    return [last[id] for id in live & last.keys() if last[id].state is RunState.ENDED]
 
 
 def file_of(home: Home, row: Row) -> Path | None:

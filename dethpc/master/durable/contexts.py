@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import io
 import os
-import posixpath
 import tarfile
 import threading
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from typing import Protocol
 from dethpc.context import LIMIT
 from dethpc.errors import ContextError, NotFound
 from dethpc.rundir.home import Home
+from dethpc.rundir.tree import stays
 
 
 class Member(Protocol):
@@ -72,8 +72,7 @@ def _decode(member: Member) -> bytes:
 
 def _target(member: Member) -> str:
     target = _decode(member).decode("utf-8", "surrogateescape")
-    end = posixpath.normpath(posixpath.join(posixpath.dirname(member.path), target))
-    if not target or "\0" in target or target.startswith("/") or end == ".." or end.startswith("../"):
+    if not target or "\0" in target or not stays(_inside(member.path), target):
         raise ContextError(f"{member.path} is a link to outside the context directory ({target!r})")
     return target
 
@@ -82,6 +81,8 @@ def _inside(path: str) -> str:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         raise ContextError(f"{path!r} is not a path inside the context directory")
+    if any("\ud800" <= character <= "\udfff" for character in path):
+        raise ContextError(f"the path {path!r} is not Unicode text; rename the file, or leave it out with .detignore")
     return str(PurePosixPath(path))
 
 

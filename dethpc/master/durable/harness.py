@@ -29,6 +29,7 @@ ROOMS = (
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/ids.py",
     "dethpc/domain/reports.py",
+    "dethpc/domain/secrets.py",
     "dethpc/domain/states.py",
     "dethpc/domain/stopping.py",
     "dethpc/domain/trial_config.py",

@@ -45,7 +45,7 @@ class Ids:
 def in_files(home: Home) -> Ids:
     """Those that have a directory. Runs that were rendered without a master have none of these names."""
     return Ids(
-        frozenset(int(name) for name in _names(home.experiments) if name.isdigit()),
+        frozenset(int(name) for name in _names(home.experiments) if name.isascii() and name.isdigit()),
         frozenset(name for name in _names(home.runs) if _RUN_OF_A_TRIAL.fullmatch(name)),
     )
 

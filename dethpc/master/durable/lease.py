@@ -6,11 +6,13 @@ before its next commit and before its next word to the scheduler.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,8 @@ class Lease:
         self._renewed_at = 0.0  # epoch seconds
         self._renewed = 0.0  # the same moment, monotonic
         self._content: dict[str, Any] = {}
+        self._certificate: Callable[[], str] | None = None
+        self._munge: str | None = None
 
     def take(self) -> None:
         """Raises LeaseHeld while another master is alive, Refused when the file cannot be written."""
@@ -51,7 +55,8 @@ class Lease:
         try:
             _lock(lock)
             held = self._when_mended()
-            if held is not None and held.get("cluster_id", self.cluster_id) == self.cluster_id and alive(held):
+            ours = held is not None and held.get("cluster_id", self.cluster_id) == self.cluster_id
+            if held is not None and ours and alive(held) and (not _is_ahead(held) or self._beats(held)):
                 raise LeaseHeld(
                     f"a master is already running: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
                 )
@@ -63,13 +68,15 @@ class Lease:
         finally:
             os.close(lock)
 
-    def publish(self, url: str) -> None:
-        """Say where this master listens."""
+    def publish(self, url: str, certificate: Callable[[], str] | None = None, munge: str | None = None) -> None:
+        """Say where this master listens. ``certificate``: gives the SHA-256 of what it shows there; asked at each renewal.
+        ``munge``: the socket of munge, where the owner logs in by it."""
+        self._certificate, self._munge = certificate, munge
         self._write(url)
 
     def renew(self) -> None:
         """Raises LeaseHeld when another master has taken over."""
-        due = time.time() - self._renewed_at >= RENEW
+        due = not 0 <= time.time() - self._renewed_at < RENEW  # before it: somebody has set the clock back
         if due:
             self._checked_at = 0.0  # what is written over must still be ours
         looked = time.monotonic()
@@ -123,14 +130,27 @@ class Lease:
                     return None
                 time.sleep(0.1)
 
+    def _beats(self, held: dict[str, Any]) -> bool:
+        """Whether another heartbeat follows. A clock that was ahead when its host died must not keep others out until then."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            time.sleep(0.1)
+            with contextlib.suppress(RunDirError):
+                if (_read(self._path) or {}).get("heartbeat") != held.get("heartbeat"):
+                    return True
+        return False
+
     def release(self) -> None:
-        """Leave no address behind; the generation stays."""
+        """Leave no address behind; the generation stays. What its holder has done stands, even where this cannot be written: a
+        lease ends with its process."""
         try:
             self.check()
+            self._content.update(url="", pid=0)
+            write_json(self._path, self._content)
         except LeaseHeld:
-            return
-        self._content.update(url="", pid=0)
-        write_json(self._path, self._content)
+            pass
+        except OSError as error:
+            log.warning("%s cannot be written: %s; the lease ends with this process", self._path, error)
 
     def _write(self, url: str) -> None:
         self._content = {
@@ -143,6 +163,10 @@ class Lease:
             "cluster_id": self.cluster_id,
             "heartbeat": time.time(),
         }
+        if self._certificate is not None:
+            self._content["certificate"] = self._certificate()
+        if self._munge is not None:
+            self._content["munge"] = self._munge
         write_json(self._path, self._content)
         self._renewed_at, self._renewed = time.time(), time.monotonic()
 
@@ -168,6 +192,11 @@ def alive(held: dict[str, Any]) -> bool:
     if held.get("host") == socket.gethostname():
         return process.lives(held)
     return time.time() - float(held.get("heartbeat", 0)) < FRESH
+
+
+def _is_ahead(held: dict[str, Any]) -> bool:
+    """Whether the clock of another host says nothing of how old its heartbeat is."""
+    return held.get("host") != socket.gethostname() and float(held.get("heartbeat", 0)) - time.time() > FRESH
 
 
 def _lock(fd: int) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -68,22 +67,33 @@ _Wish = Sequence[Event] | _Look | _Reading
 Item = tuple[_Wish, Future[Any]]
 
 
+class Unwritten(OSError):
+    """A listener could not write ``rows``, of those that it heard; the others are written."""
+
+    def __init__(self, cause: OSError, rows: Sequence[Row]) -> None:
+        super().__init__(cause.errno, cause.strerror, cause.filename)
+        self.rows = rows
+
+
 @dataclass(slots=True)
 class _Listening:
-    """One listener, and the batches that it has not heard yet, because it could not write."""
+    """One listener, and the rows that it has not heard yet, or could not write."""
 
     listener: Listener
-    missed: deque[Sequence[Row]] = field(default_factory=deque)
+    missed: list[Row] = field(default_factory=list)
+    not_before: float = 0.0  # monotonic seconds: what could not be written is tried again then
 
     def hear(self) -> None:
         """Raises what the listener raises, but no OSError."""
-        while self.missed:
-            try:
-                self.listener(self.missed[0])
-            except OSError as error:
-                log.error("%d batches of rows wait for a listener: %s", len(self.missed), error)
-                return
-            self.missed.popleft()
+        if not self.missed or time.monotonic() < self.not_before:
+            return
+        rows, self.missed = self.missed, []
+        try:
+            self.listener(rows)
+        except OSError as error:
+            self.missed = list(error.rows) if isinstance(error, Unwritten) else rows
+            self.not_before = time.monotonic() + RETRY
+            log.error("%d of %d rows wait to be written: %s", len(self.missed), len(rows), error)
 
 
 class Ledger:
@@ -117,9 +127,10 @@ class Ledger:
         return fold(self._build_searcher, self._store.load(), self._rules, self._suspicion)
 
     def listen(self, listener: Listener) -> None:
-        """``listener`` gets every committed batch of rows, in order, on the ledger's own thread.
+        """``listener`` gets all committed rows, in order, on the ledger's own thread.
 
-        One that raises OSError hears the same batch again later; any other exception ends the ledger.
+        One that raises OSError hears the same rows again later, or those of Unwritten, and behind them what came meanwhile; any
+        other exception ends the ledger.
         """
         self._listeners.append(_Listening(listener))
 
@@ -250,7 +261,7 @@ class Ledger:
             return
         if rows:
             for each in self._listeners:
-                each.missed.append(rows)
+                each.missed += rows
             self._tell()
             self.state.evict_ended()
         for future, changed in decided:

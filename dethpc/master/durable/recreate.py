@@ -27,7 +27,7 @@ from dethpc.master.durable.ids import Ids
 from dethpc.master.durable.row_file import RowFile
 from dethpc.rundir.files import open_regular
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import hole
+from dethpc.rundir.journal import hole, next_line
 from dethpc.rundir.journal import read as read_journal
 
 AT_ONCE = 5000
@@ -203,7 +203,7 @@ def read_all(journal: Path) -> tuple[list[Report], list[int]]:
         try:
             with open_regular(journal) as file:
                 file.seek(offset)
-                line = file.readline()
+                line, size = next_line(file)
         except FileNotFoundError:
             return reports, damaged
         if not line.endswith(b"\n"):  # the end, or a line that was never finished
@@ -211,7 +211,7 @@ def read_all(journal: Path) -> tuple[list[Report], list[int]]:
         damaged.append(len(reports) + len(damaged) + 1 - shared)
         gap = hole(line)
         shared += gap > 0
-        offset += gap or len(line)
+        offset += size - len(line) + gap if gap else size
 
 
 def _last(reports: Sequence[Report], damaged: Sequence[int]) -> int:

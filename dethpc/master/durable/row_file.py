@@ -4,10 +4,11 @@ counts; a row that is null was dropped. ``crc`` is the CRC-32 of what stands bef
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import cache
@@ -135,8 +136,12 @@ class RowFile:
                 return
         self._replace(text)
 
-    def compact(self) -> None:
-        """Leave out lines that a later one with their key replaces, and damaged ones that it repeats. Raises: as ``become``."""
+    def compact(self, check_lease: Callable[[], None] = lambda: None) -> None:
+        """Leave out lines that a later one with their key replaces, and damaged ones that it repeats.
+
+        ``check_lease`` raises when somebody else may have appended since the file was read: then it stays as it is. Raises: that,
+        and as ``become``.
+        """
         with open(self.path, "rb") as file:
             lines = list(file)
         kept: list[bytes] = []
@@ -149,15 +154,22 @@ class RowFile:
             if row and _is_readable(line):  # before a damaged line, an earlier one of its key still counts
                 seen.add(key)
         if len(kept) < len(lines):
-            self._replace(b"".join(reversed(kept)))
+            self._replace(b"".join(reversed(kept)), check_lease)
 
-    def _replace(self, text: bytes) -> None:
+    def _replace(self, text: bytes, check_lease: Callable[[], None] = lambda: None) -> None:
+        for left in self.path.parent.glob(f".{glob.escape(self.path.name)}.*"):  # by a writer that was killed
+            left.unlink(missing_ok=True)
         staged = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(self.path)
+        try:
+            with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            check_lease()
+            staged.replace(self.path)
+        except BaseException:
+            staged.unlink(missing_ok=True)
+            raise
 
     def missing(self, rows: Sequence[Any]) -> list[Any]:
         """Those rows that are not what the file's last line of their key says. Raises: OSError."""

@@ -60,10 +60,7 @@ class Checkpoints:
         with self._store.read() as connection:
             found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
             origins = queries.checkpoint_origins(connection, found)
-        places = {
-            c.uuid: storage.build(c.storage or TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage)
-            for c in found
-        }
+        places = {c.uuid: _place(c, TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage) for c in found}
         after = {c.uuid: _left(places[c.uuid], c, globs) for c in found}
         self.change(list(after), lambda checkpoint: _with(checkpoint, after[checkpoint.uuid]))
         for uuid, place in places.items():
@@ -72,6 +69,16 @@ class Checkpoints:
                     place.delete(uuid, globs)
                 except OSError as error:
                     raise CheckpointError(f"files of checkpoint {uuid} could not be deleted: {error}") from error
+
+
+def _place(checkpoint: Checkpoint, configured: dict[str, Any]) -> CheckpointStore:
+    """Raises Refused where training code put it elsewhere: what it reports must not decide which files det removes."""
+    if place := storage.elsewhere(checkpoint.storage, configured):
+        raise Refused(
+            f"checkpoint {checkpoint.uuid} is in {place}, where the training code put it, and not in the checkpoint_storage of its "
+            "experiment: det leaves files there alone; delete them by hand"
+        )
+    return storage.build(configured)
 
 
 def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 
@@ -13,6 +14,7 @@ from dethpc.engine.turns import order
 from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
+from dethpc.rundir.home import Home
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
@@ -23,8 +25,8 @@ _LEAVES_MEMORY = (events.OfExperiment, events.KillTrial, events.DescribeTrial, e
 class Control:
     """Every method may be called from any thread, and raises NotFound, Refused, NotSupportedYet and ConfigError."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, admission: Admission) -> None:
-        self._ledger, self._store, self._admission = ledger, store, admission
+    def __init__(self, ledger: Ledger, store: SqlStore, admission: Admission, home: Home) -> None:
+        self._ledger, self._store, self._admission, self._home = ledger, store, admission, home
 
     def do(self, event: events.Event) -> list[Row]:
         """Decide and commit; the rows that changed."""
@@ -34,6 +36,11 @@ class Control:
             if not isinstance(event, _LEAVES_MEMORY):
                 raise
         return self._ledger.do_after(lambda: self._with_its_experiment(event))
+
+    def delete(self, experiment_id: int) -> None:
+        """With its Python environment, where it has one of its own."""
+        self.do(events.Delete(experiment_id, time.time()))
+        shutil.rmtree(self._home.venv(experiment_id), ignore_errors=True)
 
     def set_labels(self, experiment_id: int, change: Callable[[list[str]], list[str]]) -> list[str]:
         """The labels that ``change`` makes of the present ones."""

@@ -21,7 +21,7 @@ from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.experiments import standalone, user_script
+from dethpc.master.experiments import installs, standalone, user_script
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import Unmanaged, config_of
 from dethpc.master.installation import Installation
@@ -162,7 +162,7 @@ class Creator:
                 config_yaml, script, context_targz, self.defaults(), self._admission.pools(), cpus
             )
         self._admission.check(config)
-        return config, notes
+        return config, notes + (installs.notes(config, context_targz) if context_targz else [])
 
     def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
         """``source_trial_id`` means that trial's latest checkpoint at this moment.

@@ -7,7 +7,7 @@ from typing import Any
 
 from dethpc.config.secrets import revealed
 from dethpc.config.source import dump, read
-from dethpc.config.wording import MASK
+from dethpc.domain.secrets import MASK
 from dethpc.errors import ConfigError
 from dethpc.state import queries
 from dethpc.state.store import SqlStore

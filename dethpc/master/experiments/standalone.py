@@ -18,7 +18,7 @@ from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
-from dethpc.rundir.journal import read_remains
+from dethpc.rundir.journal import A_LOOK, RemainsReader
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
 
@@ -92,8 +92,10 @@ def _attempts(run_dir: RunDir, run_id: str) -> Iterator[events.Event]:
             resumed_steps=int(started.get("resumed_steps") or 0),
             at=at,
         )
-        reports, offset, missing = read_remains(attempt.journal)
-        yield events.Reported(run_id, k, reports, at, offset, remains=True)
+        remains = RemainsReader(attempt.journal)
+        while not remains.whole:
+            reports = remains.read(A_LOOK)
+            yield events.Reported(run_id, k, reports, at, remains.offset, remains=True)
         report = attempt.end_report()
         ended = at if report is None else report.at or at
-        yield events.AttemptEnded(run_id, k, report, None, ended, requeued=k != attempts[-1], missing=missing)
+        yield events.AttemptEnded(run_id, k, report, None, ended, requeued=k != attempts[-1], missing=remains.missing)

@@ -15,9 +15,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import yaml
-
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.source import dump, read
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.ids import run_id, task_id
@@ -29,12 +28,14 @@ from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
 from dethpc.rundir import logline
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import JournalWriter, NotWritten
+from dethpc.rundir.journal import A_LOOK, JournalWriter, NotWritten
 from dethpc.rundir.journal import read as read_journal
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
 log = logging.getLogger(__name__)
+
+_PIECE = 1 << 16  # characters of one line of a log, as on nodes
 
 SILENCE = 300.0
 """Seconds without a report after which a script counts as dead."""
@@ -45,12 +46,10 @@ _KEPT = ("name", "description", "labels", "data", "workspace", "project", "check
 def config_of(text: str) -> str:
     """A configuration that the loader takes, from the sketch that a script sends: what it says of schedulers and searches means
     nothing here. Raises ConfigError."""
-    try:
-        given = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError([Problem("YAML", str(error), "a mapping")]) from None
-    if not isinstance(given, dict):
-        raise ConfigError([Problem("YAML", type(given).__name__, "a mapping")])
+    source, problems = read(text, "config")
+    if problems:
+        raise ConfigError(problems)
+    given = source.data
     searcher = given.get("searcher") or {}
     if not isinstance(searcher, dict):
         raise ConfigError([Problem("searcher", type(searcher).__name__, "a mapping")])
@@ -59,7 +58,7 @@ def config_of(text: str) -> str:
     config["searcher"] = {"name": "single", "metric": searcher.get("metric") or "unmanaged"}
     if searcher.get("smaller_is_better") is not None:
         config["searcher"]["smaller_is_better"] = searcher["smaller_is_better"]
-    return yaml.safe_dump(config)
+    return dump(config)
 
 
 class Unmanaged:
@@ -185,7 +184,10 @@ class Unmanaged:
         attempt.make()
         with open(attempt.log(0), "a") as file:
             for line in lines:
-                file.write(logline.format(logline.LogLine(time.time(), "INFO", rank, "stdout", line.rstrip("\n"))))
+                text = line.rstrip("\n")
+                for begin in range(0, max(1, len(text)), _PIECE):
+                    piece = text[begin : begin + _PIECE]
+                    file.write(logline.format(logline.LogLine(time.time(), "INFO", rank, "stdout", piece)))
 
     def running(self, trial_id: int) -> bool:
         trial = self._known(trial_id)
@@ -256,9 +258,13 @@ class Unmanaged:
         if attempt is None:
             return
         path = self._home.run(run.id).attempt(0).journal
-        reports, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
-        if reports:
-            self._ledger.do(events.Reported(run.id, 0, reports, time.time(), offset))
+        offset, seq = attempt.applied_offset, attempt.applied_seq
+        while True:
+            reports, end = read_journal(path, offset, seq, A_LOOK)
+            if end == offset:
+                break
+            self._ledger.do(events.Reported(run.id, 0, reports, time.time(), end))
+            offset = end
         if run.intent is not Intent.GO:
             self._end(run, "")
 

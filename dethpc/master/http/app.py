@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from dethpc import errors
 from dethpc.master.http.auth import Forbidden
+from dethpc.master.http.bodies import BodyLimits
 from dethpc.master.http.middleware import PAGE_FILES, AuthMiddleware, error_body
+from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.routes import ROUTERS
 from dethpc.master.http.service import Services
@@ -31,12 +36,31 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
     (errors.Refused, 400, 9, "FailedPrecondition"),
     (errors.NotSupportedYet, 501, 12, "Unimplemented"),
     (errors.Unauthorized, 401, 16, "Unauthenticated"),
+    (TooManyLogins, 429, 8, "ResourceExhausted"),
     (Forbidden, 403, 7, "PermissionDenied"),
+    (errors.RunOver, 410, 9, "FailedPrecondition"),
     (errors.SchedulerUnavailable, 503, 14, "Unavailable"),
     (errors.StoreUnavailable, 503, 14, "Unavailable"),
     (errors.LeaseHeld, 503, 14, "Unavailable"),
     (errors.DethpcError, 500, 13, "Internal"),
 ]
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"description": description}
+    for status, description in {
+        400: "The request is malformed, out of range, or not possible in the present state.",
+        401: "No valid token.",
+        403: "The token is valid, and not for this.",
+        404: "There is no such thing.",
+        409: "It meets another change.",
+        413: "The body is too large.",
+        429: "Too many at a time; try again later.",
+        501: "Not supported.",
+        503: "The scheduler, the database or the file system gives no answer.",
+    }.items()
+}
+"""Answers that any route may give. Their bodies have one form: ``{"error": {"code", "reason", "error"}}``."""
 
 
 def create_app(services: Services) -> FastAPI:
@@ -52,20 +76,38 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     app.state.preemptions = Preemptions(services.doorbell.should_stop)
     documented = [Depends(HTTPBearer(auto_error=False))]  # the gate checks; this puts the token into /docs
+    app.router.routes.insert(0, Route(str(app.openapi_url), _described))
     for router in ROUTERS:
-        app.include_router(router, dependencies=documented)
+        app.include_router(router, dependencies=documented, responses=_REFUSALS)
     app.add_exception_handler(errors.DethpcError, _failed)
     app.add_exception_handler(RequestValidationError, _misshaped)
     app.add_exception_handler(HTTPException, _http)
     for unfit in (OverflowError, UnicodeEncodeError):  # of a database or the calendar, for what no column or date holds
         app.add_exception_handler(unfit, _unfit)
     app.add_exception_handler(Exception, _unforeseen)
+    app.add_middleware(BodyLimits)
     app.add_middleware(AuthMiddleware, auth=services.auth)
     return app
 
 
 def _operation(route: APIRoute) -> str:
     return f"{route.tags[0] if route.tags else 'master'}_{route.name}"
+
+
+async def _described(request: Request) -> StreamingResponse:
+    """The OpenAPI document, made once and sent in pieces: strangers who read it slowly, or not at all, hold no copies."""
+    state = request.app.state
+    if not hasattr(state, "description"):
+        state.description = json.dumps(request.app.openapi(), separators=(",", ":")).encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(state.description), _PIECE):
+            yield state.description[start : start + _PIECE]
+
+    return StreamingResponse(pieces(), media_type="application/json")
+
+
+_PIECE = 16 << 10  # bytes
 
 
 def _failed(request: Request, error: Exception) -> JSONResponse:
@@ -75,7 +117,8 @@ def _failed(request: Request, error: Exception) -> JSONResponse:
     more: dict[str, Any] = {}
     if isinstance(error, errors.ConfigError):
         more["problems"] = [problem.to_json() for problem in error.problems]
-    return JSONResponse(error_body(code, reason, str(error), **more), status)
+    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, TooManyLogins) else None
+    return JSONResponse(error_body(code, reason, str(error), **more), status, headers)
 
 
 def _misshaped(request: Request, error: Exception) -> JSONResponse:

@@ -1,8 +1,8 @@
 """Who may do what.
 
 One master serves one user, its owner. Who reads the owner's token file is the owner; clients that cannot read it log in with
-the owner's name and either the token or a password and get a token of their own. A run's token is good for that run alone:
-its doorbell, its signals, and reading its own trial, experiment and checkpoints.
+the owner's name and either the token or a password and get a token of their own. A run's token is good for that run alone,
+until shortly after its end: its doorbell, its signals, and reading its own trial, experiment and checkpoints.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import threading
 import time
@@ -18,10 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dethpc.client.proof import proof
+from dethpc.client.munge import Munge
+from dethpc.client.proof import RunToken, proof, whereabouts
 from dethpc.domain.facts import Run
 from dethpc.domain.records import Token, TokenKind, User
-from dethpc.errors import MasterError, NotFound, Refused, Unauthorized
+from dethpc.domain.states import RunState
+from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
+from dethpc.master.http.munge_login import MungeLogin
+from dethpc.master.http.passwords import Passwords
 from dethpc.rundir.home import Home
 from dethpc.rundir.token import damaged as damaged_token
 from dethpc.rundir.token import read as read_token
@@ -29,13 +34,15 @@ from dethpc.state import queries
 
 if TYPE_CHECKING:
     from dethpc.master.durable.records import Records
+    from dethpc.master.http.tls import Tls
     from dethpc.state.store import SqlStore
 
 SESSION_SECONDS = 30 * 24 * 3600.0
 KEPT_SECONDS = 30 * 24 * 3600.0
 """How long an expired token stays in lists."""
 _CLIENT_SALT = "GubPEmmotfiK9TMD6Zdw"  # what Determined's clients mix into a password before they send it
-_RUN_PREFIX = "run:"
+RUN_GRACE_SECONDS = 300.0
+"""How long a run's token is good after its end: for the last reports, and for an attempt that has not heard of it."""
 _REMEMBERED = 4096  # run tokens seen valid; each is asked of the database again after _MEMORY_SECONDS
 _MEMORY_SECONDS = 30.0
 
@@ -62,9 +69,8 @@ class Forbidden(MasterError):
 
 
 def mint_run_token(run_id: str) -> tuple[str, str]:
-    """A new token for a run, and the digest to keep as ``Run.token_sha256``. The token names its run, so that checking it
-    takes one look-up by key."""
-    token = f"{_RUN_PREFIX}{run_id}:{secrets.token_urlsafe(32)}"
+    """A new token for a run, and the digest to keep as ``Run.token_sha256``."""
+    token = f"{RunToken.PREFIX}{run_id}:{secrets.token_urlsafe(32)}"
     return token, digest(token)
 
 
@@ -80,16 +86,22 @@ def salted(password: str) -> str:
 class Auth:
     """Checks tokens and passwords. Every method may be called from any thread."""
 
-    def __init__(self, home: Path, owner: str, store: SqlStore, records: Records) -> None:
-        """Creates the owner's token file and record where there are none. Raises: RunDirError, OSError."""
+    def __init__(self, home: Path, owner: str, store: SqlStore, records: Records, munge: Munge | None = None) -> None:
+        """Creates the owner's token file and record where there are none. ``munge``: the owner gets their key by it, and there is
+        no file of it. Raises: RunDirError, OSError."""
         self.owner = owner
         self._store, self._records = store, records
         if not records.find(User, username=owner):
             now = time.time()
             records.add(User, username=owner, display_name=owner, created_at=now, modified_at=now)
-        self._token = _owner_token(Home(home).token)
+        self._token = secrets.token_urlsafe(32) if munge else _owner_token(Home(home).token)
+        self._munge = MungeLogin(self._token, munge) if munge else None
+        self.tls: Tls | None = None  # what the server that asks speaks
         self._seen: dict[str, tuple[float, Principal]] = {}
-        self._one_login = threading.Lock()  # argon2 is costly by intention; guesses must queue
+        self._passwords = Passwords()
+        self._changing = threading.Lock()  # nobody logs in by a password that is being changed
+        if munge is None:
+            self._notice_new_token_file()
 
     @property
     def user(self) -> User:
@@ -99,28 +111,33 @@ class Auth:
     # --- tokens
 
     def principal(self, token: str) -> Principal:
-        """May read the database. Raises: Unauthorized."""
+        """May read the database. Raises: Unauthorized, RunOver."""
         known = self.remembered(token)
         if known is not None:
             return known
-        if token.startswith(_RUN_PREFIX):
+        if token.startswith(RunToken.PREFIX):
             return self._run(token)
-        if token and self._is_session(digest(token)):
-            return Principal(self.owner)
+        for kept in self._records.find(Token, sha256=digest(token)) if token else ():
+            if kept.good(time.time()):
+                return Principal(self.owner)
+            if kept.revoked:
+                raise Unauthorized("this login or access token was ended: log in again, or make another token", 401)
         raise Unauthorized("the token is missing, wrong or expired", 401)
 
     def remembered(self, token: str) -> Principal | None:
         """As ``principal``, without the database: None means ask."""
         if hmac.compare_digest(token.encode(), self._token.encode()):
             return Principal(self.owner)
-        known = self._seen.get(digest(token)) if token.startswith(_RUN_PREFIX) else None
+        known = self._seen.get(digest(token)) if token.startswith(RunToken.PREFIX) else None
         return known[1] if known is not None and time.monotonic() - known[0] < _MEMORY_SECONDS else None
 
     def _run(self, token: str) -> Principal:
         key = digest(token)
-        run = self._find_run(token[len(_RUN_PREFIX) :].partition(":")[0])
+        run = self._find_run(RunToken(token).run)
         if run is None or not hmac.compare_digest(run.token_sha256, key):
             raise Unauthorized("the run's token is wrong", 401)
+        if run.state is RunState.ENDED and time.time() > (run.ended_at or 0.0) + RUN_GRACE_SECONDS:
+            raise RunOver(f"run {run.id} has ended, and its token with it", 410)
         principal = Principal(self.owner, run.id, run.experiment_id, self._trial_of(run))
         if len(self._seen) >= _REMEMBERED:
             self._seen.clear()
@@ -136,16 +153,36 @@ class Auth:
             return queries.run(connection, run_id)
         return None
 
-    def _is_session(self, sha256: str) -> bool:
-        return any(token.good(time.time()) for token in self._records.find(Token, sha256=sha256))
-
     def logout(self, token: str) -> None:
         """End a session. The owner's token file stays what it is."""
         for session in self._records.find(Token, sha256=digest(token)):
             if session.kind is TokenKind.SESSION:
                 self._records.drop(session)
-            else:
+            elif session.kind is TokenKind.ACCESS:
                 self._records.change(Token, session.id, to=lambda token: replace(token, revoked=True))
+
+    def end_all(self) -> None:
+        """End every login and access token; what they were stays in lists. The owner's token file stays what it is."""
+        for token in self._records.find(Token):
+            if not token.revoked and token.kind is not TokenKind.OWNER:
+                self._records.change(Token, token.id, to=lambda token: replace(token, revoked=True))
+
+    def _notice_new_token_file(self) -> None:
+        """Who renews the token file wants to be rid of whoever knew the old one, and of what they made with it."""
+        sha256 = digest(self._token)
+        for before in self._records.find(Token, kind=TokenKind.OWNER):
+            if before.sha256 == sha256:
+                return
+            self.end_all()
+            self._records.drop(before)
+        self._records.add(
+            Token,
+            user_id=self.user.id,
+            kind=TokenKind.OWNER,
+            sha256=sha256,
+            created_at=time.time(),
+            description="token file",
+        )
 
     def make_token(self, kind: TokenKind, lifespan: float | None, description: str = "") -> tuple[str, Token]:
         """A new token of the owner: what to send, and what is kept of it. ``lifespan`` in seconds; None: for ever."""
@@ -164,48 +201,60 @@ class Auth:
         )
         return token, kept
 
-    def proof(self, nonce: str, address: tuple[str, int]) -> str:
-        """What shows a client that this is the owner's master. Raises ValueError when ``nonce`` is no such number."""
-        return proof(self._token, nonce, address)
+    def proof(self, nonce: str, address: tuple[str, int], run_id: str = "") -> str:
+        """What shows a client that this is the owner's master, or a run that this is its master. Raises ValueError when ``nonce``
+        is no such number."""
+        shown = self.tls.shown if self.tls else ""
+        return proof(self._run_key(run_id) if run_id else self._token, nonce, address, shown)
+
+    @property
+    def munge(self) -> MungeLogin:
+        """Raises NotFound where the site does not want it."""
+        if self._munge is None:
+            raise NotFound("this master is proved by its owner's token, not by munge")
+        return self._munge
+
+    def whereabouts(self, address: tuple[str, int]) -> str:
+        """What tells this server, as a client reached it at ``address``, from all others."""
+        return whereabouts(address, self.tls.shown if self.tls else "")
+
+    def _run_key(self, run_id: str) -> str:
+        """That of a run that does not exist is a random one: who may ask without a token learns nothing of which exist."""
+        run = self._find_run(run_id) if re.fullmatch(r"[0-9a-f.]{1,60}", run_id) else None
+        return run.token_sha256 if run is not None and run.token_sha256 else secrets.token_hex(32)
 
     # --- logins
 
-    def login(self, username: str, password: str, *, hashed: bool) -> str:
-        """A new session's token. ``hashed``: the client has put its salt and hash on the password already.
+    def login(self, username: str, password: str, *, hashed: bool, peer: str = "") -> str:
+        """A new session's token. ``hashed``: the client has put its salt and hash on the password already. ``peer``: who asks.
 
-        Raises: Forbidden, with one message whatever was wrong.
+        Raises: Forbidden, with one message whatever was wrong; TooManyLogins.
         """
-        given = password if hashed else salted(password)
-        with self._one_login:
-            known = username == self.owner and given != ""
-            by_token = hmac.compare_digest(given.encode(), salted(self._token).encode())
-            if not known or not (by_token or self._is_password(given)):
+        given, user = password if hashed else salted(password), self.user
+        known = username.encode() == self.owner.encode() and given.encode() != b""
+        # Nobody guesses the token: who has it need not wait for those who guess.
+        if not (known and hmac.compare_digest(given.encode(), salted(self._token).encode())):
+            if not self._passwords.check(given, user.password, known=known, peer=peer, name=username):
                 raise Forbidden("invalid credentials")
-        return self.make_token(TokenKind.SESSION, SESSION_SECONDS)[0]
-
-    def _is_password(self, given: str) -> bool:
-        from argon2 import PasswordHasher
-        from argon2.exceptions import Argon2Error, InvalidHashError
-
-        kept = self.user.password
-        if not kept:
-            return False
-        try:
-            return PasswordHasher().verify(kept, given)
-        except (Argon2Error, InvalidHashError):
-            return False
+            if self._passwords.outdated(user.password):
+                user = self._keep_password(given)
+        with self._changing:
+            if self.user.password != user.password:
+                raise Forbidden("the password was changed meanwhile: log in again")
+            return self.make_token(TokenKind.SESSION, SESSION_SECONDS)[0]
 
     def set_password(self, password: str, *, hashed: bool) -> None:
-        """Raises: Refused when it is empty."""
-        from argon2 import PasswordHasher
-
+        """Ends every login and access token: whoever has one may have it by the old password. Raises: Refused when it is empty."""
         given = password if hashed else salted(password)
         if not given:
             raise Refused("a password cannot be empty")
-        with self._one_login:
-            hashed_again = PasswordHasher().hash(given)
-            now = time.time()
-            self._records.change(
+        self._keep_password(given)
+        self.end_all()
+
+    def _keep_password(self, given: str) -> User:
+        hashed_again, now = self._passwords.hash(given), time.time()
+        with self._changing:
+            return self._records.change(
                 User, self.user.id, to=lambda user: replace(user, password=hashed_again, modified_at=now)
             )
 

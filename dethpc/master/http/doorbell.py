@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from itertools import takewhile
 
+from dethpc import storage
 from dethpc.domain.facts import Attempt
 from dethpc.domain.ids import AttemptId
-from dethpc.domain.reports import fault
+from dethpc.domain.reports import Report, ReportKind, fault
 from dethpc.domain.states import Intent
+from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.master.durable.ledger import Ledger
 from dethpc.rundir.journal import from_line
@@ -31,20 +33,33 @@ class Doorbell:
         applied = known.applied_seq
         if lines:
             reports = [from_line(line) for line in lines]
-            sound = list(
-                takewhile(lambda report: not fault(report), reports)
-            )  # the rest is said when the journal is read
+            # What is unsound is told of when the journal is read, as all that follows then is.
+            sound = list(takewhile(lambda report: not fault(report) and self._at_home(attempt, report), reports))
             rows = self._ledger.do(events.Reported(attempt.run, attempt.number, sound, time.time()))
             applied = max([applied, *(row.applied_seq for row in rows if isinstance(row, Attempt))])
             if applied < reports[-1].seq:
                 self._wake()  # a gap: the journal has what is missing
         return applied, self.stop_reason(attempt)
 
+    def _at_home(self, attempt: AttemptId, report: Report) -> bool:
+        """Whether the report names no other storage than the experiment's. A token may be stolen, and where a checkpoint is decides
+        whose files are deleted with it: that the training code chose another place is believed of the journal alone."""
+        told = report.data.get("storage") if report.kind == ReportKind.CHECKPOINT else None
+        if not told:
+            return True
+        run = self._ledger.state.runs.get(attempt.run)
+        experiment = self._ledger.state.experiments.get((run and run.experiment_id) or -1)
+        if experiment is None:
+            return False
+        return not storage.elsewhere(told, TrialConfig.from_json(experiment.row.config).checkpoint_storage)
+
     def stop_reason(self, attempt: AttemptId) -> str | None:
         """Why the attempt should checkpoint and end; None while it should go on. Returns at once."""
         run = self._ledger.state.runs.get(attempt.run)
         if run is None:
             return "the run is over"
+        if run.attempt > attempt.number:
+            return "a later attempt of the run has begun"
         # A kill comes by the scheduler's signals and leaves no time for a checkpoint: nothing to tell.
         return run.intent_reason if run.intent is Intent.STOP else None
 

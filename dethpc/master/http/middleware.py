@@ -8,9 +8,11 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dethpc.client import proof
-from dethpc.errors import Unauthorized
+from dethpc.client import munge, proof
+from dethpc.errors import RunOver, Unauthorized
 from dethpc.master.http.auth import Auth, Principal
+from dethpc.master.http.connection import VISIT
+from dethpc.master.http.door import Visit
 
 PAGE_FILES = "/docs/files"
 """Where the files lie that the page ``/docs`` is made of."""
@@ -24,6 +26,7 @@ PUBLIC = frozenset(
         "/api/v1/master/cluster_message",
         "/api/v1/auth/login",
         proof.PATH,
+        munge.PATH,
         "/docs",
         f"{PAGE_FILES}/swagger-ui-bundle.js",
         f"{PAGE_FILES}/swagger-ui.css",
@@ -33,6 +36,9 @@ PUBLIC = frozenset(
 )
 MAX_BODY = 256 << 20
 """Bytes: a context directory of 95 MiB in base64, twice over."""
+
+MAX_PUBLIC_BODY = 64 << 10
+"""Bytes on the public paths, where anybody may send some."""
 
 _HEADERS = (b"authorization", b"grpc-metadata-x-allocation-token")
 
@@ -49,40 +55,70 @@ class AuthMiddleware:
             return
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > MAX_BODY:
-            await refuse(send, 413, 3, "the request is too large")
+        public = scope["path"] in PUBLIC
+        most = MAX_PUBLIC_BODY if public else MAX_BODY
+        if not length.isdigit() or len(length) > 15 or int(length) > most:
+            await refuse(send, 413, 3, _TOO_LARGE)
             return
         token = bearer(headers)
         state: dict[str, Any] = scope.setdefault("state", {})
         state["token"] = token
-        if scope["path"] not in PUBLIC:
+        if not public:
             try:
                 state["principal"] = await self._principal(token)
             except Unauthorized as error:
+                _recognise(state, False)
                 await refuse(send, 401, 16, str(error))
                 return
+            except RunOver as error:
+                _recognise(state, False)
+                await refuse(send, 410, 9, str(error))
+                return
+            _recognise(state, True)
         if b"content-type" not in headers:
             # Determined's clients send JSON without saying so. Tokens travel in a header that no foreign web page can set,
             # so nothing is lost by believing them.
             scope = {**scope, "headers": [*scope["headers"], (b"content-type", b"application/json")]}
-        await self.app(scope, _counted(receive), send)
+        body = _Counted(receive, send, most)
+        await self.app(scope, body.receive, body.send)
 
     async def _principal(self, token: str) -> Principal:
         known = self.auth.remembered(token)
         return known if known is not None else await asyncio.to_thread(self.auth.principal, token)
 
 
-def _counted(receive: Receive) -> Receive:
-    """``receive`` that takes a body which grows too large, its length unsaid, for a client that went away."""
-    size = 0
+def _recognise(state: dict[str, Any], known: bool) -> None:
+    visit: Visit | None = state.get(VISIT)
+    if visit is not None:
+        visit.known = known
 
-    async def counted() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        return message if size <= MAX_BODY else {"type": "http.disconnect"}
 
-    return counted
+class _Counted:
+    """A body whose length may be unsaid. When it grows beyond ``most`` bytes, its sender is told so and nothing else."""
+
+    def __init__(self, receive: Receive, send: Send, most: int) -> None:
+        self._receive, self._send, self._left = receive, send, most
+        self._begun = self._refused = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left >= 0:
+            return message
+        if not self._begun:
+            self._begun = self._refused = True
+            await refuse(self._send, 413, 3, _TOO_LARGE)
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if not self._refused:
+            self._begun = True
+            await self._send(message)
+
+
+_TOO_LARGE = (
+    f"the request is too large: at most {MAX_PUBLIC_BODY >> 10} KiB without a token, {MAX_BODY >> 20} MiB with one"
+)
 
 
 def bearer(headers: dict[bytes, bytes]) -> str:
@@ -100,7 +136,9 @@ def error_body(code: int, reason: str, message: str, **more: Any) -> dict[str, A
 
 
 async def refuse(send: Send, status: int, code: int, message: str) -> None:
-    body = json.dumps(error_body(code, {401: "Unauthenticated", 413: "InvalidArgument"}[status], message)).encode()
+    body = json.dumps(
+        error_body(code, {401: "Unauthenticated", 410: "FailedPrecondition", 413: "InvalidArgument"}[status], message)
+    ).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

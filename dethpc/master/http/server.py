@@ -1,28 +1,62 @@
-"""The server that carries the application: it ends soon, whoever is connected."""
+"""The server that carries the application: strangers cannot fill it, and it ends soon, whoever is connected."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
+import resource
 import socket
+from asyncio import sslproto
+from collections.abc import Coroutine
 
 import uvicorn
 from fastapi import FastAPI
 
+from dethpc.errors import Refused
+from dethpc.master.http.connection import Connection
+from dethpc.master.http.door import Arrival, Door
+from dethpc.master.http.peer import Peers
+from dethpc.master.http.tls import Tls
 from dethpc.master.pulse import Pulse
+
+log = logging.getLogger(__name__)
 
 LAST_ANSWERS = 1
 """Seconds that requests in progress have when the master is stopped."""
 
+_QUEUE = 2048  # connections that the kernel keeps until they are accepted
+_AT_ONCE = 16  # that are accepted before those that are open have their turn
+_NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_SWEEP = 10  # ticks of a tenth of a second
+
+# Bytes that each connection keeps for what it receives: a record of TLS, not sixteen.
+sslproto.SSLProtocol.max_size = 16 << 10  # type: ignore[attr-defined]
+
 
 class Server(uvicorn.Server):
-    """Ends soon whoever is connected: long-polls are answered, and what goes on then is cut off."""
+    """Accepts what the door lets in. Ends soon whoever is connected: long-polls are answered, and what goes on then is cut off."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, tls: Tls | None = None) -> None:
         self._app, self.pulse = app, Pulse()
-        super().__init__(
-            uvicorn.Config(
-                app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=LAST_ANSWERS
-            )
+        # Half of the files for connections; the database, logs and commands need some, too.
+        self.door = Door(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, self._let_in)
+        self._peers = Peers()
+        self._tasks: set[asyncio.Task[None]] = set()
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            loop="asyncio",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            proxy_headers=False,
+            timeout_graceful_shutdown=LAST_ANSWERS,
         )
+        config.load()
+        config.ssl = tls.context if tls else None
+        super().__init__(config)
 
     @property
     def alive(self) -> bool:
@@ -31,11 +65,74 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         self.pulse.beat()
+        if counter % _SWEEP == 0:
+            self.door.sweep()
         return await super().on_tick(counter)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        for listener in sockets or []:
+            listener.setblocking(False)
+            listener.listen(_QUEUE)
+            self._go_on(self._accept(listener))
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in self._tasks:
+            task.cancel()
         self._app.state.preemptions.end()
         await super().shutdown(sockets)
+        self.door.close()
+        self._peers.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop, taken = asyncio.get_running_loop(), 0
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("a connection cannot be accepted: %s", error.strerror)
+                await asyncio.sleep(1.0 if error.errno in _NO_MORE else 0.0)
+                continue
+            self.door.arrive(Arrival(self._peers.name(sock), sock))
+            taken += 1
+            if taken % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _let_in(self, arrival: Arrival) -> Connection:
+        connection = Connection(
+            self.door,
+            arrival,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            _loop=asyncio.get_running_loop(),
+        )
+        self._go_on(self._carry(connection, arrival.sock))
+        return connection
+
+    async def _carry(self, connection: Connection, sock: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, sock, ssl=self.config.ssl)
+        except OSError:  # of TLS, too: the other side is no client of ours, or has gone
+            self.door.leave(connection)
+            sock.close()
+
+    def _go_on(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """``port`` 0: any free one. Raises Refused when it is taken."""
+    try:
+        listener = socket.create_server((host, port))
+    except OSError as error:
+        raise Refused(f"cannot listen on {host} port {port}: {error.strerror}") from error
+    # Connections inherit it. asyncio sets it on those alone whose protocol has a number, and without it the kernel keeps the second
+    # half of an answer back until the client has acknowledged the first, 40 ms later.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def reachable(host: str) -> str:

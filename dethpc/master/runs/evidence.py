@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dethpc.rundir.files import open_regular
 from dethpc.rundir.layout import RunDir
+
+_READ = 4096  # bytes: a user's script may have written anything into the log of its job
 
 
 def why_no_report(run_dir: RunDir) -> str:
@@ -20,9 +23,11 @@ def why_no_report(run_dir: RunDir) -> str:
 
 
 def _tail(path: Path, lines: int = 5) -> str:
-    """The last lines of a small log as one line; empty when there is none."""
+    """The last lines of a log as one line; empty when there is none."""
     try:
-        text = path.read_text(errors="replace")
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
+            text = file.read(_READ).decode(errors="replace")
     except OSError:
         return ""
     return " / ".join(line.strip() for line in text.splitlines()[-lines:] if line.strip())

@@ -20,6 +20,7 @@ from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.pulse import Pulse
+from dethpc.rundir.journal import RemainsReader
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class LiveRun:
     killed_at: float | None = None  # monotonic: when its job was last cancelled
     write_failures: int = 0  # how many times its directory could not be written
     trouble: str = ""  # what last went wrong with it alone
+    remains: RemainsReader | None = None  # of the journal of an attempt that is over, while it is read
+    remains_of: int = -1  # which attempt
     missing_reports: tuple[int, int] = (-1, 0)  # an attempt, and how many of its reports are damaged or gone
     tries: dict[str, int] = field(default_factory=dict)  # what is being done about it -> how often that failed in a row
     rests_until: dict[str, float] = field(default_factory=dict)  # the same -> monotonic: when it is next tried

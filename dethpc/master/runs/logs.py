@@ -18,14 +18,17 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from dethpc.config.patterns import Pattern
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import RunDirError
 from dethpc.rundir import logline
 from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import AttemptDir, RunDir
+from dethpc.rundir.lines import backward, forward
 
-_BLOCK = 1 << 16
 _READ = 1 << 20  # bytes of one file that a follower takes in at a time
+_AT_ONCE = 500  # lines of a piece of an answer
+_PATIENCE = 64 << 20  # bytes of a file that are no line, after which it is not read on
 _MASTER = 0x7FF  # stands for a node's rank in ids of the master's own lines
 
 
@@ -53,7 +56,7 @@ class Filter:
     nodes: frozenset[str] = frozenset()
     stdtypes: frozenset[str] = frozenset()
     attempts: frozenset[str] = frozenset()
-    text: str | re.Pattern[str] | None = None
+    text: str | Pattern | None = None
     after: float | None = None
     before: float | None = None
 
@@ -74,7 +77,7 @@ class Filter:
             return True
         if isinstance(self.text, str):
             return self.text in text
-        return self.text.search(text) is not None
+        return self.text.found_in(text)
 
 
 @dataclass(frozen=True)
@@ -98,14 +101,27 @@ class Source:
         return Line(*read, id, self.attempt, self.node, self.alone)
 
     def lines(self, offset: int = 0) -> Iterator[Line]:
-        for at, raw in _forward(self.path, offset):
-            with suppress(ValueError):
-                yield self.line(at, logline.parse(raw.decode("utf-8", "replace")))
+        return self._parsed(forward(self.path, offset), offset)
 
     def lines_backward(self) -> Iterator[Line]:
-        for at, raw in _backward(self.path):
+        return self._parsed(backward(self.path))
+
+    def _parsed(self, lines: Iterator[tuple[int, bytes]], since: int | None = None) -> Iterator[Line]:
+        """``since``: where the last line was. What is no text for long is not read on: it may be without end."""
+        last = 0.0
+        for offset, raw in lines:
+            if raw or since is None:
+                since = offset
+            elif abs(offset - since) > _PATIENCE:
+                words = f"{_PATIENCE >> 20} MiB here are no lines of text; what is beyond them is not shown"
+                yield self.line(
+                    offset, logline.LogLine(last or os.stat(self.path).st_mtime, "WARNING", None, "stderr", words)
+                )
+                return
             with suppress(ValueError):
-                yield self.line(at, logline.parse(raw.decode("utf-8", "replace")))
+                line = self.line(offset, logline.parse(raw.decode("utf-8", "replace")))
+                last = line.at
+                yield line
 
 
 def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
@@ -155,6 +171,33 @@ def read(
     return islice(lines, limit) if limit > 0 else lines
 
 
+def looks(
+    attempts: Sequence[Sequence[Source]], wanted: Filter, limit: int = 0, *, newest_first: bool = False
+) -> Iterator[list[Line]]:
+    """As ``read``, by pieces that each take about as long, whether what is read is wanted or not: between two, a reader that has
+    left is noticed."""
+    found = 0
+    for lines in _pieces(_newest_first(attempts) if newest_first else _oldest_first(attempts)):
+        chosen = [line for line in lines if wanted(line)]
+        if 0 < limit <= found + len(chosen):
+            yield chosen[: limit - found]
+            return
+        found += len(chosen)
+        yield chosen
+
+
+def _pieces(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    piece: list[Line] = []
+    size = 0
+    for line in lines:
+        piece.append(line)
+        size += len(line.text)
+        if len(piece) == _AT_ONCE or size > _READ:
+            yield piece
+            piece, size = [], 0
+    yield piece
+
+
 def _oldest_first(attempts: Sequence[Sequence[Source]]) -> Iterator[Line]:
     for attempt in attempts:
         yield from heapq.merge(*(source.lines() for source in attempt), key=_time)
@@ -177,11 +220,12 @@ class Follower:
         self._offsets: dict[Path, int] = {}
         self.behind = False  # the last ``more`` left something unread
 
-    def history(self) -> Iterator[Line]:
+    def history(self) -> Iterator[list[Line]]:
         """What is there already, in order. To be read to its end before ``more`` is called."""
         for attempt in self._look():
             merged = heapq.merge(*(self._go_on(source, None) for source in attempt), key=_time)
-            yield from filter(self._wanted, merged)
+            for lines in _pieces(merged):
+                yield [line for line in lines if self._wanted(line)]
 
     def more(self) -> list[Line]:
         """What was written since, in order of time within an attempt; not all of it at once where it is much."""
@@ -197,11 +241,13 @@ class Follower:
         with suppress(FileNotFoundError):
             if os.stat(source.path).st_size <= begin:
                 return
-        for offset, raw in _forward(source.path, begin):
+        since = begin
+        for offset, raw in forward(source.path, begin):
             end = self._offsets[source.path] = offset + len(raw)
+            since = end if raw else since
             with suppress(ValueError):
                 yield source.line(offset, logline.parse(raw.decode("utf-8", "replace")))
-            if limit is not None and end - begin >= limit:
+            if end - (since if limit is None else begin) >= (limit or _READ):
                 self.behind = True
                 return
 
@@ -247,7 +293,7 @@ def master_log(path: Path, offset: int = 0, limit: int = 0) -> tuple[list[Entry]
     lines: list[str] = []
     end = 0
     with suppress(FileNotFoundError):
-        for begin, raw in _forward(path, 0):
+        for begin, raw in forward(path):
             lines.append(raw.decode("utf-8", "replace").rstrip("\r\n"))
             end = begin + len(raw)
     first = max(len(lines) + offset, 0) if offset < 0 else offset
@@ -261,54 +307,8 @@ def master_log_after(path: Path, count: int, end: int) -> tuple[list[Entry], int
     with suppress(FileNotFoundError):
         if os.stat(path).st_size < end:
             count = end = 0
-        for begin, raw in _forward(path, end):
+        for begin, raw in forward(path, end):
             count += 1
             entries.append(entry(count, raw.decode("utf-8", "replace").rstrip("\r\n")))
             end = begin + len(raw)
     return entries, count, end
-
-
-# --- whole lines of a file, with the offset of each
-
-
-def _forward(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:
-    try:
-        file = open(path, "rb")
-    except FileNotFoundError:
-        return
-    with file:
-        file.seek(offset)
-        for raw in file:
-            if not raw.endswith(b"\n"):
-                return  # still being written
-            yield offset, raw
-            offset += len(raw)
-
-
-def _backward(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        file = open(path, "rb")
-    except FileNotFoundError:
-        return
-    with file:
-        position = file.seek(0, os.SEEK_END)
-        rest = b""  # what stands from ``position`` on and was not yielded yet
-        whole = False  # whether ``rest`` ends with a newline; what follows the last one is still being written
-        while position > 0:
-            step = min(_BLOCK, position)
-            position -= step
-            file.seek(position)
-            rest = file.read(step) + rest
-            if not whole:
-                rest = rest[: rest.rfind(b"\n") + 1] or rest
-                whole = rest.endswith(b"\n")
-            first = rest.find(b"\n") + 1
-            if not whole or first == len(rest):
-                continue
-            at = position + len(rest)
-            for text in reversed(rest[first:-1].split(b"\n")):
-                at -= len(text) + 1
-                yield at, text + b"\n"
-            rest = rest[:first]
-        if whole:
-            yield 0, rest

@@ -152,7 +152,8 @@ class Poller:
         if self._reader.next_attempt(live) is not None:
             return
         run = live.run
-        self._reader.read_remains(live)
+        if not self._reader.read_remains(live):
+            return  # the next poll comes here again
         if run.intent is not Intent.GO:
             self._lease.check()
             self._scheduler.cancel([record.job_id])  # nobody wants its next start

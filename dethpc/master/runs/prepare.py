@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import re
+import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -28,14 +29,14 @@ from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.shape import Shape, pool_of
-from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.spec import Spec
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
 # Of the master's own environment nothing that names another job, another master or a secret goes along.
-_NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_")
+_NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_", "PGPASSWORD")
 
 MOST_CHECKPOINTS = 50
 """How many of a trial's checkpoints a run is told of: with so many missing its storage is."""
@@ -96,10 +97,16 @@ class JobBuilder:
             return checkpoint_cost(queries.checkpoint_seconds(connection, experiment_id))
 
     def _token(self, run: Run) -> str:
+        return self._written(run, "token") or mint_run_token(run.id)[0]
+
+    def _worker_secret(self, run: Run) -> str:
+        return self._written(run, "worker_secret") or secrets.token_urlsafe(32)
+
+    def _written(self, run: Run, name: str) -> str:
+        """What its directory says already."""
         with contextlib.suppress(RunDirError):  # a damaged one is rewritten: no job has it yet
-            if earlier := (read_json(self._home.run(run.id).spec) or {}).get("token"):
-                return str(earlier)
-        return mint_run_token(run.id)[0]
+            return str((read_json(self._home.run(run.id).spec) or {}).get(name) or "")
+        return ""
 
     def write(
         self,
@@ -131,7 +138,9 @@ class JobBuilder:
             self_requeue=self_requeue,
             checkpoint=checkpoint,
         )
-        write_json(run_dir.spec, self._spec(run, trial, experiment, config, found, token).to_json(), durable=False)
+        write_json(
+            run_dir.spec, sealed(self._spec(run, trial, experiment, config, found, token).to_json()), durable=False
+        )
         run_dir.script.write_text(script)
         return JobRequest(
             run_id=run.id,
@@ -163,6 +172,7 @@ class JobBuilder:
             context=str(self._home.context(experiment.context_sha256)),
             context_sha256=experiment.context_sha256,
             token=token,
+            worker_secret=self._worker_secret(run),
             slots=run.slots,
             num_nodes=found.nodes,
             slots_per_node=found.slots_per_node,
@@ -181,7 +191,13 @@ class JobBuilder:
             harness=str(self._harness),
             checkpoint_storage=storage,
             search=trial.search,
+            venv=str(self._venv(run, experiment)) if config.environment.venv else "",
+            det_prefix=sys.prefix,
         )
+
+    def _venv(self, run: Run, experiment: Experiment) -> Path:
+        """The experiment's; of a run that belongs to none, its own."""
+        return self._home.venv(experiment.id) if experiment.id else self._home.run(run.id).path / "venv"
 
     def _checkpoints(self, trial: Trial, storage: dict[str, Any]) -> list[dict[str, Any]]:
         """What the trial can go on from, latest first, should the latest be missing."""

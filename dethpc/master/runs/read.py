@@ -24,8 +24,8 @@ from dethpc.master.runs.trouble import close, everybodys, tell
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
+from dethpc.rundir.journal import A_LOOK, RemainsReader
 from dethpc.rundir.journal import read as read_journal
-from dethpc.rundir.journal import read_remains
 from dethpc.rundir.started import Started
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,11 @@ class Reader:
         """Take in what the run's attempts have written since the last time. Raises OSError, RunDirError."""
         run_dir = self._home.run(live.run.id)
         while live.run.state is not RunState.ENDED and (found := self.next_attempt(live)) is not None:
-            self._start_attempt(live, *found)
+            if not self._start_attempt(live, *found):
+                return
         run = live.run
+        if live.remains is not None and not live.remains.whole and not self.read_remains(live):
+            return  # somebody knows of its end, and waits for this
         if run.attempt < 0 or run.state is not RunState.RUNNING:
             return
         self.read_journal(run)
@@ -59,8 +62,8 @@ class Reader:
         if report is None:
             return
         if conclusive(run.intent, report):
-            self.conclude(live, None)
-            self._reusable.offer(run, report)
+            if self.conclude(live, None):
+                self._reusable.offer(run, report)
         elif live.unconfirmed_since is None:
             live.unconfirmed_since = time.monotonic()
             self._cadence.poll_soon()
@@ -74,11 +77,12 @@ class Reader:
                 return k, Started.from_json(started)
         return None
 
-    def _start_attempt(self, live: LiveRun, k: int, started: Started) -> None:
+    def _start_attempt(self, live: LiveRun, k: int, started: Started) -> bool:
+        """Returns whether the attempt before it has been read to its end; if not, the next look goes on with that."""
         run = live.run
-        if run.attempt >= 0:
-            # Even when its end is known: a node that the scheduler had given up may have written on.
-            self.read_remains(live, until=started.prior.get(run.attempt))
+        # Even when its end is known: a node that the scheduler had given up may have written on.
+        if run.attempt >= 0 and not self.read_remains(live, until=started.prior.get(run.attempt)):
+            return False
         if run.state is RunState.RUNNING and run.attempt >= 0:
             self._runs.do(self.ended(live, None, requeued=True))
         self._runs.started[run.pool] += 1
@@ -94,6 +98,7 @@ class Reader:
                 at=started.at or time.time(),
             )
         )
+        return True
 
     def read_journal(self, run: Run) -> None:
         """Apply the new events of the run's live attempt. Raises OSError."""
@@ -101,28 +106,48 @@ class Reader:
         path = self._home.run(run.id).attempt(run.attempt).journal
         if attempt is None or _size(path) <= attempt.applied_offset:
             return
-        reports, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq)
+        reports, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq, A_LOOK)
+        if offset - attempt.applied_offset >= A_LOOK:
+            self._runs.changed.set()  # others first, then the rest
         self._tell_faults(run, reports)
         self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), offset))
 
-    def read_remains(self, live: LiveRun, until: int | None = None) -> None:
-        """Apply what is left of the journal of an attempt that is over; nothing after ``until``. Raises OSError."""
+    def read_remains(self, live: LiveRun, until: int | None = None) -> bool:
+        """Apply what is left of the journal of an attempt that is over; nothing after ``until``. Raises OSError.
+
+        Returns whether that was all. A long journal takes several calls, and other runs have their turn between two.
+        """
         run = live.run
         attempt = self._ledger.state.attempt(run.id, run.attempt)
         path = self._home.run(run.id).attempt(run.attempt).journal
         if attempt is None or _size(path) <= attempt.applied_offset:
-            return
-        found, offset, missing = read_remains(path, attempt.applied_offset, attempt.applied_seq)
+            return True
+        if live.remains is None or live.remains_of != run.attempt:
+            live.remains_of = run.attempt
+            live.remains = RemainsReader(path, attempt.applied_offset, attempt.applied_seq)
+        remains, live.remains = live.remains, None  # what could not be committed is read again
+        remains.last = max(remains.last, attempt.applied_seq)
+        found = remains.read(A_LOOK)
         reports = [report for report in found if until is None or report.seq <= until]
-        whole = len(reports) == len(found)
+        cut = len(reports) < len(found)
+        self._tell_faults(run, reports)
+        end = None if cut else remains.offset
+        if reports or remains.whole:
+            self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), end, remains=True))
+        live.remains = remains
+        if not cut and not remains.whole:
+            self._runs.changed.set()
+            return False
+        self._tell_missing(live, path, remains.missing)
+        return True
+
+    def _tell_missing(self, live: LiveRun, path: Path, missing: int) -> None:
+        run = live.run
         if missing and live.missing_reports != (run.attempt, missing):
             live.missing_reports = run.attempt, missing
             words = f"{missing} reports of attempt {run.attempt} are damaged in {path} and cannot be counted"
             log.error("run %s: %s", run.id, words)
             tell(self._home, run, f"{words}; those after them count")
-        self._tell_faults(run, reports)
-        end = offset if whole else None
-        self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), end, remains=True))
 
     def _tell_faults(self, run: Run, reports: Sequence[Report]) -> None:
         for report in reports:
@@ -149,17 +174,21 @@ class Reader:
 
     # --- the end
 
-    def conclude(self, live: LiveRun, record: JobRecord | None) -> None:
-        """The job is over: take in all that it left, then say so. ``record``: the scheduler's, where it is known."""
+    def conclude(self, live: LiveRun, record: JobRecord | None) -> bool:
+        """The job is over: take in all that it left, then say so. ``record``: the scheduler's, where it is known.
+
+        False: that is much, and others come first; to be called again.
+        """
         run, run_dir = live.run, self._home.run(live.run.id)
         try:
             held_by = claimed_by(run_dir)
             if held_by not in (None, run.scheduler_job_id) and (record is not None or run.attempt < 0):
                 assert held_by is not None
                 self._runs.do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
-                return
-            if run.attempt >= 0:  # of a job that was queued again, too: its node may have gone on to the end
-                self.read_remains(live)
+                return True
+            # Of a job that was queued again, too: its node may have gone on to the end.
+            if run.attempt >= 0 and not self.read_remains(live):
+                return False
         except Exception as error:
             if run.intent is not Intent.KILL or everybodys(error):
                 raise
@@ -168,6 +197,7 @@ class Reader:
             self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(run.id, lost=not self.report_is_there(run))
         close(run_dir)
         self._runs.do(self.ended(live, record))
+        return True
 
     def ended(self, live: LiveRun, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
         """What is left of an attempt that is over. Raises OSError, but not of a run that was killed: its end needs no report."""

@@ -217,7 +217,8 @@ class DeepSpeedTrialController(Loop):
         """This worker's own file; the chief's where there were fewer workers. It is pickled: load only your own."""
         for rank in (self._distributed.rank, 0):
             if (path / _state_file(rank)).exists():
-                found: Dict[str, Any] = torch.load(path / _state_file(rank), map_location="cpu", weights_only=False)
+                file = path / _state_file(rank)  # of the trial's own checkpoint
+                found: Dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)  # nosec B614
                 return found
         raise ValueError("the checkpoint is not one of a DeepSpeedTrial: it has no det_state_dict_rank0.pth")
 

@@ -15,6 +15,7 @@ from dethpc.domain.ports import JobState
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.local import processes
 from dethpc.scheduler.local.jobs import CANCEL, Job, Jobs, Table
+from dethpc.scheduler.open_files import as_started
 
 _START_WITHIN = 20.0
 _ROOT = Path(__file__).parents[3]
@@ -70,8 +71,8 @@ def _startable(table: Table, now: float) -> list[Job]:
     for with_slots, room in ((True, free), (False, without)):
         rest = room
         waiting = table.execute(
-            f"SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' AND slots {'>' if with_slots else '='} 0 "
-            "ORDER BY id + nice, id"
+            "SELECT id, slots, starting_until FROM jobs WHERE state = 'PENDING' AND (slots > 0) = ? ORDER BY id + nice, id",
+            (with_slots,),
         )
         for job_id, slots, starting_until in waiting:
             rest -= slots if with_slots else 1
@@ -108,24 +109,15 @@ def _bury(table: Table, job: Job, now: float) -> None:
 def _start_supervisor(folder: Path, job_id: int) -> None:
     """In a session of its own, and not as our child: it must not end, nor become a zombie, with us."""
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    supervisor = [sys.executable, "-m", f"{__package__}.supervisor", str(folder), str(job_id)]
     with open(folder / "supervisor.log", "ab") as log:
         subprocess.run(
-            [
-                "/bin/sh",
-                "-c",
-                '"$@" &',
-                "sh",
-                sys.executable,
-                "-m",
-                f"{__package__}.supervisor",
-                str(folder),
-                str(job_id),
-            ],
+            as_started(["/bin/sh", "-c", '"$@" &', "sh", *supervisor]),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd="/",
-            env={**os.environ, "PYTHONPATH": path},
+            env={**{k: v for k, v in os.environ.items() if k != "PGPASSWORD"}, "PYTHONPATH": path},
             start_new_session=True,
             check=True,
         )

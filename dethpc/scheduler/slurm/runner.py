@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dethpc.errors import Refused, SchedulerUnavailable
+from dethpc.scheduler.open_files import as_started
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class SubprocessRunner:
             raise SchedulerUnavailable(f"{argv[0]} is not on PATH: is this a machine of the cluster?")
         try:
             done = subprocess.run(
-                [program, *argv[1:]],
+                as_started([program, *argv[1:]]),
                 env=env,
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,

@@ -93,7 +93,7 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
 @functools.lru_cache(maxsize=4)
 def _templates(folders: tuple[Path, ...]) -> jinja2.Environment:
     """Compiled templates; a file that changes is read again."""
-    environment = jinja2.Environment(
+    environment = jinja2.Environment(  # nosec B701  # bash: see the filter sh
         loader=jinja2.FileSystemLoader([*folders, BUILT_IN]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

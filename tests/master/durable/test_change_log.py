@@ -9,8 +9,10 @@ from dethpc.domain import facts
 from dethpc.domain.facts import Experiment, Metric, NodeHealth, PoolState, Row, Run, Trial
 from dethpc.domain.states import RunState, State
 from dethpc.engine import ClusterState, events, step
+from dethpc.errors import LeaseHeld
 from dethpc.master.durable import change_log
-from dethpc.master.durable.change_log import ChangeLog
+from dethpc.master.durable.change_log import ChangeLog, file_of
+from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.recreate import recreate
 from dethpc.master.durable.row_file import RowFile, from_line, to_line, to_text
 from dethpc.rundir.home import Home
@@ -19,6 +21,7 @@ from dethpc.searcher.methods import build
 from dethpc.state import open_store
 from tests.master.durable.test_ledger import creation
 from tests.state.reading import metrics
+from tests.waiting import wait_until
 
 
 def history(home: Home) -> list[Row]:
@@ -206,3 +209,75 @@ def test_a_change_log_is_compacted_when_its_experiment_ends_and_a_good_line_outl
     before = path.read_bytes()
     ChangeLog(home).append([])
     assert path.read_bytes() == before
+
+
+def test_a_change_log_that_cannot_be_written_keeps_no_other_from_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dethpc.master.durable.ledger.RETRY", 0.01)
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as store:
+        changes, ledger = ChangeLog(home), Ledger(store, build)
+        ledger.listen(changes.append)
+        ledger.start()
+        try:
+            home.changes(1).mkdir(parents=True)
+            rows = [*ledger.do(creation()), *ledger.do(creation())]
+            wait_until(lambda: {type(row) for row in RowFile(home.changes(2)).rows()} >= {Experiment, Trial, Run})
+            grown = home.changes(2).stat().st_size
+            home.changes(1).rmdir()
+            wait_until(lambda: home.changes(1).is_file())
+        finally:
+            ledger.stop()
+        assert home.changes(2).stat().st_size == grown, "what is there is not written again"
+        for number in (1, 2):
+            own = [row for row in rows if file_of(home, row) == home.changes(number)]
+            assert list(RowFile(home.changes(number)).rows()) == own
+
+
+def test_a_compaction_that_fails_leaves_nothing_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk of all places. What one that was killed left is gone with the next."""
+    home = Home(tmp_path)
+    home.make()
+    file = RowFile(home.changes(1))
+    file.append(history(home))
+    file.append(list(file.rows()))
+    before, killed = file.path.read_bytes(), file.path.with_name(f".{file.path.name}.99999")
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(OSError):
+            file.compact()
+    assert [path.name for path in file.path.parent.iterdir()] == [file.path.name] and file.path.read_bytes() == before
+    killed.write_bytes(before[:100])
+    file.compact()
+    assert [path.name for path in file.path.parent.iterdir()] == [file.path.name] and file.path.read_bytes() != before
+
+
+def test_a_master_that_stood_still_while_it_compacted_leaves_the_file_to_the_one_that_took_over(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    rows = history(home)
+    experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+    trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+    ended, meanwhile = replace(experiment, state=State.COMPLETED, ended_at=9.0), replace(trial, restarts=7)
+    looks = 0
+
+    def check_lease() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:  # to append, twice; now the file was read, and this master is frozen
+            RowFile(home.changes(1)).append([meanwhile])
+            raise LeaseHeld("another master has taken over")
+
+    changes = ChangeLog(home, check_lease)
+    changes.append(rows)
+    with pytest.raises(LeaseHeld):
+        changes.append([ended])
+    assert [row for row in RowFile(home.changes(1)).rows() if isinstance(row, Trial)][-1] == meanwhile

@@ -12,6 +12,7 @@ import pytest
 from dethpc.errors import LeaseHeld, Refused
 from dethpc.master.durable import lease
 from dethpc.master.durable.lease import Lease, alive
+from dethpc.rundir.files import write_json
 
 ROOT = Path(__file__).parents[3]
 
@@ -131,3 +132,57 @@ def test_a_master_that_stood_still_while_it_renewed_ends(tmp_path: Path, monkeyp
     monkeypatch.setattr(lease, "write_json", slowly)
     with pytest.raises(LeaseHeld, match="stood still"):
         first.renew()
+
+
+def test_what_its_holder_has_done_stands_although_the_lease_cannot_be_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rebuild that raised then would not say what it could not read, although its database is in place."""
+    mine = Lease(tmp_path / "master.json", "c")
+    mine.take()
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(lease, "write_json", fails)
+    mine.release()
+    assert "Input/output error" in caplog.text
+
+
+AHEAD = {"url": "http://there", "host": "elsewhere", "pid": 1, "generation": 1, "cluster_id": "c"}
+
+
+def test_a_host_that_died_with_its_clock_ahead_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last heartbeat would be a young one for as long as its clock was ahead."""
+    monkeypatch.setattr(lease, "PATIENCE", 0.3)
+    path = tmp_path / "master.json"
+    path.write_text(json.dumps({**AHEAD, "heartbeat": time.time() + 86400}))
+    Lease(path, "c").take()
+    assert json.loads(path.read_text())["generation"] == 2
+
+
+def test_a_master_whose_clock_is_ahead_keeps_its_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "master.json"
+    beat = time.time() + 86400
+    path.write_text(json.dumps({**AHEAD, "heartbeat": beat}))
+
+    def sleep(_: float) -> None:  # meanwhile it renews
+        write_json(path, {**AHEAD, "heartbeat": beat + 15})
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    with pytest.raises(LeaseHeld, match="http://there"):
+        Lease(path, "c").take()
+
+
+def test_a_master_renews_its_lease_although_its_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Lease(tmp_path / "master.json", "c")
+    mine.take()
+    mine.publish("http://here")
+    before = json.loads(mine._path.read_text())["heartbeat"]
+    monkeypatch.setattr(time, "time", lambda: before - 3600)
+    mine.renew()
+    assert json.loads(mine._path.read_text())["heartbeat"] == before - 3600

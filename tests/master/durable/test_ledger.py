@@ -142,18 +142,19 @@ def test_a_listener_that_cannot_write_hears_the_same_rows_again_in_order(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dethpc.master.durable.ledger.RETRY", 0.01)
-    tries, heard = iter(range(100)), []
+    tries, heard = iter(range(100)), list[Row]()
     done = threading.Event()
+    expected: list[Row] = []
 
     def listen(rows: Sequence[Row]) -> None:
         if next(tries) < 3:
             raise OSError(28, "No space left on device")
-        heard.append(rows)
-        if len(heard) == 2:
+        heard.extend(rows)
+        if len(heard) >= len(expected) > 0:
             done.set()
 
     ledger.listen(listen)
-    expected = [ledger.do(creation()), ledger.do(creation())]
+    expected += [*ledger.do(creation()), *ledger.do(creation())]
     assert done.wait(LONG_ENOUGH)
     assert heard == expected
 

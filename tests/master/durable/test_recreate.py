@@ -154,6 +154,19 @@ def test_an_open_experiment_whose_file_knows_more_rows_is_not_served(home: Home,
         assert home.changes(1).read_bytes() == before
 
 
+def test_an_open_experiment_whose_run_has_ended_by_its_file_is_not_served(home: Home, tmp_path: Path) -> None:
+    """An older copy may know all rows: it is that of before somebody killed the experiment."""
+    rows = list(RowFile(home.changes(1)).rows())
+    run = next(row for row in reversed(rows) if isinstance(row, Run))
+    RowFile(home.changes(1)).append([replace(run, state=RunState.ENDED, ended_at=9.0)])
+    before = home.changes(1).read_bytes()
+    with open_store(tmp_path / "older") as older:
+        older.commit(rows)
+        with pytest.raises(Refused, match=r"knows less than the files .* 1 of the rows in .*det master rebuild"):
+            ChangeLog(home).catch_up(older)
+    assert home.changes(1).read_bytes() == before
+
+
 def test_a_database_of_all_files_is_served_whatever_else_is_there(home: Home, tmp_path: Path) -> None:
     (home.runs / "0123456789abcdef0123456789abcdef.1").mkdir()  # rendered without a master
     (home.runs / "1.1.1.old").mkdir()

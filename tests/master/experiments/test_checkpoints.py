@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from dethpc import storage as stores
+from dethpc.cli.checkpoint import download_checkpoint
 from dethpc.client import checkpoints
+from dethpc.domain.facts import Checkpoint as CheckpointRow
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, NotSupportedYet, Refused
+from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.storage.files import FileStore
 from tests.master.conftest import CONFIG, Published, Served, experiment, trained, trial, uuid_of
 from tests.storage import remote
@@ -31,6 +34,35 @@ def storage(served: Served, tmp_path: Path) -> FileStore:
     config = {**CONFIG, "checkpoint_storage": {"type": "shared_fs", "host_path": str(place)}}
     served.put([experiment(1, config=config, owner=served.owner), *trained(trial(1))])
     return place
+
+
+def test_det_touches_no_files_outside_the_experiments_storage(
+    served: Served, storage: FileStore, tmp_path: Path
+) -> None:
+    """Wherever training code says that it put them."""
+    precious = tmp_path / "home" / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("...")
+    rows = {row.uuid: row for row in trained(trial(1)) if isinstance(row, CheckpointRow)}
+    away = {"type": "shared_fs", "host_path": str(precious.parent)}
+    here = {"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "storage"}
+    served.put([replace(rows[FIRST], uuid="precious", seq=99, storage=away), replace(rows[SECOND], storage=here)])
+    for act in (
+        lambda: checkpoints.delete(served.session, ["precious"]),
+        lambda: checkpoints.delete(served.session, [FIRST, "precious"]),
+        lambda: checkpoints.remove_files(served.session, ["precious"], ["*.tex"]),
+        lambda: checkpoints.remove_files(served.session, ["precious"], []),
+        lambda: download_checkpoint(served.session, "precious", str(tmp_path / "got"), True),
+        lambda: Checkpoint._from_wire(served.session, checkpoints.get(served.session, "precious")).download(
+            str(tmp_path / "got")
+        ),
+    ):
+        with pytest.raises(Refused, match=f"precious is in {precious.parent}, where the training code put it"):
+            act()
+    assert (precious / "thesis.tex").exists() and not (tmp_path / "got").exists()
+    assert (Path(str(storage)) / FIRST / "weights.pt").exists()
+    checkpoints.delete(served.session, [SECOND])  # the same place in other words
+    assert not (Path(str(storage)) / SECOND).exists()
 
 
 def test_metadata_are_replaced(served: Served, storage: FileStore) -> None:

@@ -14,10 +14,10 @@ from dethpc.domain.facts import Experiment, Run
 from dethpc.domain.states import AttemptState, RunState, State
 from dethpc.engine import events
 from dethpc.engine.fold import fold
-from dethpc.errors import NotFound, Refused
+from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable.recreate import recreate
-from dethpc.master.experiments.unmanaged import Unmanaged
+from dethpc.master.experiments.unmanaged import Unmanaged, config_of
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build as build_searcher
@@ -317,3 +317,10 @@ def test_the_published_core_v2_works_unmodified_and_resumes(published: Published
     logs = [line["message"] for line in session.stream("/api/v1/trials/1/logs")]
     assert any(line.endswith("said aloud 6\n") for line in logs)
     assert session.get("/api/v1/runs/1/metadata") == {"metadata": {"at": 6}}
+
+
+def test_aliases_that_unfold_into_gigabytes_are_refused() -> None:
+    bomb = "hyperparameters:\n  a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+    bomb += "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+    with pytest.raises(ConfigError, match="more than 100000 values"):
+        config_of("name: n\n" + bomb)

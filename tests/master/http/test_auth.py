@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,13 @@ from click.testing import CliRunner
 
 from dethpc.cli import main
 from dethpc.client.session import Session
-from dethpc.errors import NotFound, Refused, Unauthorized
+from dethpc.domain.records import Token, TokenKind
+from dethpc.domain.states import RunState
+from dethpc.errors import NotFound, Refused, RunOver, Unauthorized
 from dethpc.master.durable.records import Records
 from dethpc.master.durable.recreate import recreate
 from dethpc.master.http.auth import (
+    RUN_GRACE_SECONDS,
     Auth,
     Forbidden,
     digest,
@@ -25,7 +30,7 @@ from dethpc.master.http.auth import (
 )
 from dethpc.rundir.home import Home
 from dethpc.state.store import SqlStore, open_store
-from tests.master.conftest import Published, Served, experiment, run_of, task_of, trial
+from tests.master.conftest import Published, Served, experiment, run_of, task_of, trained, trial, uuid_of
 
 
 @pytest.fixture
@@ -94,13 +99,43 @@ def test_a_runs_token_names_its_run_and_is_kept_as_digest(auth: Auth, store: Sql
     token, sha256 = mint_run_token(run.id)
     with pytest.raises(Unauthorized):
         auth.principal(token)
-    run.token_sha256 = sha256
+    run.token_sha256, run.state = sha256, RunState.RUNNING
     store.commit([experiment(2), trial(3, 2), task_of(trial(3, 2)), run])
     who = auth.principal(token)
     assert (who.run_id, who.experiment_id, who.trial_id, who.is_owner) == ("2.3.1", 2, 3, False)
     assert sha256 == digest(token) and token not in sha256
     with pytest.raises(Unauthorized):
         auth.principal(mint_run_token(run.id)[0])
+
+
+def test_a_runs_token_ends_with_its_run_and_a_grace(auth: Auth, store: SqlStore) -> None:
+    run, now = run_of(trial(3, 2)), time.time()
+    token, run.token_sha256 = mint_run_token(run.id)
+    for state, ended_at, good in (
+        (RunState.RUNNING, None, True),
+        (RunState.ENDED, now - RUN_GRACE_SECONDS / 2, True),
+        (RunState.ENDED, now - RUN_GRACE_SECONDS - 1, False),
+        (RunState.ENDED, None, False),
+    ):
+        run.state, run.ended_at = state, ended_at
+        store.commit([experiment(2), trial(3, 2), task_of(trial(3, 2)), run])
+        auth._seen.clear()  # what was found out less than half a minute ago
+        with contextlib.nullcontext() if good else pytest.raises(RunOver, match="has ended"):
+            assert auth.principal(token).run_id == run.id
+
+
+def test_the_token_of_a_run_that_ended_long_ago_opens_nothing(served: Served) -> None:
+    run = run_of(trial(1), ended_at=time.time() - 2 * RUN_GRACE_SECONDS)
+    served.put([experiment(1), *trained(trial(1))])
+    token, _ = mint_run_token(run.id)
+    session = served.as_run(run, token)
+    for ask in (
+        lambda: session.get("/api/v1/trials/1"),
+        lambda: session.get(f"/api/v1/checkpoints/{uuid_of(1, 2)}"),
+        lambda: session.post(f"/api/v1/runs/{run.id}/attempts/0/events", {"lines": []}),
+    ):
+        with pytest.raises(RunOver, match=f"run {run.id} has ended"):
+            ask()
 
 
 def test_an_access_token_is_made_listed_described_and_revoked(served: Served) -> None:
@@ -133,9 +168,9 @@ def test_an_access_token_is_made_listed_described_and_revoked(served: Served) ->
 
 
 def test_logins_tokens_and_the_password_are_good_after_a_rebuild(served: Served, tmp_path: Path) -> None:
+    served.daemon.services.auth.set_password("Correct-horse-1", hashed=False)
     token = served.session.post("/api/v1/tokens", {})["token"]
     login = served.daemon.services.auth.login(served.owner, served.token, hashed=False)
-    served.daemon.services.auth.set_password("Correct-horse-1", hashed=False)
     home = served.daemon.installation.home
     with open_store(tmp_path / "again.db") as again:
         recreate(home, again)
@@ -167,6 +202,17 @@ def test_users_and_tokens_on_the_command_line(served: Served, monkeypatch: pytes
     det("token", "revoke", number)
     assert det("token", "list", "--json") == []
     assert det("token", "list", "--show-inactive", "--json") == det("token", "describe", number, "--json")
+
+
+def test_what_is_no_access_token_is_not_said_to_be_revoked(served: Served) -> None:
+    auth = served.daemon.services.auth
+    login = auth.login(served.owner, served.token, hashed=False)
+    others = [token for token in auth._records.find(Token) if token.kind is not TokenKind.ACCESS]
+    assert {token.kind for token in others} == {TokenKind.OWNER, TokenKind.SESSION}
+    for token in others:
+        with pytest.raises(NotFound, match=f"access token {token.id}"):
+            served.session.patch(f"/api/v1/tokens/{token.id}", {"setRevoked": True})
+    assert auth.principal(login).is_owner and auth.principal(served.token).is_owner
 
 
 def test_mistakes_with_tokens_are_told_in_the_words_of_the_command_line(

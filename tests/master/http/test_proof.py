@@ -1,4 +1,4 @@
-"""The owner's token goes to the owner's master alone, whoever listens where that one was."""
+"""The owner's token, and a run's, go to the owner's master alone, whoever listens where that one was."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from pathlib import Path
 import pytest
 
 from dethpc.client import Session
-from dethpc.client.address import OwnerToken
-from dethpc.client.proof import PATH, proof
-from dethpc.errors import MasterError, Refused, Unauthorized
-from tests.master.conftest import Served
+from dethpc.client.proof import PATH, OwnerToken, RunToken, proof
+from dethpc.errors import MasterError, MasterUnreachable, Refused, Unauthorized
+from dethpc.master.http.auth import mint_run_token
+from tests.master.conftest import Served, experiment, run_of, task_of, trial
 from tests.waiting import LONG_ENOUGH
 
 Answer = Callable[[str], bytes]
 
 
 class Stranger:
-    """A server that answers every request with what ``answer`` makes of its path, and keeps the tokens that it is given."""
+    """A server that answers every request with what ``answer`` makes of its path, and keeps the tokens and bodies
+    that it is given."""
 
     def __init__(self, answer: Answer, port: int = 0) -> None:
         self.tokens: list[str] = []
         self.paths: list[str] = []
+        self.bodies: list[bytes] = []
         stranger = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,6 +42,10 @@ class Stranger:
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
+
+            def do_POST(self) -> None:
+                stranger.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+                self.do_GET()
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -98,6 +104,31 @@ def test_who_cannot_answer_gets_no_token(stranger: Callable[..., Stranger], cont
     assert there.tokens == [] and all(path.startswith(PATH) for path in there.paths)
 
 
+def run_token(served: Served) -> RunToken:
+    run = run_of(trial(1))
+    served.put([experiment(1), trial(1), task_of(trial(1))])
+    token, _ = mint_run_token(run.id)
+    served.as_run(run, token)
+    return RunToken(token)
+
+
+def test_the_master_proves_itself_to_its_runs(served: Served) -> None:
+    token = run_token(served)
+    for kind in (RunToken, str):
+        session = Session(served.url, kind(token), retries=0)
+        assert session.get("/api/v1/trials/1")["trial"]["id"] == 1
+        session.close()
+    with pytest.raises(MasterUnreachable, match="does not prove"):
+        Session(served.url, RunToken(f"run:{token.run}:another"), retries=0).get("/api/v1/trials/1")
+
+
+def test_who_asks_for_proofs_does_not_learn_which_runs_exist(served: Served) -> None:
+    existing = run_token(served).run
+    for run in (existing, "9.9.9", "x\0", "'", "9" * 70):
+        answer = Session(served.url, retries=0).get(PATH, {"nonce": "0" * 64, "run": run})
+        assert len(answer["proof"]) == 64 and list(answer) == ["proof"]
+
+
 def test_the_real_masters_proof_is_no_good_elsewhere(served: Served, stranger: Callable[..., Stranger]) -> None:
     def relay(path: str) -> bytes:
         with urllib.request.urlopen(served.url + path, timeout=LONG_ENOUGH) as answer:
@@ -108,6 +139,9 @@ def test_the_real_masters_proof_is_no_good_elsewhere(served: Served, stranger: C
     with pytest.raises(Unauthorized, match="does not prove"):
         Session(between.url, OwnerToken(served.token), retries=0).get("/api/v1/me")
     assert between.tokens == [] and len(between.paths) == 1
+    with pytest.raises(MasterUnreachable, match="does not prove"):
+        Session(between.url, run_token(served), retries=0).get("/api/v1/trials/1")
+    assert between.tokens == [] and len(between.paths) == 2
 
 
 def test_a_proof_is_good_for_one_address_on_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +149,8 @@ def test_a_proof_is_good_for_one_address_on_one_machine(tmp_path: Path, monkeypa
         return [proof("secret", "0" * 64, address) for address in ADDRESSES]
 
     here = proofs()
+    over_tls = {proof("secret", "0" * 64, address, shown) for address in ADDRESSES for shown in ("a" * 64, "b" * 64)}
+    assert len(over_tls) == 2 and not over_tls & set(here)  # there it is good for one certificate
     assert len(set(here)) == len(ADDRESSES)
     assert proof("secret", "0" * 64, ("::ffff:10.0.0.1", 80)) == proof("secret", "0" * 64, ("10.0.0.1", 80))
     (tmp_path / "boot_id").write_text("another machine's")

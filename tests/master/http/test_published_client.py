@@ -239,6 +239,7 @@ with det.core.init() as core:
 def test_a_search_from_create_to_download_with_nothing_of_ours_on_the_users_side(
     running: Published, tmp_path: Path
 ) -> None:
+    assert running.served.url.startswith("https://")
     project = running.folder / "project"
     project.mkdir()
     (project / "train.py").write_text(TRAIN)
@@ -251,3 +252,10 @@ def test_a_search_from_create_to_download_with_nothing_of_ours_on_the_users_side
     running.det("checkpoint", "download", best, "-o", "best")
     assert (running.folder / "best" / "weights").read_text() == "w"
     assert running.det("slot", "list").count("FREE") == 8  # four slots, two columns
+    file = running.env["DET_MASTER_CERT_FILE"]
+    for trusted in ({"FILE": file, "NAME": "localhost"}, {"FILE": "noverify"}):
+        running.env.update({f"DET_MASTER_CERT_{name}": value for name, value in trusted.items()})
+        assert running.served.owner in running.det("user", "whoami")
+    running.env.update(DET_MASTER_CERT_FILE=file, DET_MASTER_CERT_NAME="evil.example.org")
+    running.det("user", "whoami", code=1)
+    assert "evil.example.org" in running.errors

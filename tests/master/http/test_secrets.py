@@ -10,8 +10,8 @@ import yaml
 from dethpc.client import cluster, experiments
 from dethpc.client.session import Session
 from dethpc.config.site import SiteConfig
-from dethpc.config.wording import MASK
 from dethpc.domain.facts import Checkpoint
+from dethpc.domain.secrets import MASK
 from dethpc.errors import ConfigError
 from dethpc.state import queries
 from tests.master.conftest import CONFIG, Served, experiment, trained, trial

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import requests
 
 from dethpc.domain.facts import Metric
 from dethpc.domain.states import Intent, RunState, State
@@ -52,6 +54,21 @@ def test_one_trial_says_what_is_best_and_latest(served: Served) -> None:
     assert got["bestCheckpoint"]["uuid"] == uuid_of(2, 2)
     assert (got["checkpointCount"], got["totalCheckpointSize"], got["taskId"]) == (2, "2000", "1.2")
     assert got["summaryMetrics"]["avg_metrics"]["loss"]["count"] == 4
+
+
+@pytest.mark.parametrize("levels", [150, 252, 900])
+def test_what_lies_too_deep_to_be_shown_is_refused(served: Served, levels: int) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    deep = "[" * levels + "]" * levels
+    config = f"entrypoint: x\nsearcher: {{name: single, metric: loss}}\ndata: {{a: {deep}}}\n"
+    for path, body in (
+        ("/api/v1/runs/1/metadata", f'{{"metadata": {{"a": {deep}}}}}'),
+        (f"/api/v1/checkpoints/{uuid_of(1, 2)}/metadata", f'{{"checkpoint": {{"metadata": {{"a": {deep}}}}}}}'),
+        ("/api/v1/experiments", json.dumps({"config": config})),
+    ):
+        answer = requests.post(served.url + path, data=body, headers={"Authorization": f"Bearer {served.token}"})
+        assert answer.status_code == 400 and "100 levels" in answer.text
+    assert len(served.session.get("/api/v1/experiments")["experiments"]) == 1
 
 
 def test_workloads_by_steps(served: Served) -> None:
@@ -166,6 +183,19 @@ def test_many_quiet_followers_leave_room_for_others(served: Served) -> None:
     assert served.session.get("/api/v1/trials/1")["trial"]["id"] == 1
     for stream in streams:
         stream.close()  # type: ignore[attr-defined]
+
+
+def test_no_pattern_in_a_log_filter_keeps_the_master_from_others(served: Served) -> None:
+    """Python's engine would hold all threads for years."""
+    served.put([experiment(1), *trained(trial(1))])
+    write(served, "1.1.1", "a" * 60 + "!", "step 12", "a" * 60)
+
+    def found(pattern: str) -> list[str]:
+        params = {"searchText": pattern, "enableRegex": True}
+        return [line["log"] for line in served.session.stream("/api/v1/trials/1/logs", params=params)]
+
+    assert found("^(a+)+$") == ["a" * 60]
+    assert found(r"step \d+") == ["step 12"]
 
 
 def test_log_fields(served: Served) -> None:

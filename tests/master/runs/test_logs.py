@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from dethpc.master.runs import logs
 from dethpc.master.runs.logs import Filter, Follower
 from dethpc.rundir import logline
 from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import RunDir
+from tests.memory import megabytes_taken
 
 T0 = 1_763_000_000.0
 
@@ -62,20 +61,39 @@ def test_ids_are_the_same_from_either_end_and_fit_in_63_bits(tmp_path: Path) -> 
     assert len(set(forward)) == 3 and all(0 <= id < 2**63 for id in forward)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    lines=st.lists(st.text(alphabet="ab\u00e9 \r\t\x1b", max_size=9), max_size=12),
-    torn=st.sampled_from(["", "2025-11-13T02:13:20.000Z\tINFO\t0\tstd", "x"]),
-    block=st.sampled_from([1, 3, 17, 64, 1 << 16]),
-)
-def test_backward_is_forward_reversed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], torn: str, block: int
-) -> None:
-    monkeypatch.setattr(logs, "_BLOCK", block)
-    path = tmp_path / "log"
-    path.write_bytes("".join(line + "\n" for line in lines).encode() + torn.encode())
-    assert list(logs._backward(path)) == list(logs._forward(path, 0))[::-1]
-    assert [raw for _, raw in logs._forward(path, 0)] == [f"{line}\n".encode() for line in lines]
+HUGE = 192 << 20
+
+
+def test_the_tail_of_a_log_with_a_line_of_hundreds_of_megabytes_takes_a_few(tmp_path: Path) -> None:
+    """User code can write what it likes into the folder of its logs."""
+    put(tmp_path, "1.1.1", 0, 0, (1, "before"))
+    log = RunDir(tmp_path / "1.1.1").attempt(0).log(0)
+    with open(log, "r+b") as file:
+        file.seek(HUGE)
+        file.write(b"\n")
+    put(tmp_path, "1.1.1", 0, 0, (2, "behind"))
+    code = (
+        f"sources = logs.sources(Path({str(tmp_path)!r}), ['1.1.1'])\n"
+        "last = [line.text for line in logs.read(sources, Filter(), 1, newest_first=True)]\n"
+        "assert last == ['behind'], last\n"
+        "for newest_first in (True, False):\n"
+        "    words = [line.text for look in logs.looks(sources, Filter(), 3, newest_first=newest_first) for line in look]\n"
+        "    assert words[0] == ('behind' if newest_first else 'before') and 'is not shown' in words[1], words\n"
+        "follower = logs.Follower(lambda: sources, Filter())\n"
+        "words = [line.text for look in follower.history() for line in look]\n"
+        "while follower.behind: words += [line.text for line in follower.more()]\n"
+        "assert words == ['before', 'behind'], words\n"
+    )
+    setup = "from pathlib import Path; from dethpc.master.runs import logs; from dethpc.master.runs.logs import Filter"
+    assert megabytes_taken(setup, code) < 32
+
+
+def test_a_filter_that_takes_nothing_gives_its_reader_a_chance_to_leave(tmp_path: Path) -> None:
+    put(tmp_path, "1.1.1", 0, 0, *((n, "x") for n in range(2000)))
+    looks = list(logs.looks(logs.sources(tmp_path, ["1.1.1"]), Filter(text="y")))
+    assert len(looks) > 3 and not any(looks)
+    some = logs.looks(logs.sources(tmp_path, ["1.1.1"]), Filter(), 700)
+    assert sum(map(len, some)) == 700
 
 
 def test_filters(tmp_path: Path) -> None:
@@ -108,7 +126,7 @@ def test_a_follower_finds_later_lines_nodes_attempts_and_runs_once(tmp_path: Pat
     runs = ["1.1.1"]
     put(tmp_path, "1.1.1", 0, 0, (1, "a"), torn="2025-11-13T02:13:22.000Z\tINFO\t0\tstd")
     follower = Follower(lambda: logs.sources(tmp_path, runs), Filter())
-    assert texts(follower.history()) == ["a"]
+    assert [line.text for look in follower.history() for line in look] == ["a"]
     assert follower.more() == []
     with open(RunDir(tmp_path / "1.1.1").attempt(0).log(0), "a") as file:
         file.write("out\tb\n")
@@ -148,3 +166,13 @@ def test_the_masters_log_by_offset(tmp_path: Path) -> None:
     assert [(entry.id, entry.message) for entry in entries] == [(4, "more")]
     path.write_text("anew\n")
     assert [entry.id for entry in logs.master_log_after(path, count, end)[0]] == [1]
+
+
+def test_a_name_that_only_looks_like_a_number_is_none(tmp_path: Path) -> None:
+    """User code can make files and folders in the directory of its run."""
+    put(tmp_path, "1.1.1", 0, 0, (1, "a"))
+    run = RunDir(tmp_path / "1.1.1")
+    (run.path / "attempts" / "²").mkdir()
+    (run.path / "waiting-³.log").touch()
+    run.attempt(0).logs.joinpath("node-².log").touch()
+    assert texts(logs.read(logs.sources(tmp_path, ["1.1.1"]), Filter())) == ["a"]

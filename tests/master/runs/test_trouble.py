@@ -71,6 +71,7 @@ ODD = {
     "checkpoint beyond 63 bits": {**CHECKPOINT, "steps_completed": 2**70},
     "checkpoint without a name": {"at": T0, "kind": "checkpoint", "steps_completed": 1},
     "checkpoint with odd files": {**CHECKPOINT, "resources": {"a": 2**64}},
+    "metrics a hundred levels deep": {**METRICS, "metrics": {"loss": 1.0, "x": json.loads("[" * 100 + "]" * 100)}},
     "metadata as a list": {"at": T0, "kind": "run_metadata", "metadata": [1]},
 }
 
@@ -345,3 +346,52 @@ def test_an_attempt_that_follows_takes_over_what_stands_behind_a_damaged_line(tr
     training.cycle()
     ended = training.ledger.state.attempt(BROKEN, 0)
     assert ended is not None and ended.applied_seq == 3 and "1 of its reports" in ended.reason
+
+
+def cycle_until_it_ends(world: World) -> None:
+    for _ in range(300):
+        world.cycle()
+        if world.ended(BROKEN):
+            break
+    assert world.ends[BROKEN, 0] is End.COMPLETED
+
+
+def test_a_long_journal_is_read_by_pieces_between_which_others_have_their_turn(
+    training: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dethpc.master.runs.read.A_LOOK", 1)
+    report_steps(training, *range(1, 41))
+    training.cycle()
+    assert 0 < training.trial(1).steps_completed < 40 and training.live.changed.is_set()
+    training.node_ends(BROKEN)
+    training.cycle()
+    assert not training.ended(BROKEN)
+    innocent_goes_on(training)
+    cycle_until_it_ends(training)
+    assert training.trial(1).steps_completed == 40
+
+
+def test_a_hole_of_gigabytes_at_the_end_of_a_journal_ends_with_its_run(training: World) -> None:
+    report_steps(training, 1, 2)
+    journal = training.home.run(BROKEN).attempt(0).journal
+    with open(journal, "r+b") as file:
+        file.seek(1 << 27)
+        file.write(b"\n")
+    training.node_ends(BROKEN)
+    cycle_until_it_ends(training)
+    assert training.trial(1).steps_completed == 2
+
+
+def test_a_report_of_a_hundred_thousand_metrics_counts_for_nothing_and_is_told(training: World) -> None:
+    journal_line(training, 1, {**METRICS, "metrics": {f"m{n}": n for n in range(100_000)}})
+    journal_line(training, 2, {**METRICS, "steps_completed": 2})
+    training.cycle()
+    assert training.trial(1).steps_completed == 2 and "100000 metrics" in log_of_master(training)
+
+
+def test_an_end_report_without_end_is_damaged(training: World) -> None:
+    with open(training.home.run(BROKEN).attempt(0).end, "wb") as file:
+        file.truncate(1 << 33)
+    training.cycle(2)
+    assert "too large" in log_of_master(training)
+    innocent_goes_on(training)

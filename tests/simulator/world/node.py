@@ -122,7 +122,8 @@ class Process:
         spec = production.read_spec(run_dir)
         resume = resuming.find(run_dir, self.k, spec)
         nodes = list(self._job.record.nodes)
-        production._begin(attempt, Place(self.k, 0, job_id, nodes, nodes), resume)
+        if not production._begin(run_dir, Place(self.k, 0, job_id, nodes, nodes), resume):
+            return 0
         yield self._story.rng.uniform(0.5, 5.0)
         if attempt.stop.exists():
             yield from self._report_end(0, early=True)

@@ -16,6 +16,8 @@ from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.auth import Auth, Forbidden, Principal
+from dethpc.master.http.connection import VISIT
+from dethpc.master.http.door import Visit
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.http.service import Services
 from dethpc.master.installation import Installation
@@ -40,6 +42,12 @@ def _part(name: str) -> Any:
 
 def principal(request: Request) -> Principal:
     return cast(Principal, request.state.principal)
+
+
+def peer(request: Request) -> str:
+    """Who is at the other end of the connection: see ``master.http.peer``."""
+    visit: Visit | None = getattr(request.state, VISIT, None)
+    return visit.peer if visit is not None else ""
 
 
 def owner(request: Request) -> Principal:
@@ -68,6 +76,7 @@ TheCluster = Annotated[ClusterView, _part("cluster")]
 TheWaits = Annotated[WaitExplainer, _part("waits")]
 TheDoorbell = Annotated[Doorbell, _part("doorbell")]
 Owner = Annotated[Principal, Depends(owner)]
+Peer = Annotated[str, Depends(peer)]
 AnyPrincipal = Annotated[Principal, Depends(principal)]
 # Given back before the answer goes out: a client that reads slowly, or follows a log, must not keep a connection.
 Reading = Annotated[Connection, Depends(reading, scope="function")]

@@ -162,8 +162,8 @@ def _now(installation: Installation, store: SqlStore, cluster: ClusterView, name
         return AgentAnswer(agent=_agent(installation, cluster, connection, name))
 
 
-@router.post("/agents/{name}/slots/{slot}/enable")
-@router.post("/agents/{name}/slots/{slot}/disable")
+@router.post("/agents/{name}/slots/{slot}/enable", name="enable_slot")
+@router.post("/agents/{name}/slots/{slot}/disable", name="disable_slot")
 def change_slot(name: str, slot: str, who: Owner) -> SlotAnswer:
     raise Refused(
         f"single slots cannot be enabled or disabled, because Slurm assigns them; a whole node can: det agent disable {name}"

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from fastapi import APIRouter
 
 from dethpc.master.durable import contexts
-from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheCreator, may_see_experiment
+from dethpc.master.http.routes.access import Owner, Reading, TheCreator
 from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import time
 from dethpc.state import queries
@@ -17,10 +17,7 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experime
 
 
 @router.get("/model_def")
-def model_definition(
-    experiment_id: int, creator: TheCreator, connection: Reading, who: AnyPrincipal
-) -> wire.ModelDefinition:
-    may_see_experiment(who, experiment_id)
+def model_definition(experiment_id: int, creator: TheCreator, connection: Reading, who: Owner) -> wire.ModelDefinition:
     queries.experiment(connection, experiment_id)
     return wire.ModelDefinition(b64_tgz=base64.b64encode(creator.context(experiment_id)).decode())
 

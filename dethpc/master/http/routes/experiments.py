@@ -252,7 +252,7 @@ def unarchive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, 
 
 @router.delete("/experiments/{experiment_id}")
 def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    control.do(events.Delete(experiment_id, clock.time()))
+    control.delete(experiment_id)
     return {}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 
+from dethpc.config.patterns import Pattern
 from dethpc.errors import Refused
 from dethpc.master.http.routes import streams
 from dethpc.master.http.wire.base import seconds
@@ -47,9 +47,9 @@ def _asked(
     before: Annotated[str, Query(alias="timestampBefore")] = "",
 ) -> LogQuery:
     try:
-        search = re.compile(text) if regex and text else text or None
-    except re.error as error:
-        raise Refused(f"searchText is not a regular expression: {error}") from None
+        search = Pattern(text) if regex and text else text or None
+    except ValueError as error:
+        raise Refused(f"searchText is {error}") from None
     try:
         bounds = [seconds(moment) if moment else None for moment in (after, before)]
     except ValueError:
@@ -84,14 +84,14 @@ def stream(installation: Installation, store: SqlStore, trial_id: int, task: str
 
     async def once() -> AsyncIterator[bytes]:
         attempts = await asyncio.to_thread(_sources, installation, store, trial_id)
-        lines = logs.read(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
-        async for chunk in streams.in_thread(lines):
-            yield encoded(chunk)
+        looks = logs.looks(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
+        async for [lines] in streams.in_thread(looks, 1):
+            yield encoded(lines)
 
     async def follow() -> AsyncIterator[bytes]:
         follower = Follower(lambda: _sources(installation, store, trial_id), asked.wanted)
-        async for chunk in streams.in_thread(follower.history()):
-            yield encoded(chunk)
+        async for [lines] in streams.in_thread(follower.history(), 1):
+            yield encoded(lines)
         while True:
             # In this order: what is written before the end is read after it is seen.
             over = await asyncio.to_thread(_over, store, trial_id)

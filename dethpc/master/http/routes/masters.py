@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from dethpc.config.secrets import masked
+from dethpc.domain.secrets import masked
 from dethpc.errors import NotSupportedYet
 from dethpc.master.http.routes import streams
 from dethpc.master.http.routes.access import Owner, TheCreator, TheInstallation

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from dethpc.domain.records import Token, TokenKind, User
-from dethpc.errors import Refused
+from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, SortBy, TheAuth, TheRecords
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.token import MadeToken, NewToken, TokenAnswer, TokenInfo, TokenPatch, Tokens
@@ -73,7 +73,9 @@ def create(request: NewToken, records: TheRecords, auth: TheAuth, who: Owner) ->
 
 @router.patch("/{token_id}")
 def change(token_id: int, request: TokenPatch, records: TheRecords, who: Owner) -> TokenAnswer:
-    """A token that was revoked stays so."""
+    """A token that was revoked stays so. Logins and the token file are none of these, although they have numbers among them."""
+    if records.get(Token, token_id).kind is not TokenKind.ACCESS:
+        raise NotFound(f"access token {token_id} not found")
 
     def changed(token: Token) -> Token:
         description = token.description if request.description is None else request.description

@@ -10,32 +10,59 @@ from fastapi import APIRouter, Body, Request
 
 from dethpc.domain.records import User as UserRecord
 from dethpc.errors import NotFound, NotSupportedYet, Refused
-from dethpc.master.http.routes.access import Limit, Offset, Owner, TheAuth, TheRecords
+from dethpc.master.http.routes.access import Limit, Offset, Owner, Peer, TheAuth, TheRecords
 from dethpc.master.http.wire.base import paged
-from dethpc.master.http.wire.user import LoginAnswer, LoginRequest, Proof, User, UserAnswer, UserPatch, Users
+from dethpc.master.http.wire.user import (
+    Credential,
+    LoginAnswer,
+    LoginRequest,
+    Nonce,
+    Proof,
+    User,
+    UserAnswer,
+    UserPatch,
+    Users,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
 
 
 @router.post("/auth/login")
-def login(request: LoginRequest, auth: TheAuth) -> LoginAnswer:
-    """Name and password of the owner; the text of the token file is always good as the password."""
-    token = auth.login(request.username, request.password, hashed=bool(request.is_hashed))
+def login(request: LoginRequest, auth: TheAuth, peer: Peer) -> LoginAnswer:
+    """Name and password of the owner; the text of the token file is always good as the password. Answers 429 at once, with
+    ``Retry-After``, when others log in, and after several failures."""
+    token = auth.login(request.username, request.password, hashed=bool(request.is_hashed), peer=peer)
     return LoginAnswer(token=token, user=User.of(auth.user))
 
 
 @router.get("/auth/proof")
-def proof(nonce: str, request: Request, auth: TheAuth) -> Proof:
-    """Shows a client that has the owner's token that this server has it, too, before the client sends it."""
+def proof(nonce: str, request: Request, auth: TheAuth, run: str = "") -> Proof:
+    """Shows a client that has the owner's token, or that of a run, that this server knows it, before the client sends it."""
     try:
-        return Proof(proof=auth.proof(nonce, request.scope["server"]))
+        return Proof(proof=auth.proof(nonce, request.scope["server"], run))
     except ValueError as error:
         raise Refused(str(error)) from None
 
 
+@router.get("/auth/munge")
+def nonce(auth: TheAuth) -> Nonce:
+    """Where the site wants logins by munge: what the client's credential must repeat."""
+    return Nonce(nonce=auth.munge.nonce())
+
+
+@router.post("/auth/munge")
+def login_by_munge(given: Credential, request: Request, auth: TheAuth) -> Credential:
+    """The owner's key, in a credential that only the owner can decode."""
+    return Credential(credential=auth.munge.answer(given.credential, auth.whereabouts(request.scope["server"])))
+
+
 @router.post("/auth/logout")
-def logout(request: Request, auth: TheAuth, who: Owner) -> dict[str, Any]:
-    auth.logout(request.state.token)
+def logout(request: Request, auth: TheAuth, who: Owner, everywhere: bool = False) -> dict[str, Any]:
+    """End the login or access token that asks; with ``everywhere``, all of them. The token file stays good."""
+    if everywhere:
+        auth.end_all()
+    else:
+        auth.logout(request.state.token)
     return {}
 
 

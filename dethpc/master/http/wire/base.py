@@ -8,10 +8,12 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from dethpc.config.secrets import masked, masked_text
+from dethpc.config.secrets import masked_text
+from dethpc.domain.reports import MOST_LEVELS, too_deep
+from dethpc.domain.secrets import masked
 from dethpc.state.queries import Page
 
 T = TypeVar("T")
@@ -38,6 +40,16 @@ def plain(value: Any) -> Any:
 
 Plain = Annotated[Any, PlainSerializer(plain, when_used="json")]
 """Any JSON value."""
+
+
+def _shallow(value: Any) -> Any:
+    if too_deep(value):
+        raise ValueError(f"nested too deep; allowed: at most {MOST_LEVELS} levels")
+    return value
+
+
+Shallow = AfterValidator(_shallow)
+"""Of JSON that a request brings and an answer may show."""
 
 MaskedConfig = Annotated[Any, PlainSerializer(lambda config: plain(masked(config)), when_used="json")]
 MaskedText = Annotated[str, PlainSerializer(masked_text, when_used="json")]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId, task_id
-from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Wire, state, time
+from dethpc.domain.trial_config import TrialConfig
+from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Shallow, Wire, state, time
 from dethpc.master.http.wire.trial import Metrics, split
 from dethpc.state.queries import CheckpointOrigin
+from dethpc.storage import elsewhere
 
 
 class Training(Wire):
@@ -33,6 +35,7 @@ class Checkpoint(Wire):
     state: str
     reason: str  # why it is in this state: what is damaged
     training: Training
+    elsewhere: str  # where training code put it, if not in the experiment's checkpoint_storage
 
     @classmethod
     def of(cls, fact: facts.Checkpoint, origin: CheckpointOrigin) -> Checkpoint:
@@ -50,6 +53,7 @@ class Checkpoint(Wire):
             metadata={"steps_completed": fact.steps_completed, **fact.metadata},
             state=state(fact.state),
             reason=fact.reason,
+            elsewhere=elsewhere(fact.storage, TrialConfig.from_json(origin.config).checkpoint_storage),
             training=Training(
                 trial_id=fact.trial_id,
                 experiment_id=fact.experiment_id,
@@ -75,7 +79,7 @@ class ReportedCheckpoint(Wire):
 
     uuid: str = ""
     task_id: str = ""
-    metadata: dict[str, Any] | None = None
+    metadata: Annotated[dict[str, Any] | None, Shallow] = None
     resources: dict[str, str | int] | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from typing import Any
+from typing import Annotated, Any
 
 from dethpc.domain import facts
 from dethpc.domain.states import State
@@ -14,6 +14,7 @@ from dethpc.master.http.wire.base import (
     MaskedText,
     Pagination,
     Plain,
+    Shallow,
     Wire,
     state,
     time,
@@ -164,7 +165,7 @@ class ExperimentPatch(Wire):
     notes: str | None = None
     labels: list[str] | None = None
     resources: ResourcesPatch | None = None
-    checkpoint_storage: dict[str, Any] | None = None
+    checkpoint_storage: Annotated[dict[str, Any] | None, Shallow] = None
 
 
 class Labels(Wire):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from dethpc.master.http.wire.base import Wire
+from dethpc.master.http.wire.base import Shallow, Wire
 
 
 class PreviewRequest(Wire):
-    config: dict[str, Any] | None = None
+    config: Annotated[dict[str, Any] | None, Shallow] = None
     seed: int | None = None
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from dethpc.domain import facts
 from dethpc.domain.ports import Snapshot
-from dethpc.master.http.wire.base import Float, Plain, Wire, state, time_or_none
+from dethpc.master.http.wire.base import Float, Plain, Shallow, Wire, state, time_or_none
 
 
 class RungTrial(Wire):
@@ -145,5 +145,5 @@ class SearcherEvents(Wire):
 
 
 class Operations(Wire):
-    searcher_operations: list[dict[str, Any]] = []
-    triggered_by_event: dict[str, Any]
+    searcher_operations: Annotated[list[dict[str, Any]], Shallow] = []
+    triggered_by_event: Annotated[dict[str, Any], Shallow]

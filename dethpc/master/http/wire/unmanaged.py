@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from dethpc.master.http.wire.base import Plain, Wire
+from dethpc.master.http.wire.base import Plain, Shallow, Wire
 from dethpc.master.http.wire.trial import Trial
 
 
 class NewTrial(Wire):
     experiment_id: int = 0
-    hparams: dict[str, Any] | None = None
+    hparams: Annotated[dict[str, Any] | None, Shallow] = None
     unmanaged: bool | None = None
 
 
@@ -39,8 +39,8 @@ class TrialAnswer(Wire):
 
 
 class ReportedMetrics(Wire):
-    avg_metrics: dict[str, Any] | None = None
-    batch_metrics: list[Any] | None = None
+    avg_metrics: Annotated[dict[str, Any] | None, Shallow] = None
+    batch_metrics: Annotated[list[Any] | None, Shallow] = None
 
 
 class TrialMetrics(Wire):
@@ -78,7 +78,7 @@ class Prepared(Wire):
 
 
 class Metadata(Wire):
-    metadata: Plain = None
+    metadata: Annotated[Plain, Shallow] = None
 
 
 class TaskLog(Wire):

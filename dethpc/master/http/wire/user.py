@@ -33,6 +33,18 @@ class LoginRequest(Wire):
     is_hashed: bool | None = None
 
 
+class Nonce(Wire):
+    """Ours: a number that is used once."""
+
+    nonce: str
+
+
+class Credential(Wire):
+    """Ours: what munge vouches for."""
+
+    credential: str
+
+
 class Proof(Wire):
     """Ours: the HMAC that only the owner's master can compute."""
 

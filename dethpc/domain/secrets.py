@@ -1,0 +1,86 @@
+"""Which parts of a configuration are secrets, and how it looks without them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping
+
+from dethpc.errors import Path
+
+SECRET = frozenset(
+    {
+        "access_key",
+        "account_url",
+        "auth",
+        "connection_string",
+        "credential",
+        "identitytoken",
+        "password",
+        "registrytoken",
+        "secret_key",
+        "token",
+    }
+)
+
+
+MASK = "********"
+"""What stands for a secret; Determined shows the same."""
+
+_PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):([^\s/@]+)@")
+
+
+def hide_passwords(text: str) -> str:
+    """``text`` with ``MASK`` in place of each password in an address."""
+    return _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text)
+
+
+# What promises a secret in the name of a variable: a part of it, one of its words, or a word that is not the first.
+_PART = re.compile(r"token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth)_?key")
+_WORDS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook"})
+_LATER_WORD = "pwd"
+_SETTING = re.compile(r"\b(\w+)=(\S+)")  # in a line of shell
+
+
+def masked(config: Any) -> Any:
+    """A copy of ``config`` with ``MASK`` in place of each secret: the values of fields such as ``secret_key`` and of environment
+    variables such as ``WANDB_API_KEY``, and passwords in addresses. Hyperparameters are shown: a ``token`` there is no secret.
+    """
+    return masked_at(config, ())
+
+
+def masked_at(value: Any, path: Path) -> Any:
+    """As ``masked``, of what is at ``path`` in a configuration."""
+    if path == ("hyperparameters",):
+        return value
+    if isinstance(value, Mapping):
+        return {key: masked_at(item, (*path, key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [masked_at(item, (*path, i)) for i, item in enumerate(value)]
+    if isinstance(value, str):
+        return hide(value, path)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return MASK if number and is_secret(path) else value
+
+
+def hide(text: str, path: Path) -> str:
+    """``text``, which is at ``path`` in a configuration, without what is secret in it."""
+    if is_secret(path):
+        return MASK if text else text
+    if "environment_variables" in path:
+        name, is_set, value = text.partition("=")
+        text = f"{name}={MASK}" if is_set and value and _promises_secret(name) else text
+    if "prologue" in path:
+        text = _SETTING.sub(lambda found: f"{found[1]}={MASK}" if _promises_secret(found[1]) else found[0], text)
+    return hide_passwords(text)
+
+
+def _promises_secret(name: str) -> bool:
+    """No single expression: one that finds a word between others takes time that grows with the square of the name."""
+    words = name.lower().split("_")
+    return name.replace("_", "x").isalnum() and (
+        bool(_PART.search(name.lower())) or not _WORDS.isdisjoint(words) or _LATER_WORD in words[1:]
+    )
+
+
+def is_secret(path: Path) -> bool:
+    return any(part in SECRET for part in path)

@@ -1,0 +1,53 @@
+"""Commands of an experiment that would install into an interpreter that its jobs must not change: what to tell its owner."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.entrypoint import batch_script
+from dethpc.errors import NotFound
+from dethpc.exec import hook
+from dethpc.master.durable import contexts
+
+_INSTALLS = re.compile(r"(?:^|[\s;&|(])(?:pip3?|conda|mamba)(?:\s+-\S+)*\s+install\b")
+_ELSEWHERE = re.compile(r"^\s*#|\s(?:--target|--prefix|--root|--python|-t|-p|-n|--name)\b")
+_ANOTHER = re.compile(r"\bactivate\b|\bvenv\b|\bvirtualenv\b")
+"""From here on it is another interpreter, as far as one can tell."""
+
+
+_DETS = (
+    f"jobs cannot install into {sys.prefix}, which serves det; environment.venv: per-experiment gives the experiment an "
+    f"environment of its own, into which {hook.NAME} installs"
+)
+_OWN = f"only {hook.NAME} can install into the experiment's environment"
+
+
+def notes(config: ExperimentConfig, context_targz: bytes) -> list[str]:
+    """One for each file that needs one. Raises ContextError."""
+    own, script = config.environment.venv is not None, batch_script(config.entrypoint)
+    texts = {} if own else {hook.NAME: _content(context_targz, hook.NAME)}
+    if script is not None:
+        texts[script.path] = _content(context_targz, script.path)
+    else:
+        texts["entrypoint"] = config.entrypoint if isinstance(config.entrypoint, str) else " ".join(config.entrypoint)
+    found = {file: next(_installing(text), None) for file, text in texts.items()}
+    return [f"{file}:{line}: {_OWN if own else _DETS}" for file, line in found.items() if line is not None]
+
+
+def _installing(text: str) -> Iterator[int]:
+    """Numbers of lines."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if _ANOTHER.search(line):
+            return
+        if _INSTALLS.search(line) and not _ELSEWHERE.search(line):
+            yield number
+
+
+def _content(context_targz: bytes, path: str) -> str:
+    with contextlib.suppress(NotFound):
+        return contexts.content(context_targz, path).decode("utf-8", "replace")
+    return ""

@@ -1,0 +1,16 @@
+"""The SHA-256 by which a certificate is known, in ``master.json`` and to who connects."""
+
+from __future__ import annotations
+
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+def sha256(pem: str) -> str:
+    """Of the first certificate in ``pem``, in hexadecimal digits. Raises ValueError when there is none."""
+    import base64
+    import hashlib
+
+    content, end, _ = pem.partition(_BEGIN)[2].partition(_END)
+    if not end:
+        raise ValueError("it holds no certificate in PEM")
+    return hashlib.sha256(base64.b64decode(content)).hexdigest()

@@ -1,0 +1,100 @@
+"""Who creates an experiment hears of what would install into an interpreter that its jobs must not change."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from dethpc.config.loading import load
+from dethpc.master.durable import contexts
+from dethpc.master.experiments import installs
+from dethpc.rundir.files import read_json
+from tests.master.conftest import Served, experiment
+
+CONFIG = """
+name: x
+entrypoint: {entrypoint}
+searcher: {{name: single, metric: loss}}
+checkpoint_storage: {{type: shared_fs, host_path: /tmp}}
+resources: {{resource_pool: default}}
+environment: {{venv: {venv}}}
+"""
+
+
+def told(hook: str = "", entrypoint: str = "python3 train.py", venv: str = "null", **files: str) -> list[str]:
+    import base64
+
+    given = {"startup-hook.sh": hook, **{name.replace("_", "."): text for name, text in files.items()}}
+    members = [
+        SimpleNamespace(path=path, type=ord("0"), content=base64.b64encode(text.encode()), mtime=0, mode=0o644)
+        for path, text in given.items()
+    ]
+    config = load(CONFIG.format(entrypoint=entrypoint, venv=venv), file="config").config
+    return installs.notes(config, contexts.pack(members))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install x",
+        "python3 -m pip install x",
+        "set -e; pip3 install -r r.txt",
+        "uv pip install x",
+        "conda install x",
+    ],
+)
+def test_a_hook_that_would_install_where_det_is_served_is_named(line: str) -> None:
+    (note,) = told(f"echo hello\n{line}\n")
+    assert note.startswith(f"startup-hook.sh:2: jobs cannot install into {sys.prefix}, which serves det")
+    assert "environment.venv: per-experiment" in note
+    assert told(line, venv="per-experiment") == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["# pip install x", "pip download x", "pip install --target there x", "source /my/env/bin/activate\npip install x",
+     "python3 -m venv mine\nmine/bin/pip install x", "conda install -n mine x", "echo pip"],
+)  # fmt: skip
+def test_a_hook_that_installs_elsewhere_is_not(lines: str) -> None:
+    assert told(lines) == []
+
+
+def test_so_is_an_entrypoint() -> None:
+    (note,) = told(entrypoint="pip install x && python3 train.py")
+    assert note.startswith("entrypoint:1: jobs cannot install")
+    (note,) = told(entrypoint="pip install x && python3 train.py", venv="per-experiment")
+    assert note == "entrypoint:1: only startup-hook.sh can install into the experiment's environment"
+    (note,) = told(entrypoint="job.sbatch", job_sbatch="#!/bin/bash\npip install x\n")
+    assert note.startswith("job.sbatch:2: ")
+
+
+def test_the_owner_hears_of_it_and_its_runs_are_told_where_to_install(served: Served) -> None:
+    import base64
+
+    hook = {"path": "startup-hook.sh", "type": ord("0"), "content": base64.b64encode(b"pip install x").decode()}
+    config = CONFIG.format(entrypoint="python3 train.py", venv="null")
+    body = {"config": config, "modelDefinition": [hook], "activate": False}
+    notes = served.session.post("/api/v1/experiments", body)["notes"]
+    assert any("startup-hook.sh:1: jobs cannot install" in note for note in notes)
+
+    config = CONFIG.format(entrypoint="python3 train.py", venv="per-experiment")
+    answer = served.session.post("/api/v1/experiments", {**body, "config": config, "activate": True})
+    assert not answer["notes"]
+    (run,) = [
+        run for run in served.daemon.ledger.state.runs.values() if run.experiment_id == answer["experiment"]["id"]
+    ]
+    served.daemon.builder.prepare([run])
+    home = served.daemon.installation.home
+    spec = read_json(home.run(run.id).spec)
+    assert spec is not None and spec["det_prefix"] == sys.prefix
+    assert spec["venv"] == str(home.root / "experiments" / str(run.experiment_id) / "venv")
+
+
+def test_an_experiments_environment_goes_with_it(served: Served) -> None:
+    served.put([experiment(1)])
+    home = served.daemon.installation.home
+    (home.venv(1) / "bin").mkdir(parents=True)
+    served.session.delete("/api/v1/experiments/1")
+    assert not home.venv(1).exists() and home.experiment(1).exists()

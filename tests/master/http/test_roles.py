@@ -1,0 +1,296 @@
+"""Which role may ask for what: every route of the application has its row here, and each role asks for each route."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.routing import Mount
+
+from dethpc.domain.facts import Run
+from dethpc.domain.records import TokenKind
+from dethpc.domain.states import RunState
+from dethpc.master.durable import contexts
+from dethpc.master.http.app import create_app
+from dethpc.master.http.auth import mint_run_token
+from dethpc.master.http.middleware import PAGE_FILES
+from dethpc.master.http.middleware import PUBLIC as PUBLIC_PATHS
+from tests.master.conftest import Served, experiment, run_of, trained, trial, uuid_of
+from tests.waiting import LONG_ENOUGH
+
+PUBLIC = """
+    GET /
+    GET /docs
+    GET /info
+    GET /openapi.json
+    GET /api/v1/auth/munge
+    GET /api/v1/auth/proof
+    GET /api/v1/master
+    GET /api/v1/master/cluster_message
+    GET /api/v1/master/telemetry
+    POST /api/v1/auth/login
+    POST /api/v1/auth/munge
+"""
+
+# What the token of a run reaches: "run" is that run alone, "trial" its trial, "experiment" every trial of its experiment; "any" is
+# about nobody's.
+RUNS = {
+    "GET /api/v1/allocations/{allocation_id}": "run",
+    "GET /api/v1/allocations/{allocation_id}/signals/preemption?timeoutSeconds=0": "run",
+    "POST /api/v1/allocations/{allocation_id}/signals/ack_preemption": "run",
+    "POST /api/v1/runs/{run}/attempts/{k}/events": "run",
+    "POST /api/v1/trials/{trial_id}/early_exit": "trial",
+    "POST /api/v1/trials/{trial_id}/runner/metadata": "trial",
+    "POST /api/v1/runs/{run_id}/metadata": "trial",
+    "GET /api/v1/runs/{run_id}/metadata": "experiment",
+    "GET /api/v1/checkpoints/{uuid}": "experiment",
+    "GET /api/v1/experiments/{experiment_id}": "experiment",
+    "GET /api/v1/experiments/{experiment_id}/checkpoints": "experiment",
+    "GET /api/v1/experiments/{experiment_id}/search": "experiment",
+    "GET /api/v1/experiments/{experiment_id}/searcher/best_searcher_validation_metric": "experiment",
+    "GET /api/v1/experiments/{experiment_id}/searcher/progress": "experiment",
+    "GET /api/v1/experiments/{experiment_id}/trials": "experiment",
+    "GET /api/v1/experiments/{experiment_id}/validation-history": "experiment",
+    "GET /api/v1/tasks/{task_id}": "experiment",
+    "GET /api/v1/tasks/{task_id}/logs": "experiment",
+    "GET /api/v1/tasks/{task_id}/logs/fields": "experiment",
+    "GET /api/v1/trials/{trial_id}": "experiment",
+    "GET /api/v1/trials/{trial_id}/checkpoints": "experiment",
+    "GET /api/v1/trials/{trial_id}/logs": "experiment",
+    "GET /api/v1/trials/{trial_id}/logs/fields": "experiment",
+    "GET /api/v1/trials/{trial_id}/workloads": "experiment",
+    "GET /api/v1/trials/metrics/trial_metrics?trialIds={trial_id}": "experiment",
+    "GET /api/v1/trials/metrics/training_metrics?trialIds={trial_id}": "experiment",
+    "GET /api/v1/trials/metrics/validation_metrics?trialIds={trial_id}": "experiment",
+    "GET /docs/files/{file}": "any",
+    "GET /docs/oauth2-redirect": "any",
+    "POST /api/v1/runs/start": "any",
+    "POST /api/v1/webhooks/custom": "any",
+}
+BODIES = {
+    "POST /api/v1/runs/{run}/attempts/{k}/events": {"lines": []},
+    "POST /api/v1/runs/{run_id}/metadata": {"metadata": {}},
+    "POST /api/v1/webhooks/custom": {"data": {"title": "a", "description": "b", "level": "info"}},
+}
+"""Where an empty object is refused before anybody asks who sends it."""
+
+OWNER = """
+    GET /api/v1/agents
+    GET /api/v1/agents/{name}
+    POST /api/v1/agents/{name}/disable
+    POST /api/v1/agents/{name}/enable
+    GET /api/v1/agents/{name}/slots
+    GET /api/v1/agents/{name}/slots/{slot}
+    POST /api/v1/agents/{name}/slots/{slot}/disable
+    POST /api/v1/agents/{name}/slots/{slot}/enable
+    POST /api/v1/auth/logout
+    GET /api/v1/auth/user
+    DELETE /api/v1/checkpoints
+    PATCH /api/v1/checkpoints
+    POST /api/v1/checkpoints
+    POST /api/v1/checkpoints/rm
+    POST /api/v1/checkpoints/{uuid}/metadata
+    GET /api/v1/experiment/labels
+    GET /api/v1/experiments
+    POST /api/v1/experiments
+    POST /api/v1/experiments-search
+    PUT /api/v1/experiments/by-external-id/{external_id:path}
+    POST /api/v1/experiments/continue
+    POST /api/v1/experiments/import
+    GET /api/v1/experiments/labels
+    GET /api/v1/experiments/metrics-stream/metric-names
+    POST /api/v1/experiments/render
+    DELETE /api/v1/experiments/{experiment_id}
+    PATCH /api/v1/experiments/{experiment_id}
+    POST /api/v1/experiments/{experiment_id}/activate
+    POST /api/v1/experiments/{experiment_id}/archive
+    POST /api/v1/experiments/{experiment_id}/cancel
+    POST /api/v1/experiments/{experiment_id}/file
+    GET /api/v1/experiments/{experiment_id}/file_tree
+    GET /api/v1/experiments/{experiment_id}/model_def
+    GET /api/v1/experiments/{experiment_id}/goodput
+    POST /api/v1/experiments/{experiment_id}/kill
+    DELETE /api/v1/experiments/{experiment_id}/labels/{label:path}
+    PUT /api/v1/experiments/{experiment_id}/labels/{label:path}
+    POST /api/v1/experiments/{experiment_id}/move
+    POST /api/v1/experiments/{experiment_id}/pause
+    PUT /api/v1/experiments/{experiment_id}/retain_logs
+    GET /api/v1/experiments/{experiment_id}/searcher/events
+    POST /api/v1/experiments/{experiment_id}/searcher/operations
+    GET /api/v1/experiments/{experiment_id}/searcher_events
+    POST /api/v1/experiments/{experiment_id}/searcher_operations
+    POST /api/v1/experiments/{experiment_id}/unarchive
+    GET /api/v1/experiments/{experiment_id}/waiting
+    GET /api/v1/job-queues
+    POST /api/v1/job-queues
+    GET /api/v1/job-queues-v2
+    GET /api/v1/job-queues/stats
+    GET /api/v1/master/config
+    PATCH /api/v1/master/config
+    GET /api/v1/master/logs
+    GET /api/v1/me
+    POST /api/v1/preview-hp-search
+    GET /api/v1/projects/{project_id}
+    GET /api/v1/resource-pools
+    GET /api/v1/resource-pools/goodput
+    GET /api/v1/tasks
+    GET /api/v1/tasks/count
+    GET /api/v1/templates
+    GET /api/v1/templates/{name}
+    GET /api/v1/tokens
+    POST /api/v1/tokens
+    PATCH /api/v1/tokens/{token_id}
+    POST /api/v1/trials
+    PUT /api/v1/trials
+    GET /api/v1/trials/time-series
+    PATCH /api/v1/trials/{trial_id}
+    GET /api/v1/trials/{trial_id}/goodput
+    POST /api/v1/trials/{trial_id}/kill
+    POST /api/v1/trials/{trial_id}/metrics
+    POST /api/v1/trials/{trial_id}/progress
+    POST /api/v1/trials/{trial_id}/start
+    POST /api/v1/trials/{trial_id}/training_metrics
+    POST /api/v1/trials/{trial_id}/validation_metrics
+    GET /api/v1/trials/{trial_id}/waiting
+    GET /api/v1/users
+    POST /api/v1/users
+    GET /api/v1/users/setting
+    GET /api/v1/users/{user_id}
+    PATCH /api/v1/users/{user_id}
+    POST /api/v1/users/{user_id}/password
+    GET /api/v1/users/{username}/by-username
+    GET /api/v1/waiting
+    GET /api/v1/workspaces
+    GET /api/v1/workspaces/{workspace_id}
+    GET /api/v1/workspaces/{workspace_id}/projects
+    POST /task-logs
+"""
+
+TARGETS = {
+    "own": {"experiment_id": 1, "trial_id": 1},
+    "sibling": {"experiment_id": 1, "trial_id": 3},
+    "stranger's": {"experiment_id": 2, "trial_id": 2},
+}
+REACHES = {"run": {"own"}, "trial": {"own"}, "experiment": {"own", "sibling"}, "any": set(TARGETS)}
+"""Whose a run with this reach may ask about."""
+
+
+def rows(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def filled(row: str, target: str) -> str:
+    """The path of a row, about the run, trial and experiment of this target."""
+    names = TARGETS[target]
+    run = run_of(trial(names["trial_id"], names["experiment_id"])).id
+    more = {
+        "run": run,
+        "k": 0,
+        "run_id": names["trial_id"],
+        "task_id": run.rpartition(".")[0],
+        "allocation_id": f"{run}.0",
+    }
+    uuid = {"uuid": uuid_of(names["trial_id"], 2)}
+    return row.partition(" ")[2].format_map(Missing({**names, **more, **uuid}))
+
+
+class Missing(dict[str, object]):
+    """Names in paths, each that of something that nobody has."""
+
+    def __missing__(self, name: str) -> str:
+        return "999"
+
+
+Ask = Callable[[str, str, str], int]
+
+
+@pytest.fixture
+def ask(served: Served) -> Iterator[Ask]:
+    """The status of the answer to (row, path, token)."""
+    kept = contexts.keep(served.daemon.installation.home, b"code")
+    served.put([experiment(1, context_sha256=kept), *trained(trial(1)), *trained(trial(3, index=1))])
+    served.put([experiment(2, context_sha256=kept), *trained(trial(2, 2, index=0))])
+    where = urlsplit(served.url)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=LONG_ENOUGH)
+
+    def ask(row: str, path: str, token: str) -> int:
+        method = row.partition(" ")[0]
+        body = None if method == "GET" else json.dumps(BODIES.get(row, {}))
+        connection.request(method, path, body, {"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+    yield ask
+    connection.close()
+
+
+@pytest.fixture
+def run_token(served: Served) -> str:
+    """Of the live run of trial 1."""
+    token, _ = mint_run_token(living(1).id)
+    served.as_run(living(1), token)
+    return token
+
+
+def living(trial_id: int) -> Run:
+    return run_of(trial(trial_id), state=RunState.RUNNING)
+
+
+def routes_of(router: Any) -> Iterator[str]:
+    """Those of an application or router, and of the routers in it."""
+    for route in router.routes:
+        if hasattr(route, "original_router"):
+            yield from routes_of(route.original_router)
+        elif isinstance(route, Mount):
+            yield f"GET {route.path}/{{file}}"
+        else:
+            yield from (f"{method} {route.path}" for method in route.methods - {"HEAD"})
+
+
+def test_every_route_has_one_row(served: Served) -> None:
+    table = [*rows(PUBLIC), *(row.partition("?")[0] for row in RUNS), *rows(OWNER)]
+    assert set(table) ^ set(routes_of(create_app(served.daemon.services))) == set()
+    assert len(table) == len(set(table))
+
+
+def test_a_stranger_and_a_session_that_ended_get_what_is_public_and_nothing_else(served: Served, ask: Ask) -> None:
+    auth = served.daemon.services.auth
+    ended, _ = auth.make_token(TokenKind.SESSION, 3600)
+    auth.logout(ended)
+    revoked, _ = auth.make_token(TokenKind.ACCESS, None)
+    auth.logout(revoked)
+    for token in ("", ended, revoked):
+        for row in [*RUNS, *rows(OWNER)]:
+            assert ask(row, filled_with_missing(row), token) == 401, row
+        for row in [*rows(PUBLIC), *(f"GET {path}" for path in PUBLIC_PATHS if path.startswith(PAGE_FILES))]:
+            assert ask(row, filled_with_missing(row), token) != 401, row
+
+
+def filled_with_missing(row: str) -> str:
+    return row.partition(" ")[2].replace(":path}", "}").format_map(Missing())
+
+
+def test_a_run_reaches_its_own_and_nothing_of_the_owners(ask: Ask, run_token: str) -> None:
+    for row in rows(OWNER):
+        assert ask(row, filled_with_missing(row), run_token) == 403, row
+    for row, reach in RUNS.items():
+        for target in TARGETS:
+            status = ask(row, filled(row, target), run_token)
+            if target in REACHES[reach]:
+                assert status not in (401, 403) and status < 500, f"{row} of the {target}: {status}"
+            else:
+                assert status == 403, f"{row} of the {target}: {status}"
+
+
+@pytest.mark.parametrize("kind", [None, TokenKind.SESSION, TokenKind.ACCESS], ids=str)
+def test_the_owner_is_let_in_by_each_of_her_tokens(served: Served, ask: Ask, kind: TokenKind | None) -> None:
+    """What they ask for does not exist: that is found out behind the door."""
+    for row in [*RUNS, *rows(OWNER)]:
+        token = served.token if kind is None else served.daemon.services.auth.make_token(kind, 3600)[0]
+        status = ask(row, filled_with_missing(row), token)
+        assert status not in (401, 403) and (status < 500 or status == 501), f"{row}: {status}"
