@@ -56,7 +56,7 @@ def slurm_conf(shape: Shape, folder: Path, user: str, ports: list[int]) -> Itera
         "MpiDefault=none",
         "PropagateResourceLimits=NONE",
         "SlurmdParameters=config_overrides",
-        "ReturnToService=2",
+        "ReturnToService=1",  # with 2, an answer that is still under way brings a killed node back for a moment
         "SchedulerType=sched/backfill",
         f"PriorityType=priority/{shape.priority}",  # which of them is the default depends on the release
         # Start and end jobs as soon as Slurm can: a person or a test is waiting.

@@ -93,7 +93,10 @@ class Cluster:
         )
 
     def kill_node(self, name: str, *, jobs_too: bool = False) -> None:
-        """Kill a node's slurmd and have it marked down, as after a crash. Its job's processes live on unless ``jobs_too``."""
+        """Kill a node's slurmd and have it marked down until ``start_node``, as after a crash.
+
+        Its jobs' processes live on unless ``jobs_too``.
+        """
         processes.kill(self._pids(f"slurmd-{name}"))
         if jobs_too:
             processes.kill(processes.job_processes(self.folder, name))
@@ -102,6 +105,8 @@ class Cluster:
     def start_node(self, name: str) -> None:
         """Start a node's slurmd and wait until the node is back in service."""
         _daemon(self, ["slurmd", "-N", name, "-f", str(self.conf)], f"slurmd-{name}")
+        if self.node_states().get(name, "").startswith("down"):
+            self.run("scontrol", "update", f"nodename={name}", "state=resume")
         _wait(
             lambda: self.node_states().get(name, "").rstrip("*") in _UP, START_SECONDS, f"node {name} does not come up"
         )
