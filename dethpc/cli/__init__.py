@@ -10,6 +10,7 @@ from typing import Optional
 
 import click
 
+import dethpc
 from dethpc.cli.group import LazyGroup, Settings
 
 __all__ = ["main"]
@@ -38,6 +39,7 @@ __all__ = ["main"]
         "run-local": ("dethpc.cli.run_local:run_local", "Run a whole experiment on this machine."),
         "simulate": ("dethpc.cli.simulate:simulate", "Estimate what a search costs before it runs."),
         "version": ("dethpc.cli.version:version", "Show the versions of det and of the master."),
+        "help": ("dethpc.cli.group:show_help", "Show the help of a command."),
         "completion": ("dethpc.cli.completion:completion", "Print a shell completion script."),
     },
     aliases={
@@ -49,6 +51,7 @@ __all__ = ["main"]
         "rp": "resource-pool",
         "s": "slot",
         "a": "agent",
+        "d": "deploy",
         "u": "user",
         "tkn": "token",
     },
@@ -62,6 +65,7 @@ __all__ = ["main"]
     help="The master's address [DET_MASTER]. Default: your own, started if none is running.",
 )
 @click.option("-u", "--user", metavar="NAME", envvar="DET_USER", help="Act as this user [DET_USER].")
+@click.version_option(dethpc.__version__, "-v", "-V", "--version", message="det %(version)s")
 @click.pass_context
 def main(ctx: click.Context, master: Optional[str], user: Optional[str]) -> None:
     """Deep-learning training on Slurm.

@@ -9,11 +9,12 @@ from typing import Optional
 import click
 
 from dethpc.cli import output
+from dethpc.cli.group import LazyGroup
 from dethpc.cli.output import as_json, print_json
 from dethpc.rundir.home import home
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def deploy() -> None:
     """Start a private cluster for trying and testing."""
 

@@ -11,7 +11,7 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import output
+from dethpc.cli import elsewhere, output
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,14 @@ class Failed(click.ClickException):
                 output.echo(line, err=True) if file is None else click.echo(line, file=file)
 
 
+class NotHere(Failed):
+    """A command of Determined's that is not here; the message says what to do in its place."""
+
+    exit_code = 2
+
+
 class LazyGroup(click.Group):
-    """A group with aliases whose ``lazy`` commands are imported when they are used.
+    """A group with aliases whose ``lazy`` commands are imported when they are used. Each has ``help``.
 
     ``lazy`` maps a name to ("module:attribute", one line of help); ``aliases`` maps a short name to a full one.
     """
@@ -66,7 +72,7 @@ class LazyGroup(click.Group):
             module, _, attribute = self.lazy[name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
-        return self.commands.get(name)
+        return show_help if name == "help" else self.commands.get(name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -74,6 +80,8 @@ class LazyGroup(click.Group):
         name = args[0]
         command = self.get_command(ctx, name)
         if command is None and not name.startswith("-"):
+            if sentence := elsewhere.instead([*_words(ctx), *args]):
+                raise NotHere([sentence])
             known = self.list_commands(ctx)
             close = difflib.get_close_matches(
                 name, [*known, *(a for a, to in self.aliases.items() if to in known)], n=2
@@ -109,3 +117,28 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             output.echo(err=True)
             raise click.exceptions.Exit(130) from None
+
+
+def _words(ctx: Optional[click.Context]) -> list[str]:
+    """The command that ``ctx`` is about, without ``det`` itself."""
+    words: list[str] = []
+    while ctx is not None and ctx.parent is not None:
+        words.insert(0, ctx.info_name or "")
+        ctx = ctx.parent
+    return words
+
+
+@click.command("help")
+@click.argument("topic", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def show_help(ctx: click.Context, topic: tuple[str, ...]) -> None:
+    """Show the help of a command, such as: det help experiment create."""
+    about = ctx.parent or ctx
+    for word in topic:
+        group = about.command
+        if not isinstance(group, click.Group):
+            raise click.UsageError(f"{about.command_path} has no commands of its own: {about.command_path} -h", about)
+        name, command, _ = group.resolve_command(about, [word])
+        assert command is not None
+        about = click.Context(command, info_name=name, parent=about)
+    output.echo(about.get_help())

@@ -13,9 +13,9 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import master_process, output
+from dethpc.cli import elsewhere, master_process, output
 from dethpc.cli.connect import connect
-from dethpc.cli.group import LazyGroup
+from dethpc.cli.group import LazyGroup, NotHere
 from dethpc.rundir.home import Home
 
 
@@ -146,11 +146,17 @@ def certificate() -> None:
     output.echo(home.certificate)
 
 
-@master.command()
+@master.command(context_settings={"ignore_unknown_options": True})
+@click.argument("words", metavar="[show]", nargs=-1)
 @output.as_json
-def config(as_json: bool) -> None:
+def config(words: tuple[str, ...], as_json: bool) -> None:
     """Show the master's configuration."""
     from dethpc.client import cluster
+
+    if words not in ((), ("show",)):
+        if sentence := elsewhere.instead(["master", "config", *words]):
+            raise NotHere([sentence])
+        raise click.UsageError(f"No such argument or option: {words[0]}")
 
     found = cluster.master_config(connect())
     if as_json:

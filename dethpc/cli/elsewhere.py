@@ -1,0 +1,107 @@
+"""The commands of Determined's ``det`` that are not here, and what to do in their place.
+
+A name stands for everything below it: ``notebook`` for ``notebook start``, unless that has a line of its own. A sentence may
+name only commands that are here (a test tries each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+ALIASES = {
+    "cmd": "command",
+    "cp": "config-policies",
+    "m": "model",
+    "p": "project",
+    "res": "resources",
+    "tpl": "template",
+    "w": "workspace",
+}
+"""Short names of nouns that are not here, as Determined has them."""
+
+_NO_LOGIN = (
+    "It is not needed: your token file in DETHPC_HOME opens your own master; for another one, set DET_MASTER and "
+    "DET_USER_TOKEN (det token create makes one)"
+)
+_ONE_USER = "It is not needed: a master serves the one user who started it, and other users start their own"
+_LABELS = "It is not needed: a master has one user; group experiments by label: det experiment label add ID LABEL"
+_NO_MACHINES = "It is not needed: Slurm has the machines; to try a real Slurm on this one: det deploy slurm-dev up"
+_LOGS_STAY = "Logs are kept with the runs for as long as DETHPC_HOME has them; no command removes them yet"
+
+_SENTENCES = {
+    "auth": _NO_LOGIN,
+    "command": "Slurm runs commands: srun --gpus=1 COMMAND waits for it, sbatch --gpus=1 --wrap COMMAND does not",
+    "config-policies": "Pools, limits and defaults are in the site file (docs/site-config.md); to see them: det master config",
+    "dev": "The REST API is in docs/api.md, with a line for curl; a token for it: det token create",
+    "dev auth-token": "Make one that you can revoke: det token create",
+    "deploy aws": _NO_MACHINES,
+    "deploy gcp": _NO_MACHINES,
+    "deploy gke-experimental": _NO_MACHINES,
+    "deploy local": "It is not needed: a master starts when one is needed; to try a real Slurm: det deploy slurm-dev up",
+    "deploy local logs": "The master's log is shown by: det master logs",
+    "deploy local master-down": "Stop your master with: det master down",
+    "deploy local master-up": "Start your master with: det master up",
+    "experiment continue": (
+        "A paused experiment, or one with paused trials, goes on with: det experiment activate ID; to start from the weights "
+        "of a trial: det experiment create CONFIG CONTEXT_DIR --config searcher.source_trial_id=TRIAL_ID"
+    ),
+    "experiment delete-tb-files": "They are in checkpoint_storage, in CLUSTER_ID/tensorboard/experiment/ID: remove that folder",
+    "experiment download": "Choose with det experiment list-checkpoints ID --best 3, then: det checkpoint download UUID",
+    "experiment move": _LABELS,
+    "experiment set gc-policy": "Checkpoints are kept until you delete them: det checkpoint delete UUID,UUID",
+    "experiment set log-retention": _LOGS_STAY,
+    "master cluster-message": "It is not needed: a master serves one user, and nobody else would read it",
+    "master config set": "Edit the site file, then end the master: det master down; the next one reads it",
+    "model": (
+        "There is no registry: mark the experiment (det experiment label add ID LABEL), find its best checkpoint "
+        "(det experiment list-checkpoints ID --best 1) and get it: det checkpoint download UUID"
+    ),
+    "notebook": "Start Jupyter as a job of Slurm's: srun --gpus=1 --pty jupyter lab --no-browser --ip=0.0.0.0",
+    "oauth": _ONE_USER,
+    "project": _LABELS,
+    "rbac": _ONE_USER,
+    "resource-pool bindings": "It is not needed: there are no workspaces that pools could be bound to",
+    "resources": "det resource-pool goodput shows where the slot-hours went; for the whole cluster: Slurm's sreport",
+    "shell": "Get a shell on a node from Slurm: srun --gpus=1 --pty bash -i",
+    "task": "The tasks here are trials: det experiment list, det trial describe ID, det trial kill ID",
+    "task cleanup-logs": _LOGS_STAY,
+    "task fork": "Create the experiment anew: det experiment create CONFIG CONTEXT_DIR",
+    "task create": "Create an experiment (det experiment create CONFIG CONTEXT_DIR), or run a command: srun --gpus=1 COMMAND",
+    "task list": "det experiment list shows experiments, det job list the queue, and squeue --me all your jobs",
+    "task logs": "The tasks here are trials: det trial logs ID",
+    "task pause": "Pause the experiment: det experiment pause ID",
+    "task unpause": "The experiment goes on with: det experiment activate ID",
+    "template": (
+        "Write the shared fields into the configuration; one field is set by: det experiment create CONFIG CONTEXT_DIR "
+        "--config KEY=VALUE"
+    ),
+    "tensorboard": (
+        "TensorBoard reads the files in checkpoint_storage: tensorboard --logdir CHECKPOINTS/CLUSTER_ID/tensorboard/experiment/ID; "
+        "det version shows CLUSTER_ID, det experiment config ID where the checkpoints are"
+    ),
+    "token login": _NO_LOGIN,
+    "trial set": _LOGS_STAY,
+    "trial support-bundle": "All of it is in: det trial describe ID --json, det trial logs ID and det doctor",
+    "user activate": _ONE_USER,
+    "user create": _ONE_USER,
+    "user deactivate": _ONE_USER,
+    "user link-with-agent-user": "It is not needed: jobs run as the user who started the master",
+    "user login": _NO_LOGIN,
+    "user rename": "It is not possible: your name is the one of your account on this machine",
+    "user-group": _ONE_USER,
+    "workspace": _LABELS,
+}
+
+
+def instead(words: Sequence[str]) -> Optional[str]:
+    """What to say to ``det WORDS...``, which is not here; None: Determined has no such command either. The first words count, as
+    many as one of the sentences has."""
+    if not words:
+        return None
+    known = [ALIASES.get(words[0], words[0]), *words[1:]]
+    for count in range(len(known), 0, -1):
+        name = " ".join(known[:count])
+        if name in _SENTENCES:
+            return f"dethpc has no 'det {name}'. {_SENTENCES[name]}"
+    return None
