@@ -10,6 +10,7 @@ DethpcError
 │   ├── MasterUnreachable    no answer at the address
 │   ├── ShuttingDown         the master ends and takes nothing more
 │   ├── Unauthorized         the token is missing, wrong or expired
+│   │   └── NotTheMaster     what listens at the address does not prove to be the master
 │   └── RunOver              the run has ended for the master: nothing that it reports counts any more
 ├── LeaseHeld                another master serves this user and cluster
 ├── SchedulerError           talking to the scheduler went wrong
@@ -138,6 +139,10 @@ class ShuttingDown(MasterError):
 
 class Unauthorized(MasterError):
     """The token is missing, wrong or expired."""
+
+
+class NotTheMaster(Unauthorized):
+    """What listens at the master's address does not prove to be the master, so it was told nothing. The master may come back."""
 
 
 class RunOver(MasterError):

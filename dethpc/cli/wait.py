@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from dethpc import errors
 from dethpc.cli import output
 from dethpc.cli.connect import connect, reconnect
 
@@ -17,7 +16,6 @@ Json = dict[str, Any]
 
 EXIT_CODES = {"COMPLETED": 0, "CANCELED": 3}
 _ENDED = {"COMPLETED", "CANCELED", "ERROR", "DELETED"}
-_PATIENCE = 60.0  # seconds without an answer from the master
 _MANY = 1000  # trials; beyond, only the experiment itself is watched
 
 
@@ -70,23 +68,17 @@ Show = Callable[[Json, list[Json]], None]
 def _looking(experiment_id: int) -> Look:
     """Returns a function that fetches the experiment and its trials, and bears with a master that restarts."""
     from dethpc.client import experiments
+    from dethpc.client.patience import patiently
 
     again = reconnect(connect())
 
     def look() -> tuple[Json, list[Json]]:
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                session = again()
-                about = experiments.get(session, experiment_id)["experiment"]
-                few = int(about.get("numTrials") or 0) <= _MANY
-                return about, list(experiments.trials(session, experiment_id)) if few else []
-            except errors.MasterUnreachable:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.5)
+        session = again()
+        about = experiments.get(session, experiment_id)["experiment"]
+        few = int(about.get("numTrials") or 0) <= _MANY
+        return about, list(experiments.trials(session, experiment_id)) if few else []
 
-    return look
+    return lambda: patiently(look)
 
 
 def _watch(look: Look, interval: float, show: Show) -> str:

@@ -103,6 +103,12 @@ class MasterFinder:
         return self.url
 
 
+def own_finder(env: Optional[Mapping[str, str]] = None) -> MasterFinder:
+    """Where the home's own master is, and where it moves to. A copy of another home has none."""
+    own = Home(home(env))
+    return MasterFinder(None if own.copied_from() else str(own.master_file))
+
+
 def _own_url(env: Optional[Mapping[str, str]]) -> Optional[str]:
     return _url_of(Home(home(env)).own_master())
 

@@ -24,9 +24,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from dethpc.client import address, experiments
 from dethpc.client.session import Session
-from dethpc.errors import ContextError, MasterUnreachable, Refused
+from dethpc.errors import ContextError, MasterUnreachable, NotTheMaster, Refused
 from dethpc.rundir.files import read_json, write_json
-from dethpc.rundir.home import Home, home
 
 logger = logging.getLogger("dethpc.search")
 
@@ -196,8 +195,7 @@ class LocalSearchRunner:
         and whatever the method raises: the event that it choked on comes again after a restart.
         """
         if self._session is None:
-            finder = address.MasterFinder(str(Home(home()).master_file), address.master_url())
-            self._session = Session(os.environ.get("DET_MASTER") or finder, address.token())
+            self._session = Session(os.environ.get("DET_MASTER") or address.own_finder(), address.token())
         self._load()
         if self.state.experiment_id is None:
             self.state.experiment_id = self._create(exp_config, model_dir)
@@ -284,7 +282,7 @@ class LocalSearchRunner:
         while True:
             try:
                 return call()
-            except MasterUnreachable as error:
+            except (MasterUnreachable, NotTheMaster) as error:
                 if time.monotonic() > deadline:
                     raise
                 logger.warning("%s; trying again", error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Protocol, Un
 
 from dethpc.client.address import MasterFinder, canonical, certificate
 from dethpc.client.proof import OwnerToken, ProvedToken, in_time, is_proved
-from dethpc.errors import MasterUnreachable, Unauthorized
+from dethpc.errors import MasterUnreachable, NotTheMaster
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
@@ -57,7 +57,7 @@ class Transport(Protocol):
         """One request, once. ``target`` is the path with its query, quoted; ``timeout`` in seconds covers connecting and each wait
         for bytes up to the answer's head, and in ``read``.
 
-        Raises NoAnswer, MasterUnreachable when no address is known, and Unauthorized when the server is not who it should be.
+        Raises NoAnswer, MasterUnreachable when no address is known, and NotTheMaster when the server is not who it should be.
         """
 
     def close(self) -> None:
@@ -199,13 +199,13 @@ class HttpTransport:
         except tls.Distrust as error:
             if self._finder:  # the real one may have moved, or come back at any time
                 raise OSError(f"what listens there {error}") from None
-            raise Unauthorized(f"the server at {url} {error}") from None
+            raise NotTheMaster(f"the server at {url} {error}") from None
 
     def _unproved(self, url: str) -> Exception:
         self._look_again()
-        if not isinstance(self._token, OwnerToken):
+        if not isinstance(self._token, OwnerToken) or self.url != url:
             return NoAnswer(ConnectionError("the server there does not prove to be the master"), sent=False)
-        return Unauthorized(
+        return NotTheMaster(
             f"the server at {url} does not prove to be your master, so it gets no token; if it is one of an earlier "
             "release, end it (det master down) and try again"
         )

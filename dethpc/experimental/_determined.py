@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
@@ -43,6 +44,8 @@ class Determined:
         url = address.canonical(master) if master else address.master_url()
         if not url:
             raise MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
+        # The own master may move to another port or login node while a script waits: its home says where it is.
+        own = None if master or os.environ.get("DET_MASTER") or cert_path or noverify else address.own_finder()
         self._master = url
         cert = "noverify" if noverify else cert_path
         if password is None:
@@ -54,7 +57,7 @@ class Determined:
                 f"not logged in at {url}: give user and password, or set DET_USER_TOKEN to what `det token create` prints",
                 401,
             )
-        self._session = Session(url, token, cert=cert, cert_name=cert_name)
+        self._session = Session(own or url, token, cert=cert, cert_name=cert_name)
 
     @classmethod
     def _from_session(cls, session: Session) -> Determined:

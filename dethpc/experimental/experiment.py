@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Set, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 from dethpc.client import experiments
+from dethpc.client.patience import patiently
 from dethpc.client.session import Session
 from dethpc.experimental import checkpoint, trial
 from dethpc.experimental._order import OrderBy
@@ -197,19 +198,29 @@ class Experiment:
             yield trial.Trial._from_wire(self._session, wire)
 
     def await_first_trial(self, interval: float = 0.1) -> trial.Trial:
-        """Wait for the first trial, looking every ``interval`` seconds. Raises RuntimeError when the experiment ends before."""
-        while True:
+        """Wait for the first trial, looking every ``interval`` seconds.
+
+        Bears with a master that restarts or moves for a minute. Raises RuntimeError when the experiment ends before.
+        """
+
+        def first() -> Sequence[Any]:
             self.reload()
-            for wire in experiments.trials(self._session, self.id, sort_by="SORT_BY_START_TIME", limit=1):
+            return list(experiments.trials(self._session, self.id, sort_by="SORT_BY_START_TIME", limit=1))
+
+        while True:
+            for wire in patiently(first):
                 return trial.Trial._from_wire(self._session, wire)
             if self.state in TERMINAL_STATES:
                 raise RuntimeError(f"experiment {self.id} is {self.state and self.state.name} and had no trial")
             time.sleep(interval)
 
     def wait(self, interval: float = 5.0) -> ExperimentState:
-        """Wait for the end, looking every ``interval`` seconds; returns the state. Raises ValueError when it is paused."""
+        """Wait for the end, looking every ``interval`` seconds; returns the state.
+
+        Bears with a master that restarts or moves for a minute. Raises ValueError when it is paused.
+        """
         while True:
-            self.reload()
+            patiently(self.reload)
             assert self.state is not None
             if self.state in TERMINAL_STATES:
                 return self.state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ import pytest
 from dethpc.errors import ConfigError, NotFound, Refused, Unauthorized
 from dethpc.experimental import Determined, OrderBy, client
 from dethpc.experimental.checkpoint import CheckpointSortBy, CheckpointState
-from dethpc.experimental.experiment import ExperimentSortBy, ExperimentState
+from dethpc.experimental.experiment import Experiment, ExperimentSortBy, ExperimentState
 from dethpc.experimental.trial import TrialSortBy, TrialState
+from dethpc.rundir.home import Home
 from dethpc.storage.files import FileStore
 from tests.master.conftest import CONFIG, Served, experiment, trained, trial, uuid_of
+from tests.master.http.test_proof import Stranger
 from tests.storage.contract import stored
+from tests.waiting import LONG_ENOUGH, wait_until
 
 
 @pytest.fixture
@@ -136,3 +140,28 @@ def test_checkpoints_are_sorted_downloaded_and_verified(
     best.reload()
     with pytest.raises(Refused, match="DELETED"):
         best.download(str(tmp_path / "again"))
+
+
+def test_a_wait_bears_with_a_stranger_in_the_masters_place_and_finds_the_master_again(
+    served: Served, finished: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "mine")
+    home.make()
+    home.token.write_text(served.token)
+    home.token.chmod(0o600)
+    for name in ("DET_MASTER", "DET_USER_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DETHPC_HOME", str(home.root))
+    stranger = Stranger(lambda path: b'{"proof": "00"}')
+    try:
+        home.master_file.write_text(json.dumps({"url": stranger.url}))
+        sdk = Determined()
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(Experiment(1, sdk._session).wait, 0.01)
+            wait_until(lambda: len(stranger.paths) > 1)
+            home.master_file.write_text(json.dumps({"url": served.url}))
+            assert waits.result(LONG_ENOUGH) is ExperimentState.COMPLETED
+    finally:
+        stranger.stop()
+    assert stranger.tokens == []
+    sdk._session.close()

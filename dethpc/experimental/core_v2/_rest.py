@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional, Tuple
 
 from dethpc.client.session import Session
 from dethpc.domain.reports import ReportKind
-from dethpc.errors import DethpcError, MasterUnreachable, Unauthorized
+from dethpc.errors import DethpcError, MasterUnreachable, NotTheMaster, Unauthorized
 
 logger = logging.getLogger("dethpc.core")
 
@@ -70,7 +70,7 @@ class RestReporter:
             try:
                 self._session.request(method, path, json=body)
                 return
-            except (MasterUnreachable, OSError) as error:
+            except (MasterUnreachable, NotTheMaster, OSError) as error:
                 if time.monotonic() >= self._give_up_at:
                     logger.error("a report is lost, for the master does not answer: %s", error)
                     return
