@@ -9,6 +9,8 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Dialect, Double, Integer, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from dethpc.errors import StoreError
+
 Whole: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
 """A 64-bit integer. SQLite calls only INTEGER a row id."""
 
@@ -78,4 +80,10 @@ class Choice(TypeDecorator[Enum]):
         return None if value is None else self.choices(value).value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else self.choices(value)
+        try:
+            return None if value is None else self.choices(value)
+        except ValueError:
+            raise StoreError(
+                f"the state database holds {value!r}, which this release knows of no {self.choices.__name__}: a newer release of "
+                "dethpc wrote it; upgrade dethpc, or restore a backup made before the upgrade"
+            ) from None

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, inspect, text
 
 from dethpc.domain import facts
 from dethpc.domain.ports import Store
-from dethpc.domain.records import User
+from dethpc.domain.records import Token, TokenKind, User
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.errors import LeaseHeld, StoreError
 from dethpc.state import SqlStore, engines, open_store, rows, tables
@@ -397,6 +397,15 @@ class StoreContract(RecordContract):
         store.close()
         with pytest.raises(StoreError, match=r"newer release of dethpc \(schema 9999"):
             open_store(url)
+
+    def test_a_value_of_a_newer_release_is_told_in_words(self, store: SqlStore, url: str) -> None:
+        store.put(Token(1, 1, TokenKind.ACCESS, "digest", 1.5))
+        store.write(lambda connection: connection.execute(text("UPDATE tokens SET kind = 'ROBOT_TOKEN'")))
+        with (
+            pytest.raises(StoreError, match="'ROBOT_TOKEN'.*a newer release of dethpc wrote it"),
+            store.read() as reads,
+        ):
+            queries.find(reads, Token)
 
 
 def _schema(connection: Connection) -> dict[str, object]:

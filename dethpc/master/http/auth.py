@@ -41,6 +41,8 @@ SESSION_SECONDS = 30 * 24 * 3600.0
 KEPT_SECONDS = 30 * 24 * 3600.0
 """How long an expired token stays in lists."""
 _CLIENT_SALT = "GubPEmmotfiK9TMD6Zdw"  # what Determined's clients mix into a password before they send it
+LEAST_PASSWORD = 8
+"""Characters. Determined's own client asks for as many."""
 RUN_GRACE_SECONDS = 300.0
 """How long a run's token is good after its end: for the last reports, and for an attempt that has not heard of it."""
 _REMEMBERED = 4096  # run tokens seen valid; each is asked of the database again after _MEMORY_SECONDS
@@ -244,10 +246,15 @@ class Auth:
             return self.make_token(TokenKind.SESSION, SESSION_SECONDS)[0]
 
     def set_password(self, password: str, *, hashed: bool) -> None:
-        """Ends every login and access token: whoever has one may have it by the old password. Raises: Refused when it is empty."""
+        """Ends every login and access token: whoever has one may have it by the old password.
+
+        Raises: Refused when it is too short; of one that a client has hashed, nothing but that it is not empty can be seen.
+        """
         given = password if hashed else salted(password)
-        if not given:
-            raise Refused("a password cannot be empty")
+        if not given or (not hashed and len(password) < LEAST_PASSWORD):
+            raise Refused(
+                f"the password has {len(password)} characters; allowed: at least {LEAST_PASSWORD}, which strangers cannot guess"
+            )
         self._keep_password(given)
         self.end_all()
 

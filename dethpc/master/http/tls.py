@@ -22,6 +22,11 @@ log = logging.getLogger(__name__)
 # by the hundred. A record of TLS has 16.
 sslproto.SSLProtocol.max_size = 32 << 10  # type: ignore[attr-defined]
 
+PLAIN = (
+    "master.tls is off and this master listens beyond this machine: whoever reads the network's packets reads what det, jobs and "
+    "the published client send, tokens included; leave master.tls out"
+)
+
 
 class Tls:
     """What connections are wrapped in. Raises Refused when the files hold no certificate with its key."""
@@ -84,7 +89,10 @@ def tls_of(home: Home, site: Master, host: str, name: str) -> Tls | None:
 
     Raises Refused when the site's certificate cannot be used, OSError.
     """
-    if site.tls == "off" or (site.tls == "auto" and _is_loopback(host)):
+    local = _is_loopback(host)
+    if site.tls == "off" and not local:
+        log.warning("%s", PLAIN)
+    if site.tls == "off" or (site.tls == "auto" and local):
         return None
     names = [name, socket.getfqdn(), socket.gethostname(), "localhost", "127.0.0.1", "::1"]
     return Tls(*certificate_of(home, site, [one for one in dict.fromkeys(names) if one.isascii()]))

@@ -18,7 +18,7 @@ from dethpc.errors import Refused, Unauthorized
 from dethpc.experimental import Determined
 from dethpc.master.durable.records import Records
 from dethpc.master.http import passwords
-from dethpc.master.http.auth import Auth, Forbidden
+from dethpc.master.http.auth import Auth, Forbidden, salted
 from dethpc.master.http.passwords import Delays, Passwords, TooManyLogins
 from dethpc.rundir.home import Home
 from dethpc.state.store import SqlStore, open_store
@@ -234,6 +234,21 @@ def test_a_new_password_ends_every_login_and_access_token(served: Served) -> Non
     assert_ended(sessions)
     assert users.me(served.session)["username"] == served.owner
     assert login(served.url, served.owner, PASSWORD)
+
+
+def test_a_short_password_is_refused_in_words_where_it_can_be_seen(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_MASTER", served.url)
+    monkeypatch.setenv("DET_USER_TOKEN", served.token)
+    done = CliRunner().invoke(main, ["user", "change-password"], input="a\na\n")
+    assert done.exit_code != 0 and "the password has 1 characters; allowed: at least 8" in done.output
+    for path, body in (("/users/1/password", "seven77"), ("/users/1/password", "")):
+        with pytest.raises(Refused, match="at least 8"):
+            served.session.post(f"/api/v1{path}", body)
+    assert not served.daemon.services.auth.user.password
+    users.change(served.session, 1, password=salted("x"), isHashed=True)  # as the published client sends it
+    assert login(served.url, served.owner, "x")
 
 
 def test_all_logins_end_by_the_command_line(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import requests
 
-from dethpc.domain.facts import Metric
+from dethpc.domain.facts import Checkpoint, Metric
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
 from dethpc.errors import Refused
 from dethpc.master.http.routes.series import lttb
 from dethpc.rundir import logline
-from tests.master.conftest import T0, Served, experiment, run_of, trained, trial, uuid_of
+from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial, uuid_of
 from tests.waiting import LONG_ENOUGH, wait_until
 
 
@@ -69,6 +69,29 @@ def test_what_lies_too_deep_to_be_shown_is_refused(served: Served, levels: int) 
         answer = requests.post(served.url + path, data=body, headers={"Authorization": f"Bearer {served.token}"})
         assert answer.status_code == 400 and "100 levels" in answer.text
     assert len(served.session.get("/api/v1/experiments")["experiments"]) == 1
+
+
+def test_what_lies_too_deep_and_was_taken_by_an_earlier_release_is_left_out_of_answers(served: Served) -> None:
+    deep: Any = json.loads("[" * 400 + "]" * 400)
+    config = {**CONFIG, "data": {"a": deep, "secret_key": "hush"}, "hyperparameters": {"lr": 1.0, "deep": deep}}
+    trial_, run, attempt, *rows = trained(trial(1, hparams={"lr": 1.0, "deep": deep}))
+    checkpoints = [replace(row, metadata={"a": deep}) if isinstance(row, Checkpoint) else row for row in rows]
+    metric = Metric(run_of(trial(1)).id, 0, 99, 1, 1, "odd", 4, T0 + 80, {"loss": deep, "x": 1.0})
+    served.put([experiment(1, config=config), trial_, run, attempt, *checkpoints, metric])
+    for path in (
+        "experiments",
+        "experiments/1",
+        "experiments/1/trials",
+        "trials/1",
+        "trials/1/workloads",
+        "experiments/1/checkpoints",
+        f"checkpoints/{uuid_of(1, 2)}",
+    ):
+        answer = requests.get(f"{served.url}/api/v1/{path}", headers={"Authorization": f"Bearer {served.token}"})
+        assert answer.status_code == 200, (path, answer.text[:300])
+        assert "hush" not in answer.text
+    shown = served.session.get("/api/v1/experiments/1")["experiment"]["config"]
+    assert "100 levels" in json.dumps(shown) and shown["hyperparameters"]["lr"] == 1.0
 
 
 def test_workloads_by_steps(served: Served) -> None:

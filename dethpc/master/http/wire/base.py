@@ -25,20 +25,27 @@ class Wire(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
 
-def plain(value: Any) -> Any:
-    """``value`` with NaN and infinities spelled as protobuf's JSON spells them; JSON itself has no such numbers."""
+def plain(value: Any, levels: int = MOST_LEVELS) -> Any:
+    """``value`` with NaN and infinities spelled as protobuf's JSON spells them; JSON itself has no such numbers.
+
+    What lies more than ``levels`` deep is left out: an earlier release took it, and no answer could be made of it.
+    """
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, (dict, list, tuple)) and not levels:
+        return TOO_DEEP
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(item, levels - 1) for item in value]
     return value
 
 
-Plain = Annotated[Any, PlainSerializer(plain, when_used="json")]
+TOO_DEEP = f"(more than {MOST_LEVELS} levels deep: not shown)"
+
+Plain = Annotated[Any, PlainSerializer(lambda value: plain(value), when_used="json")]
 """Any JSON value."""
 
 
@@ -51,11 +58,11 @@ def _shallow(value: Any) -> Any:
 Shallow = AfterValidator(_shallow)
 """Of JSON that a request brings and an answer may show."""
 
-MaskedConfig = Annotated[Any, PlainSerializer(lambda config: plain(masked(config)), when_used="json")]
+MaskedConfig = Annotated[Any, PlainSerializer(lambda config: masked(plain(config)), when_used="json")]
 MaskedText = Annotated[str, PlainSerializer(masked_text, when_used="json")]
 """A configuration, and one as it was written, with their secrets hidden."""
 
-Float = Annotated[float, PlainSerializer(plain, return_type=Any, when_used="json")]
+Float = Annotated[float, PlainSerializer(lambda value: plain(value), return_type=Any, when_used="json")]
 
 
 def time(at: float) -> str:
