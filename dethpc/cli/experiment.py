@@ -26,6 +26,7 @@ Json = dict[str, Any]
         "create": ("dethpc.cli.create:create", "Submit CONFIG with the files in CONTEXT_DIR."),
         "render": ("dethpc.cli.render:render", "Print the batch script of a trial of CONFIG."),
         "import": ("dethpc.cli.render:import_run", "Import a run that was submitted by hand."),
+        "plot": ("dethpc.cli.plot:of_experiment", "Plot what its best trials reported."),
         "goodput": ("dethpc.cli.goodput:of_experiment", "Show where its slot-hours went."),
         "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial."),
         "wait": ("dethpc.cli.wait:wait", "Wait until it ends; the exit code says how."),

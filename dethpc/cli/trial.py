@@ -13,7 +13,13 @@ from dethpc.cli.group import LazyGroup
 _ID = click.argument("trial_id", metavar="ID", type=int)
 
 
-@click.group(cls=LazyGroup, lazy={"logs": ("dethpc.cli.logs:trial_logs", "Show the log of a trial.")})
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "logs": ("dethpc.cli.logs:trial_logs", "Show the log of a trial."),
+        "plot": ("dethpc.cli.plot:of_trial", "Plot what trials reported."),
+    },
+)
 def trial() -> None:
     """Inspect single trials, their metrics and logs."""
 

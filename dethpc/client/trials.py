@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from dethpc.client.session import Session
 
 Json = Dict[str, Any]
 
 _PAGE = 1000
+_TRIALS = 10  # in one request for series: bounds what master and client hold at once
+_LONG = 120.0  # seconds; ten trials may have reported a million times
 
 
 def get(session: Session, trial: int) -> Json:
@@ -38,6 +40,20 @@ def workloads(session: Session, trial: int, *, batch_metrics: bool = False) -> I
         offset += len(page)
         if len(page) < _PAGE:
             return
+
+
+def series(
+    session: Session, trials: Sequence[int], *, names: Sequence[str] = (), group: str = "", points: int = 0
+) -> Iterator[Json]:
+    """What trials reported over steps: objects {"trial", "metrics": [{"group", "data": [{"batches", "time", "epoch", "values"}]}]}.
+
+    No ``names``: every metric; ``group`` "": every group; ``points`` 0: every report, else about so many for each metric, chosen
+    so that its line keeps its shape.
+    """
+    for first in range(0, len(trials), _TRIALS):
+        some = list(trials[first : first + _TRIALS])
+        params = {"trialIds": some, "metricNames": list(names), "group": group, "maxDatapoints": points}
+        yield from session.get("/api/v1/trials/time-series", params=params, timeout=_LONG)["trials"]
 
 
 def checkpoints(session: Session, trial: int) -> List[Json]:

@@ -78,6 +78,7 @@ class Answers:
         }
         self.trials = [trial(1, metric=0.25), trial(2, "ERROR", reason="exit code 3: ZeroDivisionError", restarts=5)]
         self.search: Json = {"progress": 0.5, "estimatedEndTime": None, "metric": "loss", "brackets": [], "trials": []}
+        self.series: list[Json] = []  # {"trial", "metrics"} of trials 1, 2, ...
         self.waiting: list[Json] = []  # groups of trials that wait
         self.logs: list[list[Json]] = [[]]  # one list per request; a None in it breaks the stream off
         self.refuse: tuple[int, Json] | None = None
@@ -109,6 +110,8 @@ class Answers:
             return self.search
         if path == "/api/v1/experiments/1/waiting":
             return {"experimentId": 1, "text": "", "count": len(self.waiting), "groups": self.waiting}
+        if path == "/api/v1/trials/time-series":
+            return {"trials": [self.series[int(number) - 1] for number in query["trialIds"]]}
         if path in ("/api/v1/trials/1/waiting", "/api/v1/trials/2/waiting"):
             return {"trialId": int(path.split("/")[4]), "waiting": self.waiting[0] if self.waiting else None}
         if path.startswith("/api/v1/trials/1/workloads"):

@@ -130,6 +130,18 @@ def test_time_series_are_thinned_out_but_keep_their_peak(served: Served) -> None
     assert len(whole["trials"][0]["metrics"][0]["data"]) == 10
 
 
+def test_thinned_series_keep_what_machines_measured_and_the_first_nan(served: Served) -> None:
+    run = run_of(trial(1))
+    values: list[tuple[str, dict[str, Any]]] = [("cpu", {"node1": {"util": float(i == 70)}}) for i in range(100)]
+    values += [("training", {"loss": "NaN" if i in (50, 51) else 1.0}) for i in range(100)]
+    metrics = [Metric(run.id, 0, i + 1, 1, 1, group, i, T0 + i, value) for i, (group, value) in enumerate(values)]
+    served.put([experiment(1), trial(1), run, *metrics])
+    params = {"trialIds": 1, "maxDatapoints": 10}
+    cpu, training = served.session.get("/api/v1/trials/time-series", params=params)["trials"][0]["metrics"]
+    assert len(cpu["data"]) == 10 and {"node1": {"util": 1.0}} in [point["values"] for point in cpu["data"]]
+    assert [point["batches"] for point in training["data"] if point["values"]["loss"] == "NaN"] == [150]
+
+
 def test_lttb_keeps_the_ends() -> None:
     assert lttb([1.0, 2.0], [0.0, 0.0], 5) == [0, 1]
     assert lttb(list(map(float, range(9))), [0.0] * 9, 2) == [0, 8]

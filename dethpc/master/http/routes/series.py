@@ -5,20 +5,23 @@ Largest-Triangle-Three-Buckets: S. Steinarsson, "Downsampling Time Series for Vi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from dethpc.domain.facts import Metric
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.trial import DataPoint, Series, split
 
+_ODD = ("NaN", "Infinity", "-Infinity")  # as JSON can have them
 _TYPES = {"training": "METRIC_TYPE_TRAINING", "validation": "METRIC_TYPE_VALIDATION"}
 
 
 def drawn(reports: Iterable[Metric], names: frozenset[str], points: int) -> list[Series]:
     """Series of reports that come ordered by group and steps. No ``names``: every metric; ``points`` 0: every report.
 
-    Each metric is thinned out by itself, and a report stays when one of its metrics needs it.
+    Each metric is thinned out by itself, and a report stays when one of its metrics needs it. The first value of a metric that no
+    line can show (NaN, an infinity) stays, too: it is news.
     """
     answer = []
     for group, members in groupby(reports, key=lambda report: report.group):
@@ -42,14 +45,29 @@ def drawn(reports: Iterable[Metric], names: frozenset[str], points: int) -> list
 
 
 def _chosen(rows: Sequence[tuple[Metric, dict[str, object]]], points: int) -> set[int]:
-    chosen: set[int] = set()
-    for name in sorted({name for _, values in rows for name in values}):
-        numbers = [
-            (i, number) for i, (_, values) in enumerate(rows) if (number := _number(values.get(name))) is not None
-        ]
-        steps = [float(rows[index][0].steps_completed) for index, _ in numbers]
-        chosen.update(numbers[i][0] for i in lttb(steps, [number for _, number in numbers], points))
+    numbers: dict[str, list[tuple[int, float]]] = {}
+    odd: dict[str, int] = {}
+    for index, (_, values) in enumerate(rows):
+        for name, value in _leaves(values):
+            number = _number(value)
+            if number is not None:
+                numbers.setdefault(name, []).append((index, number))
+            elif value in _ODD or (isinstance(value, float) and not math.isfinite(value)):
+                odd.setdefault(name, index)
+    chosen = set(odd.values())
+    for known in numbers.values():
+        steps = [float(rows[index][0].steps_completed) for index, _ in known]
+        chosen.update(known[i][0] for i in lttb(steps, [number for _, number in known], points))
     return chosen
+
+
+def _leaves(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """Metrics by name; those of a machine are below its name (and its device's): ``node1/gpu0/gpu_util``."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{above}{name}/")
+        else:
+            yield above + name, value
 
 
 def _number(value: object) -> float | None:
