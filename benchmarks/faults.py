@@ -118,11 +118,14 @@ def main() -> int:
         return run(asked.seed, asked.events or 20_000, asked.at_once, asked.minutes)
     if asked.replay[0] != "replay" or len(asked.replay) != 2:
         parser.error("say: replay SEED")
+    told = Story(int(asked.replay[1]), events=asked.events or EVENTS, tell=True)
     try:
-        Story(int(asked.replay[1]), events=asked.events or EVENTS, tell=True).run()
+        told.run()
     except Violation as violation:
         print(violation)
         return 1
+    finally:
+        print(f"trace {told.trace}")
     return 0
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +18,12 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 
-MARK = f"STARTED_BY_TESTS_OF={os.getpid()}"
-"""In the environment of what the tests start. Daemons of Slurm do not inherit it: they are known by their folder."""
+MARK = f"STARTED_BY_TESTS_OF={os.getpid()}-{secrets.token_hex(8)}"
+"""In the environment of what the tests start; no other tests have it, those of an earlier process with this pid included. Daemons
+of Slurm do not inherit it: they are known by their folder."""
+
+OF_OURS = re.compile(r"dethpc|postgres|mariadb|train\.py")
+"""In the command line of what must not live on. Others, such as the daemon of an MPI that a test imports, end with the tests."""
 
 # Time decides no test: a busy machine takes ten times as long for an example.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,7 +62,7 @@ def left_behind() -> dict[int, str]:
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
             if state == "Z" or int(folder.name) == os.getpid():
                 continue
-            if (MARK in environ and re.search("dethpc|postgres|mariadb", words)) or CLUSTERS in words:
+            if (MARK in environ and OF_OURS.search(words)) or CLUSTERS in words:
                 test = [each for each in environ if each.startswith("PYTEST_CURRENT_TEST=")]
                 found[int(folder.name)] = " ".join([folder.name, words, *test])
     return found
@@ -66,18 +70,22 @@ def left_behind() -> dict[int, str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_runs_on() -> Iterator[None]:
-    """No master, trial, daemon of a private Slurm or database server outlives the tests; what would is ended and named."""
+    """No master, trial, daemon of a private Slurm or database server outlives the tests: what would is ended, and fails them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(*MARK.split("="))
         yield
-    end = time.monotonic() + 60  # what has been told to end may need a moment
+    end = time.monotonic() + float(
+        os.environ.get("DETHPC_TEST_WAIT_FOR_ENDS", "300")
+    )  # a busy machine ends nothing at once
     while (left := left_behind()) and time.monotonic() < end:
         time.sleep(0.2)
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     if left:
-        warnings.warn("these processes were left behind, and were ended:\n" + "\n".join(left.values()), stacklevel=1)
+        pytest.fail(
+            "the tests left these processes behind; they were ended:\n" + "\n".join(left.values()), pytrace=False
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ They change nothing global: hand ``cluster.env`` to what should use the cluster.
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,8 @@ import pytest
 from dethpc.deploy import accounting, slurm_dev
 from dethpc.errors import DethpcError
 
-CLUSTERS = f"slurm-test-{os.getpid()}-"
-"""How the names of the folders begin where the tests of this process start clusters."""
+CLUSTERS = f"slurm-test-{os.getpid()}-{secrets.token_hex(2)}-"
+"""How the names of the folders begin where the tests of this process, and no others, start clusters."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.simulator.world import story
@@ -30,6 +35,28 @@ def test_whatever_befalls_it_nothing_is_lost_doubled_or_frozen(first: int) -> No
         assert told.counts and told.judge.checks and told.judge.reports
         happened += told.events
     assert happened >= AT_ONCE * EVENTS
+
+
+TELL = """
+from tests.simulator.world import story
+told = story(100498, events=150)
+print(told.trace, told.events, told.judge.reports, sorted(told.counts.items()))
+"""
+
+
+def test_a_seed_is_the_same_story_in_every_process() -> None:
+    """All that happens and every change to a file, in its order: a failure can be told again."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", TELL],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            stdout=subprocess.PIPE,
+        )
+        for hashes in ("0", "7")
+    ]
+    first, second = (process.communicate()[0] for process in processes)
+    assert first == second and first
 
 
 @pytest.mark.parametrize(

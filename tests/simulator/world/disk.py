@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,11 +27,14 @@ class Disk:
 
     def __init__(self, root: str, rng: random.Random) -> None:
         self.root, self._rng = root, rng
+        self._thread = threading.get_ident()
         self.actor = ""
         self.points = 0  # how many instants there were
         self._strikes: dict[str, tuple[int, Callable[[], None]]] = {}
         self._dead = ""  # the actor that was killed and is still on its way out
         self.failing: dict[str, tuple[float, int]] = {}  # actor -> how likely each operation fails, and as what
+        self.on_change: Callable[[str], None] = lambda what: None
+        self.on_thread: Callable[[str], None] = lambda what: None
         self.on_failure: Callable[[str], None] = lambda kind: None
         self.on_write: Callable[[str], None] = lambda path: None
 
@@ -72,9 +76,16 @@ class Disk:
                 what()
 
     def changes(self, path: Any) -> None:
+        if not str(path).startswith(self.root):
+            return  # the interpreter's own: what it compiles when a module is first imported
+        if self.actor:
+            what = f"{self.actor} changes {str(path).removeprefix(self.root)}"
+            if threading.get_ident() != self._thread:
+                self.on_thread(f"{what} in a thread of its own: one seed would be another story each time")
+            self.on_change(what)
         self.point()
         chance, number = self.failing.get(self.actor, (0.0, 0))
-        if chance and str(path).startswith(self.root) and self._rng.random() < chance:
+        if chance and self._rng.random() < chance:
             self.on_failure(os.strerror(number))
             raise OSError(number, os.strerror(number), str(path))
 

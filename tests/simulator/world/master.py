@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -142,6 +143,8 @@ class _Inline:
 
     def __exit__(self, *_: object) -> None: ...
 
+    def shutdown(self, *_: object, **__: object) -> None: ...
+
     def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
@@ -198,6 +201,7 @@ def no_threads(open_store: Callable[[Any], SqlStore], disk: Disk, on_disk: dict[
             (stores, "Writer", InlineWriter),
             (ledgers, "Future", _Waiting),
             (submits, "ThreadPoolExecutor", _Inline),
+            (futures, "ThreadPoolExecutor", _Inline),
             (os, "fsync", synced),
             (os, "pwrite", written),
         ):

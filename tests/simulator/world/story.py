@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 import shutil
 import tempfile
 import traceback
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 from dethpc.config.experiment import ExperimentConfig
@@ -91,10 +94,11 @@ class Story:
         self.rng = random.Random(f"story:{seed}")
         self.length, self.saves_every = self.rng.randint(6, 16), self.rng.randint(2, 5)
         self.clock = Clock()
-        self.folder = Path(tempfile.mkdtemp(prefix="dethpc-world-", dir=_fast_place()))
+        self.folder = _new_folder()
         self.home = Home(self.folder)
         self.disk = Disk(str(self.folder), self.rng)
         self.disk.on_write = self.written
+        self.disk.on_change, self.disk.on_thread = self._note, self._forbidden
         self.host = Host()
         self.slurm = Slurm(
             self.clock,
@@ -114,6 +118,7 @@ class Story:
         self.spoiled: set[Path] = set()  # change logs that were damaged since a master last wrote them again
         self.spoiled_checkpoints: set[str] = set()
         self.trouble = Trouble(self)
+        self._traced = hashlib.sha256()
         self._tell, self._commits, self._created, self._turns = tell, 0, 0, 0
         self.database_fails = ""
         self.refusal = ""  # why no master could start
@@ -127,7 +132,16 @@ class Story:
 
     # --- telling
 
+    def _note(self, what: str) -> None:
+        self._traced.update(f"{self.clock.now} {what}\n".replace(str(self.folder), "").encode())
+
+    @property
+    def trace(self) -> str:
+        """What one seed tells the same every time: a digest of all that was said, and of every change to a file in its order."""
+        return self._traced.hexdigest()[:16]
+
     def say(self, what: str) -> None:
+        self._note(what)
         if self._tell:
             with self.disk.acting(""):
                 print(f"{self.clock.now - 100_000:9.1f}  {what}", flush=True)
@@ -162,11 +176,19 @@ class Story:
             stack.enter_context(masters.no_threads(lambda url: self.database, self.disk, self.synced))
             self.open_database(fresh=True)
             stack.callback(lambda: self.database.close())
+            stack.enter_context(self._dice())
             stack.enter_context(self.clock.installed())
             stack.enter_context(self.host.installed())
             stack.enter_context(watched(self.disk))
             self._tell_it()
         return self
+
+    @contextmanager
+    def _dice(self) -> Iterator[None]:
+        """Tokens and names of staged files are of the seed, too: whatever is damaged has the same bytes every time."""
+        drawn = random.Random(f"system:{self.seed}").randbytes
+        with mock.patch("os.urandom", drawn), mock.patch("random._urandom", drawn):
+            yield
 
     def _tell_it(self) -> None:
         self.start_master()
@@ -405,8 +427,14 @@ class Story:
         return self.trouble.was_taken(name)
 
 
-def _fast_place() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+def _new_folder() -> Path:
+    """Its name is in files in which bits flip: all are as long, and of letters that no bit makes a quote or a backslash."""
+    place = Path("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
+    while True:
+        folder = place / f"dethpc-world-{''.join(random.SystemRandom().choices('13456789', k=8))}"
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            return folder
 
 
 def story(seed: int, faults: Faults | None = None, **options: Any) -> Story:
