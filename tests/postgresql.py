@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -94,6 +96,20 @@ class PostgresServer:
         """As after a crash."""
         self.stop()
         self.start()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """All its processes are stopped, as on a machine that hangs: who connects or asks hears nothing, not even a refusal."""
+        server = int((self.folder / self.data / "postmaster.pid").read_text().split()[0])
+        os.kill(server, signal.SIGSTOP)  # first: it starts no more
+        processes = [server, *(int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split())]
+        try:
+            for pid in processes[1:]:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in processes:
+                os.kill(pid, signal.SIGCONT)
 
     def database(self, like: str = "") -> str:
         """Make a database, empty or a copy of the one with the URL ``like``; its URL."""

@@ -142,8 +142,12 @@ def _postgresql(url: URL) -> tuple[Engine, Engine]:
     try:
         writer = create_engine(url, pool_size=1, max_overflow=0, **options)
         reader = create_engine(url, pool_size=4, max_overflow=28, isolation_level="REPEATABLE READ", **options)
+        from dethpc.state.silence import Server
     except ModuleNotFoundError as error:
         raise StoreError("PostgreSQL needs the psycopg package: pip install 'psycopg[binary]'") from error
+    server = Server()
+    for engine in (writer, reader):
+        event.listen(engine, "do_connect", lambda dialect, record, words, params: server.connect(*words, **params))
 
     @event.listens_for(writer, "connect")
     def connected(connection: Any, _: Any) -> None:

@@ -107,6 +107,17 @@ def test_masters_are_killed_and_the_server_restarts_and_is_away_and_results_are_
     nobody_reads_the_password(user)
 
 
+def test_a_server_that_says_nothing_is_told_and_costs_no_master(user: User, server: PostgresServer) -> None:
+    user.det("experiment", "list")
+    pid = user.master()["pid"]
+    with server.stopped():
+        for _ in range(2):
+            user.det("experiment", "list", code=1)
+            assert "the database server does not answer" in user.errors and "Traceback" not in user.errors, user.errors
+    wait_until(lambda: user.det("experiment", "list", code=None) and not user.errors)
+    assert user.master()["pid"] == pid
+
+
 def nobody_reads_the_password(user: User) -> None:
     shown = [user.det("master", *words) + user.errors for words in (["info"], ["logs"])]
     shown += [path.read_bytes().decode(errors="replace") for path in user.home.rglob("*") if path.is_file()]

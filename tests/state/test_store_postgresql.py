@@ -12,8 +12,10 @@ from sqlalchemy import make_url, text
 from dethpc.domain.facts import Experiment
 from dethpc.errors import StoreError, StoreUnavailable
 from dethpc.state import SqlStore, open_store
+from tests.postgresql import PostgresServer
 from tests.state.contract import StoreContract
 from tests.state.factories import experiment
+from tests.waiting import wait_until
 
 
 class TestPostgresql(StoreContract):
@@ -66,6 +68,46 @@ def test_a_server_that_says_nothing_is_away_too() -> None:
         url = f"postgresql://tester@127.0.0.1:{silent.getsockname()[1]}/postgres?connect_timeout=2"
         with pytest.raises(StoreUnavailable, match="does not answer"):
             open_store(url)
+
+
+def test_a_server_that_is_stopped_is_away_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has taken the statement and says nothing more. Who comes next is told at once."""
+    silence = pytest.importorskip("dethpc.state.silence", reason="psycopg is not installed")
+    monkeypatch.setattr(silence, "SILENCE", 0.1)
+    monkeypatch.setattr(silence, "LOOK", 2)
+    monkeypatch.setattr(silence, "REST", 3.0)
+    with PostgresServer("fsync=off") as server, open_store(server.database()) as store:
+        store.commit([experiment()])
+        store.load()
+        with server.stopped():
+            for ask in (lambda: store.commit([experiment(2)]), store.load, store.load):
+                with pytest.raises(StoreUnavailable, match="does not answer"):
+                    ask()
+        monkeypatch.setattr(silence, "SILENCE", 600.0)
+        wait_until(lambda: _given(lambda: store.commit([experiment(2)])))
+        assert len(store.load().of(Experiment)) == 2
+
+
+def _given(ask: Callable[[], None]) -> bool:
+    try:
+        ask()
+    except StoreUnavailable:
+        return False
+    return True
+
+
+def test_a_statement_that_takes_long_is_waited_for(
+    postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence = pytest.importorskip("dethpc.state.silence", reason="psycopg is not installed")
+    monkeypatch.setattr(silence, "SILENCE", 0.1)
+    monkeypatch.setattr(silence, "LOOK", 600)
+    asked: list[bool] = []
+    answers = silence.Server._answers
+    monkeypatch.setattr(silence.Server, "_answers", lambda *a, **k: asked.append(answers(*a, **k)) or asked[-1])
+    with open_store(f"{postgres()}&connect_timeout=600") as store, store.read() as connection:
+        connection.execute(text("SELECT pg_sleep(1)"))
+    assert asked and all(asked)
 
 
 def test_a_server_that_does_not_answer_is_a_store_error(postgres: Callable[[], str]) -> None:

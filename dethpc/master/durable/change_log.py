@@ -93,9 +93,10 @@ class ChangeLog:
             RowFile(path).compact(self._check_lease)
         except OSError as error:  # it is what it was
             log.warning("%s could not be compacted: %s", path, error)
-        self._compacted[path] = path.stat().st_size
         if ended:
             self._compacted.pop(path, None)
+        else:
+            self._compacted[path] = path.stat().st_size
 
     def catch_up(self, store: SqlStore) -> None:
         """After a start: write what the last master committed but did not live to append.
