@@ -10,15 +10,17 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
 from dethpc.config.searcher import WarmStart
+from dethpc.config.wording import did_you_mean
 from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.facts import Checkpoint, Experiment
 from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
-from dethpc.errors import NotFound, Refused
+from dethpc.errors import DethpcError, NotFound, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import installs, standalone, user_script
@@ -167,13 +169,17 @@ class Creator:
     def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
         """``source_trial_id`` means that trial's latest checkpoint at this moment.
 
-        Raises NotFound, Refused when there is nothing to start from. A checkpoint that is unknown may be another installation's.
+        Raises NotFound, Refused when there is nothing to start from. A checkpoint that is unknown may be another installation's,
+        where the storage has it.
         """
         if not isinstance(config.searcher, WarmStart):
             return config
         if (uuid := config.searcher.source_checkpoint_uuid) is not None:
-            with contextlib.suppress(NotFound), self._store.read() as connection:
-                _check_source(queries.checkpoint(connection, uuid))
+            with self._store.read() as connection:
+                try:
+                    _check_source(queries.checkpoint(connection, uuid))
+                except NotFound:
+                    _look_for(uuid, config, queries.checkpoints_like(connection, uuid))
         source = config.searcher.source_trial_id
         if source is None:
             return config
@@ -185,6 +191,25 @@ class Creator:
         if trial.latest_checkpoint is None:
             raise Refused(f"searcher.source_trial_id: trial {source} has no checkpoint to start from")
         return config.with_source_checkpoint(trial.latest_checkpoint)
+
+
+def _look_for(uuid: str, config: ExperimentConfig, like: list[str]) -> None:
+    """Refuses a checkpoint that no experiment here has made and that is not in the storage either, as far as that can be told."""
+    section = config.to_json()["checkpoint_storage"] or {}
+    if section.get("type") != "shared_fs":
+        return
+    try:
+        store = storage.build(section)
+        # What is on nodes alone cannot be looked into from here; a folder that is not made yet has nothing in it.
+        told = Path(str(store)).parent.is_dir() and not store.exists(uuid)
+    except (DethpcError, OSError):
+        return
+    if told:
+        hint = did_you_mean(uuid, like) or "det checkpoint list EXPERIMENT shows which there are"
+        raise NotFound(
+            f"searcher.source_checkpoint_uuid: no checkpoint {uuid}: no experiment here has made it, and it is not in {store}; "
+            f"{hint}"
+        )
 
 
 def _check_source(checkpoint: Checkpoint) -> None:

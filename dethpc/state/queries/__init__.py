@@ -11,6 +11,7 @@ from dethpc.state.queries.checkpoints import (
     checkpoint,
     checkpoint_origins,
     checkpoint_seconds,
+    checkpoints_like,
     checkpoints_of_trial,
     list_checkpoints,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_origins",
     "checkpoint_seconds",
+    "checkpoints_like",
     "checkpoints_of_trial",
     "ended_last",
     "experiment",

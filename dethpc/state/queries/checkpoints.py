@@ -23,6 +23,12 @@ def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
     return one(connection, Checkpoint, _checkpoint.uuid == uuid, f"checkpoint {uuid}")
 
 
+def checkpoints_like(connection: Connection, uuid: str, most: int = 50) -> list[str]:
+    """The latest uuids that begin as this one does; one that is mistyped is mostly right at its beginning."""
+    query = select(_checkpoint.uuid).where(_checkpoint.uuid.startswith(uuid[:4], autoescape=True))
+    return list(connection.scalars(query.order_by(_checkpoint.reported_at.desc()).limit(most)))
+
+
 at_step_of_checkpoint = and_(
     _metric.trial_id == _checkpoint.trial_id,
     _metric.group == "validation",

@@ -294,3 +294,21 @@ def test_a_checkpoint_that_is_gone_or_damaged_is_nothing_to_start_from(served: S
         config = YAML.replace("metric: loss", f"metric: loss, source_checkpoint_uuid: {uuid}")
         with pytest.raises(Refused, match=f"source_checkpoint_uuid: checkpoint {uuid} {words}; det checkpoint list 1"):
             served.session.post("/api/v1/experiments", {"config": config, "modelDefinition": [file("t.py")]})
+
+
+def test_a_checkpoint_that_is_nowhere_is_nothing_to_start_from(served: Served) -> None:
+    served.put([experiment(1, owner=served.owner), *trained(trial(1))])
+    there = uuid_of(1, 4)
+
+    def create(uuid: str) -> None:
+        config = YAML.replace("metric: loss", f"metric: loss, source_checkpoint_uuid: {uuid}")
+        served.session.post("/api/v1/experiments", {"config": config, "modelDefinition": [file("t.py")]})
+
+    for uuid, words in ((there[:-1], f"did you mean '{there}'"), ("nothing", "det checkpoint list EXPERIMENT shows")):
+        with pytest.raises(
+            NotFound, match=f"no checkpoint {uuid}: no experiment here has made it, and it is not in .*{words}"
+        ):
+            create(uuid)
+    create(there)
+    served.daemon.installation.home.checkpoints.joinpath("of-others").mkdir(parents=True)
+    create("of-others")
