@@ -22,7 +22,8 @@ Json = dict[str, Any]
 _WARNINGS = {
     "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED": "a trial wants more slots than its resource pool has now; it will wait",
 }
-_LARGE = 8 * 1024 * 1024  # bytes; below, sending takes no time worth a message
+_LARGE = 4 << 20  # bytes; below, sending takes no time worth a message
+_NAMED = 5  # how many names a note has
 
 
 @click.command()
@@ -35,7 +36,7 @@ _LARGE = 8 * 1024 * 1024  # bytes; below, sending takes no time worth a message
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Override a field, such as resources.priority=3 (repeatable).",
+    help="Override a field, such as resources.priority=3 (repeatable). A section, as in searcher='{max_trials: 4}', is merged.",
 )
 @click.option(
     "-i",
@@ -92,6 +93,14 @@ def create(
         output.say(f"det: note: {note}")
     if follow:
         _follow(number)
+    elif not as_json:
+        output.say(_next(number, paused))
+
+
+def _next(experiment_id: int, paused: bool) -> str:
+    if paused:
+        return f"next: det experiment activate {experiment_id} starts it"
+    return f"next: det experiment wait {experiment_id} shows how it goes, det experiment logs {experiment_id} -f what it writes"
 
 
 def read_config(file: Any) -> str:
@@ -153,20 +162,40 @@ def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
     """The files to send, as the wire wants them. Raises ContextError."""
     from dethpc.context.collect import collect
 
-    return collect(context_dir, list(includes)).model_definition()
+    found = collect(context_dir, list(includes))
+    if found.left_out:
+        names = ", ".join(found.left_out[:_NAMED]) + (", ..." if len(found.left_out) > _NAMED else "")
+        output.say(
+            f"det: note: not sent: {names} (a line such as !{Path(found.left_out[0]).name} in .detignore sends it)"
+        )
+    return found.model_definition()
 
 
 def _send(config: str, files: list[Json], **options: Any) -> Json:
     from dethpc.client import experiments
 
     session = connect()
-    total = sum(len(file.get("content") or "") for file in files)
-    if total < _LARGE or not sys.stderr.isatty():
+    content = sum(len(file.get("content") or "") for file in files) * 3 / 4
+    with _progress(f"sending {output.size(content)} in {len(files)} files ...", shown=content >= _LARGE):
         return experiments.create(session, config, files, **options)
-    from rich.console import Console
 
-    with Console(stderr=True).status(f"sending {output.size(total * 3 / 4)} in {len(files)} files ..."):
-        return experiments.create(session, config, files, **options)
+
+@contextmanager
+def _progress(text: str, *, shown: bool) -> Iterator[None]:
+    """What takes a while, and on a terminal for how long it has, on standard error."""
+    if not shown:
+        yield
+    elif not sys.stderr.isatty():
+        output.say(text)
+        yield
+    else:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            progress.add_task(text, total=None)
+            yield
 
 
 def _follow(experiment_id: int) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from dethpc.client import address, experiments
 from dethpc.client.session import Session
+from dethpc.domain.context_files import LEFT_OUT
 from dethpc.errors import ContextError, MasterUnreachable, NotTheMaster, Refused
 from dethpc.rundir.files import read_json, write_json
 
@@ -378,12 +379,13 @@ def _files(folder: Path) -> List[Json]:
         )
     found = []
     for path in sorted(folder.rglob("*")):
-        about = path.stat()
-        if "__pycache__" in path.parts or ".git" in path.parts or not (path.is_dir() or path.is_file()):
+        inside = path.relative_to(folder)
+        if {"__pycache__", ".git", *LEFT_OUT}.intersection(inside.parts) or not (path.is_dir() or path.is_file()):
             continue
+        about = path.stat()
         found.append(
             {
-                "path": path.relative_to(folder).as_posix(),
+                "path": inside.as_posix(),
                 "type": ord("5" if path.is_dir() else "0"),
                 "content": "" if path.is_dir() else base64.b64encode(path.read_bytes()).decode("ascii"),
                 "mtime": int(about.st_mtime),

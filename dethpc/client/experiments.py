@@ -6,9 +6,12 @@ present state does not allow the request, and ConfigError from ``create``.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from dethpc.client.session import Session
+from dethpc.domain.context_files import WORTH_ASKING, digest
+from dethpc.errors import NotFound
 
 Json = Dict[str, Any]
 
@@ -29,15 +32,36 @@ def create(
 ) -> Json:
     """Create an experiment; returns {"experiment", "config", "warnings"}.
 
-    ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode).
+    ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode). The
+    master keeps contexts: files that it has already are not sent again.
     """
-    body: Json = {"config": config, "modelDefinition": list(files), "activate": activate, "validateOnly": validate_only}
+    body: Json = {"config": config, "activate": activate, "validateOnly": validate_only}
     if project is not None:
         body["projectId"] = project
     if parent is not None:
         body["parentId"] = parent
-    answer: Json = session.post("/api/v1/experiments", json=body, timeout=_UPLOAD)
+    answer: Json
+    if known := _known(session, files):
+        with contextlib.suppress(NotFound):  # it is gone meanwhile
+            answer = session.post("/api/v1/experiments", json={**body, "contextDigest": known}, timeout=_UPLOAD)
+            return answer
+    answer = session.post("/api/v1/experiments", json={**body, "modelDefinition": list(files)}, timeout=_UPLOAD)
     return answer
+
+
+def _known(session: Session, files: Sequence[Json]) -> Optional[str]:
+    """The digest of files that the master has; None: it has them not, or sending them takes no longer than asking."""
+    if sum(len(file.get("content") or "") for file in files) < WORTH_ASKING:
+        return None
+    found = digest(
+        (file["path"], file["type"], file.get("content") or "", file.get("mtime") or 0, file.get("mode", 0o644))
+        for file in files
+    )
+    try:
+        session.get(f"/api/v1/contexts/{found}")
+    except NotFound:
+        return None
+    return found
 
 
 def preview(session: Session, config: Json) -> Json:

@@ -1,7 +1,7 @@
 """Collecting a context directory: which files go along, and in which form they are sent.
 
 A ``.detignore`` at the top of the directory keeps files out, with the meaning that git gives to the same lines in a
-``.gitignore`` there. Symbolic links are sent as links and never followed.
+``.gitignore`` there, and brings back what is left out by default. Symbolic links are sent as links and never followed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from typing import Any
 
 from dethpc.context import LIMIT
 from dethpc.context.ignore import Ignore
+from dethpc.domain.context_files import LEFT_OUT
 from dethpc.errors import ContextError
 from dethpc.rundir.tree import stays
 
 IGNORE_FILE = ".detignore"
 _NAMED = 5  # how many culprits an error names
+_SHOWN = 20  # how many files that cannot be sent are named: a virtual environment of another name may have thousands
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Context:
-    """What goes along with an experiment, sorted by path; a directory comes before what is in it."""
+    """What goes along with an experiment, sorted by path; a directory comes before what is in it.
+
+    ``left_out``: what is not sent because of its name, such as ``.venv``, or by a pattern for the same name.
+    """
 
     entries: tuple[Entry, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -81,49 +87,77 @@ class Context:
 def collect(directory: Path | None, includes: Sequence[Path] = (), *, limit: int = LIMIT) -> Context:
     """The files of ``directory``, and each of ``includes`` at the top level under its own name.
 
-    An included directory has its own ``.detignore``. Raises ContextError: too large (naming the largest files), unreadable,
-    a name that is there twice, a link to outside.
+    An included directory has its own ``.detignore``. Raises one ContextError for all that is wrong: too large (naming the largest
+    files), unreadable, a name that is there twice, a link to outside.
     """
-    entries: list[Entry] = []
+    search = _Search()
     if directory is not None:
         if not directory.is_dir():
             raise ContextError(f"{directory} is not a directory; a single file is sent with --include")
-        entries += _walk(directory, "")
+        search.walk(directory, "")
     for include in includes:
         name = Path(os.path.abspath(include)).name
         if not name:
             raise ContextError(f"{include} has no name to be sent under")
+        search.add(name, include, follow=not include.is_dir())
         if include.is_dir():
-            entries += [_entry(name, include), *_walk(include, name + "/")]
-        else:
-            entries.append(_entry(name, include, follow=True))
-    _check_names(entries)
-    _check_size(entries, limit)
-    return Context(tuple(sorted(entries, key=lambda entry: entry.path.split("/"))))
+            search.walk(include, name + "/")
+    problems = [*_all(search.problems), *_same_names(search.entries), *_too_large(search.entries, limit)]
+    if problems:
+        raise ContextError("\n".join(problems))
+    entries = sorted(search.entries, key=lambda entry: entry.path.split("/"))
+    return Context(tuple(entries), tuple(search.left_out))
 
 
-def _walk(root: Path, prefix: str) -> Iterator[Entry]:
-    ignore = Ignore(_patterns(root))
-    pending = [""]
-    while pending:
-        below = pending.pop()
-        try:
-            found = sorted(os.scandir(root / below), key=lambda entry: entry.name)
-        except OSError as error:
-            raise _unreadable(root / below, error) from None
-        for item in found:
-            path = below + item.name
-            is_dir = item.is_dir(follow_symlinks=False)
-            if item.name == IGNORE_FILE or ignore(path, is_dir):
+class _Search:
+    """What was found so far, and what of it cannot be sent: a walk goes on after a problem, to find the others."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.problems: list[str] = []
+        self.left_out: list[str] = []
+
+    def walk(self, root: Path, prefix: str) -> None:
+        ignore = Ignore(_patterns(root))
+        pending = [""]
+        while pending:
+            below = pending.pop()
+            try:
+                found = sorted(os.scandir(root / below), key=lambda entry: entry.name)
+            except OSError as error:
+                self.problems.append(str(_unreadable(root / below, error)))
                 continue
-            if is_dir:
-                pending.append(path + "/")
-            elif not item.is_symlink() and not item.is_file(follow_symlinks=False):
-                continue  # a socket, a pipe, a device: nothing that git would keep
-            entry = _entry(prefix + path, Path(item.path))
-            if entry.type == tarfile.SYMTYPE:
+            for item in found:
+                path = below + item.name
+                is_dir = item.is_dir(follow_symlinks=False)
+                if item.name == IGNORE_FILE:
+                    continue
+                if ignore(path, is_dir):
+                    if item.name in LEFT_OUT:
+                        self.left_out.append(prefix + path)
+                    continue
+                if is_dir:
+                    pending.append(path + "/")
+                elif not item.is_symlink() and not item.is_file(follow_symlinks=False):
+                    continue  # a socket, a pipe, a device: nothing that git would keep
+                self.add(prefix + path, Path(item.path), root, path)
+
+    def add(self, name: str, source: Path, root: Path | None = None, path: str = "", *, follow: bool = False) -> None:
+        """``path``: the place below ``root``, in which a link has to stay."""
+        try:
+            entry = _entry(name, source, follow=follow)
+            if entry.type == tarfile.SYMTYPE and root is not None:
                 entry = _inside(entry, root, path)
-            yield entry
+        except ContextError as error:
+            self.problems.append(str(error))
+        else:
+            self.entries.append(entry)
+
+
+def _all(problems: Sequence[str]) -> list[str]:
+    """Each of the problems that one can be shown, and how many more there are."""
+    more = len(problems) - _SHOWN
+    return [*problems[:_SHOWN], *([f"and {more} more like these"] if more > 0 else [])]
 
 
 def _patterns(root: Path) -> str:
@@ -168,19 +202,19 @@ def _inside(entry: Entry, root: Path, path: str) -> Entry:
     return Entry(entry.path, entry.type, entry.mode, entry.mtime, 0, entry.source, target)
 
 
-def _check_names(entries: Sequence[Entry]) -> None:
+def _same_names(entries: Sequence[Entry]) -> Iterator[str]:
     twice = sorted(path for path, count in Counter(entry.path for entry in entries).items() if count > 1)
     if twice:
-        raise ContextError("more than one of the things to send is named " + ", ".join(map(repr, twice[:_NAMED])))
+        yield "more than one of the things to send is named " + ", ".join(map(repr, twice[:_NAMED]))
 
 
-def _check_size(entries: Sequence[Entry], limit: int) -> None:
+def _too_large(entries: Sequence[Entry], limit: int) -> Iterator[str]:
     total = sum(entry.size for entry in entries)
     if total <= limit:
         return
     largest = sorted(entries, key=lambda entry: entry.size, reverse=True)[:_NAMED]
     listing = "".join(f"\n  {_mebibytes(entry.size):>12}  {entry.path}" for entry in largest if entry.size)
-    raise ContextError(
+    yield (
         f"the files to send come to {_mebibytes(total)}; the limit is {_mebibytes(limit)}. "
         f"Keep data on the shared file system and leave it out with {IGNORE_FILE}. The largest:{listing}"
     )

@@ -7,6 +7,8 @@ import re
 
 from pathspec import GitIgnoreSpec
 
+from dethpc.domain.context_files import LEFT_OUT
+
 ALWAYS = ("*.pyc", "__pycache__", ".git")
 """Ignored whatever else is said; git itself never looks into ``.git`` either."""
 
@@ -32,7 +34,7 @@ class Ignore:
 
     def __init__(self, text: str) -> None:
         lines = [line for line in (_explicit(line) for line in text.split("\n")) if line]
-        spec = GitIgnoreSpec.from_lines(_bytewise(line) for line in (*lines, *ALWAYS))
+        spec = GitIgnoreSpec.from_lines(_bytewise(line) for line in (*LEFT_OUT, *lines, *ALWAYS))
         self._patterns = [
             (pattern.regex, bool(pattern.include)) for pattern in reversed(spec.patterns) if pattern.regex
         ]

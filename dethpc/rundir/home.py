@@ -127,6 +127,10 @@ class Home:
         """Contexts are named by their content: experiments that share code share the file."""
         return self.root / "contexts" / f"{sha256}.tar.gz"
 
+    def context_of_files(self, digest: str) -> Path:
+        """A link to the context that was made of files with this digest."""
+        return self.root / "contexts" / "by-files" / digest
+
     @property
     def node_changes(self) -> Path:
         """What was held against nodes, one committed row a line."""

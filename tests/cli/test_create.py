@@ -59,6 +59,19 @@ def test_overrides_are_merged_and_keep_every_type(det: Any, master: Any, folder:
     assert sent(master)["activate"] is False and sent(master)["projectId"] == 1
 
 
+def test_what_to_do_next_and_what_was_not_sent_is_told_beside_the_answer(det: Any, master: Any, folder: Path) -> None:
+    (folder / "code" / "wandb").mkdir()
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert done.stdout == "Created experiment 7\n"
+    assert "not sent: wandb" in done.stderr and "!wandb in .detignore" in done.stderr
+    assert "det experiment wait 7" in done.stderr and "det experiment logs 7" in done.stderr
+    done = det("experiment", "create", "config.yaml", "code", "--paused", master=master)
+    assert "det experiment activate 7" in done.stderr
+    (folder / "code" / "data.npy").write_bytes(bytes(5 << 20))
+    done = det("experiment", "create", "config.yaml", "code", "--json", master=master)
+    assert "sending 5.0 MiB in 4 files" in done.stderr and "next:" not in done.stderr
+
+
 def test_every_mistake_is_a_line_and_nothing_is_sent(det: Any, master: Any, folder: Path) -> None:
     (folder / "config.yaml").write_text(
         "entrypoint: x\nsearcher: {name: sngle, metric: loss}\nresources:\n  slots_per_trail: 2\n"

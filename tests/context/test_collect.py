@@ -6,6 +6,7 @@ import base64
 import os
 import socket
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +65,44 @@ def test_the_wire_form_is_determineds(tmp_path: Path) -> None:
 def test_compiled_python_never_goes_along(tmp_path: Path) -> None:
     write(tmp_path, **{"a.py": "", "a.pyc": "", "p/__pycache__/x": "", ".detignore": "!*.pyc\n!__pycache__\n"})
     assert files(collect(tmp_path)) == ["a.py"]
+
+
+def test_what_tools_leave_in_a_folder_stays_there_unless_an_exception_takes_it_back(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        **{"a.py": "", "wandb/run": "", "sub/node_modules/x/y.js": "", "mlruns/0/meta.yaml": "", "mywandb/z": ""},
+    )
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / ".venv")], check=True)
+    assert any(path.is_symlink() for path in tmp_path.rglob(".venv/bin/*")), "which lead out of the folder"
+    context = collect(tmp_path)
+    assert files(context) == ["a.py", "mywandb/z"]
+    assert sorted(context.left_out) == [".venv", "mlruns", "sub/node_modules", "wandb"]
+    write(tmp_path, **{".detignore": "!wandb\n!/mlruns/\n"})
+    assert files(collect(tmp_path)) == ["a.py", "mlruns/0/meta.yaml", "mywandb/z", "wandb/run"]
+
+
+def test_all_that_cannot_be_sent_is_told_at_once(tmp_path: Path) -> None:
+    write(tmp_path / "ctx", **{"one.py": "", "sub/x": ""})
+    write(tmp_path, **{"one.py": ""})
+    (tmp_path / "ctx/sub/up").symlink_to("../../secret")
+    (tmp_path / "ctx/out").symlink_to("/etc/passwd")
+    with open(tmp_path / "ctx/huge.bin", "wb") as file:
+        file.truncate(LIMIT + 1)
+    with pytest.raises(ContextError) as caught:
+        collect(tmp_path / "ctx", [tmp_path / "one.py"])
+    told = str(caught.value)
+    for words in (
+        "ctx/out is a link to /etc/passwd",
+        "ctx/sub/up is a link to ../../secret",
+        "'one.py'",
+        "95.0 MiB  huge.bin",
+    ):
+        assert words in told
+    for number in range(100):
+        (tmp_path / f"ctx/out{number}").symlink_to("/etc/passwd")
+    with pytest.raises(ContextError, match="and 82 more like these") as caught:
+        collect(tmp_path / "ctx")
+    assert str(caught.value).count("is a link to") == 20
 
 
 def test_only_the_ignore_file_at_the_top_counts_and_none_goes_along(tmp_path: Path) -> None:

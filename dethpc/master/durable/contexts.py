@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import gzip
 import hashlib
 import io
 import os
+import re
 import tarfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Protocol
 
 from dethpc.context import LIMIT
+from dethpc.domain.context_files import WORTH_ASKING, digest
 from dethpc.errors import ContextError, NotFound
 from dethpc.rundir.home import Home
 from dethpc.rundir.tree import stays
@@ -99,6 +102,27 @@ def keep(home: Home, targz: bytes) -> str:
             os.fsync(file.fileno())
         staged.replace(path)
     return sha256
+
+
+def remember(home: Home, sent: Sequence[Member], sha256: str) -> None:
+    """Let ``known`` find the stored context of these files by their digest, where it is worth asking for."""
+    if sum(len(file.content) for file in sent) < WORTH_ASKING:
+        return
+    link = home.context_of_files(digest((file.path, file.type, file.content, file.mtime, file.mode) for file in sent))
+    link.parent.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(os.path.join("..", home.context(sha256).name))
+
+
+def known(home: Home, files: str) -> bytes:
+    """The stored context, as tar.gz, of files with this digest. Raises: NotFound, also where it is damaged."""
+    if re.fullmatch("[0-9a-f]{64}", files):
+        path = home.context_of_files(files)
+        with contextlib.suppress(OSError):
+            stored = path.read_bytes()
+            if path.readlink().name == home.context(hashlib.sha256(stored).hexdigest()).name:
+                return stored
+    raise NotFound("no context directory with these files is stored")
 
 
 def members(targz: bytes) -> list[tarfile.TarInfo]:

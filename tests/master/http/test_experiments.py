@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy.event import listen
 
+from dethpc.client import Session, experiments
+from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.facts import Checkpoint, Row
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
@@ -104,6 +106,38 @@ def test_create_packs_the_context_the_same_each_time(served: Served) -> None:
     ]
     got = served.session.post(f"/api/v1/experiments/{first['id']}/file", json={"path": "a.py"})
     assert base64.b64decode(got["file"]) == b"x = 1"
+
+
+def test_a_context_that_the_master_has_is_not_sent_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str, list[str]]] = []
+    request = Session.request
+
+    def noting(session: Session, method: str, path: str, **options: Any) -> Any:
+        asked.append((method, path.rpartition("/")[0], sorted(options.get("json") or ())))
+        return request(session, method, path, **options)
+
+    monkeypatch.setattr(Session, "request", noting)
+    same = [{**file("a.py", "x" * WORTH_ASKING), "mtime": 1_700_000_000}, {**file("b"), "mtime": 1}]
+    other = [{**same[0], "mtime": 1_700_000_001}, same[1]]
+    made = [
+        experiments.create(served.session, YAML, files)["experiment"]["id"] for files in (same, same, other, same[1:])
+    ]
+    contexts = [served.session.get(f"/api/v1/experiments/{id}/model_def")["b64Tgz"] for id in made]
+    assert contexts[0] == contexts[1] != contexts[2] != contexts[3]
+    whole, hashed = (["activate", "config", name, "validateOnly"] for name in ("modelDefinition", "contextDigest"))
+    question = ("GET", "/api/v1/contexts", [])
+    creations = [words for method, _, words in asked if method == "POST"]
+    assert creations == [whole, sorted(hashed), whole, whole] and asked.count(question) == 3, (
+        "the small one is just sent"
+    )
+
+    digest = next(served.daemon.installation.home.root.glob("contexts/by-files/*"))
+    digest.resolve().write_bytes(b"damaged")
+    for odd in (digest.name, "0" * 64, "..", "x"):
+        with pytest.raises(NotFound):
+            served.session.get(f"/api/v1/contexts/{odd}")
+        with pytest.raises(NotFound):
+            served.session.post("/api/v1/experiments", json={"config": YAML, "contextDigest": odd})
 
 
 @pytest.mark.parametrize(

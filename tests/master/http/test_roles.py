@@ -94,6 +94,7 @@ OWNER = """
     POST /api/v1/checkpoints
     POST /api/v1/checkpoints/rm
     POST /api/v1/checkpoints/{uuid}/metadata
+    GET /api/v1/contexts/{digest}
     GET /api/v1/experiment/labels
     GET /api/v1/experiments
     POST /api/v1/experiments

@@ -28,6 +28,7 @@ from dethpc.master.http.routes.access import (
     TheCluster,
     TheControl,
     TheCreator,
+    TheInstallation,
     TheStore,
     may_see_experiment,
     order,
@@ -163,19 +164,32 @@ def metric_names(
 # --- create
 
 
+@router.get("/contexts/{digest}")
+def known_context(digest: str, installation: TheInstallation, who: Owner) -> dict[str, Any]:
+    """Ours: whether the files of a context directory are here already, so that creating needs only their digest. Else 404."""
+    contexts.known(installation.home, digest)
+    return {}
+
+
 @router.post("/experiments")
 def create_experiment(
-    request: wire.CreateRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Owner
+    request: wire.CreateRequest,
+    store: TheStore,
+    creator: TheCreator,
+    cluster: TheCluster,
+    installation: TheInstallation,
+    who: Owner,
 ) -> wire.Created:
     """Create an experiment, or with ``validateOnly`` only say what its config would be."""
     if request.unmanaged:
         fact = creator.create_unmanaged(who.owner, request.config)
         with store.read() as connection:
             return wire.Created(experiment=one(connection, fact.id), config=fact.config)
+    sent = request.model_definition or []
     fact, notes = creator.create(
         who.owner,
         request.config,
-        contexts.pack(request.model_definition or []),
+        contexts.known(installation.home, request.context_digest) if request.context_digest else contexts.pack(sent),
         request.activate is not False,
         parent_id=request.parent_id or None,
         project_id=request.project_id or None,
@@ -189,6 +203,7 @@ def create_experiment(
     warnings = ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"] if fits is not None and fact.slots_per_trial > fits else []
     answer = wire.Experiment.of(fact, ExperimentFigures())
     if not request.validate_only:
+        contexts.remember(installation.home, sent, fact.context_sha256)
         with store.read() as connection:
             answer = one(connection, fact.id)
     return wire.Created(experiment=answer, config=fact.config, warnings=warnings, notes=notes)

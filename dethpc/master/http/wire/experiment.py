@@ -138,6 +138,7 @@ class File(Wire):
 class CreateRequest(Wire):
     config: str = ""
     model_definition: list[File] | None = None
+    context_digest: str | None = None  # ours, in place of the files: GET contexts/DIGEST found them
     activate: bool | None = None
     validate_only: bool | None = None
     parent_id: int | None = None
