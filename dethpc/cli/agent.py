@@ -6,7 +6,8 @@ from typing import Any, Optional
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -20,34 +21,20 @@ def agent() -> None:
 
 
 @agent.command("list")
-@output.as_csv
-@output.as_json
-def list_agents(as_csv: bool, as_json: bool) -> None:
+@listing
+def list_agents(wanted: tables.Wanted) -> None:
     """List the compute nodes: who uses them, and which are left out and why."""
     from dethpc.client import cluster
 
     agents = cluster.agents(connect())
-    if as_json:
+    if wanted.as_json:
         output.print_json(agents)
         return
-    rows = []
-    for a in agents:
-        slots = list((a.get("slots") or {}).values())
-        used = sum(1 for s in slots if s.get("container"))
-        rows.append(
-            [
-                a["id"],
-                ", ".join(a.get("resourcePools") or []),
-                len(slots),
-                used,
-                users(a),
-                _state(a),
-                ", ".join(a.get("addresses") or []),
-                a.get("reason"),
-            ]
-        )
-    headers = ["Node", "Resource pool", "Slots", "Used", "Used by", "State", "Address", "Reason"]
-    output.print_table(headers, rows, as_csv=as_csv)
+    tables.show(tables.Table(_COLUMNS, agents), wanted)
+
+
+def _used(agent: dict[str, Any]) -> int:
+    return sum(1 for slot in (agent.get("slots") or {}).values() if slot.get("container"))
 
 
 def users(agent: dict[str, Any]) -> str:
@@ -68,6 +55,18 @@ def _state(agent: dict[str, Any]) -> str:
         return state
     until = agent.get("excludedUntil")
     return f"{state}, excluded until {output.when(until)}" if until else f"{state}, disabled"
+
+
+_COLUMNS = [
+    tables.Column("Node", "id"),
+    tables.Column("Resource pool", lambda a: ", ".join(a.get("resourcePools") or []), rank=2, least=12),
+    tables.Column("Slots", lambda a: len(a.get("slots") or {}), tables.COUNT),
+    tables.Column("Used", _used, tables.COUNT),
+    tables.Column("Used by", users, least=24),
+    tables.Column("State", _state, least=12),
+    tables.Column("Address", lambda a: ", ".join(a.get("addresses") or []), rank=3),
+    tables.Column("Reason", "reason", rank=1, least=16),
+]
 
 
 @agent.command()

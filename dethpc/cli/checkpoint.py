@@ -7,7 +7,8 @@ from typing import Any, Optional
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -22,13 +23,12 @@ def checkpoint() -> None:
 @checkpoint.command("list")
 @click.argument("experiment_id", metavar="EXPERIMENT", type=int)
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
-@output.as_csv
-@output.as_json
-def list_checkpoints(experiment_id: int, best: Optional[int], as_csv: bool, as_json: bool) -> None:
+@listing
+def list_checkpoints(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:
     """List the checkpoints of an experiment."""
     from dethpc.client import experiments
 
-    print_checkpoints(experiments.checkpoints(connect(), experiment_id, best=best), as_csv=as_csv, as_json=as_json)
+    print_checkpoints(experiments.checkpoints(connect(), experiment_id, best=best), wanted)
 
 
 @checkpoint.command()
@@ -60,7 +60,7 @@ def describe(uuid: str, as_json: bool) -> None:
     )
     output.echo()
     files = sorted((c.get("resources") or {}).items())
-    output.print_table(["File", "Bytes"], [[name, count] for name, count in files])
+    tables.show(tables.plain(["File", "Bytes"], files))
 
 
 @checkpoint.command()
@@ -125,30 +125,26 @@ def download_checkpoint(session: Any, uuid: str, output_dir: Optional[str], quie
     output.echo(target if quiet else f"Checkpoint {uuid} is in {target}")
 
 
-def print_checkpoints(found: Sequence[Json], *, as_csv: bool, as_json: bool) -> None:
+def print_checkpoints(found: Sequence[Json], wanted: tables.Wanted) -> None:
     """A table of checkpoints, for every command that lists some."""
-    if as_json:
+    if wanted.as_json:
         output.print_json(list(found))
-        return
-    rows = [
-        [
-            (c.get("training") or {}).get("trialId"),
-            (c.get("metadata") or {}).get("steps_completed"),
-            output.state(c.get("state")),
-            output.number((c.get("training") or {}).get("searcherMetric")),
-            c["uuid"],
-            output.size(total_size(c)),
-            output.when(c.get("reportTime")),
-        ]
-        for c in found
-    ]
-    headers = ["Trial", "Steps", "State", "Metric", "UUID", "Size", "Reported"]
-    if any(c.get("reason") for c in found):
-        headers.append("Reason")
-        rows = [[*row, c.get("reason")] for row, c in zip(rows, found)]
-    output.print_table(headers, rows, as_csv=as_csv)
+    else:
+        tables.show(tables.Table(_COLUMNS, found), wanted)
 
 
 def total_size(checkpoint: Json) -> int:
     """Bytes of all its files; the wire spells 64-bit numbers as strings."""
     return sum(int(count) for count in (checkpoint.get("resources") or {}).values())
+
+
+_COLUMNS = [
+    tables.Column("Trial", lambda c: (c.get("training") or {}).get("trialId"), tables.COUNT),
+    tables.Column("Steps", lambda c: (c.get("metadata") or {}).get("steps_completed"), tables.COUNT),
+    tables.Column("State", "state", tables.STATE),
+    tables.Column("Metric", lambda c: (c.get("training") or {}).get("searcherMetric"), tables.METRIC),
+    tables.Column("UUID", "uuid"),
+    tables.Column("Size", total_size, tables.SIZE, rank=2),
+    tables.Column("Reported", "reportTime", tables.AGE, rank=1),
+    tables.Column("Reason", "reason", rank=3, least=16),
+]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import output
+from dethpc.cli import output, tables
 from dethpc.cli.connect import connect
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _test_here(
     steps = local_test.run(loaded, collect(context_dir, list(includes)))
     marks = {True: "ok", False: "failed", None: "-"}
     output.echo("")
-    output.print_table(["Step", "", ""], [[step.name, marks[step.good], step.words] for step in steps])
+    tables.show(tables.plain(["Step", "", ""], [[step.name, marks[step.good], step.words] for step in steps]))
     if any(step.good is False for step in steps):
         raise click.exceptions.Exit(1)
 

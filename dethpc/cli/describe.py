@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.trial_table import trial_columns, trial_table
 from dethpc.client import experiments, trials
 from dethpc.client.session import Session
 from dethpc.domain.trial_config import SearcherConfig
@@ -48,30 +49,6 @@ def describe_experiments(
             _print_experiment(about, search=search)
 
 
-def trial_headers(metric: Optional[str]) -> list[str]:
-    return ["Trial", "State", "Steps", f"Best {metric or 'metric'}", "Restarts", "Hyperparameters", "Reason"]
-
-
-def trial_row(trial: Json) -> list[Any]:
-    return [
-        trial["id"],
-        output.state(trial.get("state")),
-        trial.get("totalBatchesProcessed"),
-        output.number(best_metric(trial)),
-        trial.get("restarts"),
-        output.compact(trial.get("hparams")),
-        reason(trial),
-    ]
-
-
-def best_metric(trial: Json) -> Any:
-    """The searcher metric of the best validation, as the master names it or as the validation holds it."""
-    if trial.get("searcherMetricValue") is not None:
-        return trial["searcherMetricValue"]
-    averages = ((trial.get("bestValidation") or {}).get("metrics") or {}).get("avgMetrics") or {}
-    return next(iter(averages.values())) if len(averages) == 1 else None
-
-
 def reason(noun: Json) -> str:
     """Why it is in its state, in words; "" when the master has nothing to say."""
     return str(noun.get("reason") or "")
@@ -84,23 +61,33 @@ def waiting(reason: Json) -> str:
     return f"{many}{reason['text']}{start}"
 
 
-def workload_rows(workloads: Iterable[Json]) -> list[list[Any]]:
-    """[steps, reported, kind, what]: one row per report."""
-    rows = []
+def workload_rows(workloads: Iterable[Json]) -> list[Json]:
+    """One row for each report."""
+    rows: list[Json] = []
     for workload in workloads:
         for kind in ("training", "validation", "checkpoint"):
             about = workload.get(kind)
             if about is None:
                 continue
             if kind == "checkpoint":
-                what = f"{about.get('uuid') or ''} {output.state(about.get('state'))}"
+                what: Any = f"{about.get('uuid') or ''} {output.state(about.get('state'))}"
             else:
-                what = output.compact((about.get("metrics") or {}).get("avgMetrics"))
-            rows.append([about.get("totalBatches"), output.when(about.get("endTime")), kind, what])
+                what = (about.get("metrics") or {}).get("avgMetrics")
+            steps, at = about.get("totalBatches"), about.get("endTime")
+            rows.append({"steps": steps, "reported": at, "kind": kind, "what": what})
     return rows
 
 
-WORKLOAD_HEADERS = ["Steps", "Reported", "Kind", "What"]
+_WHAT = tables.Kind(
+    lambda what: output.values(what) if isinstance(what, dict) else what,
+    lambda what: output.compact(what) if isinstance(what, dict) else what,
+)
+WORKLOADS = [
+    tables.Column("Steps", "steps", tables.COUNT),
+    tables.Column("Reported", "reported", tables.AGE, rank=1),
+    tables.Column("Kind", "kind"),
+    tables.Column("What", "what", _WHAT, least=16),
+]
 
 
 # --- the search
@@ -121,25 +108,31 @@ def progress(experiment: Json, search: Json) -> str:
     return f"{done}, about {datetime.timedelta(seconds=max(0, round(left.total_seconds())))} to go (until {output.when(end)})"
 
 
-def rung_headers(search: Json) -> list[str]:
-    return ["Bracket", "Rung", (search.get("unit") or "length").capitalize(), "Entered", "Went on", "Cut-off", "Best"]
-
-
-def rung_rows(search: Json) -> list[list[Any]]:
-    """One row per rung, with its best trials: ``12: 0.25 ↑`` is trial 12 with its value, and it went on."""
-    return [
-        [
-            number,
-            rung_number,
-            output.number(rung["length"]),
-            f"{rung['entered']}/{rung['places']}" if rung.get("places") else rung["entered"],
-            rung["wentOn"],
-            output.number(rung.get("cutOff")),
-            _named(rung["trials"]),
-        ]
+def rung_table(search: Json) -> tables.Table:
+    """One row for each rung, with its best trials: ``12: 0.25 ↑`` is trial 12 with its value, and it went on."""
+    rows = [
+        {
+            "bracket": number,
+            "rung": rung_number,
+            "length": rung["length"],
+            "entered": f"{rung['entered']}/{rung['places']}" if rung.get("places") else rung["entered"],
+            "wentOn": rung["wentOn"],
+            "cutOff": rung.get("cutOff"),
+            "best": _named(rung["trials"]),
+        }
         for number, bracket in enumerate(search["brackets"])
         for rung_number, rung in enumerate(bracket["rungs"])
     ]
+    columns = [
+        tables.Column("Bracket", "bracket", tables.COUNT),
+        tables.Column("Rung", "rung", tables.COUNT),
+        tables.Column((search.get("unit") or "length").capitalize(), "length", tables.METRIC),
+        tables.Column("Entered", "entered", tables.COUNT),
+        tables.Column("Went on", "wentOn", tables.COUNT),
+        tables.Column("Cut-off", "cutOff", tables.METRIC),
+        tables.Column("Best", "best", least=16),
+    ]
+    return tables.Table(columns, rows)
 
 
 def _named(trials: Sequence[Json]) -> str:
@@ -151,35 +144,17 @@ def _named(trials: Sequence[Json]) -> str:
     return ", ".join(best + ([f"and {len(trials) - _NAMED} more"] if len(trials) > _NAMED else []))
 
 
-def place_headers(search: Json) -> list[str]:
-    unit = search.get("unit") or "length"
+def place_columns(search: Json) -> list[tables.Column]:
     return [
-        "Trial",
-        "State",
-        "Bracket",
-        "Rung",
-        unit.capitalize(),
-        search.get("metric") or "Metric",
-        "Next",
-        "From",
-        "Reason",
-    ]
-
-
-def place_rows(search: Json) -> list[list[Any]]:
-    return [
-        [
-            place["trialId"],
-            output.state(place["state"]),
-            place["bracket"],
-            place["rung"],
-            output.number(place["length"]),
-            output.number(place["value"]),
-            output.number(place["nextLength"]),
-            place["parentTrialId"],
-            place["reason"],
-        ]
-        for place in search["trials"]
+        tables.Column("Trial", "trialId", tables.COUNT),
+        tables.Column("State", "state", tables.STATE),
+        tables.Column("Bracket", "bracket", tables.COUNT),
+        tables.Column("Rung", "rung", tables.COUNT),
+        tables.Column((search.get("unit") or "length").capitalize(), "length", tables.METRIC),
+        tables.Column(search.get("metric") or "Metric", "value", tables.METRIC),
+        tables.Column("Next", "nextLength", tables.METRIC),
+        tables.Column("From", "parentTrialId", tables.COUNT, rank=2),
+        tables.Column("Reason", "reason", rank=1, least=16),
     ]
 
 
@@ -209,50 +184,50 @@ def _print_experiment(about: Json, *, search: bool) -> None:
         return
     if about["search"]["brackets"]:
         output.echo()
-        output.print_table(rung_headers(about["search"]), rung_rows(about["search"]))
+        tables.show(rung_table(about["search"]))
     if search:
         output.echo()
-        output.print_table(place_headers(about["search"]), place_rows(about["search"]))
+        tables.show(tables.Table(place_columns(about["search"]), about["search"]["trials"]))
     output.echo()
-    output.print_table(trial_headers(searcher.metric), [trial_row(t) for t in about["trials"]])
+    tables.show(trial_table(about, about["trials"]))
     for trial in about["trials"]:
         if trial.get("workloads"):
-            output.print_table(WORKLOAD_HEADERS, workload_rows(trial["workloads"]), title=f"\nTrial {trial['id']}")
+            output.echo()
+            tables.show(tables.Table(WORKLOADS, workload_rows(trial["workloads"]), title=f"Trial {trial['id']}"))
 
 
-_EXPERIMENT_COLUMNS = ["id", "state", "progress", "startTime", "endTime", "name", "description", "archived"]
-_EXPERIMENT_COLUMNS += ["resourcePool", "labels", "reason"]
+_EXPERIMENT = [
+    tables.Column("id", "id"),
+    tables.Column("state", "state", tables.STATE),
+    *(tables.Column(name, name) for name in ("progress", "startTime", "endTime", "name", "description", "archived")),
+    tables.Column("resourcePool", "resourcePool"),
+    tables.Column("labels", lambda e: output.compact(e.get("labels"))),
+    tables.Column("reason", "reason"),
+]
 
 
 def _write_csv(found: Sequence[Json], outdir: Optional[Path], *, search: bool) -> None:
     """experiments.csv, trials.csv and, where asked for, search.csv and workloads.csv; without ``outdir`` all on stdout."""
-    tables: list[tuple[str, list[str], list[list[Any]]]] = []
-    rows = [
-        [
-            output.compact(e.get(c)) if c == "labels" else output.state(e.get(c)) if c == "state" else e.get(c)
-            for c in _EXPERIMENT_COLUMNS
-        ]
-        for e in (about["experiment"] for about in found)
+    every = [{"experiment": about["experiment"]["id"], **trial} for about in found for trial in about["trials"]]
+    of = tables.Column("Experiment", "experiment")
+    written = [
+        ("experiments", tables.Table(_EXPERIMENT, [about["experiment"] for about in found])),
+        ("trials", tables.Table([of, *trial_columns(None, every, {})], every)),
     ]
-    tables.append(("experiments", _EXPERIMENT_COLUMNS, rows))
-    all_trials = [(about["experiment"]["id"], trial) for about in found for trial in about["trials"]]
-    tables.append(("trials", ["Experiment", *trial_headers(None)], [[e, *trial_row(t)] for e, t in all_trials]))
     if search:
-        places = [[about["experiment"]["id"], *row] for about in found for row in place_rows(about["search"])]
-        tables.append(("search", ["Experiment", *place_headers({})], places))
-    if any("workloads" in trial for _, trial in all_trials):
-        reports = [[t["id"], *row] for _, t in all_trials for row in workload_rows(t["workloads"])]
-        tables.append(("workloads", ["Trial", *WORKLOAD_HEADERS], reports))
+        places = [{"experiment": a["experiment"]["id"], **place} for a in found for place in a["search"]["trials"]]
+        written.append(("search", tables.Table([of, *place_columns({})], places)))
+    if any("workloads" in trial for trial in every):
+        reports = [{"trial": t["id"], **row} for t in every for row in workload_rows(t.get("workloads") or [])]
+        written.append(("workloads", tables.Table([tables.Column("Trial", "trial"), *WORKLOADS], reports)))
     if outdir is None:
-        for n, (_, headers, lines) in enumerate(tables):
+        for n, (_, table) in enumerate(written):
             if n:
                 output.echo()
-            output.print_table(headers, lines, as_csv=True)
+            tables.show(table, tables.Wanted(as_csv=True))
         return
-    import csv
-
     outdir.mkdir(parents=True, exist_ok=True)
-    for name, headers, lines in tables:
+    for name, table in written:
         with open(outdir / f"{name}.csv", "w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([headers, *lines])
+            tables.write_csv(table.columns, table.rows, file)
         output.echo(outdir / f"{name}.csv")

@@ -9,8 +9,8 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import output
-from dethpc.cli.arguments import ID, IDS
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import ID, IDS, listing
 from dethpc.cli.attributes import label, set_attribute
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
@@ -49,15 +49,13 @@ def experiment(ctx: click.Context) -> None:
     "--limit", type=click.IntRange(1), default=200, show_default=True, help="At most this many of the newest."
 )
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the newest.")
-@output.as_csv
-@output.as_json
+@listing
 def list_experiments(
-    everybody: bool = False,
-    show_archived: bool = False,
-    limit: int = 200,
-    offset: int = 0,
-    as_csv: bool = False,
-    as_json: bool = False,
+    everybody: bool,
+    show_archived: bool,
+    limit: int,
+    offset: int,
+    wanted: tables.Wanted,
 ) -> None:
     """List your experiments, the newest last."""
     from dethpc.client import experiments, users
@@ -72,31 +70,33 @@ def list_experiments(
         offset=offset,
     )
     found = sorted(page.get("experiments") or [], key=lambda e: int(e["id"]))
-    if as_json:
+    if wanted.as_json:
         output.print_json(found)
         return
-    headers = ["ID", "Owner", "Name", "State", "Progress", "Trials", "Started", "Ended", "Resource pool"]
-    rows = [
-        [
-            e["id"],
-            e.get("username"),
-            e.get("name"),
-            output.state(e.get("state")),
-            output.percent(e.get("progress")),
-            e.get("numTrials"),
-            output.when(e.get("startTime")),
-            output.when(e.get("endTime")),
-            e.get("resourcePool"),
-        ]
-        for e in found
-    ]
-    if everybody or show_archived:
-        headers.append("Archived")
-        rows = [[*row, e.get("archived", False)] for row, e in zip(rows, found)]
-    output.print_table(headers, rows, as_csv=as_csv)
+    tables.show(tables.Table(_columns(everybody, show_archived), found), wanted)
     total = (page.get("pagination") or {}).get("total") or len(found)
-    if len(found) + offset < total and not as_csv:
+    if len(found) + offset < total and not wanted.as_csv:
         output.say(f"{len(found)} of {total}; to see older ones: --offset {offset + len(found)}")
+
+
+def _columns(everybody: bool, archived: bool) -> list[tables.Column]:
+    """Whose they are, and whether they are archived, is told where it can differ."""
+    return [
+        tables.Column("ID", "id", tables.COUNT),
+        tables.Column("Owner", "username", rank=1, least=8, terminal=everybody),
+        tables.Column("Name", "name", least=16),
+        tables.Column("State", "state", tables.STATE),
+        tables.Column("Progress", "progress", tables.PERCENT, rank=2),
+        tables.Column("Trials", "numTrials", tables.COUNT, rank=3),
+        tables.Column("Best", "bestTrialSearcherMetric", tables.METRIC, rank=1, pipe=False),
+        tables.Column("Metric", "searcherMetric", rank=5, least=10, pipe=False),
+        tables.Column("Started", "startTime", tables.AGE),
+        tables.Column("Took", "duration", tables.DURATION, rank=4, pipe=False),
+        tables.Column("Ended", "endTime", tables.AGE, terminal=False),
+        tables.Column("Resource pool", "resourcePool", rank=6, least=12),
+        tables.Column("Labels", lambda e: ", ".join(e.get("labels") or []), terminal=False, pipe=False),
+        tables.Column("Archived", lambda e: e.get("archived", False), terminal=False, pipe=everybody or archived),
+    ]
 
 
 @experiment.command()
@@ -120,68 +120,34 @@ def describe(
 @experiment.command("list-trials")
 @ID
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
-@click.option(
-    "--sort",
-    type=click.Choice(["id", "state", "metric", "steps", "start", "end", "restarts"]),
-    default="id",
-    show_default=True,
-    help="Sort by this; metric: best first.",
-)
 @click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
-@output.as_csv
-@output.as_json
-def list_trials(
-    experiment_id: int, best: Optional[int], sort: str, limit: int, offset: int, as_csv: bool, as_json: bool
-) -> None:
-    """List the trials of an experiment."""
-    from dethpc.cli.describe import trial_headers, trial_row
+@listing
+def list_trials(experiment_id: int, best: Optional[int], limit: int, offset: int, wanted: tables.Wanted) -> None:
+    """List the trials of an experiment, and the values of each hyperparameter that is searched."""
+    from dethpc.cli.trial_table import found_trials, trial_table
     from dethpc.client import experiments
-    from dethpc.domain.trial_config import SearcherConfig
 
     session = connect()
     about = experiments.get(session, experiment_id)
-    by_metric = best is not None or sort == "metric"
-    searcher = SearcherConfig.of(about.get("config") or {})
-    found = list(
-        experiments.trials(
-            session,
-            experiment_id,
-            sort_by="SORT_BY_BEST_VALIDATION_METRIC" if by_metric else _SORTS[sort],
-            descending=by_metric and not searcher.smaller_is_better,
-            limit=best or limit,
-            offset=offset,
-        )
-    )
-    if as_json:
+    found, wanted = found_trials(session, about, best=best, limit=limit, offset=offset, wanted=wanted)
+    if wanted.as_json:
         output.print_json(found)
-        return
-    rows = [[*trial_row(t), output.when(t.get("startTime")), output.when(t.get("endTime"))] for t in found]
-    output.print_table([*trial_headers(searcher.metric), "Started", "Ended"], rows, as_csv=as_csv)
-
-
-_SORTS = {
-    "id": "SORT_BY_ID",
-    "state": "SORT_BY_STATE",
-    "steps": "SORT_BY_BATCHES_PROCESSED",
-    "start": "SORT_BY_START_TIME",
-    "end": "SORT_BY_END_TIME",
-    "restarts": "SORT_BY_RESTARTS",
-}
+    else:
+        tables.show(trial_table(about, found), wanted)
 
 
 @experiment.command("list-checkpoints")
 @ID
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
-@output.as_csv
-@output.as_json
-def list_checkpoints(experiment_id: int, best: Optional[int], as_csv: bool, as_json: bool) -> None:
+@listing
+def list_checkpoints(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:
     """List the checkpoints of an experiment."""
     from dethpc.cli.checkpoint import print_checkpoints
     from dethpc.client import experiments
 
     found = experiments.checkpoints(connect(), experiment_id, best=best)
-    print_checkpoints(found, as_csv=as_csv, as_json=as_json)
+    print_checkpoints(found, wanted)
 
 
 @experiment.command()

@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Optional
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.pool import no_pool
 
-_HEADERS = ["Allocated", "Useful", "Lost", "Overhead", "Waiting", "Goodput"]
+_UNIT = "In slot-hours; goodput is the useful part of what was allocated."
+_PART = tables.Kind("{:.2f}".format, "{:.2f}".format, right=True)
+
+
+def _hours(name: str) -> tables.Column:
+    return tables.Column(name.capitalize(), lambda slots: slots[name] / 3600, _PART)
+
+
+_HOURS = [
+    *map(_hours, ("allocated", "useful", "lost", "overhead", "waiting")),
+    tables.Column("Goodput", "goodput", tables.PERCENT),
+]
 
 
 @click.command("goodput")
 @click.argument("experiment_id", metavar="ID", type=int)
-@output.as_csv
-@output.as_json
-def of_experiment(experiment_id: int, as_csv: bool, as_json: bool) -> None:
+@listing
+def of_experiment(experiment_id: int, wanted: tables.Wanted) -> None:
     """Show where the slot-hours of an experiment and of each of its trials went."""
     from dethpc.client import experiments
 
     found = experiments.goodput(connect(), experiment_id)
-    if as_json:
+    if wanted.as_json:
         output.print_json(found)
         return
-    rows = [[trial["trialId"], *_hours(trial)] for trial in found["trials"]]
-    output.print_table(["Trial", *_HEADERS], [*rows, ["all", *_hours(found["total"])]], as_csv=as_csv)
+    rows = [*found["trials"], {"trialId": "all", **found["total"]}]
+    tables.show(tables.Table([tables.Column("Trial", "trialId"), *_HOURS], rows, above=[_UNIT]), wanted)
 
 
 @click.command("goodput")
 @click.argument("name", required=False)
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=30, help="Count runs of the last N days [30].")
-@output.as_csv
-@output.as_json
-def of_pools(name: Optional[str], days: float, as_csv: bool, as_json: bool) -> None:
+@listing
+def of_pools(name: Optional[str], days: float, wanted: tables.Wanted) -> None:
     """Show where the slot-hours of your trials in each pool went."""
     from dethpc.client import cluster
 
@@ -45,14 +55,8 @@ def of_pools(name: Optional[str], days: float, as_csv: bool, as_json: bool) -> N
         known = [] if found["pools"] else [pool["name"] for pool in cluster.resource_pools(session)]
         if not found["pools"] and name not in known:
             raise no_pool(name, known)
-    if as_json:
+    if wanted.as_json:
         output.print_json(found)
         return
-    rows = [[pool["resourcePool"], *_hours(pool)] for pool in found["pools"]]
-    output.print_table(["Resource pool", *_HEADERS], rows, as_csv=as_csv)
-
-
-def _hours(slots: dict[str, Any]) -> list[str]:
-    """Slot-hours, and the useful part of what was allocated."""
-    names = ("allocated", "useful", "lost", "overhead", "waiting")
-    return [*(f"{slots[name] / 3600:.2f}" for name in names), output.percent(slots["goodput"])]
+    columns = [tables.Column("Resource pool", "resourcePool", least=12), *_HOURS]
+    tables.show(tables.Table(columns, found["pools"], above=[_UNIT]), wanted)

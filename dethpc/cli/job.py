@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any, Optional
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 from dethpc.cli.pool import no_pool
@@ -26,11 +26,8 @@ def job(ctx: click.Context) -> None:
 @job.command("list")
 @click.option("-p", "--resource-pool", metavar="POOL", help="Show this pool's queue [default: the default pool's].")
 @click.option("--why", is_flag=True, help="Show what each job's trials wait for, and what would start them sooner.")
-@output.as_csv
-@output.as_json
-def list_jobs(
-    resource_pool: Optional[str] = None, why: bool = False, as_csv: bool = False, as_json: bool = False
-) -> None:
+@listing
+def list_jobs(resource_pool: Optional[str], why: bool, wanted: tables.Wanted) -> None:
     """List the jobs that want slots, in the order in which they get them; jobs that have ended are left out."""
     from dethpc.client import cluster, jobs
 
@@ -44,43 +41,32 @@ def list_jobs(
     if why:
         for j in found:
             j["waiting"] = waits.get(str(j["jobId"]))
-    if as_json:
+    if wanted.as_json:
         output.print_json({"jobs": found})
         return
     fair = pool is not None and pool["schedulerType"] == "SCHEDULER_TYPE_FAIR_SHARE"
-    headers = [
-        "#",
-        "ID",
-        "Type",
-        "Job Name",
-        "Weight" if fair else "Priority",
-        "Submitted",
-        "Slots (acquired/needed)",
-        "Status",
-        "User",
-        *(["Waiting for"] if why else []),
-    ]
     ids = short([str(j["jobId"]) for j in found])
-    rows = [
-        [
-            j["summary"]["jobsAhead"],
-            ids[str(j["jobId"])],
-            j["type"],
-            j["name"],
-            j["weight"] if fair else j["priority"],
-            _submitted(j["submissionTime"]),
-            f"{j['allocatedSlots']}/{j['requestedSlots']}",
-            j["summary"]["state"],
-            j["username"],
-            *([_waiting(j["waiting"])] if why else []),
-        ]
-        for j in found
+    columns = [
+        tables.Column("#", lambda j: j["summary"]["jobsAhead"], tables.COUNT),
+        tables.Column("ID", lambda j: ids[str(j["jobId"])]),
+        tables.Column("Type", "type", _TYPE, rank=4),
+        tables.Column("Job Name", "name", heading="Name", least=12),
+        tables.Column("Weight" if fair else "Priority", "weight" if fair else "priority", tables.COUNT, rank=2),
+        tables.Column("Submitted", "submissionTime", tables.AGE, rank=1),
+        tables.Column("Slots (acquired/needed)", _slots, heading="Slots"),
+        tables.Column("Status", lambda j: j["summary"]["state"], _STATUS),
+        tables.Column("User", "username", rank=5, least=8),
+        *([tables.Column("Waiting for", lambda j: _waiting(j["waiting"]), least=24)] if why else []),
     ]
-    if as_csv:
-        output.print_table(headers, rows, as_csv=True)
-        return
-    for line in ruled(headers, rows):
-        output.echo(line)
+    tables.show(tables.Table(columns, found), wanted)
+
+
+def _slots(job: Json) -> str:
+    return f"{job['allocatedSlots']}/{job['requestedSlots']}"
+
+
+_TYPE = tables.Kind(lambda kind: output.plain(kind).removeprefix("TYPE_").lower())
+_STATUS = tables.Kind(output.state)  # in full: Determined's word, as in its own table
 
 
 def _waiting(waits: Optional[Json]) -> str:
@@ -95,34 +81,12 @@ def _waiting(waits: Optional[Json]) -> str:
     )
 
 
-def _submitted(moment: str) -> str:
-    """A time of the wire in UTC, to the second."""
-    at = datetime.datetime.fromisoformat(moment.replace("Z", "+00:00"))
-    return at.astimezone(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def short(ids: list[str]) -> dict[str, str]:
     """The first eight letters of each id, or more where they would be the same."""
     length = 8
     while len({id[:length] for id in ids}) < len(set(ids)):
         length += 4
     return {id: id[:length] for id in ids}
-
-
-_LEAST = {"#": 3, "Submitted": 20}
-
-
-def ruled(headers: list[str], rows: list[list[Any]]) -> list[str]:
-    """The queue as a table with ruled columns, numbers to the right."""
-    cells = [[output.plain(value) for value in row] for row in rows]
-    widths = [max([len(h), _LEAST.get(h, 0), *(len(row[n]) for row in cells)]) for n, h in enumerate(headers)]
-    right = [h in ("#", "Priority", "Weight") for h in headers]
-
-    def line(values: list[str]) -> str:
-        padded = (v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right))
-        return (" " + " | ".join(padded)).rstrip()
-
-    return [line(headers), "+".join("-" * (width + 2) for width in widths), *(line(row) for row in cells)]
 
 
 @job.command()

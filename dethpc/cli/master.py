@@ -13,7 +13,7 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import elsewhere, master_process, output
+from dethpc.cli import elsewhere, master_process, output, tables
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup, NotHere
 from dethpc.rundir.home import Home
@@ -234,7 +234,7 @@ def check(as_json: bool) -> None:
         output.print_json(found)
     elif found["differences"]:
         rows = [(d["experimentId"], d["where"], d["what"]) for d in found["differences"]]
-        output.print_table(["Experiment", "Where", "What differs"], rows)
+        tables.show(tables.plain(["Experiment", "Where", "What differs"], rows))
         differences = "1 difference" if len(rows) == 1 else f"{len(rows)} differences"
         if any(d["where"] in ("database", "change log", "journal") for d in found["differences"]):
             output.say(

@@ -1,10 +1,11 @@
-"""What ``det`` prints: tables, JSON, CSV, times, sizes. Rich draws on a terminal; a pipe gets aligned plain text."""
+"""What ``det`` prints, but for its tables (``tables``): lines, JSON, fields; how times, numbers and sizes are written."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable
 from typing import Any, Optional
 
 import click
@@ -26,37 +27,36 @@ def print_json(value: Any) -> None:
     echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(
-    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, as_csv: bool = False, title: str = ""
-) -> None:
-    """Print a table; None and "" cells are empty. In a pipe an empty cell is ``-``, so that columns can be counted."""
-    cells = [[plain(value) for value in row] for row in rows]
-    if as_csv:
-        import csv
-
-        csv.writer(sys.stdout, lineterminator="\n").writerows([list(headers), *cells])
-    elif sys.stdout.isatty():
-        _draw(headers, cells, title)
-    else:
-        if title:
-            echo(title)
-        for line in aligned(headers, cells):
-            echo(line)
-
-
-def aligned(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of text, columns two blanks apart."""
-    grid = [list(headers), *([cell or "-" for cell in row] for row in cells)]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(headers))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in grid]
-
-
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
     """Print ``name: value`` lines, one noun in full. Empty values are left out."""
     shown = [(name, plain(value)) for name, value in fields if plain(value)]
     width = max((len(name) for name, _ in shown), default=0) + 1
     for name, value in shown:
-        click.echo(f"{click.style((name + ':').ljust(width), bold=True)} {value}")
+        first, *rest = wrapped(value, width + 1)
+        click.echo(f"{styled((name + ':').ljust(width), bold=True)} {first}")
+        for line in rest:
+            click.echo(line)
+
+
+def wrapped(text: str, indent: int) -> list[str]:
+    """``text`` in the lines that it takes on a terminal, those after the first one indented; one line in a pipe."""
+    if not sys.stdout.isatty():
+        return [text]
+    import shutil
+    import textwrap
+
+    room = max(shutil.get_terminal_size().columns, indent + 20)
+    lines = textwrap.wrap(
+        text, room, initial_indent=" " * indent, subsequent_indent=" " * indent, break_on_hyphens=False
+    )
+    return [lines[0][indent:], *lines[1:]] if lines else [""]
+
+
+def styled(text: str, **style: Any) -> str:
+    """``text`` with click's styles, but where NO_COLOR is set."""
+    import os
+
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)
 
 
 def state(value: Optional[str]) -> str:
@@ -74,13 +74,53 @@ def when(value: Optional[str]) -> str:
     return (moment.replace(tzinfo=None) if sys.stdout.isatty() else moment).isoformat(timespec="seconds")
 
 
+def now() -> float:
+    """Seconds since the epoch: the clock that ages are read from."""
+    return time.time()
+
+
+def ago(value: Optional[str]) -> str:
+    """A time of the wire as people say it: ``12m ago``, ``in 3h``; after three months the date."""
+    if not value:
+        return ""
+    import datetime
+
+    moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
+    passed = now() - moment.timestamp()
+    if passed > 90 * 86400:
+        return moment.astimezone().date().isoformat()
+    for unit, seconds in (("d", 2 * 86400), ("h", 2 * 3600), ("m", 60)):
+        if abs(passed) >= seconds:
+            said = f"{int(abs(passed) // {'d': 86400, 'h': 3600, 'm': 60}[unit])}{unit}"
+            break
+    else:
+        said = f"{int(abs(passed))}s"
+    return f"{said} ago" if passed >= 0 else f"in {said}"
+
+
+def duration(seconds: Optional[float]) -> str:
+    """``45s``, ``3m56s``, ``2h05m``, ``3d04h``."""
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    for unit, size, below, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size}{unit}{whole % size // part:02d}{below}"
+    return f"{whole}s"
+
+
 def percent(value: Optional[float]) -> str:
     return "" if value is None else f"{100 * value:.0f}%"
 
 
+def digits(value: Any, significant: int = 4) -> str:
+    """A number for a person; anything else, NaN and the infinities as the wire spells them among it, in full."""
+    return f"{value:.{significant}g}" if isinstance(value, float) else plain(value)
+
+
 def number(value: Any) -> str:
-    """A metric: six significant digits, as the wire spells NaN and the infinities."""
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+    """A metric: four significant digits on a terminal, all of them in a pipe."""
+    return digits(value) if sys.stdout.isatty() else plain(value)
 
 
 def size(count: float) -> str:
@@ -96,6 +136,16 @@ def compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if value else ""
 
 
+def values(named: dict[str, Any]) -> str:
+    """``loss=0.25 accuracy=0.9``: hyperparameters or metrics as a person reads them."""
+    return " ".join(f"{name}={digits(value)}" for name, value in named.items())
+
+
+def settings(named: Optional[dict[str, Any]]) -> str:
+    """Hyperparameters or metrics of a field: for a person on a terminal, as JSON in a pipe."""
+    return values(named or {}) if sys.stdout.isatty() else compact(named)
+
+
 def say(message: str) -> None:
     """Tell the user what goes on; stderr, so that output stays clean."""
     echo(message, err=True)
@@ -107,30 +157,5 @@ def plain(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    text = number(value)
+    text = value if isinstance(value, str) else str(value)
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-_COLOURS = {
-    "COMPLETED": "green",
-    "ACTIVE": "cyan",
-    "RUNNING": "cyan",
-    "ERROR": "red",
-    "CANCELED": "yellow",
-    "PAUSED": "yellow",
-}
-
-
-def _draw(headers: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = [i for i in range(len(headers)) if not cells or any(row[i] for row in cells)]  # no room for empty columns
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for i in shown:
-        table.add_column(headers[i], overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(row[i], style=_COLOURS.get(row[i], "")) for i in shown))
-    Console().print(table)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed, LazyGroup
 
@@ -24,26 +25,24 @@ def pool() -> None:
 
 
 @pool.command("list")
-@output.as_csv
-@output.as_json
-def list_pools(as_csv: bool, as_json: bool) -> None:
+@listing
+def list_pools(wanted: tables.Wanted) -> None:
     """List the resource pools and how full they are."""
     from dethpc.client import cluster
 
     pools = cluster.resource_pools(connect())
-    if as_json:
+    if wanted.as_json:
         output.print_json(pools)
         return
-    rows = [
-        [
-            p.get("name"),
-            output.state(p.get("slotType", "").replace("TYPE_", "")).lower(),
-            p.get("numAgents"),
-            p.get("slotsAvailable"),
-            p.get("slotsUsed"),
-            "default" if p.get("defaultComputePool") else "",
-            p.get("description"),
-        ]
-        for p in pools
-    ]
-    output.print_table(["Name", "Type", "Nodes", "Slots", "Used", "Default", "Description"], rows, as_csv=as_csv)
+    tables.show(tables.Table(_COLUMNS, pools), wanted)
+
+
+_COLUMNS = [
+    tables.Column("Name", "name"),
+    tables.Column("Type", lambda p: output.state(p.get("slotType", "").replace("TYPE_", "")).lower(), rank=2),
+    tables.Column("Nodes", "numAgents", tables.COUNT),
+    tables.Column("Slots", "slotsAvailable", tables.COUNT),
+    tables.Column("Used", "slotsUsed", tables.COUNT),
+    tables.Column("Default", lambda p: "default" if p.get("defaultComputePool") else ""),
+    tables.Column("Description", "description", rank=1, least=16),
+]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
 from dethpc.cli.connect import connect
 
 
@@ -30,7 +30,7 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
         output.print_json(answer)
         return
     trials = answer["summary"]["trials"]
-    output.print_table(["Trials", "Training"], [[trial["count"], _training(trial["unit"])] for trial in trials])
+    tables.show(tables.plain(["Trials", "Training"], [[t["count"], _training(t["unit"])] for t in trials]))
     output.echo(_sum(trials))
 
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import create, master_process, output, wait
+from dethpc.cli import create, master_process, output, tables, wait
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Settings
-from dethpc.domain.trial_config import SearcherConfig
 from dethpc.rundir.process import lives
 
 if TYPE_CHECKING:
@@ -115,11 +114,10 @@ def _run(
         raise
     about = {**experiments.get(session, number), "trials": list(experiments.trials(session, number))}
     if not as_json:
-        from dethpc.cli.describe import trial_headers, trial_row
+        from dethpc.cli.trial_table import trial_table
 
-        metric = SearcherConfig.of(about.get("config") or {}).metric
         output.echo("")
-        output.print_table(trial_headers(metric), [trial_row(trial) for trial in about["trials"]])
+        tables.show(trial_table(about, about["trials"]))
         output.say(f"\nMore of it: DETHPC_HOME={os.environ['DETHPC_HOME']} det experiment describe {number}")
     return state, about
 

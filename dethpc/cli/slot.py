@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -17,9 +18,8 @@ def slot() -> None:
 
 
 @slot.command("list")
-@output.as_csv
-@output.as_json
-def list_slots(as_csv: bool, as_json: bool) -> None:
+@listing
+def list_slots(wanted: tables.Wanted) -> None:
     """List every slot and whether it is free."""
     from dethpc.client import cluster
 
@@ -36,11 +36,21 @@ def list_slots(as_csv: bool, as_json: bool) -> None:
         for a in cluster.agents(connect())
         for key, s in (a.get("slots") or {}).items()
     ]
-    if as_json:
+    if wanted.as_json:
         output.print_json(slots)
         return
-    headers = ["Node", "Resource pool", "Slot", "Enabled", "Type", "Device", "Use"]
-    output.print_table(headers, [list(s.values()) for s in slots], as_csv=as_csv)
+    tables.show(tables.Table(_COLUMNS, slots), wanted)
+
+
+_COLUMNS = [
+    tables.Column("Node", "agent_id"),
+    tables.Column("Resource pool", "resource_pools", rank=2, least=12),
+    tables.Column("Slot", "slot_id"),
+    tables.Column("Enabled", "enabled", rank=1),
+    tables.Column("Type", "type"),
+    tables.Column("Device", "device", rank=3, least=12),
+    tables.Column("Use", "use", least=16),
+]
 
 
 def _use(agent: dict[str, Any], slot: dict[str, Any]) -> str:

@@ -7,7 +7,8 @@ from typing import Any, Optional
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed, LazyGroup
 
@@ -17,44 +18,41 @@ def token() -> None:
     """Make and revoke access tokens, which scripts send in the place of a password."""
 
 
-def _print(found: Sequence[dict[str, Any]], as_csv: bool, as_json: bool) -> None:
-    if as_json:
+_COLUMNS = [
+    tables.Column("ID", "id", tables.COUNT),
+    tables.Column("User ID", "userId", tables.COUNT, rank=1),
+    tables.Column("Description", "description", least=12),
+    tables.Column("Created", "createdAt", tables.AGE),
+    tables.Column("Expires", "expiry", tables.AGE),
+    tables.Column("Revoked", "revoked"),
+]
+
+
+def _print(found: Sequence[dict[str, Any]], wanted: tables.Wanted) -> None:
+    if wanted.as_json:
         output.print_json(list(found))
-        return
-    rows = [
-        [
-            t["id"],
-            t["userId"],
-            t["description"],
-            output.when(t["createdAt"]),
-            output.when(t.get("expiry")),
-            t["revoked"],
-        ]
-        for t in found
-    ]
-    output.print_table(["ID", "User ID", "Description", "Created", "Expires", "Revoked"], rows, as_csv=as_csv)
+    else:
+        tables.show(tables.Table(_COLUMNS, found), wanted)
 
 
 @token.command("list")
 @click.argument("username", required=False)
 @click.option("--show-inactive", is_flag=True, help="Revoked and expired tokens, too.")
-@output.as_csv
-@output.as_json
-def list_tokens(username: Optional[str], show_inactive: bool, as_csv: bool, as_json: bool) -> None:
+@listing
+def list_tokens(username: Optional[str], show_inactive: bool, wanted: tables.Wanted) -> None:
     """List access tokens; of USERNAME alone if you name one."""
     from dethpc.client import tokens, users
 
     session = connect()
     if username:
         users.by_name(session, username)  # an empty list would not say that nobody is called so
-    _print(tokens.tokens(session, username=username, inactive=show_inactive), as_csv, as_json)
+    _print(tokens.tokens(session, username=username, inactive=show_inactive), wanted)
 
 
 @token.command()
 @click.argument("token_ids", metavar="TOKEN_ID...", type=int, nargs=-1, required=True)
-@output.as_csv
-@output.as_json
-def describe(token_ids: tuple[int, ...], as_csv: bool, as_json: bool) -> None:
+@listing
+def describe(token_ids: tuple[int, ...], wanted: tables.Wanted) -> None:
     """Show access tokens by id, even when they are revoked."""
     from dethpc.client import tokens
 
@@ -64,7 +62,7 @@ def describe(token_ids: tuple[int, ...], as_csv: bool, as_json: bool) -> None:
         raise Failed(
             [f"there is no access token {number}; see det token list --show-inactive" for number in sorted(missing)]
         )
-    _print(found, as_csv, as_json)
+    _print(found, wanted)
 
 
 def _days(context: click.Context, parameter: click.Parameter, days: Optional[int]) -> Optional[int]:

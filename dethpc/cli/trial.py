@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -34,7 +33,8 @@ def trial() -> None:
 @output.as_json
 def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, as_json: bool) -> None:
     """Describe a trial: its state and why, hyperparameters, and what it reported."""
-    from dethpc.cli.describe import WORKLOAD_HEADERS, best_metric, reason, waiting, workload_rows
+    from dethpc.cli.describe import WORKLOADS, reason, waiting, workload_rows
+    from dethpc.cli.trial_table import best_metric
     from dethpc.client import trials
 
     session = connect()
@@ -58,7 +58,7 @@ def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, 
                 ("Restarts", t.get("restarts")),
                 ("Steps", t.get("totalBatchesProcessed")),
                 ("Best metric", output.number(best_metric(t))),
-                ("Hyperparameters", output.compact(t.get("hparams"))),
+                ("Hyperparameters", output.settings(t.get("hparams"))),
                 ("Started", output.when(t.get("startTime"))),
                 ("Ended", output.when(t.get("endTime"))),
                 ("Checkpoints", t.get("checkpointCount")),
@@ -66,8 +66,7 @@ def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, 
             ]
         )
         output.echo()
-    rows: list[list[Any]] = workload_rows(reports)
-    output.print_table(WORKLOAD_HEADERS, rows, as_csv=as_csv)
+    tables.show(tables.Table(WORKLOADS, workload_rows(reports)), tables.Wanted(as_csv=as_csv))
 
 
 @trial.command()
@@ -90,14 +89,13 @@ def kill(trial_id: int) -> None:
 
 @trial.command("list-checkpoints")
 @_ID
-@output.as_csv
-@output.as_json
-def list_checkpoints(trial_id: int, as_csv: bool, as_json: bool) -> None:
+@listing
+def list_checkpoints(trial_id: int, wanted: tables.Wanted) -> None:
     """List the checkpoints of a trial, the newest last."""
     from dethpc.cli.checkpoint import print_checkpoints
     from dethpc.client import trials
 
-    print_checkpoints(trials.checkpoints(connect(), trial_id), as_csv=as_csv, as_json=as_json)
+    print_checkpoints(trials.checkpoints(connect(), trial_id), wanted)
 
 
 @trial.command()

@@ -6,7 +6,8 @@ from typing import Optional
 
 import click
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed, LazyGroup
 
@@ -18,18 +19,25 @@ def user() -> None:
 
 @user.command("list")
 @click.option("-a", "--all", "inactive", is_flag=True, help="Inactive users, too.")
-@output.as_csv
-@output.as_json
-def list_users(inactive: bool, as_csv: bool, as_json: bool) -> None:
+@listing
+def list_users(inactive: bool, wanted: tables.Wanted) -> None:
     """List the users."""
     from dethpc.client import users
 
     found = [one for one in users.users(connect()) if inactive or one["active"]]
-    if as_json:
+    if wanted.as_json:
         output.print_json(found)
         return
-    rows = [[u["id"], u["username"], u.get("displayName"), u["active"], u["admin"]] for u in found]
-    output.print_table(["ID", "Username", "Display name", "Active", "Admin"], rows, as_csv=as_csv)
+    tables.show(tables.Table(_COLUMNS, found), wanted)
+
+
+_COLUMNS = [
+    tables.Column("ID", "id", tables.COUNT),
+    tables.Column("Username", "username"),
+    tables.Column("Display name", "displayName", rank=1, least=12),
+    tables.Column("Active", "active"),
+    tables.Column("Admin", "admin"),
+]
 
 
 @user.command()

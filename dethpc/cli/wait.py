@@ -99,7 +99,8 @@ class _Lines:
         self.to_stderr = to_stderr
 
     def __call__(self, about: Json, trials: list[Json]) -> None:
-        from dethpc.cli.describe import best_metric, reason
+        from dethpc.cli.describe import reason
+        from dethpc.cli.trial_table import best_metric
 
         for trial in trials:
             metric, why = best_metric(trial), reason(trial)
@@ -131,7 +132,8 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from dethpc.cli.describe import best_metric, reason
+    from dethpc.cli.describe import reason
+    from dethpc.cli.trial_table import best_metric
 
     progress = 1.0 if output.state(about.get("state")) == "COMPLETED" else float(about.get("progress") or 0)
     head = Table.grid(padding=(0, 1))

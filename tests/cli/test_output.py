@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.cli import output
+from dethpc.cli import output, tables
 
 
 def test_columns_in_a_pipe_can_be_counted() -> None:
-    lines = output.aligned(["ID", "Name"], [["1", ""], ["12", "digits"]])
+    lines = tables.aligned(["ID", "Name"], [["1", ""], ["12", "digits"]])
     assert lines == ["ID  Name", "1   -", "12  digits"]
 
 
 def test_a_name_can_neither_break_a_line_nor_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table(["Name"], [["a\nb\x1b[2Jc"]])
+    tables.show(tables.plain(["Name"], [["a\nb\x1b[2Jc"]]))
     assert capsys.readouterr().out == "Name\na\\nb\\x1b[2Jc\n"
 
 
 def test_csv_quotes_what_must_be_quoted(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table(["Name", "Value"], [["a,b", None]], as_csv=True)
+    tables.show(tables.plain(["Name", "Value"], [["a,b", None]]), tables.Wanted(as_csv=True))
     assert capsys.readouterr().out == 'Name,Value\n"a,b",\n'
 
 
@@ -48,8 +48,26 @@ def test_times_are_local_iso_8601(monkeypatch: pytest.MonkeyPatch) -> None:
         time.tzset()
 
 
-def test_metrics_keep_six_digits_and_words() -> None:
-    assert [output.number(v) for v in (0.123456789, "NaN", 3, None)] == ["0.123457", "NaN", "3", ""]
+def test_metrics_keep_four_digits_for_people_and_all_for_scripts() -> None:
+    assert [output.digits(v) for v in (0.123456789, "NaN", 12345, None)] == ["0.1235", "NaN", "12345", ""]
+    assert output.number(0.123456789) == "0.123456789"
+
+
+@pytest.mark.parametrize(
+    "seconds, said",
+    [(0, "0s ago"), (59, "59s ago"), (60, "1m ago"), (7199, "119m ago"), (7200, "2h ago"), (172799, "47h ago")]
+    + [(172800, "2d ago"), (91 * 86400, "2025-10-21"), (-300, "in 5m")],
+)
+def test_ages_have_one_unit(monkeypatch: pytest.MonkeyPatch, seconds: int, said: str) -> None:
+    monkeypatch.setattr(output, "now", lambda: 1768903200.0 + seconds)  # 2026-01-20T10:00:00Z
+    assert output.ago("2026-01-20T10:00:00Z").replace("2026-01-20", "2025-10-21") == said
+
+
+@pytest.mark.parametrize(
+    "seconds, said", [(None, ""), (0.9, "0s"), (236, "3m56s"), (7500, "2h05m"), (3 * 86400 + 4 * 3600, "3d04h")]
+)
+def test_durations_have_two_units(seconds: float, said: str) -> None:
+    assert output.duration(seconds) == said
 
 
 HOSTILE = "title\x1b]0;mine\x07 clipboard\x1b]52;c;aGk=\x07\x9b2J\rback\ttab"
@@ -89,4 +107,4 @@ def test_a_log_and_a_wait_reach_a_terminal_through_a_real_one(tmp_path: Path) ->
 def test_all_output_of_det_goes_through_one_place() -> None:
     folder = Path(output.__file__).parent
     users = {path.name for path in folder.glob("*.py") if re.search(r"click\.s?echo\(|\bprint\(", path.read_text())}
-    assert users <= {"output.py", "completion.py", "doctor.py", "group.py"}  # own words, or escaped there
+    assert users <= {"output.py", "tables.py", "completion.py", "doctor.py", "group.py"}  # own words, or escaped there

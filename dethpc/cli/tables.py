@@ -1,0 +1,273 @@
+"""The one layout of every table that ``det`` prints. A command says which columns there are; this says how they look.
+
+- **A terminal** gets what people read: ages, four digits, the best row marked, and lines that fit. Where room is short, long text
+  is cut with an ellipsis and the columns of the highest ``rank`` give way; no cell is ever folded.
+- **A pipe** gets what scripts read: the same columns at any width and time, whole values, ISO 8601, ``-`` for an empty cell.
+- **--csv** and **--wide** have every column. ``--columns`` has those that are named, in that order.
+- ``DET_TABLES`` names another form for all of them: see ``FORMS``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, NamedTuple, Optional, Union
+
+import click
+
+from dethpc.cli import output
+
+
+class Kind(NamedTuple):
+    """How a value is written: ``shown`` on a terminal, ``full`` anywhere else."""
+
+    shown: Callable[[Any], str]
+    full: Callable[[Any], str] = output.plain
+    right: bool = False  # numbers are, on a terminal
+    whole: bool = False  # a terminal has ``full``, too, where --wide or --columns asks for it
+
+
+TEXT = Kind(output.plain)
+COUNT = Kind(output.plain, right=True)
+METRIC = Kind(output.digits, right=True, whole=True)
+SETTING = Kind(lambda value: output.digits(value, 3), right=True, whole=True)  # a hyperparameter
+STATE = Kind(output.state, output.state)
+AGE = Kind(output.ago, output.when, right=True)
+DURATION = Kind(output.duration, right=True)  # seconds
+PERCENT = Kind(output.percent, output.percent, right=True)
+SIZE = Kind(lambda count: "" if count is None else output.size(count), right=True)  # bytes
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. ``value`` takes a row's value out of it, or is its key there."""
+
+    name: str
+    value: Union[str, int, Callable[[Any], Any]]
+    kind: Kind = TEXT
+    rank: int = 0
+    """On a terminal that is too narrow, the column of the highest rank goes first; one of rank 0 stays."""
+    heading: str = ""
+    """What it is called on a terminal, where that is shorter."""
+    least: int = 0
+    """How many cells of long text are shown at least; 0: it is never cut."""
+    terminal: bool = True
+    pipe: bool = True
+    """Whether it is shown there without being asked for, by --wide or by name."""
+
+    @property
+    def word(self) -> str:
+        """What --columns and --sort call it."""
+        return self.name.lower().replace(" ", "-")
+
+    def of(self, row: Any) -> Any:
+        if callable(self.value):
+            return self.value(row)
+        return row.get(self.value) if isinstance(row, dict) else row[self.value]
+
+
+@dataclass(frozen=True)
+class Table:
+    """``above`` and ``below`` are lines for people: a pipe has none. ``best``: the row that is marked."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    title: str = ""
+    above: Sequence[str] = ()
+    below: Sequence[str] = ()
+    best: Callable[[Any], bool] = field(default=lambda row: False)
+
+
+def plain(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table of text whose rows are sequences."""
+    return Table([Column(name, n, least=12) for n, name in enumerate(headers)], list(rows))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the options of a list ask for."""
+
+    wide: bool = False
+    columns: Sequence[str] = ()
+    sort: str = ""
+    as_csv: bool = False
+    as_json: bool = False
+
+
+def show(table: Table, wanted: Wanted = Wanted()) -> None:
+    """Print it. Raises: click.UsageError for a column that is not there."""
+    rows = in_order(table, wanted.sort)
+    on_terminal = sys.stdout.isatty() and not wanted.as_csv
+    if wanted.columns:
+        columns = [_named(table, word) for word in wanted.columns]
+    elif wanted.wide or wanted.as_csv:
+        columns = list(table.columns)
+    else:
+        columns = [column for column in table.columns if (column.terminal if on_terminal else column.pipe)]
+    form = FORMS.get(os.environ.get("DET_TABLES", ""))
+    if on_terminal and form is None:
+        _draw(table, columns, rows, every=wanted.wide or bool(wanted.columns))
+        return
+    if wanted.as_csv:
+        write_csv(columns, rows, sys.stdout)
+        return
+    if table.title:
+        output.echo(table.title)
+    for line in (form or aligned)([c.name for c in columns], _full(columns, rows)):
+        output.echo(line)
+
+
+def write_csv(columns: Sequence[Column], rows: Iterable[Any], file: IO[str]) -> None:
+    import csv
+
+    csv.writer(file, lineterminator="\n").writerows([[c.name for c in columns], *_full(columns, rows)])
+
+
+def _full(columns: Sequence[Column], rows: Iterable[Any]) -> list[list[str]]:
+    return [[output.plain(c.kind.full(c.of(row))) for c in columns] for row in rows]
+
+
+def _named(table: Table, word: str) -> Column:
+    for column in table.columns:
+        if word.lower() in (column.word, column.name.lower()):
+            return column
+    known = ", ".join(column.word for column in table.columns)
+    raise click.UsageError(f"there is no column {word!r}; there are: {known}")
+
+
+def in_order(table: Table, sort: str) -> list[Any]:
+    """The rows by the column that ``sort`` names, backwards for ``-NAME``; those without a value last."""
+    if not sort:
+        return list(table.rows)
+    column = _named(table, sort.removeprefix("-"))
+    some = [row for row in table.rows if column.of(row) not in (None, "")]
+    numbers = all(isinstance(column.of(row), (int, float)) for row in some)
+    some.sort(key=lambda row: column.of(row) if numbers else str(column.of(row)), reverse=sort.startswith("-"))
+    return some + [row for row in table.rows if column.of(row) in (None, "")]
+
+
+# --- plain text
+
+
+def aligned(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Columns two blanks apart."""
+    grid = [list(headers), *([cell or "-" for cell in row] for row in cells)]
+    widths = [max(len(row[i]) for row in grid) for i in range(len(headers))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in grid]
+
+
+def ruled(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Columns with rules between them, numbers to the right: as Determined's ``det`` prints them."""
+    widths = [max([len(h), _LEAST.get(h, 0), *(len(row[n]) for row in cells)]) for n, h in enumerate(headers)]
+    right = [h in ("#", "Priority", "Weight") for h in headers]
+
+    def line(values: Sequence[str]) -> str:
+        padded = (v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right))
+        return (" " + " | ".join(padded)).rstrip()
+
+    return [line(headers), "+".join("-" * (width + 2) for width in widths), *(line(row) for row in cells)]
+
+
+_LEAST = {"#": 3, "Submitted": 20}
+
+Form = Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]
+FORMS: dict[str, Form] = {"determined": ruled, "aligned": aligned}
+"""What DET_TABLES may say: headings and whole values as text to lines, the same on a terminal and in a pipe."""
+
+
+# --- a terminal
+
+_COLOURS = {
+    "COMPLETED": "green",
+    "ACTIVE": "cyan",
+    "RUNNING": "cyan",
+    "SCHEDULED": "cyan",
+    "ERROR": "red",
+    "CANCELED": "yellow",
+    "PAUSED": "yellow",
+    "STOPPING": "yellow",
+}
+
+
+def colour(state: str) -> str:
+    """The colour of a state, as rich names it; "" for one that is neither good nor bad."""
+    return _COLOURS.get(state.partition("_")[0], "")
+
+
+def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every: bool) -> None:
+    from rich.cells import cell_len, set_cell_size
+    from rich.console import Console
+    from rich.text import Text
+
+    ellipsis, star = ("…", "★ ") if (sys.stdout.encoding or "").lower().startswith("utf") else ("~", "* ")
+    console = Console(highlight=False)
+    written = [c.kind.full if every and c.kind.whole else c.kind.shown for c in columns]
+    cells = [[output.plain(write(c.of(row))) for write, c in zip(written, columns)] for row in rows]
+    best = [table.best(row) for row in rows]
+    margin = 2 if any(best) else 0
+    headings = [c.heading or c.name for c in columns]
+    bodies = [max([0, *(cell_len(row[n]) for row in cells)]) for n in range(len(columns))]
+    shown = [n for n, c in enumerate(columns) if not rows or c.rank == 0 or every or any(row[n] for row in cells)]
+    room = None if every else console.width - margin
+    shown, widths = fit(columns, [cell_len(heading) for heading in headings], bodies, shown, room)
+
+    def line(values: Sequence[str], mark: str, style: str = "") -> Text:
+        text = Text(mark[:margin].ljust(margin), no_wrap=True, overflow="ellipsis", end="")
+        for n in shown:
+            value, width = values[n], widths[n]
+            if cell_len(value) > width:
+                value = set_cell_size(value, width - 1) + ellipsis
+            blanks = " " * (width - cell_len(value))
+            text.append(blanks + value if columns[n].kind.right else value + blanks, style or colour(value))
+            text.append("  ")
+        text.rstrip()
+        return text
+
+    def say(text: Union[Text, str]) -> None:
+        console.print(text if isinstance(text, Text) else Text(output.plain(text), style="dim"), soft_wrap=True)
+
+    for heading in filter(None, [table.title, *table.above]):
+        console.print(Text(output.plain(heading), style="bold"), soft_wrap=True)
+    say(line(headings, "", "bold"))
+    for row, marked in zip(cells, best):
+        text = line(row, star if marked else "")
+        if room is not None and text.cell_len > console.width:  # even the columns that must be there do not fit
+            text.truncate(console.width, overflow="ellipsis")
+        say(text)
+    hidden = [c.name for n, c in enumerate(columns) if n not in shown and any(row[n] for row in cells)]
+    notes = [*table.below, f"not shown: {', '.join(hidden)} (--wide shows all)" if hidden else ""]
+    for note in filter(None, notes):
+        say(note)
+
+
+def fit(
+    columns: Sequence[Column], headings: Sequence[int], bodies: Sequence[int], shown: Sequence[int], room: Optional[int]
+) -> tuple[list[int], list[int]]:
+    """Which of the ``shown`` columns there is room for, and how wide each is; ``headings`` and ``bodies`` say what they need.
+
+    Long text and long headings give way first, the widest before the others, then whole columns by rank, the last of a rank
+    first. ``room`` None: as wide as they are.
+    """
+    left = list(shown)
+    natural = [max(pair) for pair in zip(headings, bodies)]
+    least = [
+        max(min(heading, _HEADING), min(body, column.least) if column.least else body)
+        for column, heading, body in zip(columns, headings, bodies)
+    ]
+    while True:
+        widths = list(natural)
+        over = 0 if room is None else sum(widths[n] + 2 for n in left) - 2 - room
+        while over > 0:
+            long = [n for n in left if widths[n] > least[n]]
+            if not long:
+                break
+            widths[max(long, key=lambda n: widths[n])] -= 1
+            over -= 1
+        if over <= 0 or not any(columns[n].rank for n in left):
+            return left, widths
+        left.remove(max(left, key=lambda n: (columns[n].rank, n)))
+
+
+_HEADING = 8  # cells of a heading that are left at least

@@ -1,0 +1,131 @@
+"""Trials in a table: one column for each hyperparameter that is searched, the constants once below, the best trial marked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Optional
+
+from dethpc.cli import output, tables
+from dethpc.client import experiments
+from dethpc.client.session import Session
+from dethpc.domain.trial_config import SearcherConfig
+
+Json = dict[str, Any]
+
+_SORTS = {
+    "id": "SORT_BY_ID",
+    "state": "SORT_BY_STATE",
+    "metric": "SORT_BY_BEST_VALIDATION_METRIC",
+    "steps": "SORT_BY_BATCHES_PROCESSED",
+    "start": "SORT_BY_START_TIME",
+    "end": "SORT_BY_END_TIME",
+    "restarts": "SORT_BY_RESTARTS",
+}
+"""What the master sorts by; any other column is sorted here."""
+
+
+def found_trials(
+    session: Session, about: Json, *, best: Optional[int], limit: int, offset: int, wanted: tables.Wanted
+) -> tuple[list[Json], tables.Wanted]:
+    """The trials that a list is to show, in its order, and what is left to do for the table. ``about``: the master's answer for
+    the experiment."""
+    experiment_id = int(about["experiment"]["id"])
+    searcher = SearcherConfig.of(about.get("config") or {})
+    word, backwards = wanted.sort.removeprefix("-").lower(), wanted.sort.startswith("-")
+    by = "metric" if best is not None else word or "id"
+    if by not in _SORTS:
+        found = list(experiments.trials(session, experiment_id))
+        found = tables.in_order(trial_table(about, found), wanted.sort)
+        return found[offset:][: limit or None], dataclasses.replace(wanted, sort="")
+    descending = (by == "metric" and not searcher.smaller_is_better) != backwards  # metric: the best first
+    found = list(
+        experiments.trials(
+            session, experiment_id, sort_by=_SORTS[by], descending=descending, limit=best or limit, offset=offset
+        )
+    )
+    return found, dataclasses.replace(wanted, sort="")
+
+
+def trial_table(about: Json, trials: Sequence[Json], *, title: str = "") -> tables.Table:
+    """``about``: the master's answer for the experiment that they are of."""
+    config, experiment = about.get("config") or {}, about["experiment"]
+    return tables.Table(
+        trial_columns(SearcherConfig.of(config).metric, trials, config.get("hyperparameters") or {}),
+        trials,
+        title=title,
+        below=[constants(trials, config.get("hyperparameters") or {})],
+        best=lambda trial: len(trials) > 1 and trial["id"] == experiment.get("bestTrialId"),
+    )
+
+
+def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters: Json) -> list[tables.Column]:
+    """A terminal shows the hyperparameters that are searched or differ; a pipe has them all."""
+    names = list(dict.fromkeys(name for trial in trials for name, _ in flat(trial.get("hparams") or {})))
+    varying = _varying(trials, hyperparameters)
+    return [
+        tables.Column("Trial", "id", tables.COUNT),
+        tables.Column("State", "state", tables.STATE),
+        tables.Column("Steps", "totalBatchesProcessed", tables.COUNT),
+        tables.Column(f"Best {metric or 'metric'}", best_metric, tables.METRIC, heading=metric or "Best"),
+        tables.Column("Restarts", "restarts", _SOME, rank=4),
+        *(_setting(name, name in varying) for name in names),
+        tables.Column("Took", "wallClockTime", tables.DURATION, rank=3, pipe=False),
+        tables.Column("Started", "startTime", tables.AGE, rank=6),
+        tables.Column("Ended", "endTime", tables.AGE, terminal=False),
+        tables.Column("Reason", "reason", _NEWS, rank=1, least=16),
+    ]
+
+
+# What is as expected needs no room on a terminal: that a trial never restarted, or that it trained as long as it was to.
+_SOME = tables.Kind(lambda count: output.plain(count or ""), right=True, whole=True)
+_NEWS = tables.Kind(lambda reason: "" if str(reason).startswith("trained to the full length") else reason, whole=True)
+
+
+def _setting(name: str, varies: bool) -> tables.Column:
+    return tables.Column(
+        name, lambda t: dict(flat(t.get("hparams") or {})).get(name), tables.SETTING, rank=2, terminal=varies
+    )
+
+
+def constants(trials: Sequence[Json], hyperparameters: Json) -> str:
+    """``constants: batch_size=64 epochs=16``; "" without any."""
+    varying = _varying(trials, hyperparameters)
+    first = flat(trials[0].get("hparams") or {}) if trials else ()
+    same = [f"{name}={output.digits(value)}" for name, value in first if name not in varying]
+    return f"constants: {' '.join(same)}" if same else ""
+
+
+def _varying(trials: Sequence[Json], hyperparameters: Json) -> set[str]:
+    seen = [dict(flat(trial.get("hparams") or {})) for trial in trials]
+    names = {name for one in seen for name in one}
+    return set(_searched(hyperparameters)) | {
+        name for name in names if any(one.get(name) != seen[0].get(name) for one in seen)
+    }
+
+
+def _searched(hyperparameters: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Names of those that the configuration does not say a value for."""
+    for name, about in hyperparameters.items():
+        if isinstance(about, dict) and isinstance(about.get("type"), str):
+            if about["type"] != "const":
+                yield prefix + name
+        elif isinstance(about, dict):
+            yield from _searched(about, f"{prefix}{name}.")
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``{"a": {"b": 1}}`` as ``("a.b", 1)``; lists are one value, as JSON."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, output.compact(value) if isinstance(value, list) else value
+
+
+def best_metric(trial: Json) -> Any:
+    """The searcher metric of the best validation, as the master names it or as the validation holds it."""
+    if trial.get("searcherMetricValue") is not None:
+        return trial["searcherMetricValue"]
+    averages = ((trial.get("bestValidation") or {}).get("metrics") or {}).get("avgMetrics") or {}
+    return next(iter(averages.values())) if len(averages) == 1 else None
