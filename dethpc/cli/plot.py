@@ -12,7 +12,7 @@ from typing import Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import curves, output
+from dethpc.cli import curves, output, tables
 from dethpc.cli.arguments import IDS
 from dethpc.cli.connect import connect
 from dethpc.cli.curves import Curve
@@ -228,7 +228,7 @@ def _print_data(found: Sequence[Curve], wish: Wish) -> None:
         for c, points in plots
         for p, s in points
     ]
-    output.print_table([*headers, *(["smoothed"] if wish.smooth else [])], rows, as_csv=True)
+    tables.show(tables.plain([*headers, *(["smoothed"] if wish.smooth else [])], rows), tables.Wanted(as_csv=True))
 
 
 def _text(value: Optional[float]) -> str:
@@ -266,8 +266,8 @@ def _print_chart(found: Sequence[Curve], what: str, wish: Wish) -> None:
         values = [point.value for point in curve.drawable]
         figures = [values[0], values[-1], min(values), max(values)] if values else [None] * 4
         named = [curve.trial, *([curve.group] if len(groups) > 1 else [])]
-        cells.append([output.plain(value) for value in [*named, *figures]])
-    for text, colour in zip(output.aligned(headers, cells), ["", *(line.colour for line in lines)]):
+        cells.append([output.number(value) for value in [*named, *figures]])
+    for text, colour in zip(tables.aligned(headers, cells), ["", *(line.colour for line in lines)]):
         mark = "" if _plain() else click.style("━ ", fg=colour) if colour else "  "
         click.echo(mark + text)
     for one in dict.fromkeys(one for curve in found for one in _news(curve, wish)):
