@@ -266,7 +266,7 @@ def _print_chart(found: Sequence[Curve], what: str, wish: Wish) -> None:
         values = [point.value for point in curve.drawable]
         figures = [values[0], values[-1], min(values), max(values)] if values else [None] * 4
         named = [curve.trial, *([curve.group] if len(groups) > 1 else [])]
-        cells.append([output.number(value) for value in [*named, *figures]])
+        cells.append([output.digits(value) for value in [*named, *figures]])
     for text, colour in zip(tables.aligned(headers, cells), ["", *(line.colour for line in lines)]):
         mark = "" if _plain() else click.style("━ ", fg=colour) if colour else "  "
         click.echo(mark + text)
