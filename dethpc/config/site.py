@@ -16,12 +16,10 @@ from dethpc.config.problems import problems_of
 from dethpc.config.section import Section, Whole, absolute, wrong
 from dethpc.config.source import MAX_BYTES, read
 from dethpc.config.wording import did_you_mean, show
-from dethpc.domain import walltime
+from dethpc.domain import memory, walltime
 from dethpc.errors import ConfigError, Problem
 
 EVERYWHERE = "/etc/dethpc/site.yaml"
-
-_MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
 
 
 def _time(value: Any) -> Any:
@@ -37,7 +35,7 @@ def _time(value: Any) -> Any:
 def _memory(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return f"{value}M"
-    if not isinstance(value, str) or _MEMORY.fullmatch(value) is None:
+    if not isinstance(value, str) or not memory.is_size(value):
         raise wrong("a size such as 8G or 8000M")
     return value
 

@@ -9,8 +9,8 @@ from dethpc.doctor.finding import Finding, note, ok
 from dethpc.engine.queue import LEAST_WINDOW
 
 COPES = (
-    "keeps a few jobs waiting in Slurm instead of 16, and takes back those that stand before one that should come first: "
-    "they come again behind it, and behind what other users have submitted since"
+    f"keeps a few jobs waiting in Slurm instead of {LEAST_WINDOW}, and takes back those that stand before one that should come "
+    "first: they come again behind it, and behind what other users have submitted since"
 )
 CHANGE = "PriorityWeightPartition=1000 (or of QOS) leaves room for nice, and jobs keep their place in Slurm"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dethpc.config.site import PoolConfig
 from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.finding import Finding, error, ok
+from dethpc.domain.memory import megabytes
 from dethpc.scheduler.slurm.pools import NodeRow
 
 
@@ -16,7 +17,7 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
         if not members:
             continue
         per_node = pool.slots_per_node or 1
-        cores, memory = per_node * (pool.cpus_per_slot or 1), per_node * _megabytes(pool.mem_per_slot)
+        cores, memory = per_node * (pool.cpus_per_slot or 1), per_node * megabytes(pool.mem_per_slot or "0M")
         gpus = 0 if pool.whole_nodes or pool.slot_type == "cpu" else pool.slots_per_node or 0
         wanted = [f"{gpus} GPUs"] * bool(gpus) + [f"{cores} core{'s' * (cores != 1)}"] + [f"{memory} MB"] * bool(memory)
         if not any(_fits(row, pool, gpus, cores, memory) for row in members):
@@ -34,10 +35,3 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
 def _fits(row: NodeRow, pool: PoolConfig, gpus: int, cores: int, memory: int) -> bool:
     have = row.gpus.get(pool.gpu_type, 0) if pool.gpu_type else sum(row.gpus.values())
     return have >= gpus and row.cpus >= cores and row.memory_mb >= memory
-
-
-def _megabytes(size: str | None) -> int:
-    if size is None:
-        return 0
-    factor = {"K": 1 / 1024, "G": 1024, "T": 1024 * 1024}.get(size[-1].upper(), 1)
-    return int(int(size.rstrip("KMGTkmgt")) * factor)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
+from dethpc.domain import memory
 from dethpc.domain.ports import PoolInfo
 from dethpc.domain.resource_request import ResourceRequest
 from dethpc.errors import ConfigError, Problem
 from dethpc.insight.waiting import infeasible
 from dethpc.master.runs.cluster_view import PLAN, ClusterView
 from dethpc.master.runs.script import JobScript
-from dethpc.master.runs.shape import Shape, cores, megabytes, pool_of, spread, time_asked
+from dethpc.master.runs.shape import Shape, cores, pool_of, spread, time_asked
 
 
 class Admission:
@@ -70,7 +71,7 @@ class Admission:
             slot_type=found.slot_type,
             time_limit=time_asked(options) or pool.time_min_seconds or pool.time_limit_seconds,
             cpus_per_node=cores(pool, slots, config.slurm),
-            memory_per_node_mb=slots * megabytes(pool.mem_per_slot or "0M"),
+            memory_per_node_mb=slots * memory.megabytes(pool.mem_per_slot or "0M"),
         )
 
     def shape(self, config: ExperimentConfig) -> Shape:

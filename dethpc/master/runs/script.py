@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
-from dethpc.master.runs.shape import Shape, cores, pool_of, times
+from dethpc.domain import memory
+from dethpc.master.runs.shape import Shape, cores, pool_of
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
 
 
@@ -40,7 +41,7 @@ class JobScript:
             cpus_per_task=cores(pool, slots, slurm),
             gres=gres,
             exclusive=pool.whole_nodes,
-            mem=pool.mem_per_slot and times(pool.mem_per_slot, slots),
+            mem=pool.mem_per_slot and memory.times(pool.mem_per_slot, slots),
             partition=pool.partition,
             qos=pool.qos,
             account=pool.account,

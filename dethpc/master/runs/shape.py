@@ -52,14 +52,3 @@ def time_asked(options: Sequence[str]) -> float | None:
     """Seconds of the last ``--time`` or ``-t`` among sbatch's options; None: none of them, or none that can be read."""
     found = re.findall(r"(?:^|\s)(?:--time(?:=|\s+)|-t\s*)(\S+)", " ".join(options))
     return walltime.seconds(found[-1]) if found else None
-
-
-def megabytes(memory: str) -> int:
-    digits = memory.rstrip("KMGTkmgt")
-    return int(int(digits) * {"K": 1 / 1024, "G": 1024, "T": 1024**2}.get(memory[len(digits) :].upper(), 1))
-
-
-def times(memory: str, slots: int) -> str:
-    """``memory`` such as ``16G``, for that many slots."""
-    digits = memory.rstrip("KMGTkmgt")
-    return f"{int(digits) * slots}{memory[len(digits) :]}"
