@@ -196,9 +196,7 @@ def logs(follow: bool, tail: Optional[int]) -> None:
 def rebuild(yes: bool) -> None:
     """Recreate the state database from the files on the shared file system. The master must be down."""
     root = _home()
-    url = master_process.read_master_file(root).get("url")
-    if url and master_process.answers(url):
-        raise errors.Refused(f"a master is running at {url}; stop it first: det master down")
+    _must_be_down(root)
     if not yes:
         click.confirm(
             f"Recreate the database of {root} from its experiments and runs? The old database is kept.", abort=True
@@ -213,14 +211,18 @@ def rebuild(yes: bool) -> None:
 
 
 @master.command()
+@click.option("--mend", is_flag=True, help="First write the change logs that are damaged again, from the database.")
 @output.as_json
-def check(as_json: bool) -> None:
-    """Compare the database with the change logs, journals, run directories and checkpoints. Changes nothing; a master may run.
+def check(as_json: bool, mend: bool) -> None:
+    """Compare the database with the change logs, journals, run directories and checkpoints. A master may run.
 
-    The exit code is 1 when something differs.
+    It changes nothing, except with --mend: then the master must be down. The exit code is 1 when something differs.
     """
+    root = _home()
+    if mend:
+        _must_be_down(root)
     done = subprocess.run(
-        [*master_process.command(_home()), "--check"],
+        [*master_process.command(root), "--check", *["--mend"] * mend],
         cwd=master_process.folder(),
         env=master_process.environment(),
         stdout=subprocess.PIPE,
@@ -230,12 +232,19 @@ def check(as_json: bool) -> None:
     if done.returncode:
         raise click.exceptions.Exit(1)
     found = json.loads(done.stdout)
+    for path in () if as_json else found["mended"]:
+        output.say(f"{path}: written again from the database; what it was is beside it")
     if as_json:
         output.print_json(found)
     elif found["differences"]:
         rows = [(d["experimentId"], d["where"], d["what"]) for d in found["differences"]]
         tables.show(tables.plain(["Experiment", "Where", "What differs"], rows))
         differences = "1 difference" if len(rows) == 1 else f"{len(rows)} differences"
+        if not mend and any(d["where"] == "change log" for d in found["differences"]):
+            output.say(
+                "Change logs that are damaged, or lack what the database knows, are written again by: "
+                "det master down; det master check --mend"
+            )
         if any(d["where"] in ("database", "change log", "journal") for d in found["differences"]):
             output.say(
                 f"{differences}; det master rebuild recreates the database from the files, without what they lack"
@@ -245,6 +254,12 @@ def check(as_json: bool) -> None:
     else:
         output.echo(f"The database and the files agree ({found['experiments']} experiments)")
     raise click.exceptions.Exit(1 if found["differences"] else 0)
+
+
+def _must_be_down(root: Path) -> None:
+    url = master_process.read_master_file(root).get("url")
+    if url and master_process.answers(url):
+        raise errors.Refused(f"a master is running at {url}; stop it first: det master down")
 
 
 def _home() -> Path:

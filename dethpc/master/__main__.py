@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--site", type=Path, help="site configuration; default: the first one found")
     parser.add_argument("--rebuild", action="store_true", help="recreate the database from shared_fs, then exit")
     parser.add_argument("--check", action="store_true", help="print as JSON how the database differs from shared_fs")
+    parser.add_argument("--mend", action="store_true", help="with --check: first write damaged change logs again")
     options = parser.parse_args()
     os.umask(0o077)  # of this process alone: who calls serve() or rebuild() keeps their own
     _keep_to_itself()
@@ -33,7 +34,7 @@ def main() -> int:
         if options.rebuild:
             return _rebuild(options.home, options.site)
         if options.check:
-            return _check(options.home, options.site)
+            return _check(options.home, options.site, mend_first=options.mend)
         serve(options.home, options.host, options.port, options.site)
     except (DethpcError, OSError) as error:
         print(f"det: error: {error}{_advice(error)}", file=sys.stderr)
@@ -62,11 +63,13 @@ def _advice(error: Exception) -> str:
     return ""
 
 
-def _check(home: Path, site: Path | None) -> int:
-    from dethpc.master.check import check
+def _check(home: Path, site: Path | None, *, mend_first: bool) -> int:
+    from dethpc.master.check import check, mend
 
+    mended = [str(path) for path in mend(home, site)] if mend_first else []
     experiments, differences = check(home, site)
-    print(json.dumps({"experiments": experiments, "differences": [found.to_json() for found in differences]}))
+    found = [difference.to_json() for difference in differences]
+    print(json.dumps({"experiments": experiments, "differences": found, "mended": mended}))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``det master check``: what differs between the database and the files that it can be made from. Changes nothing.
+"""``det master check``: what differs between the database and the files that it can be made from. ``check`` changes nothing.
 
 A master may run meanwhile. It commits before it appends, and appends before it goes on: what the change log said before the
 database was read, the database knows; what the database says, the change log says a moment later.
@@ -7,8 +7,9 @@ database was read, the database knows; what the database says, the change log sa
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine.reports import reported_values
 from dethpc.errors import DethpcError
 from dethpc.master.durable import ids
-from dethpc.master.durable.lease import alive
+from dethpc.master.durable.lease import Lease, alive
 from dethpc.master.durable.recreate import read_all
 from dethpc.master.durable.row_file import RowFile, to_line
-from dethpc.master.installation import site_of
+from dethpc.master.installation import cluster_id, site_of
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
 from dethpc.state import absent, reading, rows
@@ -72,6 +73,24 @@ def check(root: Path, site_file: Path | None = None) -> tuple[int, list[Differen
     return _Check(home, url, running=held is not None and alive(held)).run()
 
 
+def mend(root: Path, site_file: Path | None = None) -> list[Path]:
+    """Write the change logs again that have damaged lines, or that lack what the database knows; what they were is kept beside.
+
+    Left alone are those that know rows which the database does not: it may be the older one. Raises: LeaseHeld while a master runs;
+    as ``check``.
+    """
+    home = Home(root)
+    url = site_of(home, site_file).database or home.database_url
+    if absent(url):
+        return []
+    lease = Lease(home.master_file, cluster_id(home))
+    lease.take()
+    try:
+        return list(_Check(home, url, running=False).mend(lease.check))
+    finally:
+        lease.release()
+
+
 class _Check:
     def __init__(self, home: Home, url: str, *, running: bool) -> None:
         self._home, self._url, self._running = home, url, running
@@ -99,6 +118,23 @@ class _Check:
             except OSError as error:
                 found.append(_unreadable(id, "change log", error))
         return len(known.experiments | files.experiments), found
+
+    def mend(self, check_lease: Callable[[], None]) -> Iterator[Path]:
+        own = [(None, path) for path in (self._home.node_changes, self._home.task_changes, self._home.records)]
+        with reading(self._url) as connection:
+            of_experiments = [(id, self._home.changes(id)) for id in sorted(ids.in_database(connection).experiments)]
+            for id, path in own + of_experiments:
+                by_key = self._by_key(connection, id, path)
+                lines, damaged = _lines(path)
+                late = [key for key, row in by_key.items() if not self._says(lines.get(key, []), row)]
+                other = any(key in lines for key in late) and not damaged  # nobody knows which of both is right
+                if not (damaged or late) or other or lines.keys() - by_key.keys():
+                    continue
+                check_lease()
+                if path.exists():
+                    shutil.copy2(path, path.with_name(f"{path.name}.{time.strftime('%Y%m%dT%H%M%S')}.damaged"))
+                RowFile(path).become(list(by_key.values()))
+                yield path
 
     def _of_installation(self, path: Path) -> Iterator[Difference]:
         before = _lines(path)[0] if self._running else {}

@@ -94,3 +94,37 @@ def test_a_busy_master_is_not_taken_for_a_difference(user: User) -> None:
         assert differences(user, code=0) == {}
     user.det("experiment", "wait", str(created))
     assert differences(user, code=0) == {}
+
+
+def test_a_damaged_change_log_of_an_ended_experiment_is_written_again_when_asked(user: User) -> None:
+    for _ in "ab":
+        user.det("experiment", "wait", str(user.create(hyperparameters={"lr": 0.1, "steps": 3})))
+    log, other = (user.home / "experiments" / id / "changes.jsonl" for id in "12")
+    user.det("master", "check", "--mend", code=1)
+    assert "det master down" in user.errors, "a master runs"
+    user.det("master", "down")
+    whole = {path: path.read_bytes() for path in (log, other)}
+    first, *rest = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, *rest[:2], b"garbage\n", rest[-1][:40] + b"?" + rest[-1][41:], *rest[2:-1]]))
+    damaged = log.read_bytes()
+    assert "damaged lines" in differences(user)[1, "change log"]
+    assert "damaged lines" in user.det("master", "check", code=1) and "det master check --mend" in user.errors
+    assert log.read_bytes() == damaged
+
+    assert user.det("master", "check", "--mend").strip() == "The database and the files agree (2 experiments)"
+    assert str(log) in user.errors and str(other) not in user.errors
+    assert [path.read_bytes() for path in log.parent.glob("*.damaged")] == [damaged]
+    assert other.read_bytes() == whole[other] and not list(other.parent.glob("*.damaged"))
+    before = user.json("experiment", "describe", "1")
+    user.det("master", "down")
+    user.det("master", "rebuild", "--yes")
+    assert user.json("experiment", "describe", "1") == before
+
+    user.det("master", "down")
+    with sqlite3.connect(user.home / "dethpc.db") as connection:  # an older database: the file knows more
+        connection.execute("DELETE FROM trials WHERE experiment_id = 1")
+    with open(log, "a") as file:
+        file.write("garbage\n")
+    ahead = log.read_bytes()
+    user.det("master", "check", "--mend", code=1)
+    assert log.read_bytes() == ahead
