@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _BUSY_MS = 30_000
 _CACHE_KIB = 512  # of each connection to SQLite
+_LONGEST_PATH = 504  # bytes: SQLite takes 512, and needs 8 for the name of its journal
 
 _TO_A_SERVER = {
     "connect_timeout": "10",
@@ -108,6 +109,11 @@ def unavailable(error: BaseException) -> bool:
 
 
 def _sqlite(path: Path) -> tuple[Engine, Engine]:
+    if (length := len(os.fsencode(path.absolute()))) > _LONGEST_PATH:
+        raise StoreError(
+            f"cannot open the state database {path}: its path has {length} bytes, and SQLite takes {_LONGEST_PATH}. "
+            "Use a DETHPC_HOME with a shorter path"
+        )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its log files the mode of the database

@@ -74,3 +74,15 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
         store.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count={pages}").scalar())  # as full as a disk can be
         with pytest.raises(StoreError, match=r"database or disk is full\n[^$]*make room"):
             store.commit([experiment(number) for number in range(1, 500)])
+
+
+def test_a_path_that_sqlite_does_not_take_is_refused_in_words(tmp_path: Path) -> None:
+    def path(length: int) -> Path:
+        folder = tmp_path
+        while length - len(str(folder)) > 200:
+            folder /= "d" * 150
+        return folder / ("x" * (length - len(str(folder)) - 1))
+
+    open_store(path(504)).close()
+    with pytest.raises(StoreError, match="has 505 bytes, and SQLite takes 504. Use a DETHPC_HOME with a shorter path"):
+        open_store(path(505))
