@@ -15,7 +15,7 @@ find_python() {
 
 # make_venv FOLDER NAME REQUIREMENT...: the requirements are installed there unless that was done with the same input files.
 make_venv() {
-    local folder=$1 name=$2 python stamp
+    local folder=$1 name=$2 python stamp quiet=--quiet
     shift 2
     stamp=$(cat pyproject.toml constraints.txt <(echo "$@") | cksum)
     [[ $(cat "$folder/.installed-$name" 2>/dev/null) == "$stamp" ]] && return
@@ -25,7 +25,8 @@ make_venv() {
         rm -rf "$folder"
         "$python" -m venv "$folder" || return
     fi
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" || return
+    if [[ -t 1 ]]; then quiet=; fi # somebody who waits sees what is collected and how far each download is
+    "$folder/bin/python" -m pip install ${quiet:+"$quiet"} --disable-pip-version-check "$@" || return
     echo "$stamp" >"$folder/.installed-$name"
 }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from typing import Optional
 
 import click
 
+from dethpc import errors
 from dethpc.cli import output
 from dethpc.cli.group import LazyGroup
 from dethpc.cli.output import as_json, print_json
@@ -28,11 +30,22 @@ def _default_folder() -> str:
     return str(home() / "slurm-dev")
 
 
-_folder = click.option("--folder", type=click.Path(), default=_default_folder, help="The cluster's directory.")
+def _folder_in_use() -> str:
+    from dethpc.deploy import slurm_dev
+
+    return str(slurm_dev.in_use() or _default_folder())
+
+
+_folder = click.option(
+    "--folder",
+    type=click.Path(),
+    default=_folder_in_use,
+    help="The cluster's directory. Default: what SLURM_CONF points at.",
+)
 
 
 @slurm_dev.command()
-@_folder
+@click.option("--folder", type=click.Path(), default=_default_folder, help="The cluster's directory.")
 @click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="Number of nodes.")
 @click.option(
     "--gpus-per-node", type=click.IntRange(0, 64), default=4, show_default=True, help="Simulated GPUs per node."
@@ -63,7 +76,19 @@ def down(folder: str) -> None:
     """End every process of the cluster and remove its folder."""
     from dethpc.deploy import slurm_dev
 
-    slurm_dev.down(folder)
+    used = slurm_dev.in_use()
+    ended = slurm_dev.down(folder)
+    if ended is None:
+        raise _no_cluster(folder)
+    output.echo(f"Ended {ended} daemons of {folder}")
+    if used is not None and not used.exists():
+        output.say("This shell still has SLURM_CONF; to use another Slurm: unset SLURM_CONF")
+
+
+def _no_cluster(folder: str) -> errors.NotFound:
+    conf = os.environ.get("SLURM_CONF")
+    elsewhere = f"; SLURM_CONF points at {os.path.dirname(conf) or conf}" if conf else ""
+    return errors.NotFound(f"no cluster in {os.path.abspath(folder)}{elsewhere}")
 
 
 @slurm_dev.command()
@@ -73,7 +98,10 @@ def status(folder: str, as_json: Optional[bool]) -> None:
     """Which daemons run, and the state of each node. The exit code is 1 when there is no cluster."""
     from dethpc.deploy import slurm_dev
 
-    daemons, nodes = slurm_dev.status(folder)
+    try:
+        daemons, nodes = slurm_dev.status(folder)
+    except errors.NotFound:
+        raise _no_cluster(folder) from None
     if as_json:
         print_json({"daemons": daemons, "nodes": nodes})
         return

@@ -35,7 +35,7 @@ from dethpc.deploy.shape import NodeGroup, Shape
 from dethpc.deploy.slurm_conf import cgroup_conf, gres_conf, slurm_conf
 from dethpc.errors import DethpcError, NotFound, Refused
 
-__all__ = ["Cluster", "NodeGroup", "Shape", "down", "load", "status", "up"]
+__all__ = ["Cluster", "NodeGroup", "Shape", "down", "in_use", "load", "status", "up"]
 
 INSTALL = "apt-get install -y --no-install-recommends slurm-wlm munge"
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sinfo", "scontrol")
@@ -186,21 +186,30 @@ def load(folder: str | os.PathLike[str]) -> Cluster:
     return Cluster(Path(facts["folder"]), Shape.from_json(facts["shape"]))
 
 
+def in_use() -> Path | None:
+    """The folder of the cluster that SLURM_CONF makes this shell use; None: that is no private one."""
+    conf = os.environ.get("SLURM_CONF")
+    folder = Path(conf).resolve().parent if conf else None
+    return folder if folder is not None and (folder / "cluster.json").is_file() else None
+
+
 def status(folder: str | os.PathLike[str]) -> tuple[dict[str, bool], dict[str, str]]:
     """Which daemons run, and the state of each node. Raises NotFound when there is no cluster in ``folder``."""
     cluster = load(folder)
     return cluster.daemons(), cluster.node_states()
 
 
-def down(folder: str | os.PathLike[str]) -> None:
-    """End every process of the cluster in ``folder`` and remove the folder. Does nothing when there is none."""
+def down(folder: str | os.PathLike[str]) -> int | None:
+    """End every process of the cluster in ``folder`` and remove the folder. Returns how many daemons it ended; None: there is no
+    cluster."""
     target = Path(folder).absolute()
     try:
         cluster = load(target)
     except NotFound:
         if target.is_dir() and not any(target.iterdir()):
             target.rmdir()
-        return
+        return None
+    daemons = [name for name, runs in cluster.daemons().items() if runs]
     for name in cluster.daemons():
         processes.kill(cluster._pids(name))
     while pids := processes.job_processes(cluster.folder):
@@ -208,6 +217,7 @@ def down(folder: str | os.PathLike[str]) -> None:
     if cluster.folder != target:
         cluster.folder.unlink()
     _wait(lambda: _remove(target), 60, f"cannot remove {target}")
+    return len(daemons)
 
 
 def _remove(folder: Path) -> bool:

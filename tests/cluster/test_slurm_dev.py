@@ -120,7 +120,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, slurm: slurm_dev.Cluster) ->
 def test_no_cluster_no_status(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         slurm_dev.status(tmp_path)
-    slurm_dev.down(tmp_path / "absent")
+    assert slurm_dev.down(tmp_path / "absent") is None
 
 
 def test_a_home_that_it_makes_is_its_users_alone(tmp_path: Path, slurm: slurm_dev.Cluster) -> None:
@@ -183,21 +183,32 @@ def _may_run(python: str, uid: int) -> bool:
         return False
 
 
-def test_the_command_line_brings_a_cluster_up_and_down(slurm: slurm_dev.Cluster, tmp_path: Path) -> None:
+def test_the_command_line_brings_a_cluster_up_and_down(
+    slurm: slurm_dev.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from click.testing import CliRunner
 
     from dethpc.cli.deploy import deploy
 
-    def det(*arguments: str) -> str:
-        result = CliRunner().invoke(deploy, ["slurm-dev", *arguments, "--folder", str(folder)], catch_exceptions=False)
-        assert result.exit_code == 0
-        return result.stdout
+    def det(*arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(deploy, ["slurm-dev", *arguments], catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return result.output
 
+    monkeypatch.delenv("SLURM_CONF", raising=False)
     with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / "c"
+        monkeypatch.setenv("DETHPC_HOME", f"{parent}/one")
+        folder = Path(parent) / "one/slurm-dev"
         try:
-            assert det("up", "--nodes", "2", "--gpus-per-node", "1") == f"export SLURM_CONF={folder}/slurm.conf\n"
+            assert f"export SLURM_CONF={folder}/slurm.conf\n" in det("up", "--nodes", "2", "--gpus-per-node", "1")
+            monkeypatch.setenv("DETHPC_HOME", f"{parent}/another")
+            assert f"no cluster in {parent}/another/slurm-dev\n" in det("down", code=1)
+            monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
             assert "slurmd-n1    running, idle" in det("status").splitlines()
+            told = det("down", "--folder", f"{parent}/third", code=1)
+            assert f"no cluster in {parent}/third; SLURM_CONF points at {folder}\n" in told
+            assert det("down").startswith(f"Ended 4 daemons of {folder}\n"), "the one that this shell uses"
         finally:
-            det("down")
+            slurm_dev.down(folder)
         assert not folder.exists()
+        assert "no cluster in" in det("down", code=1) and "no cluster in" in det("status", code=1)
