@@ -54,8 +54,7 @@ def reader(tmp_path: Path) -> Iterator[User]:
         folder.mkdir()
     (tmp_path / "bin" / "det").write_text('#!/bin/sh\nexec python3 -m dethpc.cli "$@"\n')
     (tmp_path / "bin" / "det").chmod(0o755)
-    user.env["PATH"] = f"{tmp_path}/bin:{slurm_dev.search_path()}"
-    user.env["PATH"] = f"{tmp_path}/bin:{user.env['PATH']}" if "python3" not in user.env["PATH"] else user.env["PATH"]
+    user.env["PATH"] = f"{tmp_path}/bin:{user.env['PATH']}"
     del user.env["DETHPC_HOME"]
     yield user
     for conf in (tmp_path / "new").glob("*/slurm-dev"):
