@@ -6,6 +6,7 @@ Commands with more to say (``det experiment wait``) document it in their ``--hel
 
 from __future__ import annotations
 
+import os
 from typing import Optional
 
 import click
@@ -77,3 +78,9 @@ def main(ctx: click.Context, master: Optional[str], user: Optional[str]) -> None
       det experiment wait 1
     """
     ctx.obj = Settings(master=master or None, user=user or None)
+
+
+if "_DET_COMPLETE" in os.environ:
+    from dethpc.cli import complete
+
+    complete.register()

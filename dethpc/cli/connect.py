@@ -65,13 +65,13 @@ def _session(settings: Settings) -> Optional[Session]:
             "-u/--user: acting as another user is not supported yet; leave it out (and DET_USER unset) to act as yourself"
         )
     try:
-        url = canonical(settings.master) if settings.master else master_url({**_home_only()})
+        url = canonical(settings.master) if settings.master else master_url(home_only())
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'-m' / '--master' / DET_MASTER") from None
     return Session(url, token(url)) if url else None
 
 
-def _home_only() -> dict[str, str]:
+def home_only() -> dict[str, str]:
     """The environment without DET_MASTER, which has had its say as the option's default."""
     import os
 
