@@ -15,6 +15,8 @@ import click
 from click import shell_completion
 from click.shell_completion import CompletionItem
 
+from dethpc.cli import output
+
 if TYPE_CHECKING:
     from dethpc.client import Session
 
@@ -106,7 +108,8 @@ def from_master(context: click.Context, parameter: click.Parameter, incomplete: 
             session = _session(context.find_root().params.get("master"))
             for value, what in source(session) if session else ():
                 if str(value).startswith(begun):
-                    found.append(CompletionItem(before + comma + str(value), help=what or None))
+                    word = before + comma + output.plain(value)
+                    found.append(CompletionItem(word, help=output.plain(what) or None))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()

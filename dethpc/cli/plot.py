@@ -61,7 +61,13 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
                 metavar="NAME",
                 help="Only this group of metrics: training, validation, cpu, gpu or any other (repeatable).",
             ),
-            click.option("--x", type=click.Choice(["steps", "epochs", "time"]), default="steps", show_default=True),
+            click.option(
+                "--x",
+                type=click.Choice(["steps", "epochs", "time"]),
+                default="steps",
+                show_default=True,
+                help="What the axis to the right is; epochs needs a reported metric epoch.",
+            ),
             click.option(
                 "--smooth",
                 type=click.FloatRange(0, 1, max_open=True),

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dethpc import __version__
-from dethpc.cli import elsewhere, main
+from dethpc.cli import elsewhere, main, tables
 
 # Run by the Python of the published client: every spelling of every command, and nothing of any master.
 ENUMERATE = """
@@ -118,3 +118,16 @@ def test_the_masters_configuration_is_shown_and_not_set(monkeypatch: pytest.Monk
     assert answer.exit_code == 2 and "Edit the site file" in answer.output
     answer = det("master", "config", "--jsn")
     assert answer.exit_code == 2 and "--jsn" in answer.output
+
+
+def test_tables_can_be_had_as_determined_prints_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DET_TABLES", "determined")
+    tables.show(tables.plain(["ID", "Name"], [["12", "digits"], ["3", ""]]))
+    assert [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()] == [
+        ["ID", "Name"],
+        ["----+--------"],
+        ["12", "digits"],
+        ["3", ""],
+    ]
