@@ -119,6 +119,7 @@ class Submitter:
             self._holds.taken(live.run)
         for live, error in batch.refused:
             if isinstance(error, SubmitRejected) and not taken_before(live.run, self._ledger.state):
+                self._trouble.tell(live, f"the job was refused for good: {error}")
                 self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
                 continue
             live.refused_at = time.monotonic()

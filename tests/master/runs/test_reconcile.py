@@ -51,6 +51,7 @@ def test_what_is_refused_for_good_ends_its_trial_in_the_schedulers_words(world: 
     world.fake.rejects = "invalid account"
     world.cycle()
     assert (world.trial().state, world.trial().reason) == (State.ERROR, "invalid account")
+    assert "the job was refused for good: invalid account" in world.home.run("1.1.1").waiting(0).read_text(), "its log"
 
 
 def test_what_the_site_has_closed_for_a_while_ends_no_trial(world: World) -> None:
