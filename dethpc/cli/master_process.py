@@ -49,6 +49,8 @@ def up(*, port: Optional[int] = None) -> str:
         raise errors.MasterUnreachable(
             f"the master did not start: {full_disk(root) or f'{log}: {error.strerror}'}"
         ) from error
+    if sys.stderr.isatty():
+        output.say("starting your master ...")  # the first time takes seconds: a database is made
     with open(file, "wb") as sink:
         process = subprocess.Popen(
             command(root, port),
