@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import output, tables
+from dethpc.cli import interpreter, output, tables
 from dethpc.cli.connect import connect
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def create(
         output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
     for note in answer.get("notes") or []:
         output.say(f"det: note: {note}")
+    if said := interpreter.sentence(answer):
+        output.say(said)
     if follow:
         _follow(number)
     elif not as_json:

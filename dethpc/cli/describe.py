@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from dethpc.cli import output, tables
+from dethpc.cli import interpreter, output, tables
 from dethpc.cli.trial_table import trial_columns, trial_table
 from dethpc.client import experiments, trials
 from dethpc.client.session import Session
@@ -175,6 +175,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
             ("Ended", output.when(e.get("endTime"))),
             ("Searcher", f"{searcher.name} {searcher.metric}".strip()),
             ("Resource pool", e.get("resourcePool")),
+            ("Python", interpreter.words(about)),
             ("Labels", ", ".join(sorted(e.get("labels") or []))),
             ("Archived", "yes" if e.get("archived") else ""),
         ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import click
 
 from dethpc import errors
-from dethpc.cli import create, master_process, output, tables, wait
+from dethpc.cli import create, interpreter, master_process, output, tables, wait
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Settings
 from dethpc.rundir.process import lives
@@ -102,6 +102,8 @@ def _run(
                 if problem.field == "resources.slots_per_trial":
                     problem.hint = "--slots gives this machine as many as you say"
             raise
+    if said := interpreter.sentence(answer):
+        output.say(said)
     number = int(answer["experiment"]["id"])
     try:
         state = wait.until_ended(number, to_stderr=as_json)

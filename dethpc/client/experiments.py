@@ -6,12 +6,14 @@ present state does not allow the request, and ConfigError from ``create``.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
+from dethpc.client import environment
 from dethpc.client.session import Session
 from dethpc.domain.context_files import WORTH_ASKING, digest
-from dethpc.errors import NotFound
+from dethpc.errors import ContextError, NotFound
 
 Json = Dict[str, Any]
 
@@ -30,12 +32,17 @@ def create(
     parent: Optional[int] = None,
     validate_only: bool = False,
 ) -> Json:
-    """Create an experiment; returns {"experiment", "config", "warnings"}.
+    """Create an experiment; returns {"experiment", "config", "warnings", "notes", "environment"}.
 
     ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode). The
-    master keeps contexts: files that it has already are not sent again.
+    experiment's jobs run in the environment of this process, which goes along. The master keeps contexts: files that it has already
+    are not sent again.
     """
     body: Json = {"config": config, "activate": activate, "validateOnly": validate_only}
+    try:
+        body["environment"] = base64.b64encode(environment.here().to_bytes()).decode()
+    except ValueError as error:
+        raise ContextError(str(error)) from None
     if project is not None:
         body["projectId"] = project
     if parent is not None:
@@ -174,8 +181,6 @@ def patch(session: Session, experiment: int, **fields: Any) -> Json:
 
 def model_definition(session: Session, experiment: int) -> bytes:
     """The context directory as a gzipped tar archive."""
-    import base64
-
     return base64.b64decode(session.get(f"/api/v1/experiments/{experiment}/model_def")["b64Tgz"])
 
 

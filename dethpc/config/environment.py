@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Annotated, Any, ClassVar, Literal, Optional
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -101,8 +103,41 @@ class RegistryAuth(Section):
     registrytoken: Optional[str] = None
 
 
+def _interpreter(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if not path.startswith(("/", "~/")) or name not in ("python3", "python") or not path.isprintable():
+        raise wrong(
+            "the path of an interpreter named python3, such as /home/you/envs/x/bin/python3: its folder comes first on PATH",
+            hint="set environment.setup to more than that",
+        )
+    return path
+
+
+def _lines(value: Any) -> Any:
+    return "\n".join(value) if isinstance(value, list) and all(isinstance(line, str) for line in value) else value
+
+
+def _shell(text: str) -> str:
+    if "\0" in text or len(text) > _LONGEST_SETUP:
+        raise wrong(f"lines of shell code, at most {_LONGEST_SETUP:,} characters", found="others")
+    return text
+
+
+_LONGEST_SETUP = 16_384
+# What a shell that somebody logs in to has, and one that runs a script may lack.
+_MODULE = [
+    "for dethpc_file in /etc/profile.d/{modules,lmod,z00_lmod}.sh; do",
+    '    ! type module >/dev/null 2>&1 && [ -r "$dethpc_file" ] && . "$dethpc_file"',
+    "done",
+]
+_CONDA = [
+    '[ "$(type -t conda)" = function ] || ! command -v "${CONDA_EXE:-conda}" >/dev/null || '
+    'eval "$("${CONDA_EXE:-conda}" shell.bash hook)"'
+]
+
+
 class Environment(Section):
-    omitted: ClassVar[frozenset[str]] = frozenset({"venv"})
+    omitted: ClassVar[frozenset[str]] = frozenset({"python", "setup", "venv"})
 
     image: Annotated[Images, BeforeValidator(_images)] = Images()
     environment_variables: Annotated[Variables, BeforeValidator(_variables)] = Variables()
@@ -113,7 +148,33 @@ class Environment(Section):
     add_capabilities: list[str] = []
     drop_capabilities: list[str] = []
     pod_spec: Optional[dict[str, Any]] = None
+    python: Annotated[Optional[str], AfterValidator(_interpreter)] = None
+    setup: Annotated[Optional[str], BeforeValidator(_lines), AfterValidator(_shell)] = None
     venv: Optional[Literal["per-experiment"]] = None
+
+    def shell_lines(self) -> list[str]:
+        """Lines of bash that ``setup`` and ``python`` mean, for a shell that ends when one of them fails."""
+        lines = []
+        if self.setup:
+            if re.search(r"\b(?:module|ml)\b", self.setup):
+                lines += _MODULE
+            if re.search(r"\bconda\b", self.setup):
+                lines += _CONDA
+            failed = 'echo "environment.setup failed with exit code $?: $BASH_COMMAND" >&2; exit 1'
+            lines += [f"trap {shlex.quote(failed)} ERR", f"eval {shlex.quote(self.setup)}", "trap - ERR"]
+        if self.python:
+            folder = (
+                f'"$HOME"/{shlex.quote(self.python[2:])}' if self.python.startswith("~/") else shlex.quote(self.python)
+            )
+            lines += [
+                f"dethpc_python={folder}",
+                '[ -x "$dethpc_python" ] || { echo "environment.python: $dethpc_python is no interpreter here" >&2; exit 1; }',
+                "unset CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV PYTHONHOME",
+                "dethpc_python=${dethpc_python%/*}",
+                '[ ! -e "$dethpc_python/../pyvenv.cfg" ] || export VIRTUAL_ENV="${dethpc_python%/*}"',
+                'export PATH="$dethpc_python:$PATH"',
+            ]
+        return lines
 
     def variables(self, slot_type: str) -> dict[str, str]:
         """The variables for processes on slots of this type (cpu, cuda or rocm)."""

@@ -17,7 +17,14 @@ from dethpc.exec.resume import Resume
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.spec import Spec
 
-_OUR_INPUT = ("DETHPC_ADDRESSES", "DETHPC_NODES", "DETHPC_NODE_RANK", "DETHPC_WORKDIR_BASE", "DETHPC_DEADLINE")
+_OUR_INPUT = (
+    "DETHPC_ADDRESSES",
+    "DETHPC_NODES",
+    "DETHPC_NODE_RANK",
+    "DETHPC_WORKDIR_BASE",
+    "DETHPC_DEADLINE",
+    "DETHPC_READY",
+)
 # The step's own shape. A nested srun, sbatch or mpirun would take these for requests: an inner sbatch fails of the
 # first two, an inner srun inherits the binding of this task, and MPI programs believe that srun itself started them.
 _STEPS_OWN = re.compile(

@@ -131,6 +131,10 @@ class Home:
         """A link to the context that was made of files with this digest."""
         return self.root / "contexts" / "by-files" / digest
 
+    def environment(self, queue_id: str) -> Path:
+        """The variables that the jobs of the experiment with this uuid run with."""
+        return self.root / "environments" / queue_id
+
     @property
     def node_changes(self) -> Path:
         """What was held against nodes, one committed row a line."""

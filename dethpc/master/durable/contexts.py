@@ -55,7 +55,7 @@ def pack(members: Iterable[Member]) -> bytes:
                 continue
             if member.type not in (ord(tarfile.REGTYPE), ord(tarfile.AREGTYPE), 0):
                 raise ContextError(f"{member.path}: only files, directories and links can be sent")
-            content = _decode(member)
+            content = decoded(member.path, member.content)
             total += len(content)
             if total > LIMIT:
                 raise ContextError(
@@ -66,15 +66,16 @@ def pack(members: Iterable[Member]) -> bytes:
     return gzip.compress(plain.getvalue(), compresslevel=6, mtime=0)
 
 
-def _decode(member: Member) -> bytes:
+def decoded(name: str, content: str) -> bytes:
+    """What a client sent as base64. Raises ContextError."""
     try:
-        return base64.b64decode(member.content, validate=True)
+        return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
-        raise ContextError(f"{member.path}: the content is not base64") from None
+        raise ContextError(f"{name}: the content is not base64") from None
 
 
 def _target(member: Member) -> str:
-    target = _decode(member).decode("utf-8", "surrogateescape")
+    target = decoded(member.path, member.content).decode("utf-8", "surrogateescape")
     if not target or "\0" in target or not stays(_inside(member.path), target):
         raise ContextError(f"{member.path} is a link to outside the context directory ({target!r})")
     return target

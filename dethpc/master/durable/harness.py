@@ -27,6 +27,7 @@ ROOMS = (
     "dethpc/domain/__init__.py",
     "dethpc/domain/end_report.py",
     "dethpc/domain/entrypoint.py",
+    "dethpc/domain/environment.py",
     "dethpc/domain/ids.py",
     "dethpc/domain/reports.py",
     "dethpc/domain/secrets.py",

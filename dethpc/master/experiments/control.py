@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 
+from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Experiment, Row
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
@@ -13,6 +14,7 @@ from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.turns import order
 from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.experiments import environments
 from dethpc.master.runs.admission import Admission
 from dethpc.rundir.home import Home
 from dethpc.state import queries
@@ -38,9 +40,16 @@ class Control:
         return self._ledger.do_after(lambda: self._with_its_experiment(event))
 
     def delete(self, experiment_id: int) -> None:
-        """With its Python environment, where it has one of its own."""
+        """With the environment of its jobs, and its Python environment where it has one of its own."""
+        with self._store.read() as connection:
+            queue_id = queries.experiment(connection, experiment_id).queue_id
         self.do(events.Delete(experiment_id, time.time()))
+        environments.drop(self._home, queue_id)
         shutil.rmtree(self._home.venv(experiment_id), ignore_errors=True)
+
+    def environment(self, experiment: Experiment) -> Environment | None:
+        """That of its jobs."""
+        return environments.kept(self._home, experiment.queue_id)
 
     def set_labels(self, experiment_id: int, change: Callable[[list[str]], list[str]]) -> list[str]:
         """The labels that ``change`` makes of the present ones."""

@@ -16,14 +16,15 @@ from dethpc.config.loading import load as load_config
 from dethpc.config.searcher import WarmStart
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.entrypoint import batch_script
+from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Checkpoint, Experiment
 from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
-from dethpc.errors import DethpcError, NotFound, Refused
+from dethpc.errors import ConfigError, DethpcError, NotFound, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.experiments import installs, standalone, user_script
+from dethpc.master.experiments import environments, installs, standalone, user_script
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import Unmanaged, config_of
 from dethpc.master.installation import Installation
@@ -61,8 +62,10 @@ class Creator:
         project_id: int | None = None,
         validate_only: bool = False,
         template: str | None = None,
+        environment: bytes | None = None,
     ) -> tuple[Experiment, list[str]]:
         """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
+        sent = environments.sent(environment)
         if template:
             raise Refused("templates are not supported yet")
         config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, parent_id)
@@ -76,24 +79,34 @@ class Creator:
             seed = secrets.randbelow(2**31)
             config = config.with_seed(seed)
         config = self._with_source(config)
-        sha256 = contexts.keep(self._home, context_targz)
-        rows = self._ledger.do(
-            events.CreateExperiment(
-                owner=owner,
-                config=config,
-                original_config=config_yaml,
-                context_sha256=sha256,
-                seed=seed,
-                queue_id=str(uuid.uuid4()),
-                activate=activate,
-                at=time.time(),
-                parent_id=parent_id,
-                project_id=project_id or 1,
-            )
+        sha256, queue_id = contexts.keep(self._home, context_targz), str(uuid.uuid4())
+        environments.keep(self._home, queue_id, sent or self._of_parent(parent_id) or environments.own())
+        wanted = events.CreateExperiment(
+            owner=owner,
+            config=config,
+            original_config=config_yaml,
+            context_sha256=sha256,
+            seed=seed,
+            queue_id=queue_id,
+            activate=activate,
+            at=time.time(),
+            parent_id=parent_id,
+            project_id=project_id or 1,
         )
-        experiment = rows[0]
+        try:
+            experiment = self._ledger.do(wanted)[0]
+        except (NotFound, Refused, ConfigError):
+            environments.drop(self._home, queue_id)
+            raise
         assert isinstance(experiment, Experiment)
         return experiment, notes
+
+    def _of_parent(self, parent_id: int | None) -> Environment | None:
+        """A fork from a client that sends no environment keeps the one it had."""
+        if parent_id is None:
+            return None
+        with self._store.read() as connection:
+            return environments.kept(self._home, queries.experiment(connection, parent_id).queue_id)
 
     def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""

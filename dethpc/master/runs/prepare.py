@@ -62,7 +62,7 @@ class JobBuilder:
         self._home, self._site, self._ledger, self._store = home, site, ledger, store
         self._view, self._admission, self._script = view, admission, script
         self._cluster_id, self._harness = cluster_id, harness
-        self._environment = job_environment()
+        self._environment = job_environment()  # of experiments that have none of their own
 
     # --- the run directory
 
@@ -128,12 +128,15 @@ class JobBuilder:
         found = self._admission.shape(config)
         name = job_name(self._cluster_id, run.id)
         left_out = self._left_out(run.task_id, config)
+        environment = self._home.environment(experiment.queue_id) if experiment.id else None
+        recorded = environment is not None and environment.exists()
         script = self._script.text(
             run_dir.path,
             name,
             config,
             found,
             left_out,
+            environment=environment if recorded else None,
             nice=run.nice or None,
             self_requeue=self_requeue,
             checkpoint=checkpoint,
@@ -148,7 +151,7 @@ class JobBuilder:
             script=run_dir.script,
             run_dir=run_dir.path,
             slots=run.slots,
-            env=self._environment,
+            env=_bare() if recorded else self._environment,
             nice=run.nice,
         )
 
@@ -224,6 +227,12 @@ def checkpoint_cost(taken: Sequence[float]) -> float:
     """What saving a checkpoint may take, in seconds: the 95th percentile of what it took; 0 before anything was measured."""
     ordered = sorted(taken)
     return ordered[math.ceil(0.95 * len(ordered)) - 1] if ordered else 0.0
+
+
+def _bare() -> dict[str, str]:
+    """What a job is submitted with whose script brings its environment: the account, and nothing of the master's shell."""
+    account = {name: os.environ[name] for name in ("HOME", "LOGNAME", "SHELL", "USER") if name in os.environ}
+    return account | {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
 def job_environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolI
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.scheduler.slurm import pools as slurm_pools
 from dethpc.scheduler.slurm import states
-from dethpc.scheduler.slurm.environment import scrub
+from dethpc.scheduler.slurm.environment import of_submission, scrub
 from dethpc.scheduler.slurm.hostlist import expand
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
 from dethpc.scheduler.slurm.refusals import refusal
@@ -102,9 +102,7 @@ class SlurmCommands:
     def submit(self, job: JobRequest) -> str:
         if self._throttle is not None:
             self._throttle.take()
-        environment = scrub(job.env or self._environment)
-        if "SLURM_CONF" in self._environment:
-            environment["SLURM_CONF"] = self._environment["SLURM_CONF"]
+        environment = of_submission(job.env, self._environment)
         argv = ["sbatch", "--parsable", str(job.script)]
         try:
             done = self._runner.run(argv, env=environment, cwd=job.run_dir, timeout=self._timeout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping
 
 _LEAKS = (
@@ -29,3 +31,16 @@ def scrub(environment: Mapping[str, str]) -> dict[str, str]:
     """
     known = {name: value for name, value in environment.items() if name not in _SECRET}
     return {name: value for name, value in known.items() if name in _KEPT or not name.startswith(_LEAKS)}
+
+
+def of_submission(wanted: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """What sbatch runs with for a job that wants these variables, by default all ``known``. The cluster is the known one, and its
+    commands are on the job's PATH: the script uses them before it has an environment of its own."""
+    environment = scrub(wanted or known)
+    if "SLURM_CONF" in known:
+        environment["SLURM_CONF"] = known["SLURM_CONF"]
+    sbatch = shutil.which("sbatch", path=known.get("PATH"))
+    folders = environment.get("PATH", "").split(os.pathsep)
+    if sbatch and folders != [""] and os.path.dirname(sbatch) not in folders:
+        environment["PATH"] = os.pathsep.join([*folders, os.path.dirname(sbatch)])
+    return environment

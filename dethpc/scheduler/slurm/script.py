@@ -50,8 +50,10 @@ class Resources:
 class ScriptInput:
     """All that a script is made from.
 
-    ``env`` is exported as it is. ``prologue`` is shell code, such as ``module load cuda``. ``sbatch_args`` are the user's own
-    options, one or more per line. ``self_requeue``: nobody looks after the run, so after a clean early stop it requeues itself.
+    ``env`` is exported as it is. ``prologue`` is shell code, such as ``module load cuda``. ``environment``: the file of the
+    variables that the job runs with (``domain.environment``); None: those that it was submitted with. ``setup`` is shell code that
+    comes after them. ``sbatch_args`` are the user's own options, one or more per line.
+    ``self_requeue``: nobody looks after the run, so after a clean early stop it requeues itself.
     ``follow_within``: seconds that the job shall last; when its run is over sooner, it takes another one from the master.
     """
 
@@ -62,6 +64,8 @@ class ScriptInput:
     resources: Resources = field(default_factory=Resources)
     sbatch_args: Sequence[str] = ()
     prologue: Sequence[str] = ()
+    environment: Path | None = None
+    setup: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     use_srun: bool = True
     self_requeue: bool = False
@@ -81,6 +85,8 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
         harness=script.harness,
         python=script.python,
         prologue=list(script.prologue),
+        environment=script.environment,
+        setup=list(script.setup),
         env=_variables(script.env),
         checkpoint=math.ceil(script.resources.checkpoint),
         margin=math.ceil(MARGIN),

@@ -176,6 +176,7 @@ def create_experiment(
     request: wire.CreateRequest,
     store: TheStore,
     creator: TheCreator,
+    control: TheControl,
     cluster: TheCluster,
     installation: TheInstallation,
     who: Owner,
@@ -195,6 +196,7 @@ def create_experiment(
         project_id=request.project_id or None,
         validate_only=bool(request.validate_only),
         template=request.template or None,
+        environment=contexts.decoded("environment", request.environment) if request.environment else None,
     )
     try:
         fits = max((pool.slots for pool in cluster.pools() if pool.name == fact.pool), default=None)
@@ -206,7 +208,13 @@ def create_experiment(
         contexts.remember(installation.home, sent, fact.context_sha256)
         with store.read() as connection:
             answer = one(connection, fact.id)
-    return wire.Created(experiment=answer, config=fact.config, warnings=warnings, notes=notes)
+    return wire.Created(
+        experiment=answer,
+        config=fact.config,
+        warnings=warnings,
+        notes=notes,
+        environment=wire.JobEnvironment.of(control.environment(fact)),
+    )
 
 
 # --- one experiment
@@ -223,6 +231,7 @@ def get_experiment(
         experiment=wire.Experiment.of(fact, figures),
         config=fact.config,
         job_summary=jobs.summary(control, connection, fact),
+        environment=wire.JobEnvironment.of(control.environment(fact)),
     )
 
 

@@ -6,6 +6,7 @@ import time as clock
 from typing import Annotated, Any
 
 from dethpc.domain import facts
+from dethpc.domain.environment import Environment
 from dethpc.domain.states import State
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.master.http.wire.base import (
@@ -112,10 +113,31 @@ class JobSummary(Wire):
     jobs_ahead: int
 
 
+class JobEnvironment(Wire):
+    """Ours: what may be told of the environment of an experiment's jobs. Values of variables are secrets."""
+
+    python: str  # the python3 that its shell found, "" when it found none
+    packages: Plain  # frameworks there, name -> version
+    source: str  # "shell", or "master" when the client sent none
+    variables: int
+
+    @classmethod
+    def of(cls, environment: Environment | None) -> JobEnvironment | None:
+        if environment is None:
+            return None
+        return cls(
+            python=environment.python,
+            packages=environment.packages,
+            source=environment.source,
+            variables=len(environment.variables),
+        )
+
+
 class ExperimentAnswer(Wire):
     experiment: Experiment
     config: MaskedConfig = None
     job_summary: JobSummary | None = None
+    environment: JobEnvironment | None = None
 
 
 class Experiments(Wire):
@@ -145,6 +167,7 @@ class CreateRequest(Wire):
     project_id: int | None = None
     template: str | None = None
     unmanaged: bool | None = None
+    environment: str | None = None  # ours: base64 of `domain.environment`; None: the client knows of none
 
 
 class Created(Wire):
@@ -152,6 +175,7 @@ class Created(Wire):
     config: MaskedConfig
     warnings: list[str] = []
     notes: list[str] = []  # ours: what the owner should know, in words
+    environment: JobEnvironment | None = None
 
 
 class ResourcesPatch(Wire):
