@@ -66,12 +66,12 @@ class Environment:
         """What ``to_bytes`` gave. Whoever sent it: only what goes along is taken. Raises: ValueError."""
         if len(data) > MOST_BYTES:
             raise ValueError(f"it has {len(data):,} bytes; at most {MOST_BYTES:,} are allowed")
-        first, *entries = data.split(b"\0")
+        first, *entries, rest = data.split(b"\0") if b"\0" in data else (b"", data)
         try:
             about = json.loads(first)
         except (ValueError, RecursionError):
             raise ValueError("it does not begin with a JSON object") from None
-        if not isinstance(about, dict) or (entries and entries.pop()):
+        if not isinstance(about, dict) or rest:
             raise ValueError("it does not begin with a JSON object, or does not end with NUL")
         variables = {}
         for entry in entries:

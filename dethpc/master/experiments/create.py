@@ -69,7 +69,7 @@ class Creator:
         if template:
             raise Refused("templates are not supported yet")
         config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, parent_id)
-        config, notes = self._load(config_yaml, context_targz, complete=not validate_only)
+        config, notes = self._load(config_yaml, context_targz, complete=not validate_only, sent=sent)
         if validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
@@ -163,7 +163,7 @@ class Creator:
         return {"checkpoint_storage": storage, "resources": {"resource_pool": self._admission.default_pool()}}
 
     def _load(
-        self, config_yaml: str, context_targz: bytes, *, complete: bool = True
+        self, config_yaml: str, context_targz: bytes, *, complete: bool = True, sent: Environment | None = None
     ) -> tuple[ExperimentConfig, list[str]]:
         """The configuration, and what is to be told about it. Not ``complete``: the context may be missing."""
         notes: list[str] = []
@@ -177,7 +177,8 @@ class Creator:
                 config_yaml, script, context_targz, self.defaults(), self._admission.pools(), cpus
             )
         self._admission.check(config)
-        return config, notes + (installs.notes(config, context_targz) if context_targz else [])
+        python = sent.python if sent else None
+        return config, notes + (installs.notes(config, context_targz, python) if context_targz else [])
 
     def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
         """``source_trial_id`` means that trial's latest checkpoint at this moment.

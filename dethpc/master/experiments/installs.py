@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -26,9 +27,12 @@ _DETS = (
 _OWN = f"only {hook.NAME} can install into the experiment's environment"
 
 
-def notes(config: ExperimentConfig, context_targz: bytes) -> list[str]:
-    """One for each file that needs one. Raises ContextError."""
+def notes(config: ExperimentConfig, context_targz: bytes, python: str | None = None) -> list[str]:
+    """One for each file that needs one. ``python``: the jobs' interpreter, None: that of the master. Raises ContextError."""
     own, script = config.environment.venv is not None, batch_script(config.entrypoint)
+    wanted = config.environment.python or python
+    if not own and (config.environment.setup or (wanted and not _is_dets(wanted))):
+        return []
     texts = {} if own else {hook.NAME: _content(context_targz, hook.NAME)}
     if script is not None:
         texts[script.path] = _content(context_targz, script.path)
@@ -36,6 +40,11 @@ def notes(config: ExperimentConfig, context_targz: bytes) -> list[str]:
         texts["entrypoint"] = config.entrypoint if isinstance(config.entrypoint, str) else " ".join(config.entrypoint)
     found = {file: next(_installing(text), None) for file, text in texts.items()}
     return [f"{file}:{line}: {_OWN if own else _DETS}" for file, line in found.items() if line is not None]
+
+
+def _is_dets(python: str) -> bool:
+    """Whether it serves det."""
+    return os.path.realpath(os.path.dirname(os.path.dirname(python))) == os.path.realpath(sys.prefix)
 
 
 def _installing(text: str) -> Iterator[int]:

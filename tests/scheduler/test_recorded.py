@@ -1,0 +1,124 @@
+"""The part of the batch script that gives a job its environment, run by bash."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from dethpc.config.environment import Environment as Section
+from dethpc.domain.environment import Environment
+from dethpc.scheduler.slurm.environment import of_submission
+from dethpc.scheduler.slurm.script import ScriptInput, render
+
+PRINT = "import json, os, sys; print(json.dumps([sys.executable, dict(os.environ)]))"
+
+
+def run(
+    folder: Path,
+    variables: dict[bytes, bytes],
+    prologue: list[str] | None = None,
+    env: dict[str, str] | None = None,
+    **more: Any,
+) -> subprocess.CompletedProcess[str]:
+    """The script's part up to where it would claim the run; then it prints what processes get."""
+    file = folder / "environment"
+    file.write_bytes(Environment.of(variables).to_bytes())
+    text = render(
+        ScriptInput("j", folder, harness="/h.zip", environment=file, prologue=prologue or [], use_srun=False, **more)
+    )
+    script = folder / "script"
+    script.write_text(
+        text.partition("# Nobody wants this run")[0] + f"\ntype greet 2>/dev/null\n/usr/bin/python3 -c {PRINT!r}\n"
+    )
+    given = {"PATH": "/usr/local/bin:/usr/bin:/bin", **(env or {})}
+    return subprocess.run(["bash", str(script)], env=given, capture_output=True, text=True, errors="surrogateescape")
+
+
+def variables(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])[1]
+    return found
+
+
+def test_values_arrive_byte_by_byte(tmp_path: Path) -> None:
+    odd = {b"A": b"two\nlines\n", b"B": b"\xff'\"$(id)`id`\\", b"EMPTY": b"", b"STAR": b"(* [a]=1)", b"_x": b"="}
+    found = variables(run(tmp_path, {b"PATH": b"/mine:/usr/bin", **odd}))
+    assert {name.encode(): found[name.decode()].encode(errors="surrogateescape") for name in odd} == odd
+    assert found["PATH"] == "/mine:/usr/bin:/usr/local/bin:/bin"
+
+
+def test_the_sites_prologue_comes_first_and_what_it_adds_to_lists_stays_behind(tmp_path: Path) -> None:
+    prologue = ["export PATH=/site/bin:$PATH LD_LIBRARY_PATH=/site/lib:/lib MINE=site SITE=1 TMPDIR=/site/tmp"]
+    mine = {b"PATH": b"/mine:/usr/bin:/bin", b"LD_LIBRARY_PATH": b"/lib", b"MINE": b"1", b"TMPDIR": bytes(tmp_path)}
+    found = variables(run(tmp_path, mine, prologue, {"TMPDIR": "/tmp"}))
+    assert found["PATH"] == "/mine:/usr/bin:/bin:/site/bin:/usr/local/bin"
+    assert (found["LD_LIBRARY_PATH"], found["MINE"], found["SITE"]) == ("/lib:/site/lib", "1", "1")
+    assert found["TMPDIR"] == "/site/tmp", "a place of the node's"
+
+
+def test_what_slurm_set_for_the_job_stays(tmp_path: Path) -> None:
+    env = {"SET_BY_A_PLUGIN": "job", "HOME": "/elsewhere", "TMPDIR": "/scratch/7"}
+    found = variables(run(tmp_path, {b"SET_BY_A_PLUGIN": b"mine", b"HOME": b"/home/me", b"TMPDIR": b"/tmp"}, None, env))
+    assert (found["SET_BY_A_PLUGIN"], found["HOME"], found["TMPDIR"]) == ("job", "/home/me", "/scratch/7")
+
+
+def test_a_tmpdir_that_the_node_lacks_is_left_out(tmp_path: Path) -> None:
+    assert variables(run(tmp_path, {b"TMPDIR": b"/run/user/0/gone"}, None, {"TMPDIR": "/tmp"}))["TMPDIR"] == "/tmp"
+
+
+def test_exported_functions_arrive_and_nothing_that_pretends_to_be_one_runs(tmp_path: Path) -> None:
+    hostile = {
+        b"BASH_FUNC_evil%%": b"() { :;}; touch " + bytes(tmp_path / "ran"),
+        b"BASH_FUNC_worse%%": b"$(touch " + bytes(tmp_path / "ran") + b")",
+        b"BASH_FUNC_broken%%": b"() { if",
+    }
+    done = run(tmp_path, {b"BASH_FUNC_greet%%": b'() {  echo "hi\n}"\n}', **hostile})
+    assert done.returncode == 0 and "greet is a function" in done.stdout
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_interpreter_and_the_setup_of_the_configuration_come_last(tmp_path: Path) -> None:
+    for name in ("shell", "wanted"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python3").symlink_to("/usr/bin/python3")
+    (tmp_path / "wanted" / "pyvenv.cfg").touch()
+    mine = {b"PATH": bytes(tmp_path / "shell" / "bin") + b":/usr/bin", b"CONDA_PREFIX": b"/conda"}
+    lines = ['export A="it\'s"', "export B=$A", "conda() { C=1; }; conda activate x; export C"]
+    section = Section.model_validate({"python": f"{tmp_path}/wanted/bin/python3", "setup": lines})
+    found = variables(run(tmp_path, mine, setup=section.shell_lines()))
+    assert found["PATH"].split(":")[:2] == [f"{tmp_path}/wanted/bin", f"{tmp_path}/shell/bin"]
+    assert (found["A"], found["B"], found["C"], found["VIRTUAL_ENV"]) == ("it's", "it's", "1", f"{tmp_path}/wanted")
+    assert "CONDA_PREFIX" not in found
+
+
+def test_a_setup_that_fails_ends_the_job_and_says_where(tmp_path: Path) -> None:
+    for text, why in (("true\nmodul load cuda\ntrue", "127: modul load cuda"), ("echo 'x", "environment.setup failed")):
+        done = run(tmp_path, {}, setup=Section(setup=text).shell_lines())
+        assert done.returncode == 1 and why in done.stderr, done.stderr
+    done = run(tmp_path, {}, setup=Section(python="/nowhere/python3").shell_lines())
+    assert done.returncode == 1 and "environment.python: /nowhere/python3 is no interpreter here" in done.stderr
+
+
+def test_a_file_that_is_gone_ends_the_job_and_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(
+        render(ScriptInput("j", tmp_path, harness="/h.zip", environment=tmp_path / "gone", use_srun=False))
+    )
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True)
+    assert done.returncode == 1 and f"the environment of the experiment cannot be read: {tmp_path}/gone" in done.stderr
+
+
+def test_a_job_that_takes_another_run_keeps_its_environment(tmp_path: Path) -> None:
+    first = variables(run(tmp_path, {b"A": b"1"}, ["export B=${B-}b"], follow_within=60.0))
+    again = variables(run(tmp_path, {b"A": b"2"}, ["export B=${B-}b"], first, follow_within=60.0))
+    assert (again["A"], again["B"]) == ("1", "b")
+
+
+def test_a_job_finds_slurms_commands_wherever_they_are(tmp_path: Path) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.touch(0o755)
+    known = {"PATH": f"{tmp_path}:/secret", "SLURM_CONF": "/etc/s", "OTHER": "1"}
+    assert of_submission({"PATH": "/usr/bin"}, known) == {"PATH": f"/usr/bin:{tmp_path}", "SLURM_CONF": "/etc/s"}
+    assert of_submission({"PATH": str(tmp_path)}, known)["PATH"] == str(tmp_path)
