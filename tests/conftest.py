@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ of Slurm do not inherit it: they are known by their folder."""
 
 OF_OURS = re.compile(r"dethpc|postgres|mariadb|train\.py")
 """In the command line of what must not live on. Others, such as the daemon of an MPI that a test imports, end with the tests."""
+
+# Jobs run the python3 that the shell finds: that of the tests, activated or not.
+if os.environ.get("PATH", "").split(os.pathsep)[0] != str(Path(sys.executable).parent):
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 # Time decides no test: a busy machine takes ten times as long for an example.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

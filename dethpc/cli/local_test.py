@@ -127,7 +127,7 @@ class _Circle:
     def attempt(self, k: int) -> _Attempt:
         attempt = self._run.attempt(k)
         node = subprocess.Popen(
-            [sys.executable, "-m", "dethpc.exec", str(self._run.path)],
+            [*self._prepared(), sys.executable, "-m", "dethpc.exec", str(self._run.path)],
             env=self._environment(k),
             cwd="/",
             start_new_session=True,
@@ -164,12 +164,21 @@ class _Circle:
                     create_once(attempt.stop, StopRequest("test", time.time()).to_json())
             time.sleep(0.1)
 
+    def _prepared(self) -> list[str]:
+        """What runs a command as ``environment.setup`` and ``environment.python`` want it."""
+        lines = self._loaded.config.environment.shell_lines()
+        return ["/bin/bash", "-c", "\n".join([*lines, 'exec "$@"']), "bash"] if lines else []
+
     def _environment(self, k: int) -> dict[str, str]:
         env = {n: v for n, v in os.environ.items() if not n.startswith(("SLURM_", "DETHPC_", "DET_"))}
-        root = str(Path(dethpc.__file__).parent.parent)
+        code = self._base / "code"  # not all that is installed beside it: the entrypoint may run another interpreter
+        if not code.exists():
+            code.mkdir()
+            for name in ("dethpc", "determined"):
+                (code / name).symlink_to(Path(dethpc.__file__).parents[1] / name)
         return {
             **env,
-            "PYTHONPATH": os.pathsep.join(filter(None, [root, env.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(code), env.get("PYTHONPATH")])),
             "DETHPC_JOB_ID": "0",
             "DETHPC_ATTEMPT": str(k),
             "DETHPC_NODE_RANK": "0",

@@ -85,3 +85,19 @@ def test_what_failed_is_said(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "ValueError: no data" in done.stdout[done.stdout.rindex("\nStep") :]
     assert steps(done.stdout)["train"] == "failed"
+
+
+def test_it_runs_the_python3_of_the_shell_without_what_is_installed_beside_det(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("shell", "wanted"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python3").symlink_to(sys._base_executable)  # type: ignore[attr-defined]
+        (tmp_path / name / "pyvenv.cfg").write_text(f"home = {os.path.dirname(sys._base_executable)}\n")  # type: ignore[attr-defined]
+    source = "import os, sys, determined\nprint('SEEN', sys.executable, os.environ['MINE'], sys.path)\n" + SCRIPT
+    setup = f"environment: {{setup: export MINE=1, python: {tmp_path}/wanted/bin/python3}}"
+    monkeypatch.setenv("PATH", f"{tmp_path}/shell/bin:{os.environ['PATH']}")
+    done = det(tmp_path, f"python3 train.py\n{setup}", "train.py", source)
+    seen = next(line for line in done.stdout.splitlines() if "SEEN" in line)
+    assert f"SEEN {tmp_path}/wanted/bin/python3 1 " in seen and os.path.dirname(pytest.__file__) not in seen
+    assert steps(done.stdout)["restore"] == "ok", done.stdout

@@ -104,7 +104,7 @@ def test_every_trial_gets_the_shell_that_created_its_experiment_whoever_submits_
     kept = list((site.home / "environments").iterdir())
     assert [path.stat().st_mode & 0o777 for path in kept] == [0o600, 0o600]
     det(site, three, "master", "down")
-    det(site, three, "master", "rebuild")
+    det(site, three, "master", "rebuild", "--yes")
     assert f"{one['VIRTUAL_ENV']}/bin/python3" in det(site, three, "experiment", "describe", "1")
     det(site, three, "experiment", "delete", "1", "--yes")
     assert len(list((site.home / "environments").iterdir())) == 1

@@ -45,7 +45,7 @@ def variables(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 def test_values_arrive_byte_by_byte(tmp_path: Path) -> None:
     odd = {b"A": b"two\nlines\n", b"B": b"\xff'\"$(id)`id`\\", b"EMPTY": b"", b"STAR": b"(* [a]=1)", b"_x": b"="}
     found = variables(run(tmp_path, {b"PATH": b"/mine:/usr/bin", **odd}))
-    assert {name.encode(): found[name.decode()].encode(errors="surrogateescape") for name in odd} == odd
+    assert {name: found[name.decode()].encode(errors="surrogateescape") for name in odd} == odd
     assert found["PATH"] == "/mine:/usr/bin:/usr/local/bin:/bin"
 
 

@@ -105,8 +105,9 @@ class Creator:
         """A fork from a client that sends no environment keeps the one it had."""
         if parent_id is None:
             return None
-        with self._store.read() as connection:
+        with contextlib.suppress(NotFound), self._store.read() as connection:
             return environments.kept(self._home, queries.experiment(connection, parent_id).queue_id)
+        return None
 
     def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
         """An experiment whose trials run elsewhere; the same ``external_id`` gives the same one. Raises ConfigError."""

@@ -1,0 +1,96 @@
+"""What the master keeps of the environment that an experiment is created in, and what it tells of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.client import experiments
+from dethpc.domain.environment import MOST_BYTES, Environment
+from dethpc.errors import ConfigError, Refused
+from tests.master.conftest import Served
+
+YAML = "{name: t, entrypoint: python3 train.py, searcher: {name: single, metric: loss}}"
+
+
+def file_of(served: Served, answer: dict[str, Any]) -> Path:
+    return served.daemon.installation.home.environment(answer["experiment"]["jobId"])
+
+
+def sent(served: Served, environment: bytes | None = None, **more: Any) -> dict[str, Any]:
+    """As another client sends it."""
+    body = {"config": YAML, "activate": False, **more}
+    if environment is not None:
+        body["environment"] = base64.b64encode(environment).decode()
+    answer: dict[str, Any] = served.session.post("/api/v1/experiments", json=body)
+    return answer
+
+
+def test_a_clients_environment_is_kept_for_its_owner_alone_and_no_value_is_told(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "hush")
+    answer = experiments.create(served.session, YAML, [], activate=False)
+    file = file_of(served, answer)
+    assert b"WANDB_API_KEY=hush\0" in file.read_bytes()
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    told = experiments.get(served.session, answer["experiment"]["id"])
+    assert told["environment"] == answer["environment"] and told["environment"]["source"] == "shell"
+    assert "hush" not in json.dumps([answer, told])
+    home = served.daemon.installation.home.root
+    assert [path for path in home.rglob("*") if path.is_file() and b"hush" in path.read_bytes()] == [file]
+
+    monkeypatch.setenv("WANDB_API_KEY", "another")
+    fork = experiments.create(served.session, YAML, [], activate=False, parent=answer["experiment"]["id"])
+    assert b"WANDB_API_KEY=another\0" in file_of(served, fork).read_bytes()
+
+    experiments.act(served.session, answer["experiment"]["id"], "kill")
+    experiments.delete(served.session, answer["experiment"]["id"])
+    assert not file.exists() and file_of(served, fork).exists()
+
+
+def test_of_a_client_that_sends_none_the_masters_is_kept_and_a_forks_is_its_parents(served: Served) -> None:
+    answer = sent(served)
+    path = Environment.from_bytes(file_of(served, answer).read_bytes()).variables["PATH"]
+    assert path.split(b":")[0] == os.fsencode(Path(sys.executable).parent)
+    assert answer["environment"]["source"] == "master"
+    parent = sent(served, b'{"python": "/x/bin/python3"}\0MINE=1\0')
+    fork = sent(served, parentId=parent["experiment"]["id"])
+    assert file_of(served, fork).read_bytes() == file_of(served, parent).read_bytes()
+    assert fork["environment"] == {"python": "/x/bin/python3", "packages": {}, "source": "shell", "variables": 1}
+
+
+@pytest.mark.parametrize("data", [b"A=1", b"{}\0A\0", b"{}\0" + b"A=1\0" * MOST_BYTES])
+def test_what_is_no_environment_is_refused_and_nothing_is_left(served: Served, data: bytes) -> None:
+    with pytest.raises(Refused, match="environment that came with the request"):
+        sent(served, data)
+    assert not (served.daemon.installation.home.root / "environments").exists()
+
+
+def test_of_an_experiment_that_is_refused_none_is_left(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError):
+        sent(served, b"{}\0", config="{name: 1}")
+
+    def refuse(event: object) -> None:
+        raise Refused("not now")
+
+    monkeypatch.setattr(served.daemon.ledger, "do", refuse)
+    with pytest.raises(Refused, match="not now"):
+        sent(served, b"{}\0")
+    assert list((served.daemon.installation.home.root / "environments").iterdir()) == []
+
+
+def test_a_damaged_or_missing_file_is_told_as_nothing(served: Served) -> None:
+    answer = sent(served, b"{}\0A=1\0")
+    number, file = answer["experiment"]["id"], file_of(served, answer)
+    file.write_bytes(b"\xff")
+    assert experiments.get(served.session, number)["environment"] is None
+    file.unlink()
+    os.mkfifo(file)  # it keeps no reader for ever
+    assert experiments.get(served.session, number)["environment"] is None
