@@ -25,6 +25,7 @@ NOBODY = 65534
 KINDS = (
     "owner token", "run token", "access token", "session", "password", "DET_PASS", "database password",
     "storage key", "registry password", "address password", "environment variable", "prologue",
+    "shell variable",
 )  # fmt: skip
 
 OF_THE_OWNER = {
@@ -32,6 +33,7 @@ OF_THE_OWNER = {
     r"home/site\.yaml": "what the site or the user wrote",
     r"home/dethpc\.db(-wal|-shm|-journal)?": "configurations, whole: runs are made from them",
     r"home/experiments/\d+/changes\.jsonl": "the same, as the way back",
+    r"home/environments/[\w-]+": "what the shell exported, for all runs of its experiment",
     r"home/runs/[\d.]+/spec\.json": "the run's token and configuration, for its job",
     r"home/runs/[\d.]+/attempts/\d+/info-\d+\.json": "the same, for its workers",
     r"home/runs/[\d.]+/job\.sbatch": "the prologue of the site, as it was written",
@@ -43,6 +45,7 @@ OF_THE_OWNER = {
 TRAIN = """
 import os, time
 from dethpc import core
+assert os.environ["WANDB_API_KEY"].startswith("planted") and os.environ["SITE_API_KEY"], "the shell's and the site's"
 with core.init() as context:
     context.train.report_training_metrics(1, {"loss": 0.5})
     print(sorted(name for name in os.environ if name.startswith("DET")), os.environ["DET_EXPERIMENT_CONFIG"], flush=True)
@@ -125,6 +128,8 @@ def test_a_secret_of_each_kind_is_nowhere_but_in_files_of_its_owner(
 ) -> None:
     user, secret = planted
     user.write("context/train.py", TRAIN)
+    user.det("experiment", "list")  # the master's shell is another one
+    user.env["WANDB_API_KEY"] = secret["shell variable"]
     experiment = user.create(
         environment={
             "environment_variables": [f"MY_API_TOKEN={secret['environment variable']}"],
