@@ -205,6 +205,7 @@ class Running:
     """A whole master in a process of its own, with this machine as its cluster."""
 
     def __init__(self, home: Path) -> None:
+        self.home = home
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DET", "SLURM"))}
         path = f"{Path(sys.executable).parent}:{inherited['PATH']}"
         env = {**inherited, "PATH": path, "DETHPC_SCHEDULER": "local", "DETHPC_LOCAL_SLOTS": "4"}

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
-MOST_STRANGERS = 64
+MOST_STRANGERS = 48
 """Connections inside that have shown no token yet."""
 
-MOST_OF_ONE = 32
+MOST_OF_ONE = 24
 """The same of one peer: a user of this machine, or another machine."""
 
 MOST_WAITING = 512

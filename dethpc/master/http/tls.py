@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import ssl
-from asyncio import sslproto
 from pathlib import Path
 
 from dethpc.config.site import Master
@@ -17,10 +16,6 @@ from dethpc.rundir.certificate import sha256
 from dethpc.rundir.home import Home
 
 log = logging.getLogger(__name__)
-
-# asyncio gives each connection of this process a buffer of that size when it arrives: 256 KiB, which strangers could make it hold
-# by the hundred. A record of TLS has 16.
-sslproto.SSLProtocol.max_size = 32 << 10  # type: ignore[attr-defined]
 
 PLAIN = (
     "master.tls is off and this master listens beyond this machine: whoever reads the network's packets reads what det, jobs and "
