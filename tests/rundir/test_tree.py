@@ -7,12 +7,13 @@ import os
 import shutil
 import threading
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Optional
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dethpc.rundir import tree as rundir_tree
 from dethpc.rundir.tree import LeadsOut, Tree, remove, stays
 
 SECRET = b"of somebody else"
@@ -231,3 +232,53 @@ def test_a_tree_of_any_depth_and_without_permissions_is_removed(tmp_path: Path) 
     os.close(here)
     remove(top)
     assert not top.exists()
+
+
+# --- the same, with the change at the very moment between a look and the use
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree ``root`` with ``here/file`` and ``file``; each is a link to ``outside`` by the time at which it was looked at."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root, outside):
+        (folder / "here").mkdir(parents=True)
+        (folder / "here" / "file").write_bytes(SECRET if folder is outside else b"mine")
+        (folder / "file").write_bytes(SECRET if folder is outside else b"mine")
+
+    def plant(name: str) -> None:
+        if name in ("here", "file") and not (root / name).is_symlink():
+            os.rename(root / name, tmp_path / f"old {name}")
+            (root / name).symlink_to(outside / name)
+
+    look, let_in = rundir_tree._target, rundir_tree._let_in
+
+    def target(name: str, folder: int) -> Optional[str]:
+        found = look(name, folder)
+        plant(name)
+        return found
+
+    def enter(name: str, folder: Optional[int]) -> None:
+        let_in(name, folder)
+        plant(name)
+
+    monkeypatch.setattr(rundir_tree, "_target", target)
+    monkeypatch.setattr(rundir_tree, "_let_in", enter)
+    return root
+
+
+@pytest.mark.parametrize("path", ["file", "here/file"])
+def test_what_becomes_a_link_once_it_was_looked_at_is_not_read(planted: Path, path: str) -> None:
+    with Tree(planted) as tree, pytest.raises(OSError), tree.read(path) as file:
+        assert file.read() != SECRET
+
+
+def test_what_becomes_a_link_once_it_was_looked_at_is_not_written(planted: Path, tmp_path: Path) -> None:
+    with Tree(planted) as tree, pytest.raises(OSError), tree.write("here/file") as file:
+        file.write(b"theirs")
+    assert (tmp_path / "outside" / "here" / "file").read_bytes() == SECRET
+
+
+def test_a_folder_that_becomes_a_link_once_it_was_looked_at_is_not_emptied(planted: Path, tmp_path: Path) -> None:
+    remove(planted)
+    assert (tmp_path / "outside" / "here" / "file").read_bytes() == SECRET
