@@ -25,6 +25,7 @@ ROOMS = (
     "dethpc/horovod.py",
     "dethpc/util.py",
     "dethpc/domain/__init__.py",
+    "dethpc/domain/context_files.py",
     "dethpc/domain/end_report.py",
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/environment.py",
