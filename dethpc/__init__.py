@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dethpc.core._info import TrialInfo as TrialInfo
     from dethpc.core._info import get_cluster_info as get_cluster_info
     from dethpc.errors import InvalidHP as InvalidHP
+    from dethpc.sweeps import sweep as sweep
 
 __version__ = "0.1.0"
 
@@ -30,11 +31,12 @@ _LAZY = {
     "ResourcesInfo": "dethpc.core._info",
     "RendezvousInfo": "dethpc.core._info",
     "get_cluster_info": "dethpc.core._info",
+    "sweep": "dethpc.sweeps",
 }
 _SUBMODULES = (
     *("core", "launch", "errors", "exec", "storage", "client", "experimental"),
     *("pytorch", "keras", "transformers", "lightning"),
-    *("util", "horovod", "searcher"),
+    *("util", "horovod", "searcher", "sweeps"),
 )
 
 

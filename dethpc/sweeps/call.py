@@ -1,0 +1,67 @@
+"""One trial of a sweep, on a compute node: calls the pickled function with the trial's hyperparameters and reports what it returns.
+
+It goes along with the experiment, beside ``fn.pickle``, which is unpickled here alone: by the user's own job.
+"""
+
+import inspect
+import json
+import numbers
+import pathlib
+import sys
+
+import dethpc
+from dethpc import core
+from dethpc.errors import InvalidHP
+
+
+def main() -> None:
+    here = pathlib.Path(__file__).parent
+    told = json.loads((here / "sweep.json").read_text())
+    sys.path += [folder for folder in told["path"] if folder not in sys.path]
+    try:
+        from submitit.core.utils import DelayedSubmission
+    except ImportError as error:
+        sys.exit(f"{sys.executable} cannot unpickle the function of the sweep ({error}): pip install submitit there")
+    fn = DelayedSubmission.load(here / "fn.pickle").function
+    info = dethpc.get_cluster_info()
+    assert info is not None
+    hparams = info.trial.hparams
+    if takes_context(fn):
+        with core.init() as context:
+            report(context, fn(hparams, context), told["metric"])
+        return
+    try:
+        result = fn(hparams)
+    except InvalidHP:
+        with core.init():
+            raise
+    if result is not None:  # None: it has reported for itself
+        with core.init() as context:
+            report(context, result, told["metric"])
+
+
+def takes_context(fn: object) -> bool:
+    """Whether ``fn`` wants the core context as its second argument."""
+    try:
+        inspect.signature(fn).bind({}, None)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def report(context: core.Context, result: object, metric: str) -> None:
+    """A number is the searcher's metric; a dict has it among others. Raises TypeError for anything else."""
+    if result is None:
+        return
+    if not isinstance(result, dict):
+        result = {metric: result}
+    value = result.get(metric)
+    if isinstance(value, bool) or not (isinstance(value, numbers.Number) or hasattr(value, "item")):
+        raise TypeError(
+            f"the function returned {result!r:.200}; allowed: a number, or a dict in which {metric!r} is one"
+        )
+    context.train.report_validation_metrics(max(1, context.train._steps), result)
+
+
+if __name__ == "__main__":
+    main()
