@@ -177,7 +177,8 @@ def test_the_example_ends_with_its_table_and_the_best(user: User) -> None:
 
 @pytest.fixture
 def slurm_user(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
-    yield from user_of(slurm, tmp_path)
+    with user_of(slurm, tmp_path) as user:
+        yield user
 
 
 def test_a_sweep_runs_as_jobs_of_a_real_slurm(slurm_user: User) -> None:
