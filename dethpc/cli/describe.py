@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from dethpc.cli import interpreter, output, tables
-from dethpc.cli.trial_table import trial_columns, trial_table
+from dethpc.cli.trial_table import trial_columns, trial_table, with_curves
 from dethpc.client import experiments, trials
 from dethpc.client.session import Session
 from dethpc.domain.trial_config import SearcherConfig
@@ -46,6 +46,7 @@ def describe_experiments(
         for n, about in enumerate(found):
             if n:
                 output.echo()
+            with_curves(session, about, about["trials"])
             _print_experiment(about, search=search)
 
 

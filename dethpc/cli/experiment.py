@@ -125,7 +125,7 @@ def describe(
 @listing
 def list_trials(experiment_id: int, best: Optional[int], limit: int, offset: int, wanted: tables.Wanted) -> None:
     """List the trials of an experiment, and the values of each hyperparameter that is searched."""
-    from dethpc.cli.trial_table import found_trials, trial_table
+    from dethpc.cli.trial_table import found_trials, trial_table, with_curves
     from dethpc.client import experiments
 
     session = connect()
@@ -133,8 +133,10 @@ def list_trials(experiment_id: int, best: Optional[int], limit: int, offset: int
     found, wanted = found_trials(session, about, best=best, limit=limit, offset=offset, wanted=wanted)
     if wanted.as_json:
         output.print_json(found)
-    else:
-        tables.show(trial_table(about, found), wanted)
+        return
+    if not wanted.as_csv:
+        with_curves(session, about, found)
+    tables.show(trial_table(about, found), wanted)
 
 
 @experiment.command("list-checkpoints")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
@@ -13,6 +14,8 @@ from dethpc.domain.trial_config import SearcherConfig
 
 Json = dict[str, Any]
 
+_MANY = 50  # trials that are drawn
+_POINTS = 40  # of each, asked of the master
 _SORTS = {
     "id": "SORT_BY_ID",
     "state": "SORT_BY_STATE",
@@ -47,6 +50,25 @@ def found_trials(
     return found, dataclasses.replace(wanted, sort="")
 
 
+def with_curves(session: Session, about: Json, trials: Sequence[Json]) -> None:
+    """Give each trial the curve of the searcher's metric over its validations, for a terminal. A list that is long has none: the
+    master would read every validation for it."""
+    if not sys.stdout.isatty() or not 0 < len(trials) <= _MANY or "utf" not in (sys.stdout.encoding or "").lower():
+        return
+    from dethpc.cli.chart import sparkline
+    from dethpc.client import trials as of_trials
+
+    metric = SearcherConfig.of(about.get("config") or {}).metric
+    ids = [int(trial["id"]) for trial in trials]
+    answers = of_trials.series(session, ids, names=[metric], group="validation", points=_POINTS)
+    drawn = {}
+    for answer in answers:
+        data = [point["values"].get(metric) for series in answer["metrics"] for point in series["data"]]
+        drawn[int(answer["trial"]["id"])] = sparkline([value for value in data if isinstance(value, (int, float))])
+    for trial in trials:
+        trial["curve"] = drawn.get(int(trial["id"]), "")
+
+
 def trial_table(about: Json, trials: Sequence[Json], *, title: str = "") -> tables.Table:
     """``about``: the master's answer for the experiment that they are of."""
     config, experiment = about.get("config") or {}, about["experiment"]
@@ -69,6 +91,7 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
         tables.Column("Steps", "totalBatchesProcessed", tables.COUNT),
         tables.Column(f"Best {metric or 'metric'}", best_metric, tables.METRIC, heading=metric or "Best"),
         tables.Column("Restarts", "restarts", _SOME, rank=4),
+        *([tables.Column("Curve", "curve", rank=5, pipe=False)] if any("curve" in trial for trial in trials) else []),
         *(_setting(name, name in varying) for name in names),
         tables.Column("Took", "wallClockTime", tables.DURATION, rank=3, pipe=False),
         tables.Column("Started", "startTime", tables.AGE, rank=6),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import math
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -131,17 +135,14 @@ def test_trials_of_an_experiment_are_drawn_by_the_searchers_metric(det: Any, mas
     assert (best["sortBy"], best["limit"]) == (["SORT_BY_BEST_VALIDATION_METRIC"], ["2"])
 
 
-def test_a_terminal_gets_colours_and_its_own_width(environment: dict[str, str], master: Any) -> None:
-    master.series = [series(1, [3.0, 2.0, 1.0]), series(2, [4.0, 4.0])]
+def on_terminal(environment: dict[str, str], master: Any, *words: str, columns: int) -> str:
+    """What ``det`` prints on a terminal."""
     env = {name: value for name, value in environment.items() if name not in ("COLUMNS", "NO_COLOR")}
     main, terminal = pty.openpty()
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
-    command = [sys.executable, "-m", "dethpc.cli", "-m", master.url, "trial", "plot", "1,2"]
-    with subprocess.Popen(command, env={**env, "TERM": "xterm"}, stdout=terminal, stdin=terminal) as process:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-m", "dethpc.cli", "-m", master.url, *words]
+    env.update(TERM="xterm", PYTHONIOENCODING="utf-8")
+    with subprocess.Popen(command, env=env, stdout=terminal, stdin=terminal) as process:
         os.close(terminal)
         text = b""
         try:
@@ -151,12 +152,26 @@ def test_a_terminal_gets_colours_and_its_own_width(environment: dict[str, str], 
             pass
         os.close(main)
         assert process.wait(LONG_ENOUGH) == 0
-    import re
+    return text.decode()
 
-    assert b"\x1b[36m" in text and b"\x1b[33m" in text
-    plain = re.sub(r"\x1b\[\d+m", "", text.decode())
+
+def test_a_terminal_gets_colours_and_its_own_width(environment: dict[str, str], master: Any) -> None:
+    master.series = [series(1, [3.0, 2.0, 1.0]), series(2, [4.0, 4.0])]
+    text = on_terminal(environment, master, "trial", "plot", "1,2", columns=50)
+    assert "\x1b[36m" in text and "\x1b[33m" in text
+    plain = re.sub(r"\x1b\[\d+m", "", text)
     chart = [line for line in plain.splitlines() if "│" in line or "└" in line]
     assert len(chart) == 17 and max(map(len, chart)) <= 50
+
+
+@pytest.mark.parametrize("words", [("experiment", "list-trials", "1"), ("experiment", "describe", "1")])
+def test_lists_of_trials_have_their_curves_on_a_terminal(
+    environment: dict[str, str], det: Any, master: Any, words: tuple[str, ...]
+) -> None:
+    master.series = [series(1, [3.0, "NaN", 2.0, 1.0]), series(2, [])]
+    text = on_terminal(environment, master, *words, columns=120)
+    assert "Curve" in text and "█▅▁" in text
+    assert "Curve" not in det(*words, master=master).stdout + det(*words, "--csv", master=master).stdout
 
 
 def test_data_are_complete_in_csv_and_json(det: Any, master: Any) -> None:
