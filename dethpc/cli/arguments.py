@@ -10,18 +10,40 @@ import click
 
 from dethpc.cli import output, tables
 
-ID = click.argument("experiment_id", metavar="ID", type=int)
+
+def _one(value: str) -> int:
+    """An id, or the name of an experiment."""
+    return int(value) if value.isdecimal() and value.isascii() else _named(value, "an experiment's id, such as 3")
 
 
-def _ids(value: str) -> list[int]:
-    """``3`` or ``3,5,7``."""
-    try:
-        return [int(part) for part in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"found {value!r}; allowed: experiment ids, such as 3 or 3,5,7") from None
+def _several(value: str) -> list[int]:
+    """``3``, ``3,5,7`` or the name of an experiment."""
+    parts = value.split(",")
+    if all(part.isdecimal() and part.isascii() for part in parts):
+        return [int(part) for part in parts]
+    return [_named(value, "experiment ids, such as 3 or 3,5,7")]
 
 
-IDS = click.argument("ids", metavar="ID...", type=_ids, nargs=-1, required=True)
+def _named(name: str, allowed: str) -> int:
+    from dethpc.cli.connect import connect
+    from dethpc.client import experiments
+
+    page = experiments.listing(connect(), archived=None, name=name, newest_first=True) if name.strip() else {}
+    ids = sorted(int(e["id"]) for e in page.get("experiments") or [] if e.get("name") == name)
+    if not ids:
+        raise click.BadParameter(
+            f"no experiment has the name {name!r}; allowed: {allowed}, or a name. See them with: det experiment list"
+        )
+    if len(ids) > 1:
+        raise click.BadParameter(
+            f"{len(ids)} experiments have the name {name!r}; give an id: {', '.join(map(str, ids))}"
+        )
+    return ids[0]
+
+
+EXPERIMENT = _one
+ID = click.argument("experiment_id", metavar="ID", type=EXPERIMENT)
+IDS = click.argument("ids", metavar="ID...", type=_several, nargs=-1, required=True)
 
 
 def _words(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import EXPERIMENT, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -21,7 +21,7 @@ def checkpoint() -> None:
 
 
 @checkpoint.command("list")
-@click.argument("experiment_id", metavar="EXPERIMENT", type=int)
+@click.argument("experiment_id", metavar="EXPERIMENT", type=EXPERIMENT)
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
 @listing
 def list_checkpoints(experiment_id: int, best: Optional[int], wanted: tables.Wanted) -> None:

@@ -29,6 +29,7 @@ Json = dict[str, Any]
         "plot": ("dethpc.cli.plot:of_experiment", "Plot what its best trials reported."),
         "goodput": ("dethpc.cli.goodput:of_experiment", "Show where its slot-hours went."),
         "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial."),
+        "list-trials": ("dethpc.cli.trial_list:list_trials", "List the trials of an experiment."),
         "wait": ("dethpc.cli.wait:wait", "Wait until it ends; the exit code says how."),
     },
 )
@@ -45,6 +46,9 @@ def experiment(ctx: click.Context) -> None:
 @experiment.command("list")
 @click.option("-a", "--all", "everybody", is_flag=True, help="Include everybody's and archived ones.")
 @click.option("--show-archived", is_flag=True, help="Include archived ones.")
+@click.option("--state", "states", multiple=True, help="Only those in this state, such as running (repeatable).")
+@click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
+@click.option("--label", "labels", multiple=True, help="Only those with this label (repeatable: with all of them).")
 @click.option(
     "--limit", type=click.IntRange(1), default=200, show_default=True, help="At most this many of the newest."
 )
@@ -53,6 +57,9 @@ def experiment(ctx: click.Context) -> None:
 def list_experiments(
     everybody: bool,
     show_archived: bool,
+    states: tuple[str, ...],
+    name: Optional[str],
+    labels: tuple[str, ...],
     limit: int,
     offset: int,
     wanted: tables.Wanted,
@@ -65,6 +72,9 @@ def list_experiments(
         session,
         archived=None if everybody or show_archived else False,
         users=() if everybody else (users.me(session)["username"],),
+        states=[state.upper() for state in states],
+        name=name,
+        labels=labels,
         newest_first=True,
         limit=limit,
         offset=offset,
@@ -115,28 +125,6 @@ def describe(
     describe_experiments(
         connect(), sum(ids, []), metrics=metrics, search=search, outdir=outdir, as_csv=as_csv, as_json=as_json
     )
-
-
-@experiment.command("list-trials")
-@ID
-@click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
-@click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
-@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
-@listing
-def list_trials(experiment_id: int, best: Optional[int], limit: int, offset: int, wanted: tables.Wanted) -> None:
-    """List the trials of an experiment, and the values of each hyperparameter that is searched."""
-    from dethpc.cli.trial_table import found_trials, trial_table, with_curves
-    from dethpc.client import experiments
-
-    session = connect()
-    about = experiments.get(session, experiment_id)
-    found, wanted = found_trials(session, about, best=best, limit=limit, offset=offset, wanted=wanted)
-    if wanted.as_json:
-        output.print_json(found)
-        return
-    if not wanted.as_csv:
-        with_curves(session, about, found)
-    tables.show(trial_table(about, found), wanted)
 
 
 @experiment.command("list-checkpoints")

@@ -7,7 +7,7 @@ from typing import Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import ID, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.pool import no_pool
 
@@ -26,7 +26,7 @@ _HOURS = [
 
 
 @click.command("goodput")
-@click.argument("experiment_id", metavar="ID", type=int)
+@ID
 @listing
 def of_experiment(experiment_id: int, wanted: tables.Wanted) -> None:
     """Show where the slot-hours of an experiment and of each of its trials went."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Optional
@@ -10,6 +11,7 @@ import click
 
 from dethpc import errors
 from dethpc.cli import output
+from dethpc.cli.arguments import ID
 from dethpc.cli.connect import connect, reconnect
 
 _LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -41,6 +43,8 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--search", metavar="TEXT", help="Only lines that contain this text."),
             click.option("--timestamp-after", "after", metavar="TIME", help="Only later lines (RFC 3339)."),
             click.option("--timestamp-before", "before", metavar="TIME", help="Only earlier lines (RFC 3339)."),
+            click.option("--utc", is_flag=True, help="Times in UTC, not in local time, on a terminal."),
+            click.option("--raw", is_flag=True, help="Whole lines on a terminal, too, as a pipe has them."),
             output.as_json,
         ]
     ):
@@ -49,7 +53,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("logs")
-@click.argument("experiment_id", metavar="ID", type=int)
+@ID
 @_options
 def experiment_logs(experiment_id: int, **options: Any) -> None:
     """Show the log of an experiment's first trial. Other trials: det trial logs."""
@@ -92,6 +96,8 @@ def show(
     head: Optional[int] = None,
     tail: Optional[int] = None,
     as_json: bool = False,
+    utc: bool = False,
+    raw: bool = False,
     level: Optional[str] = None,
     **which: Any,
 ) -> None:
@@ -116,6 +122,8 @@ def show(
                 import json
 
                 output.echo(json.dumps(line, ensure_ascii=False))
+            elif sys.stdout.isatty() and not raw and "log" in line:
+                output.show_line(for_people(line, utc=utc), _STYLES.get(_level(line), {}))
             else:
                 message = str(line.get("message", ""))
                 output.echo(message, nl=not message.endswith("\n"))
@@ -128,6 +136,32 @@ def show(
         _say_why(session, trial)
     if follow:
         _exit_like(reconnect(session)(), trial)
+
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "TRACE": {"dim": True},
+    "DEBUG": {"dim": True},
+    "WARNING": {"fg": "yellow"},
+    "ERROR": {"fg": "red"},
+    "CRITICAL": {"fg": "red", "bold": True},
+}
+
+
+def _level(line: dict[str, Any]) -> str:
+    return str(line.get("level") or "").removeprefix("LOG_LEVEL_")
+
+
+def for_people(line: dict[str, Any], *, utc: bool = False) -> str:
+    """``19:20:11 n0 rank 3 | text``; the level where it is another than INFO and the text does not begin with it."""
+    import datetime
+
+    at = datetime.datetime.fromisoformat(str(line["timestamp"]).replace("Z", "+00:00"))
+    clock = (at.astimezone(datetime.timezone.utc) if utc else at.astimezone()).strftime("%H:%M:%S")
+    who = [str(line.get("agentId") or "")] + ([f"rank {line['rankId']}"] if line.get("rankId") is not None else [])
+    level, text = _level(line), str(line.get("log") or "").rstrip("\n")
+    said = "" if level in ("", "INFO") or text.startswith(level) else f"{level}: "
+    text = text.removeprefix("INFO: ")
+    return f"{' '.join([clock, *filter(None, who)])} | {said}{text}"
 
 
 def _exit_like(session: Any, trial: int) -> None:

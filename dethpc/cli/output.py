@@ -23,6 +23,11 @@ def echo(text: Any = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(escaped(str(text)) if stream.isatty() else text, err=err, nl=nl)
 
 
+def show_line(text: str, style: dict[str, Any]) -> None:
+    """A line of a log on a terminal, in its style."""
+    click.echo(styled(escaped(text), **style) if style else escaped(text))
+
+
 def print_json(value: Any) -> None:
     echo(json.dumps(value, indent=2, ensure_ascii=False))
 

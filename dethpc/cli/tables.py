@@ -99,15 +99,15 @@ class Wanted:
 def show(table: Table, wanted: Wanted = Wanted()) -> None:
     """Print it. Raises: click.UsageError for a column that is not there."""
     rows = in_order(table, wanted.sort)
-    on_terminal = sys.stdout.isatty() and not wanted.as_csv
+    form = FORMS.get(os.environ.get("DET_TABLES", ""))
+    on_terminal = sys.stdout.isatty() and form is None
     if wanted.columns:
         columns = [_named(table, word) for word in wanted.columns]
     elif wanted.wide or wanted.as_csv:
         columns = list(table.columns)
     else:
         columns = [column for column in table.columns if (column.terminal if on_terminal else column.pipe)]
-    form = FORMS.get(os.environ.get("DET_TABLES", ""))
-    if on_terminal and form is None:
+    if on_terminal and not wanted.as_csv:
         _draw(table, columns, rows, every=wanted.wide or bool(wanted.columns))
         return
     if wanted.as_csv:

@@ -15,6 +15,7 @@ _ID = click.argument("trial_id", metavar="ID", type=int)
 @click.group(
     cls=LazyGroup,
     lazy={
+        "list": ("dethpc.cli.trial_list:list_trials", "List the trials of an experiment."),
         "logs": ("dethpc.cli.logs:trial_logs", "Show the log of a trial."),
         "plot": ("dethpc.cli.plot:of_trial", "Plot what trials reported."),
     },

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dethpc.cli import output
+from dethpc.cli.arguments import ID
 from dethpc.cli.connect import connect, reconnect
 
 Json = dict[str, Any]
@@ -20,7 +21,7 @@ _MANY = 1000  # trials; beyond, only the experiment itself is watched
 
 
 @click.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@ID
 @click.option(
     "--polling-interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between two polls."
 )
@@ -105,7 +106,9 @@ class _Lines:
         for trial in trials:
             metric, why = best_metric(trial), reason(trial)
             details = f"{trial.get('totalBatchesProcessed') or 0} steps"
-            details += f", metric {output.number(metric)}" if metric is not None else ""
+            details += (
+                f", {about.get('searcherMetric') or 'metric'} {output.number(metric)}" if metric is not None else ""
+            )
             self._line(f"trial {trial['id']}", output.state(trial.get("state")), details + (f": {why}" if why else ""))
         self._line(f"experiment {about['id']}", output.state(about.get("state")), reason(about))
 
@@ -122,7 +125,7 @@ def _on_terminal(look: Look, interval: float) -> str:
 
     console = Console()
     with Live(Text("..."), console=console, refresh_per_second=8, vertical_overflow="crop") as live:
-        return _watch(look, interval, lambda about, trials: live.update(_picture(about, trials, console.height - 4)))
+        return _watch(look, interval, lambda about, trials: live.update(_picture(about, trials, console.height - 5)))
 
 
 def _picture(about: Json, trials: list[Json], room: int) -> Any:
@@ -158,4 +161,17 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
             Text(output.plain(reason(trial)), overflow="ellipsis", no_wrap=True),
         )
     hidden = len(trials) - len(shown)
-    return Group(head, lines, Text(f"  and {hidden} more" if hidden else ""))
+    more = [Text(f"  and {hidden} more")] if hidden else []
+    return Group(head, Text(output.plain(so_far(about)), overflow="ellipsis", no_wrap=True), lines, *more)
+
+
+def so_far(about: Json) -> str:
+    """``best validation_loss 0.25 (trial 3) · 4m05s · Ctrl-C stops only the watching``."""
+    best = about.get("bestTrialSearcherMetric")
+    name = about.get("searcherMetric") or "metric"
+    parts = [
+        "" if best is None else f"best {name} {output.digits(best)} (trial {about.get('bestTrialId')})",
+        output.duration(about.get("duration")),
+        "" if output.state(about.get("state")) in _ENDED else "Ctrl-C stops only the watching",
+    ]
+    return "  " + " · ".join(part for part in parts if part)

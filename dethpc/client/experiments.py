@@ -103,11 +103,14 @@ def listing(
     archived: Optional[bool] = None,
     users: Sequence[str] = (),
     states: Sequence[str] = (),
+    name: Optional[str] = None,
+    labels: Sequence[str] = (),
     newest_first: bool = False,
     offset: int = 0,
     limit: int = 0,
 ) -> Json:
-    """One page: {"experiments": [...], "pagination": {...}}. ``archived`` None: both; ``limit`` 0: all."""
+    """One page: {"experiments": [...], "pagination": {...}}. ``archived`` None: both; ``limit`` 0: all; ``name``: part of
+    the name, in any case; ``labels``: it has all of them."""
     params: Json = {"offset": offset, "limit": limit or -1, "sortBy": "SORT_BY_ID"}  # on the wire 0 means 100
     params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
     if archived is not None:
@@ -116,6 +119,10 @@ def listing(
         params["users"] = list(users)
     if states:
         params["states"] = list(states)
+    if name:
+        params["name"] = name
+    if labels:
+        params["labels"] = list(labels)
     answer: Json = session.get("/api/v1/experiments", params=params)
     return answer
 

@@ -153,6 +153,13 @@ def test_best_trials_come_first_in_the_metrics_direction(det: Any, master: Any) 
     assert all(q["sortBy"] == ["SORT_BY_BEST_VALIDATION_METRIC"] and q["limit"] == ["3"] for q in queries)
 
 
+def test_a_pipe_that_closes_is_no_failure(environment: dict[str, str], master: Any) -> None:
+    master.config["notes"] = ["x" * 1000] * 500  # more than a pipe holds
+    command = f"set -o pipefail; {sys.executable} -m dethpc.cli -m {master.url} experiment config 1 | head -1"
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=LONG_ENOUGH)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.count("\n") == 1
+
+
 # --- steering
 
 

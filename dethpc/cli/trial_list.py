@@ -1,0 +1,33 @@
+"""``det experiment list-trials`` and ``det trial list``: one command under two names."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import click
+
+from dethpc.cli import output, tables
+from dethpc.cli.arguments import EXPERIMENT, listing
+from dethpc.cli.connect import connect
+from dethpc.cli.trial_table import found_trials, trial_table, with_curves
+
+
+@click.command("list-trials")
+@click.argument("experiment_id", metavar="EXPERIMENT", type=EXPERIMENT)
+@click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
+@click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
+@listing
+def list_trials(experiment_id: int, best: Optional[int], limit: int, offset: int, wanted: tables.Wanted) -> None:
+    """List the trials of an experiment, and the values of each hyperparameter that is searched."""
+    from dethpc.client import experiments
+
+    session = connect()
+    about = experiments.get(session, experiment_id)
+    found, wanted = found_trials(session, about, best=best, limit=limit, offset=offset, wanted=wanted)
+    if wanted.as_json:
+        output.print_json(found)
+        return
+    if not wanted.as_csv:
+        with_curves(session, about, found)
+    tables.show(trial_table(about, found), wanted)

@@ -1,0 +1,146 @@
+"""Screens, letter for letter: lists on terminals of 80, 100 and 160 columns and in a pipe, with a fixed clock.
+
+``DETHPC_DRAW_SCREENS=1 pytest tests/cli/test_screens.py`` draws the files in ``screens/`` anew: read what differs before you keep it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from dethpc.cli import logs, main, output, tables
+from tests.cli.conftest import trial
+
+SCREENS = Path(__file__).parent / "screens"
+FOUR_HUNDRED_SECONDS_LATER = 1795169200.0  # than 2026-11-20T10:00:00Z
+
+VALUES = [("tanh", 0.19, 112, 0.019557973661340232), ("relu", 0.0393, 107, 0.00223), ("relu", 0.263, 22, 1e-5)]
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Prints a command of ``det`` on a terminal of so many columns; 0: in a pipe."""
+    searched = {name: {"type": "double"} for name in ("activation", "dropout", "hidden", "learning_rate")}
+    master.config.update(hyperparameters={**searched, "batch_size": {"type": "const", "val": 64}})
+    master.config["searcher"].update(name="adaptive_asha", metric="validation_accuracy", smaller_is_better=False)
+    master.experiment.update(
+        name="digits-asha-with-a-name-that-no-list-has-room-for",
+        bestTrialId=2,
+        bestTrialSearcherMetric=0.988889,
+        searcherMetric="validation_accuracy",
+        duration=325,
+    )
+    reasons = [
+        "trained to the full length, epochs 16: x",
+        "",
+        "rung 1 (epochs 4): validation_accuracy 0.9622 did not reach",
+    ]
+    master.trials = [
+        trial(
+            number,
+            metric=0.9 + number / 22.5,
+            reason=reason,
+            wallClockTime=45.2,
+            hparams=dict(zip(searched, values)) | {"batch_size": 64},
+        )
+        for number, (values, reason) in enumerate(zip(VALUES, reasons), 1)
+    ]
+    for name in ("NO_COLOR", "DET_TABLES", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"DET_MASTER": master.url, "TZ": "UTC", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    time.tzset()
+    monkeypatch.setattr(output, "now", lambda: FOUR_HUNDRED_SECONDS_LATER)
+
+    def shown(columns: int, *words: str) -> str:
+        out = Terminal() if columns else io.StringIO()
+        monkeypatch.setenv("COLUMNS", str(columns or 80))
+        monkeypatch.setattr(sys, "stdout", out)
+        try:
+            main.main(list(words), prog_name="det", standalone_mode=False)
+        finally:
+            monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+        return click.unstyle(out.getvalue())
+
+    yield shown
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    "words", ["experiment list", "experiment list-trials 1", "experiment describe 1", "job list --why", "agent list"]
+)
+def test_a_screen_is_as_it_was_drawn(screen: Callable[..., str], words: str) -> None:
+    parts = []
+    for columns in (80, 100, 160, 0):
+        said = screen(columns, *words.split())
+        assert columns == 0 or max(map(len, said.splitlines())) <= columns, (
+            "no line is longer than the terminal is wide"
+        )
+        parts.append(f"$ det {words}    # {f'{columns} columns' if columns else 'in a pipe'}\n{said}")
+    file, text = SCREENS / f"{words.replace(' ', '_')}.txt", "\n".join(parts)
+    if os.environ.get("DETHPC_DRAW_SCREENS"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+def test_wide_shows_whole_values_and_columns_are_chosen_and_sorted(screen: Callable[..., str]) -> None:
+    wide = screen(80, "trial", "list", "1", "--wide")
+    assert "0.019557973661340232" in wide and "trained to the full length" in wide and "batch_size" in wide
+    chosen = screen(80, "e", "lt", "1", "--columns", "trial,hidden", "--sort", "-hidden").splitlines()
+    assert [line.split() for line in chosen[:4]] == [["Trial", "hidden"], ["1", "112"], ["★", "2", "107"], ["3", "22"]]
+    with pytest.raises(click.UsageError, match="there is no column 'colour'; there are: trial, state, "):
+        screen(80, "e", "lt", "1", "--columns", "colour")
+
+
+def test_any_table_can_be_had_in_determineds_form(screen: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_TABLES", "determined")
+    head, rule, *rows = screen(80, "experiment", "list").splitlines()
+    assert head.startswith(" ID | Owner | Name ") and set(rule) == {"-", "+"} and len(rows) == 2
+
+
+def test_a_name_takes_the_place_of_an_id_where_one_experiment_has_it(screen: Callable[..., str], master: Any) -> None:
+    name = master.experiment["name"]
+    with pytest.raises(click.UsageError, match="2 experiments have the name .* give an id: 1, 2"):
+        screen(80, "experiment", "describe", name)
+    answer = master.answer
+    master.answer = lambda method, path, query, body: (
+        {"experiments": [master.experiment]} if path == "/api/v1/experiments" else answer(method, path, query, body)
+    )
+    assert name in screen(80, "experiment", "describe", name)
+
+
+def test_filters_of_a_list_are_the_masters(screen: Callable[..., str], master: Any) -> None:
+    screen(80, "e", "ls", "--state", "running", "--name", "digits", "--label", "a", "--label", "b")
+    query = next(q for _, p, q, _ in master.asked if p == "/api/v1/experiments")
+    assert (query["states"], query["name"], query["labels"]) == (["RUNNING"], ["digits"], ["a", "b"])
+
+
+def test_a_log_line_for_a_person_has_local_time_node_and_rank_and_its_level_once() -> None:
+    line = {"timestamp": "2026-11-20T10:00:01.123Z", "level": "LOG_LEVEL_INFO", "agentId": "n0", "rankId": 3}
+    assert logs.for_people({**line, "log": "INFO: hello"}, utc=True) == "10:00:01 n0 rank 3 | hello"
+    said = {**line, "rankId": None, "level": "LOG_LEVEL_ERROR"}
+    assert logs.for_people({**said, "log": "ERROR: no"}, utc=True) == "10:00:01 n0 | ERROR: no"
+    assert logs.for_people({**said, "log": "no"}, utc=True) == "10:00:01 n0 | ERROR: no"
+
+
+def test_long_text_and_headings_give_way_before_columns_do() -> None:
+    columns = [tables.Column("ID", 0), tables.Column("Name", 1, least=8), tables.Column("Pool", 2, rank=1)]
+    assert tables.fit(columns, [2, 4, 4], [3, 30, 5], [0, 1, 2], 30) == ([0, 1, 2], [3, 18, 5])
+    assert tables.fit(columns, [2, 4, 4], [3, 30, 5], [0, 1, 2], 15) == ([0, 1], [3, 10, 5])
+    assert tables.fit(columns, [2, 4, 4], [3, 30, 5], [0, 1, 2], None) == ([0, 1, 2], [3, 30, 5])
