@@ -1,6 +1,6 @@
 """Screens, letter for letter: lists on terminals of 80, 100 and 160 columns and in a pipe, with a fixed clock.
 
-``DETHPC_DRAW_SCREENS=1 pytest tests/cli/test_screens.py`` draws the files in ``screens/`` anew: read what differs before you keep it.
+``DETHPC_DRAW_SCREENS=1 pytest tests/cli/test_screens.py`` draws the files in ``screens/`` anew; read the difference.
 """
 
 from __future__ import annotations
