@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -81,7 +82,9 @@ def create(
     written = read_config(config)
     loaded, text = checked(written, config.name, overrides)
     with located(loaded):
-        answer = _send(text, packed(context_dir, includes), activate=not paused, project=project)
+        files = packed(context_dir, includes)
+        check_script(loaded, [file["path"] for file in files], context_dir)
+        answer = _send(text, files, activate=not paused, project=project)
     number = answer["experiment"]["id"]
     if as_json:
         output.print_json(answer)
@@ -135,7 +138,10 @@ def _test_here(
     from dethpc.context.collect import collect
 
     loaded, _ = checked(text, file, overrides)
-    steps = local_test.run(loaded, collect(context_dir, list(includes)))
+    context = collect(context_dir, list(includes))
+    with located(loaded):
+        check_script(loaded, [entry.path for entry in context.entries], context_dir)
+    steps = local_test.run(loaded, context)
     marks = {True: "ok", False: "failed", None: "-"}
     output.echo("")
     tables.show(tables.plain(["Step", "", ""], [[step.name, marks[step.good], step.words] for step in steps]))
@@ -158,6 +164,24 @@ def checked(text: str, file: str, overrides: Sequence[str]) -> tuple[Loaded, str
     for warning in loaded.warnings:
         output.say(f"det: warning: {warning}")
     return loaded, config.with_overrides(text, overrides, file=file) if overrides else text
+
+
+def check_script(loaded: Loaded, paths: Sequence[str], context_dir: Optional[Path]) -> None:
+    """Raises ConfigError when the script that the entrypoint runs is not among the ``paths`` that are sent along: it would only
+    be missed on a node. A startup hook may bring it."""
+    from dethpc.config.wording import did_you_mean
+    from dethpc.domain.entrypoint import STARTUP_HOOK, named_script
+
+    script = os.path.normpath(named_script(loaded.config.entrypoint) or ".")
+    if script == "." or script.startswith("..") or script in paths or STARTUP_HOOK in paths:
+        return
+    if context_dir is None:
+        allowed = "a script that is sent along; name its directory: det experiment create CONFIG CONTEXT_DIR"
+    else:
+        allowed = "the only file" if len(paths) == 1 else f"one of the {len(paths)} files"
+        allowed += f" of {context_dir}"
+    found = f"{script}, which is not sent along"
+    raise errors.ConfigError([errors.Problem("entrypoint", found, allowed, did_you_mean(script, paths))])
 
 
 def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:

@@ -55,6 +55,15 @@ def reason(noun: Json) -> str:
     return str(noun.get("reason") or "")
 
 
+def warnings(trials: Sequence[Json]) -> list[str]:
+    """What is amiss with what trials report, each once: ``trial 14: ...`` or ``3 trials: ...``."""
+    told: dict[str, list[Any]] = {}
+    for trial in trials:
+        if trial.get("warning"):
+            told.setdefault(trial["warning"], []).append(trial["id"])
+    return [f"{f'trial {ids[0]}' if len(ids) == 1 else f'{len(ids)} trials'}: {words}" for words, ids in told.items()]
+
+
 def waiting(reason: Json) -> str:
     """Why trials wait and what would start them sooner; how many, when it is said of several."""
     many = f"{reason['count']} trials: " if reason.get("count", 1) > 1 else ""
@@ -169,6 +178,7 @@ def _print_experiment(about: Json, *, search: bool) -> None:
             ("Description", e.get("description")),
             ("State", output.state(e.get("state"))),
             ("Reason", reason(e)),
+            *(("Warning", words) for words in warnings(about["trials"])),
             *(("Waiting", waiting(group)) for group in about["waiting"]["groups"]),
             ("Progress", progress(e, about["search"])),
             ("Owner", e.get("username")),

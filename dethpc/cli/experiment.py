@@ -84,6 +84,9 @@ def list_experiments(
         output.print_json(found)
         return
     tables.show(tables.Table(_columns(everybody, show_archived), found), wanted)
+    for e in found:
+        if e.get("warning"):
+            output.say(f"det: warning: experiment {e['id']}: {e['warning']}")
     total = (page.get("pagination") or {}).get("total") or len(found)
     if len(found) + offset < total and not wanted.as_csv:
         output.say(f"{len(found)} of {total}; to see older ones: --offset {offset + len(found)}")

@@ -26,6 +26,7 @@ from dethpc.cli import output
 from dethpc.config import Loaded
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Categorical, Const, Log, Space
+from dethpc.config.ranking import unranked
 from dethpc.config.searcher import Single
 from dethpc.context.collect import Context
 from dethpc.domain.end_report import EndReport
@@ -56,7 +57,8 @@ def run(loaded: Loaded, context: Context) -> list[Step]:
         circle = _Circle(Path(base), loaded, context)
         circle.write()
         first = circle.attempt(0)
-        return _steps(first, circle.attempt(1) if first.well and first.of("checkpoint") else None)
+        second = circle.attempt(1) if first.well and first.of("checkpoint") else None
+        return list(_told(loaded.config, lowest(loaded.config.space), first, second))
 
 
 @dataclass(frozen=True)
@@ -218,11 +220,9 @@ def _lowest(item: Any) -> Any:
     return item.base**item.minval if isinstance(item, Log) else item.minval
 
 
-def _steps(first: _Attempt, second: Optional[_Attempt]) -> list[Step]:
-    return list(_told(first, second))
-
-
-def _told(first: _Attempt, second: Optional[_Attempt]) -> Iterator[Step]:
+def _told(
+    config: ExperimentConfig, hparams: dict[str, Any], first: _Attempt, second: Optional[_Attempt]
+) -> Iterator[Step]:
     why = first.end.message or first.tail
     phase = first.end.phase or "claim"
     yield Step("start", phase == "train", "" if phase == "train" else why)
@@ -231,7 +231,7 @@ def _told(first: _Attempt, second: Optional[_Attempt]) -> Iterator[Step]:
     training = first.of(ReportKind.METRICS, "training")
     yield _reported("train", training, first, why)
     validations = [event for one in (first, second) if one for event in one.of(ReportKind.METRICS, "validation")]
-    yield _reported("validate", validations, first, why)
+    yield _ranked(_reported("validate", validations, first, why), config, hparams, validations)
     saved = first.of("checkpoint")
     files = len(saved[-1].data.get("resources") or {}) if saved else 0
     yield Step(
@@ -244,6 +244,15 @@ def _told(first: _Attempt, second: Optional[_Attempt]) -> Iterator[Step]:
     resumed = second.started.get("resumed_from") == saved[-1].data["uuid"]
     good = resumed and second.well
     yield Step("restore", good, "" if good else second.end.message or second.tail)
+
+
+def _ranked(step: Step, config: ExperimentConfig, hparams: dict[str, Any], validations: list[Report]) -> Step:
+    """Fails the step when no validation holds what the searcher compares trials by."""
+    problems = [
+        unranked(config, hparams, event.data[ReportKind.METRICS], int(event.data["steps_completed"]))
+        for event in validations
+    ]
+    return step._replace(good=False, words=problems[0]) if problems and all(problems) else step
 
 
 def _reported(name: str, events: list[Report], attempt: _Attempt, why: str) -> Step:

@@ -111,6 +111,9 @@ class _Lines:
             )
             self._line(f"trial {trial['id']}", output.state(trial.get("state")), details + (f": {why}" if why else ""))
         self._line(f"experiment {about['id']}", output.state(about.get("state")), reason(about))
+        if about.get("warning") and "warning" not in self.shown:
+            self.shown["warning"] = "told"
+            output.echo(f"experiment {about['id']}: warning: {about['warning']}", err=self.to_stderr)
 
     def _line(self, noun: str, state: str, details: str) -> None:
         if self.shown.get(noun) != state:
@@ -162,7 +165,8 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
         )
     hidden = len(trials) - len(shown)
     more = [Text(f"  and {hidden} more")] if hidden else []
-    return Group(head, Text(output.plain(so_far(about)), overflow="ellipsis", no_wrap=True), lines, *more)
+    warned = [Text(f"warning: {output.plain(about['warning'])}", style="yellow")] if about.get("warning") else []
+    return Group(head, Text(output.plain(so_far(about)), overflow="ellipsis", no_wrap=True), *warned, lines, *more)
 
 
 def so_far(about: Json) -> str:

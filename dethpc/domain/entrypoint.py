@@ -6,6 +6,9 @@ import re
 import shlex
 from typing import NamedTuple, Optional, Sequence, Union
 
+STARTUP_HOOK = "startup-hook.sh"
+"""The script of the context directory that every node runs before the entrypoint."""
+
 SUFFIXES = (".sbatch", ".slurm")
 
 _TRIAL_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -60,3 +63,41 @@ def trains_a_trial_class(entrypoint: object) -> bool:
     if not words or (len(words) > 1 and not any(".launch." in word for word in words)):
         return False
     return is_trial_class(words[-1])
+
+
+_STARTERS = re.compile(
+    r"python[\d.]*|(?:ba|da|z|k)?sh|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun|env|time"
+)
+_LAUNCHING = re.compile(
+    r"(?:dethpc|determined)\.launch\.\w+|torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch"
+)
+_OF_A_SHELL = frozenset("|&;<>()$`*?[#~!{\n")
+
+
+def named_script(entrypoint: Union[str, Sequence[str]]) -> str:
+    """The file of the context directory that the entrypoint runs, relative to it; "" where that cannot be told for certain.
+
+    ``python3 -u train.py --lr 1`` runs ``train.py``, ``python3 -m dethpc.launch.torch_distributed python3 train.py`` too. What a
+    shell would do more with than to split it into words, another directory and a module (``-m``) may be anywhere.
+    """
+    if isinstance(entrypoint, str):
+        if _OF_A_SHELL & set(entrypoint):
+            return ""
+        try:
+            words = shlex.split(entrypoint)
+        except ValueError:
+            return ""
+    else:
+        words = list(entrypoint)
+    while words and re.match(r"\w+=", words[0]):
+        words.pop(0)
+    if words and words[0].startswith("./"):
+        return words[0][2:]
+    if not words or _STARTERS.fullmatch(words[0].rpartition("/")[2]) is None:
+        return ""
+    for before, word in zip(words, words[1:]):
+        if before == "-c" or (before == "-m" and _LAUNCHING.fullmatch(word) is None):
+            return ""
+        if word.endswith((".py", ".sh")) and not word.startswith(("-", "/")) and "=" not in word:
+            return word[2:] if word.startswith("./") else word
+    return ""

@@ -47,6 +47,7 @@ class Experiment:
     served: float = 0.0  # slot-seconds over weight that its ended runs have had in a fair-share pool
     metric: str = ""  # the searcher's, as its configuration names it
     smaller_is_better: bool = True
+    warning: str = ""  # what a trial was first found to report amiss, while no trial was found to report it right
 
     @property
     def queue_number(self) -> int:
@@ -85,6 +86,7 @@ class Trial:
     status: str = ""  # what user code says that it is doing
     stalled: int = 0  # attempts in a row that left no checkpoint further on than where they began; see engine.trials
     not_before: float | None = None  # it rests until then, after a failure
+    warning: str = ""  # why its search can do nothing with what it reports
 
 
 @dataclass(slots=True)

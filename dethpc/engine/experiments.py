@@ -10,6 +10,7 @@ from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.engine.changes import UNSET
 from dethpc.engine.decision import Decision
+from dethpc.engine.first_trial import freed
 from dethpc.engine.jobs import ExperimentState, waits_for_searcher
 from dethpc.engine.replace import replace
 from dethpc.engine.search import act, new_trial
@@ -120,11 +121,11 @@ def activate(state: ClusterState, event: events.Activate) -> Decision:
     if row.state is State.PAUSED:
         decision.rows.append(replace(row, state=State.ACTIVE, reason=""))
     for index in sorted(experiment.open):
-        trial = experiment.trials[index]
+        trial = freed(experiment.trials[index])
         if trial.state is State.PAUSED:
-            decision.rows.append(
-                replace(trial, state=State.ACTIVE, reason=trial.reason if waits_for_searcher(trial) else "")
-            )
+            trial = replace(trial, state=State.ACTIVE, reason=trial.reason if waits_for_searcher(trial) else "")
+        if trial is not experiment.trials[index]:
+            decision.rows.append(trial)
     decision.then.append(events.Schedule(event.at))
     return decision
 

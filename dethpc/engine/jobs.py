@@ -117,11 +117,18 @@ class ExperimentState(Job):
 
     @property
     def room(self) -> int:
-        """How many more runs ``max_slots`` allows."""
-        row = self.row
+        """How many more runs ``max_slots`` allows, and the first trial where the others wait for it."""
+        row, waiting = self.row, len(self.waiting)
+        if self.held:
+            waiting = int(self.waiting[:1] == [0])
         if row.max_slots is None or row.slots_per_trial == 0:
-            return len(self.waiting)
-        return min(len(self.waiting), max(0, row.max_slots - self.live_slots) // row.slots_per_trial)
+            return waiting
+        return min(waiting, max(0, row.max_slots - self.live_slots) // row.slots_per_trial)
+
+    @property
+    def held(self) -> bool:
+        """Whether the first trial alone may have another run."""
+        return bool(self.trials) and self.trials[0].state is State.ACTIVE and holds_others(self.trials[0])
 
     @property
     def queued(self) -> bool:
@@ -205,6 +212,11 @@ class TaskState(Job):
 def waits_for_searcher(trial: Trial) -> bool:
     """Whether the trial waits for its searcher, which is none of the user's pausing and activating."""
     return bool(trial.search.get("waits"))
+
+
+def holds_others(trial: Trial) -> bool:
+    """Whether the other trials of its experiment wait until it, or one of them, has reported something."""
+    return bool(trial.search.get("holds"))
 
 
 def exit_of(trial: Trial) -> Exit:

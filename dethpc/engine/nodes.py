@@ -58,6 +58,16 @@ def judged(
     return [_blamed(state, name, kind, trial_id, run, 1 / len(names), verdict.reason, event.at) for name in names]
 
 
+def may_heal_elsewhere(report: EndReport | None) -> bool:
+    """Whether what failed speaks of a node's hardware, or of a device or file system that another node may have."""
+    said = "" if report is None else _said(report)
+    return bool(_HARDWARE.search(said) or _MISSING.search(said))
+
+
+def _said(report: EndReport) -> str:
+    return "\n".join([report.message, *report.tail])
+
+
 def _cleared(node: NodeHealth | None) -> NodeHealth | None:
     """Training went well on it: it is innocent, but for what a person said of it."""
     if node is None or (not node.failures and node.excluded_until is None):
@@ -75,7 +85,7 @@ def _accused(attempt: Attempt, verdict: Verdict, event: events.AttemptEnded) -> 
     if event.record is not None and event.record.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL):
         return "failed", attempt.nodes, True
     where = _where(attempt, report)
-    said = "\n".join([report.message, *report.tail])
+    said = _said(report)
     if verdict.end is End.USER_ERROR and _HARDWARE.search(said):
         return "broken hardware", where, True
     if verdict.end is End.LAUNCH_FAILED and not verdict.permanent:

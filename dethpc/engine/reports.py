@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dethpc.config.dialects.units import trained
+from dethpc.config.ranking import unranked
 from dethpc.config.searcher import Method
-from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Trial
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import checkpoints, events
@@ -56,6 +57,8 @@ def _metrics(experiment: ExperimentState, trial: Trial, attempt: Attempt, report
     early_exit = "" if trial.early_exit.startswith((CHECKPOINT_DAMAGED, SOURCE_DAMAGED)) else trial.early_exit
     trial = replace(trial, steps_completed=max(trial.steps_completed, steps), early_exit=early_exit)
     searcher = experiment.config.searcher
+    if group == "validation":
+        trial = _warned(experiment, trial, metrics, steps, decision)
     if group != "validation" or searcher.metric not in metrics:
         return trial
     value = number(metrics[searcher.metric])
@@ -63,6 +66,29 @@ def _metrics(experiment: ExperimentState, trial: Trial, attempt: Attempt, report
     if not math.isnan(length):
         decision.then.append(events.Validated(trial.id, length, value, report.at))
     return _with_value(trial, searcher, value, steps)
+
+
+def _warned(
+    experiment: ExperimentState, trial: Trial, metrics: Mapping[str, Any], steps: int, decision: Decision
+) -> Trial:
+    """The first validation that the search can do nothing with is told; one that it can use ends the warning.
+
+    A trial that was ranked once may report other groups of metrics beside: it is not warned of again.
+    """
+    ranked = trial.best_validation is not None and not trial.warning
+    if ranked or not experiment.row.kind.submitted:
+        return trial
+    words = unranked(experiment.config, trial.hparams, metrics, steps)
+    return trial if words and trial.warning else _with_warning(experiment, trial, words, decision)
+
+
+def _with_warning(experiment: ExperimentState, trial: Trial, words: str, decision: Decision) -> Trial:
+    if trial.warning == words:
+        return trial
+    row = next((row for row in reversed(decision.rows) if isinstance(row, Experiment)), experiment.row)
+    if bool(row.warning) != bool(words):
+        decision.rows.append(replace(row, warning=words))
+    return replace(trial, warning=words)
 
 
 def _with_value(trial: Trial, searcher: Method, value: float, steps: int) -> Trial:
@@ -81,6 +107,8 @@ def _searcher_op(
     length, value = number(report.data.get("length")), number(report.data.get("metric"))
     if not math.isnan(length):
         decision.then.append(events.Validated(trial.id, length, value, report.at))
+    if math.isfinite(value):
+        trial = _with_warning(experiment, trial, "", decision)
     return _with_value(trial, experiment.config.searcher, value, trial.steps_completed)
 
 

@@ -13,7 +13,7 @@ from dethpc.domain.facts import Experiment, SearchNote, Trial
 from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
-from dethpc.engine.jobs import ExperimentState, waits_for_searcher
+from dethpc.engine.jobs import ExperimentState, holds_others, waits_for_searcher
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import end_trial, stop_run, trial_task
@@ -88,6 +88,8 @@ def trial_closed(state: ClusterState, event: events.TrialClosed) -> Decision:
     assert trial is not None
     experiment = state.experiments[trial.experiment_id]
     row, decision = experiment.row, Decision()
+    if holds_others(trial):
+        decision.then.append(events.Schedule(event.at))
     if not row.state.stopping and not row.state.terminal and row.kind.submitted:
         actions = experiment.searcher.exited(trial.index, event.how)
         act(state, experiment, actions, event.at, decision)
@@ -129,11 +131,20 @@ def _ended(experiment: ExperimentState, at: float) -> Experiment:
         return replace(row, state=row.state.end)
     completed = sum(trial.state is State.COMPLETED for trial in experiment.trials)
     if completed:
-        return replace(row, state=State.COMPLETED, reason="", progress=1.0)
+        return replace(row, state=State.COMPLETED, reason=_without_winner(experiment), progress=1.0)
     if all(trial.state is State.CANCELED for trial in experiment.trials):
         return replace(row, state=State.CANCELED, reason="every trial was killed")
     last = next((t.reason for t in reversed(experiment.trials) if t.state is State.ERROR), "")
     return replace(row, state=State.ERROR, reason=f"no trial completed; the last error: {last}")
+
+
+def _without_winner(experiment: ExperimentState) -> str:
+    """Why nothing of what completed is the best, if so: an unmodified script may report nothing at all."""
+    if not experiment.row.kind.submitted or any(trial.best_validation is not None for trial in experiment.trials):
+        return ""
+    metric = experiment.config.searcher.metric
+    whose = "its trial" if len(experiment.trials) == 1 else f"any of its {len(experiment.trials)} trials"
+    return f"completed, but nothing ranks {whose}: no usable {metric}, the searcher's metric, was reported"
 
 
 def _trained(experiment: ExperimentState) -> float:

@@ -169,7 +169,7 @@ class ClusterState:
 
     def _apply_trial(self, row: Trial) -> None:
         experiment = self.experiments[row.experiment_id]
-        open_before = len(experiment.open)
+        open_before, held_before = len(experiment.open), experiment.held
         if row.index == len(experiment.trials):
             experiment.trials.append(row)
             experiment.open.add(row.index)
@@ -190,7 +190,8 @@ class ClusterState:
             self.resting.pop(row.id, None)
         else:
             self.resting[row.id] = row.not_before
-        if experiment.wait(row.index) or len(experiment.open) != open_before:
+        moved = len(experiment.open) != open_before or experiment.held != held_before
+        if experiment.wait(row.index) or moved:
             self._index_place(experiment)  # most rows of a trial, its reports, change nothing about the queue
 
     def _apply_task(self, row: Task) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dethpc.domain.facts import Attempt, Row, Run, Trial
 from dethpc.domain.reports import Report
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, State
-from dethpc.engine import events, reports
+from dethpc.engine import events, first_trial, reports
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
 from dethpc.engine.jobs import ExperimentState, waits_for_searcher
+from dethpc.engine.nodes import may_heal_elsewhere
 from dethpc.engine.replace import replace
 from dethpc.engine.search import paused_with
 from dethpc.engine.state import ClusterState
@@ -72,6 +73,7 @@ class TrialRun:
     def reported(self, attempt: Attempt, accepted: Sequence[Report]) -> Decision:
         decision = Decision()
         trial = reports.taken_in(self._state, self._trial, attempt, accepted, decision)
+        trial = first_trial.trained(self._experiment, trial, accepted, decision)
         if trial != self._trial:
             decision.rows.append(trial)
         return decision
@@ -87,7 +89,8 @@ class TrialRun:
     def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
         decision = Decision()
         trial = _weighed(self._state, self._trial, self._run, attempt, verdict)
-        _after_run(self._experiment, trial, verdict, event, _damaged(self._state, trial), decision)
+        attempts = self._state.attempts.get(self._run.task_id, ())
+        _after_run(self._experiment, trial, verdict, event, _damaged(self._state, trial), attempts, decision)
         return decision
 
 
@@ -160,9 +163,10 @@ def _after_run(
     verdict: Verdict,
     event: events.AttemptEnded,
     damaged: int,
+    attempts: Sequence[Attempt],
     decision: Decision,
 ) -> None:
-    """What the end of its run means for the trial, so many of whose checkpoints are ``damaged``."""
+    """What the end of its run, the last of its ``attempts``, means for the trial, so many of whose checkpoints are ``damaged``."""
     end, reason, at = verdict.end, verdict.reason, event.at
     if end is End.COMPLETED and not trial.state.stopping and _goes_on(trial):
         decision.rows.append(trial)
@@ -185,7 +189,11 @@ def _after_run(
     elif end.counts_as_restart:
         restarts = trial.restarts + 1
         limit = experiment.config.max_restarts
-        if restarts > limit:
+        untrained = all(a.first_at is None for a in attempts) and not may_heal_elsewhere(event.report)
+        if restarts <= limit and untrained and _failed_alike(attempts[:-1], verdict):
+            words = f"{reason} (twice before its first report: no restart would heal that)"
+            _close(experiment, trial, State.ERROR, words, at, decision)
+        elif restarts > limit:
             _close(
                 experiment,
                 replace(trial, restarts=limit),
@@ -196,7 +204,8 @@ def _after_run(
             )
         else:
             trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
-            decision.rows.append(replace(trial, reason=f"restarted: {reason}"))
+            trial = replace(trial, reason=f"restarted: {reason}")
+            decision.rows.append(first_trial.held_by(experiment, trial) if untrained else trial)
     elif trial.lost >= verdict.tries:
         _close(
             experiment, trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, decision
@@ -213,6 +222,11 @@ def _after_run(
         decision.rows.append(replace(trial, reason=reason) if end is End.DAMAGED_CHECKPOINT else trial)
     if waits_for_searcher(trial):
         decision.then.append(events.Parked(trial.id, at))
+
+
+def _failed_alike(earlier: Sequence[Attempt], verdict: Verdict) -> bool:
+    """Whether the attempt before this one ended with the same words."""
+    return bool(earlier) and (earlier[-1].end, earlier[-1].reason) == (verdict.end, verdict.reason)
 
 
 def _resting(trial: Trial, failures: int, event: events.AttemptEnded) -> Trial:

@@ -6,12 +6,13 @@ import os
 import shutil
 from typing import Mapping, Optional
 
+from dethpc.domain.entrypoint import STARTUP_HOOK
 from dethpc.exec import processes
 from dethpc.exec.end import NodeResult, of_process
 from dethpc.exec.supervise import Supervisor
 from dethpc.exec.tee import Log
 
-NAME = "startup-hook.sh"
+NAME = STARTUP_HOOK
 
 
 def run(directory: str, env: Mapping[str, str], umask: int, supervisor: Supervisor, log: Log) -> Optional[NodeResult]:

@@ -124,6 +124,15 @@ def refused(words: str) -> WaitReason:
     return WaitReason("refused", why, "nothing is lost: it is submitted again until it is taken")
 
 
+def for_first_trial(experiment: ExperimentState) -> WaitReason | None:
+    """Why the other trials of the experiment wait for its first one; None when they do not."""
+    if not experiment.held:
+        return None
+    first = experiment.trials[0]
+    why = f"trial {first.id} failed before it reported anything ({first.reason}); the others wait until it has reported"
+    return WaitReason("first_trial", why, f"to start them anyway: det experiment activate {experiment.row.id}")
+
+
 def in_queue(state: ClusterState, experiment: ExperimentState, at: float) -> WaitReason:
     """Why the experiment's next trial has no run yet."""
     row = experiment.row

@@ -37,6 +37,7 @@ from dethpc.master.runs.reconcile import Reconciler
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.waiting import WaitExplainer
+from dethpc.master.runs.warn import Warner
 from dethpc.master.watchdog import Watchdog
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build as build_searcher
@@ -86,6 +87,7 @@ class Daemon:
             ReusableJobs(home, short),
             holds,
             waits.on_refused,
+            Warner(self.ledger, home),
             self.stop,
         )
         unmanaged = Unmanaged(self.ledger, home, self.store)

@@ -20,7 +20,7 @@ from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHea
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 from dethpc.state.summaries import Summary
 
-REVISION = "second"
+REVISION = "third"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(

@@ -139,3 +139,20 @@ def test_a_wrong_command_line_is_told_before_anything_else(
 ) -> None:
     done = det("experiment", "create", *words, master=master)
     assert done.returncode == 2 and master.asked == []
+
+
+def test_a_script_that_is_not_sent_along_is_told_before_anything_is_sent(det: Any, master: Any, folder: Path) -> None:
+    (folder / "config.yaml").write_text(CONFIG.replace("train.py", "trian.py"))
+    for more in ((), ("--local", "--test-mode")):
+        done = det("experiment", "create", "config.yaml", "code", *more, master=master)
+        assert (done.returncode, master.asked) == (1, [])
+        assert "config.yaml:2: entrypoint: found trian.py, which is not sent along; allowed: one of the" in done.stderr
+        assert "did you mean 'train.py'?" in done.stderr
+    done = det("experiment", "create", "config.yaml", master=master)
+    assert done.returncode == 1 and "name its directory: det experiment create CONFIG CONTEXT_DIR" in done.stderr
+
+
+def test_a_script_that_a_startup_hook_may_bring_is_taken(det: Any, master: Any, folder: Path) -> None:
+    (folder / "config.yaml").write_text(CONFIG.replace("train.py", "fetched.py"))
+    (folder / "code" / "startup-hook.sh").write_text("git clone https://example.org/code .\n")
+    assert det("experiment", "create", "config.yaml", "code", master=master).returncode == 0

@@ -101,3 +101,15 @@ def test_it_runs_the_python3_of_the_shell_without_what_is_installed_beside_det(
     seen = next(line for line in done.stdout.splitlines() if "SEEN" in line)
     assert f"SEEN {tmp_path}/wanted/bin/python3 1 " in seen and os.path.dirname(pytest.__file__) not in seen
     assert steps(done.stdout)["restore"] == "ok", done.stdout
+
+
+def test_a_metric_that_is_named_otherwise_fails_the_test(tmp_path: Path) -> None:
+    source = (
+        "from determined import core\n"
+        "with core.init() as context:\n"
+        "    context.train.report_validation_metrics(1, {'losss': 1.0})\n"
+    )
+    done = det(tmp_path, "python3 train.py", "train.py", source)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert steps(done.stdout)["validate"] == "failed"
+    assert "loss, the searcher's metric, is not among the reported metrics (losss)" in done.stdout

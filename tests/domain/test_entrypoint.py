@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from dethpc.domain.entrypoint import is_trial_class, trains_a_trial_class
+from dethpc.domain.entrypoint import is_trial_class, named_script, trains_a_trial_class
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,26 @@ def test_trial_class_is_a_module_and_a_class(word: str, named: bool) -> None:
 )
 def test_entrypoint_may_name_a_trial_class_for_a_launcher(entrypoint: object, trains: bool) -> None:
     assert trains_a_trial_class(entrypoint) is trains
+
+
+@pytest.mark.parametrize(
+    "entrypoint, script",
+    [
+        ("python3 train.py", "train.py"),
+        ("LR=1 /opt/x/bin/python3.11 -u ./src/train.py --config a.py", "src/train.py"),
+        ("python3 -m dethpc.launch.torch_distributed --trial-args x python3 train.py", "train.py"),
+        (["bash", "run.sh", "--x"], "run.sh"),
+        ("torchrun --nproc_per_node 2 train.py", "train.py"),
+        ("./run", "run"),
+        ("python3 -m pkg.train --schedule later.py", ""),  # a module; its arguments are its own matter
+        ("python3 -c 'import x' a.py", ""),
+        ("cd sub && python3 train.py", ""),
+        ("python3 $SCRIPT.py", ""),
+        ("python3 /app/train.py", ""),
+        ("make train.py", ""),
+        ("model_def:MNistTrial", ""),
+        ("train.sbatch 7", ""),
+    ],
+)
+def test_the_script_that_an_entrypoint_runs_is_told_where_that_is_certain(entrypoint: Any, script: str) -> None:
+    assert named_script(entrypoint) == script

@@ -107,12 +107,43 @@ def test_a_failure_gives_one_clear_message(user: User, entrypoint: str, hook: st
     assert re.search(message if hook is None else "no such dataset", user.log(experiment))
 
 
-def test_a_faulty_trial_is_restarted_as_often_as_allowed(user: User) -> None:
-    experiment = user.create(entrypoint="echo attempt; exit 1", max_restarts=2)
+def test_a_faulty_trial_is_restarted_as_often_as_allowed_while_it_fails_otherwise(user: User) -> None:
+    experiment = user.create(entrypoint="echo attempt; exit $((10 + DET_TRIAL_RUN_ID))", max_restarts=2)
     user.det("experiment", "wait", str(experiment), code=1)
     assert user.log(experiment).count("attempt") == 3
     (trial,) = user.trials(experiment)
     assert trial["restarts"] == 2
+
+
+def test_a_trial_that_fails_alike_before_its_first_report_is_given_up_at_once(user: User) -> None:
+    user.write("context/train.py", "print('attempt')\nsteps_done += 1\n")
+    experiment = user.create(max_restarts=5)
+    told = user.det("experiment", "wait", str(experiment), code=1)
+    words = "NameError: name 'steps_done' is not defined (twice before its first report"
+    assert words in told and words in user.det("experiment", "describe", str(experiment))
+    assert user.log(experiment).count("attempt") == 2
+
+
+def test_a_metric_that_never_comes_is_told_wherever_one_looks(user: User) -> None:
+    user.write(
+        "context/train.py",
+        """\
+        import determined as det
+        with det.core.init() as core:
+            core.train.report_validation_metrics(1, {"val_loss": 1.0})
+        """,
+    )
+    experiment = user.create()
+    words = (
+        "validation_loss, the searcher's metric, is not among the reported metrics (val_loss); did you mean 'val_loss'?"
+    )
+    told = user.det("experiment", "wait", str(experiment))
+    assert words in told and "completed, but nothing ranks its trial: no usable validation_loss" in told
+    assert f"Warning:       trial {user.trials(experiment)[0]['id']}: {words}" in user.det(
+        "experiment", "describe", str(experiment)
+    )
+    assert f"WARNING: {words}" in user.log(experiment)
+    assert words in user.det("trial", "describe", str(user.trials(experiment)[0]["id"]))
 
 
 def test_a_search_completes_though_some_of_its_trials_fail(user: User) -> None:

@@ -115,7 +115,7 @@ def test_a_trial_rests_after_a_failure_and_longer_after_the_next() -> None:
     for rest in (5, 10, 20):
         (run,) = world.live()
         world.start(run)
-        world.end(run, FAILED, rest=5)
+        world.end(run, {**FAILED, "message": f"OSError: try {rest}"}, rest=5)
         assert world.live() == []
         assert next_deadline(world.state) == pytest.approx(world.clock + rest)
         world.do(events.Tick(world.clock + rest - 1))

@@ -28,6 +28,7 @@ from dethpc.master.runs.stop import Stopper
 from dethpc.master.runs.submit import OnRefused, Prepare, Submitter
 from dethpc.master.runs.trouble import Trouble
 from dethpc.master.runs.unclear import UnclearSubmissions
+from dethpc.master.runs.warn import Warner
 from dethpc.master.runs.whose import Whose
 from dethpc.rundir.home import Home
 
@@ -56,10 +57,11 @@ class Reconciler:
         reusable: ReusableJobs,
         holds: Holds,
         on_refused: OnRefused,
+        warner: Warner,
         on_lease_lost: Callable[[], None],
     ) -> None:
         self._ledger, self._lease, self._runs, self._cadence = ledger, lease, runs, cadence
-        self._reusable, self._on_lease_lost = reusable, on_lease_lost
+        self._reusable, self._warner, self._on_lease_lost = reusable, warner, on_lease_lost
         self._trouble = trouble = Trouble(runs, cadence, ledger, home)
         whose = Whose(home, lease.cluster_id)
         self._submitter = Submitter(
@@ -125,6 +127,7 @@ class Reconciler:
         for part in (
             self._submitter.submit,
             self._look_at_runs,
+            self._warner.write,
             self._stopper.cancel_killed,
             self._reusable.release,
             self._poller.poll_if_due,

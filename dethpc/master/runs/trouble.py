@@ -44,12 +44,17 @@ def everybodys(error: Exception) -> bool:
 
 def tell(home: Home, run: Run, words: str) -> None:
     """Write a line into the trial's log, where the run has a directory."""
-    line = logline.LogLine(time.time(), "ERROR", None, "stderr", plain_text(words).replace("\n", " "))
+    write(home, run.id, run.attempt, words, "ERROR")
+
+
+def write(home: Home, run_id: str, attempt: int, words: str, level: str) -> None:
+    """Write a line of this level into the trial's log, beside what the attempt wrote."""
+    line = logline.LogLine(time.time(), level, None, "stderr", plain_text(words).replace("\n", " "))
     try:
-        with open(home.run(run.id).waiting(max(0, run.attempt)), "a", encoding="utf-8") as file:
+        with open(home.run(run_id).waiting(max(0, attempt)), "a", encoding="utf-8") as file:
             file.write(logline.format(line))
     except OSError as error:
-        log.warning("run %s: its trial's log could not be written: %s", run.id, error)
+        log.warning("run %s: its trial's log could not be written: %s", run_id, error)
 
 
 def close(run_dir: RunDir) -> None:

@@ -15,7 +15,7 @@ from dethpc.engine import ClusterState
 from dethpc.engine.jobs import waits_for_searcher
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.reasons import in_scheduler
-from dethpc.insight.waiting import PoolView, WaitReason, in_queue, refused
+from dethpc.insight.waiting import PoolView, WaitReason, for_first_trial, in_queue, refused
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
@@ -37,12 +37,14 @@ class Group:
 
 @dataclass(slots=True)
 class _Open:
-    """What is known of an experiment's open trials at one moment. ``next``: why its next trial has no run yet."""
+    """What is known of an experiment's open trials at one moment. ``next``: why its next trial has no run yet; ``first``: why
+    they wait for its first trial, if so."""
 
     row: Experiment
     config: ExperimentConfig
     trials: list[tuple[Trial, Run | None]]
     next: WaitReason | None
+    first: WaitReason | None
 
 
 class WaitExplainer:
@@ -144,7 +146,7 @@ def _open(state: ClusterState, experiment_id: int, index: int | None = None) -> 
     indexes = sorted(experiment.open) if index is None else [i for i in [index] if i in experiment.open]
     trials = [(experiment.trials[i], experiment.live.get(i)) for i in indexes]
     why = in_queue(state, experiment, time.time()) if experiment.waiting else None
-    return _Open(experiment.row, experiment.config, trials, why)
+    return _Open(experiment.row, experiment.config, trials, why, for_first_trial(experiment))
 
 
 def _without_run(trial: Trial, found: _Open) -> WaitReason:
@@ -153,6 +155,8 @@ def _without_run(trial: Trial, found: _Open) -> WaitReason:
     if trial.state is State.ACTIVE and trial.not_before is not None:
         left = max(0, round(trial.not_before - time.time()))
         return WaitReason("resting", f"it waits after a failure and restarts in {left} s ({trial.reason})")
+    if trial.state is State.ACTIVE and trial.index and found.first is not None:
+        return found.first
     if trial.state is State.PAUSED or found.next is None:
         return WaitReason("paused", trial.reason or "it is paused", f"det experiment activate {found.row.id}")
     return found.next

@@ -25,6 +25,7 @@ from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
 from dethpc.master.runs.reconcile import Reconciler
 from dethpc.master.runs.reuse import ReusableJobs
+from dethpc.master.runs.warn import Warner
 from dethpc.rundir.claim import claim
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
@@ -85,6 +86,7 @@ class World:
             reusable,
             self.holds,
             lambda run, why: self.told.append((run.id, why)),
+            Warner(self.ledger, self.home),
             lambda: None,
         )
 

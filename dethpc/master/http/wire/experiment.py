@@ -70,6 +70,7 @@ class Experiment(Wire):
     workspace_name: str = "Uncategorized"
     unmanaged: bool
     reason: str  # ours: why it is in this state, in words
+    warning: str  # ours: what its trials report that its search can do nothing with
 
     @classmethod
     def of(cls, fact: facts.Experiment, figures: ExperimentFigures) -> Experiment:
@@ -105,6 +106,7 @@ class Experiment(Wire):
             project_id=fact.project_id,
             unmanaged=not fact.kind.submitted,
             reason=fact.reason,
+            warning=fact.warning,
         )
 
 

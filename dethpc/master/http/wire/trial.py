@@ -90,6 +90,7 @@ class Trial(Wire):
     warm_start_checkpoint_uuid: str | None
     progress: Float  # ours
     reason: str  # ours: why it is in this state, in words
+    warning: str  # ours: why its search can do nothing with what it reports
 
     @classmethod
     def of(cls, fact: facts.Trial, figures: TrialFigures) -> Trial:
@@ -119,6 +120,7 @@ class Trial(Wire):
             warm_start_checkpoint_uuid=fact.source_checkpoint,
             progress=fact.progress,
             reason=fact.reason,
+            warning=fact.warning,
         )
 
 
