@@ -187,25 +187,7 @@ def _after_run(
     elif end is End.INVALID_HP or verdict.permanent:
         _close(experiment, trial, State.ERROR, reason, at, decision)
     elif end.counts_as_restart:
-        restarts = trial.restarts + 1
-        limit = experiment.config.max_restarts
-        untrained = all(a.first_at is None for a in attempts) and not may_heal_elsewhere(event.report)
-        if restarts <= limit and untrained and _failed_alike(attempts[:-1], verdict):
-            words = f"{reason} (twice before its first report: no restart would heal that)"
-            _close(experiment, trial, State.ERROR, words, at, decision)
-        elif restarts > limit:
-            _close(
-                experiment,
-                replace(trial, restarts=limit),
-                State.ERROR,
-                f"{reason} (after {limit} restarts)",
-                at,
-                decision,
-            )
-        else:
-            trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
-            trial = replace(trial, reason=f"restarted: {reason}")
-            decision.rows.append(first_trial.held_by(experiment, trial) if untrained else trial)
+        _after_failure(experiment, trial, verdict, event, attempts, decision)
     elif trial.lost >= verdict.tries:
         _close(
             experiment, trial, State.ERROR, f"{trial.lost} runs in a row ended without training: {reason}", at, decision
@@ -222,6 +204,29 @@ def _after_run(
         decision.rows.append(replace(trial, reason=reason) if end is End.DAMAGED_CHECKPOINT else trial)
     if waits_for_searcher(trial):
         decision.then.append(events.Parked(trial.id, at))
+
+
+def _after_failure(
+    experiment: ExperimentState,
+    trial: Trial,
+    verdict: Verdict,
+    event: events.AttemptEnded,
+    attempts: Sequence[Attempt],
+    decision: Decision,
+) -> None:
+    """The trial rests and starts again, as often as it may; what fails alike before its first report would only do so again."""
+    restarts, limit = trial.restarts + 1, experiment.config.max_restarts
+    untrained = all(a.first_at is None for a in attempts) and not may_heal_elsewhere(event.report)
+    if restarts <= limit and untrained and _failed_alike(attempts[:-1], verdict):
+        words = f"{verdict.reason} (twice before its first report: no restart would heal that)"
+        _close(experiment, trial, State.ERROR, words, event.at, decision)
+    elif restarts > limit:
+        words = f"{verdict.reason} (after {limit} restarts)"
+        _close(experiment, replace(trial, restarts=limit), State.ERROR, words, event.at, decision)
+    else:
+        trial = _resting(replace(trial, restarts=restarts, early_exit=""), restarts, event)
+        trial = replace(trial, reason=f"restarted: {verdict.reason}")
+        decision.rows.append(first_trial.held_by(experiment, trial) if untrained else trial)
 
 
 def _failed_alike(earlier: Sequence[Attempt], verdict: Verdict) -> bool:
