@@ -101,6 +101,7 @@ class Node:
     exit_code: int | None = None
     refused: bool = False  # by sbatch
     late: bool = False  # it had not ended when nobody wanted to wait any longer
+    prologue: str = ""  # the first command of the pool's prologue that failed, and how
     python: str = ""  # what the pool's python says of its version; an error when it does not run
     home: str = ""  # what is wrong with DETHPC_HOME
     storage: str = ""  # what is wrong with the folder for checkpoints

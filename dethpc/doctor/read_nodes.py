@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from dethpc.config.site import PoolConfig
 from dethpc.doctor.facts import Node
 from dethpc.doctor.probe import ERRORS, probe
 from dethpc.doctor.read_slurm import environment
+from dethpc.domain.secrets import hide
 from dethpc.errors import Refused
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.storage import CheckpointStore
@@ -42,6 +43,7 @@ class _Sent:
     pool: str
     job: Any  # submitit's
     asked_at: float
+    place: Path  # what the job leaves
     ended_at: float | None = None
 
 
@@ -141,11 +143,38 @@ def _submit(name: str, pool: PoolConfig, slot_type: str, question: _Question) ->
         mem=pool.mem_per_slot,
         wckey=None,
         use_srun=False,
-        setup=[*pool.prologue, *_exits(question.folder)],
+        setup=[*watched(pool.prologue, place), *_exits(question.folder)],
         additional_parameters=more,
     )
     asked_at = time.time()
-    return _Sent(name, executor.submit(probe, question.folder, question.store, pool.python, question.master), asked_at)
+    job = executor.submit(probe, question.folder, question.store, pool.python, question.master)
+    return _Sent(name, job, asked_at, place)
+
+
+_FAILED, _COMPLAINED = "prologue-failed", "prologue-stderr"
+
+
+def watched(prologue: Sequence[str], place: Path) -> list[str]:
+    """The prologue, with what fails in it, and what it writes to stderr, in two files of ``place``. The probe runs on all the
+    same, as a trial does."""
+    if not prologue:
+        return []
+    failed, complained = (shlex.quote(str(place / name)) for name in (_FAILED, _COMPLAINED))
+    trap = f'trap \'printf "%s\\t%s\\n" "$?" "$BASH_COMMAND" >>{failed}\' ERR'
+    return [f"exec 9>&2 2>{complained}", trap, *prologue, "trap - ERR", "exec 2>&9 9>&-"]
+
+
+def prologue_failure(place: Path) -> str:
+    """``"module load cuda" exits 127: bash: module: command not found``; empty when nothing failed."""
+    try:
+        code, _, command = (place / _FAILED).read_text(errors="replace").partition("\n")[0].partition("\t")
+    except OSError:
+        return ""
+    said = ""
+    with contextlib.suppress(OSError):
+        lines = (place / _COMPLAINED).read_text(errors="replace").strip().splitlines()
+        said = f": {lines[0][-200:]}" if lines else ""
+    return hide(f'"{command[:200]}" exits {code}{said}', ("prologue",))
 
 
 def _exits(folder: str) -> Iterator[str]:
@@ -160,7 +189,8 @@ def _seen(sent: _Sent, address: str) -> Node:
         found = sent.job.result()
     except Exception as error:  # whatever the probe raised over there
         return Node(sent.pool, problem=_last_line(error))
-    return Node(sent.pool, **found, asked_at=sent.asked_at, seen_at=seen_at, address=address)
+    failed = prologue_failure(sent.place)
+    return Node(sent.pool, **found, prologue=failed, asked_at=sent.asked_at, seen_at=seen_at, address=address)
 
 
 def _ended(scheduler: SlurmCommands, waiting: list[_Sent]) -> Iterator[tuple[_Sent, int | None]]:

@@ -253,6 +253,17 @@ WEIGHTS = config(PriorityWeightAge="500", PriorityWeightTRES="CPU=10,GRES/gpu=20
         (facts(nodes=None), "shared_fs", "note", "not looked at"),
         (facts(nodes=[replace(NODE, home="Read-only file system")]), "shared_fs", "error", "cannot write .* Read-only"),
         (facts(nodes=[Node("a100", problem="DETHPC_HOME is not there")]), "shared_fs", "error", "is not there"),
+        (
+            facts(
+                pool("prologue: ['module load cuda']"),
+                nodes=[
+                    replace(NODE, pool="p", prologue='"module load cuda" exits 127: bash: module: command not found')
+                ],
+            ),
+            "prologue",
+            "error",
+            'its prologue fails on n0: "module load cuda" exits 127: bash: module: command not found',
+        ),
         (facts(login=replace(HEALTHY_LOGIN, storage="/data/x")), "storage", "ok", "/data/x .* from 1 node, too"),
         (
             facts(login=replace(HEALTHY_LOGIN, storage="/data/x", storage_problem="/data: Permission denied")),

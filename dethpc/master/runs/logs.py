@@ -30,6 +30,7 @@ _READ = 1 << 20  # bytes of one file that a follower takes in at a time
 _AT_ONCE = 500  # lines of a piece of an answer
 _PATIENCE = 64 << 20  # bytes of a file that are no line, after which it is not read on
 _MASTER = 0x7FF  # stands for a node's rank in ids of the master's own lines
+_BATCH = 0x7FE  # and of what the batch script and Slurm itself wrote
 
 
 class Line(NamedTuple):
@@ -45,6 +46,7 @@ class Line(NamedTuple):
     attempt: AttemptId
     node: str
     alone: bool
+    source: str = "task"  # "slurm": what the batch script, the pool's prologue and Slurm itself wrote
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Filter:
     ranks: frozenset[int] = frozenset()
     nodes: frozenset[str] = frozenset()
     stdtypes: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
     attempts: frozenset[str] = frozenset()
     text: str | Pattern | None = None
     after: float | None = None
@@ -66,6 +69,7 @@ class Filter:
             and (not self.ranks or (0 if line.alone and line.rank is None else line.rank) in self.ranks)
             and (not self.nodes or line.node in self.nodes)
             and (not self.stdtypes or line.stdtype in self.stdtypes)
+            and (not self.sources or line.source in self.sources)
             and (not self.attempts or str(line.attempt) in self.attempts)
             and (self.after is None or line.at > self.after)
             and (self.before is None or line.at < self.before)
@@ -100,6 +104,10 @@ class Source:
         )
         return Line(*read, id, self.attempt, self.node, self.alone)
 
+    def parse(self, offset: int, raw: bytes) -> Line:
+        """Raises ValueError for what is no log line."""
+        return self.line(offset, logline.parse(raw.decode("utf-8", "replace")))
+
     def lines(self, offset: int = 0) -> Iterator[Line]:
         return self._parsed(forward(self.path, offset), offset)
 
@@ -119,9 +127,21 @@ class Source:
                 )
                 return
             with suppress(ValueError):
-                line = self.line(offset, logline.parse(raw.decode("utf-8", "replace")))
+                line = self.parse(offset, raw)
                 last = line.at
                 yield line
+
+
+@dataclass(frozen=True)
+class BatchOutput(Source):
+    """What the batch script wrote, line by line, none of which has a time: all have that of the last one."""
+
+    at: float = 0.0
+
+    def parse(self, offset: int, raw: bytes) -> Line:
+        text = raw.decode("utf-8", "replace").rstrip("\n")
+        line = self.line(offset, logline.LogLine(self.at, "INFO", None, "stderr", text))
+        return line._replace(source="slurm")
 
 
 def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
@@ -142,7 +162,23 @@ def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
             ]
             if of_master or of_nodes:
                 found.append([*of_master, *of_nodes])
+        if (written := _batch_output(run_dir, run_id, n)) is not None:
+            if not found or found[-1][0].n != n:
+                found.append([])
+            found[-1].append(written)
     return found
+
+
+def _batch_output(run_dir: RunDir, run_id: str, n: int) -> BatchOutput | None:
+    """None: it wrote nothing, as is usual."""
+    try:
+        about = os.stat(run_dir.log)
+    except OSError:
+        return None
+    if not about.st_size:
+        return None
+    last = max(run_dir.attempts(), default=0)
+    return BatchOutput(run_dir.log, AttemptId(run_id, last), n, _BATCH, "slurm", False, about.st_mtime)
 
 
 @lru_cache(maxsize=10_000)
@@ -246,7 +282,7 @@ class Follower:
             end = self._offsets[source.path] = offset + len(raw)
             since = end if raw else since
             with suppress(ValueError):
-                yield source.line(offset, logline.parse(raw.decode("utf-8", "replace")))
+                yield source.parse(offset, raw)
             if end - (since if limit is None else begin) >= (limit or _READ):
                 self.behind = True
                 return

@@ -61,6 +61,26 @@ def test_ids_are_the_same_from_either_end_and_fit_in_63_bits(tmp_path: Path) -> 
     assert len(set(forward)) == 3 and all(0 <= id < 2**63 for id in forward)
 
 
+def test_what_the_batch_script_and_slurm_wrote_is_in_the_log_as_source_slurm(tmp_path: Path) -> None:
+    put(tmp_path, "1.1.1", 0, 0, (1, "a"))
+    for run in ("1.1.1", "1.1.2"):  # the second never got as far as a log of its own
+        RunDir(tmp_path / run).make()
+        RunDir(tmp_path / run).log.write_text("line 5: module: command not found\nslurmstepd: error: killed\n")
+    sources = logs.sources(tmp_path, ["1.1.1", "1.1.2"])
+    said = ["line 5: module: command not found", "slurmstepd: error: killed"]
+    lines = list(logs.read(sources, Filter()))
+    assert texts(lines) == ["a", *said, *said]
+    assert [(line.source, line.node) for line in lines] == [("task", "node-0"), *[("slurm", "slurm")] * 4]
+    assert texts(logs.read(sources, Filter(sources=frozenset({"task"})))) == ["a"]
+    assert texts(logs.read(sources, Filter(), newest_first=True)) == [*said[::-1], *said[::-1], "a"]
+    assert len({line.id for line in lines}) == 5
+    follower = logs.Follower(lambda: logs.sources(tmp_path, ["1.1.1", "1.1.2"]), Filter(sources=frozenset({"slurm"})))
+    assert texts(line for lines in follower.history() for line in lines) == [*said, *said]
+    with open(RunDir(tmp_path / "1.1.2").log, "a") as file:
+        file.write("later\n")
+    assert texts(follower.more()) == ["later"]
+
+
 HUGE = 192 << 20
 
 

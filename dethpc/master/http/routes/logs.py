@@ -54,13 +54,14 @@ def _asked(
         bounds = [seconds(moment) if moment else None for moment in (after, before)]
     except ValueError:
         raise Refused("a time must look like 2021-10-26T23:17:12Z") from None
-    # There are no containers, and every line comes from the task: wishing for others is wishing for nothing.
-    nothing = bool(container_ids) or bool(sources and "task" not in sources)
+    # There are no containers: wishing for lines of one is wishing for nothing.
+    nothing = bool(container_ids)
     wanted = Filter(
         levels=frozenset(level.removeprefix("LOG_LEVEL_") for level in levels),
         ranks=frozenset(rank_ids),
         nodes=frozenset(agent_ids),
         stdtypes=frozenset({"none"} if nothing else stdtypes),
+        sources=frozenset(sources),
         attempts=frozenset(allocation_ids),
         text=search,
         after=bounds[0],
@@ -124,7 +125,7 @@ def fields(installation: Installation, store: SqlStore, trial_id: int) -> Stream
             allocation_ids=[str(attempt[0].attempt) for attempt in attempts],
             rank_ids=sorted(ranks),
             stdtypes=["stderr", "stdout"],
-            sources=["task"],
+            sources=["slurm", "task"],
         )
 
     async def once() -> AsyncIterator[bytes]:

@@ -37,6 +37,7 @@ class LogEntry(Wire):
             timestamp=at,
             level=f"LOG_LEVEL_{line.level}",
             stdtype=line.stdtype,
+            source=line.source,
             log=line.text,
             message=f"[{at}] {line.node}{rank} || {line.level}: {line.text}\n",
         )
