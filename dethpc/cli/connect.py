@@ -50,6 +50,11 @@ def reconnect(session: Session) -> Callable[[], Session]:
     return again
 
 
+def named_master() -> Optional[str]:
+    """The address that was given; None: the user's own master is meant."""
+    return _settings().master
+
+
 def _settings() -> Settings:
     found = click.get_current_context().find_object(Settings)
     return found or Settings()

@@ -85,6 +85,7 @@ def create(
         files = packed(context_dir, includes)
         check_script(loaded, [file["path"] for file in files], context_dir)
         answer = _send(text, files, activate=not paused, project=project)
+    _warn_of_another_scheduler()
     number = answer["experiment"]["id"]
     if as_json:
         output.print_json(answer)
@@ -106,6 +107,16 @@ def _next(experiment_id: int, paused: bool) -> str:
     if paused:
         return f"next: det experiment activate {experiment_id} starts it"
     return f"next: det experiment wait {experiment_id} shows how it goes, det experiment logs {experiment_id} -f what it writes"
+
+
+def _warn_of_another_scheduler() -> None:
+    from dethpc.cli import serves
+    from dethpc.cli.connect import named_master
+    from dethpc.client import home
+    from dethpc.rundir.home import Home
+
+    if not named_master() and (words := serves.another(Home(home().absolute()).own_master(), os.environ)):
+        output.say(f"det: warning: {words}")
 
 
 def read_config(file: Any) -> str:

@@ -64,6 +64,14 @@ def warnings(trials: Sequence[Json]) -> list[str]:
     return [f"{f'trial {ids[0]}' if len(ids) == 1 else f'{len(ids)} trials'}: {words}" for words, ids in told.items()]
 
 
+def job(run: Json) -> str:
+    """``28 on n0,n1 (RUNNING, 8 slots)``; "" for what has no job."""
+    if not run.get("jobId"):
+        return ""
+    where = f" on {','.join(run['nodes'])}" if run.get("nodes") else ""
+    return f"{run['jobId']}{where} ({run['state']}, {run['slots']} slot{'' if run['slots'] == 1 else 's'})"
+
+
 def waiting(reason: Json) -> str:
     """Why trials wait and what would start them sooner; how many, when it is said of several."""
     many = f"{reason['count']} trials: " if reason.get("count", 1) > 1 else ""
@@ -110,7 +118,7 @@ def progress(experiment: Json, search: Json) -> str:
     if experiment.get("endTime"):
         return output.percent(experiment.get("progress"))
     done, end = output.percent(search.get("progress")), search.get("estimatedEndTime")
-    if not end:
+    if not end or output.state(experiment.get("state")) == "PAUSED":
         return done
     import datetime
 

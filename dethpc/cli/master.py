@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import click
 
@@ -109,18 +109,38 @@ def down(timeout: float) -> None:
 @master.command()
 @output.as_json
 def info(as_json: bool) -> None:
-    """Show the master's address, version and cluster."""
+    """Show which scheduler the master serves, where it runs, since when, and whose files it uses."""
+    from dethpc.cli import serves
+    from dethpc.cli.connect import named_master
     from dethpc.client import cluster
 
     session = connect()
-    about: dict[str, Any] = {"url": session.url, **cluster.master(session)}
+    found = cluster.master(session)
+    try:
+        config = cluster.master_config(session)
+    except errors.DethpcError:  # only its owner may know
+        config = {}
+    lease = {} if named_master() else Home(_home()).own_master()
     if as_json:
-        output.print_json(about)
-    else:
-        output.print_fields(
-            (name, value if not isinstance(value, (dict, list)) else output.compact(value))
-            for name, value in about.items()
-        )
+        output.print_json({"url": session.url, **found, "home": config.get("home"), "lease": lease})
+        return
+    output.print_fields(
+        [
+            ("Address", session.url),
+            ("Scheduler", serves.scheduler(lease) or config.get("scheduler")),
+            ("Host", lease.get("host")),
+            ("Process", lease.get("pid")),
+            ("Since", output.when(found.get("startedAt"))),
+            ("Home", config.get("home")),
+            ("Site file", config.get("site_file") or "none"),
+            ("Pools", ", ".join(config.get("pools") or {})),
+            ("Cluster", f"{found.get('clusterName')} ({found.get('clusterId')})"),
+            ("Version", f"{found.get('dethpcVersion')}, speaks the API of Determined {found.get('version')}"),
+            ("Trouble", found.get("trouble")),
+        ]
+    )
+    if words := serves.another(lease, os.environ):
+        output.say(f"det: warning: {words}")
 
 
 @master.command()

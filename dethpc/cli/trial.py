@@ -34,7 +34,7 @@ def trial() -> None:
 @output.as_json
 def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, as_json: bool) -> None:
     """Describe a trial: its state and why, hyperparameters, and what it reported."""
-    from dethpc.cli.describe import WORKLOADS, reason, waiting, workload_rows
+    from dethpc.cli.describe import WORKLOADS, job, reason, waiting, workload_rows
     from dethpc.cli.trial_table import best_metric
     from dethpc.client import trials
 
@@ -46,9 +46,12 @@ def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, 
     reports = list(trials.workloads(session, trial_id, batch_metrics=metrics))
     waits = None if t.get("endTime") else trials.waiting(session, trial_id)
     if as_json:
-        output.print_json({"trial": t, "workloads": reports, "waiting": waits})
+        runs = trials.runs(session, trial_id)
+        output.print_json({"trial": t, "runs": runs, "workloads": reports, "waiting": waits})
         return
     if not as_csv:
+        runs = trials.runs(session, trial_id)
+        last = runs[-1] if runs else {}
         output.print_fields(
             [
                 ("Trial", t["id"]),
@@ -57,6 +60,8 @@ def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, 
                 ("Reason", reason(t)),
                 ("Warning", t.get("warning")),
                 ("Waiting", waiting(waits) if waits else ""),
+                ("Job", job(last)),
+                ("Run", last.get("directory")),
                 ("Restarts", t.get("restarts")),
                 ("Steps", t.get("totalBatchesProcessed")),
                 ("Best metric", output.number(best_metric(t))),

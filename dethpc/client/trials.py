@@ -19,6 +19,12 @@ def get(session: Session, trial: int) -> Json:
     return found
 
 
+def runs(session: Session, trial: int) -> List[Json]:
+    """Its last submissions to the scheduler, oldest first: {"id", "jobId", "state", "nodes", "directory", ...}."""
+    found: List[Json] = session.get(f"/api/v1/trials/{trial}").get("runs") or []
+    return found
+
+
 def waiting(session: Session, trial: int) -> Optional[Json]:
     """What the trial waits for: {"cause", "why", "sooner", "text", "startTime"}; None when it waits for nothing."""
     found: Optional[Json] = session.get(f"/api/v1/trials/{trial}/waiting")["waiting"]

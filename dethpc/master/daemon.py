@@ -117,7 +117,7 @@ class Daemon:
         self._server = Server(create_app(self.services), tls)
         self._reconciler.start()
         self.services.unmanaged.start()
-        self.lease.publish(url, tls.fingerprint if tls else None, installation.site.master.munge)
+        self.lease.publish(url, tls.fingerprint if tls else None, installation.site.master.munge, installation.serves)
         log.info("master of cluster %s listens at %s", installation.cluster_id, url)
         watch = partial(Watchdog, self._stopped, self._break, partial(setattr, self.installation, "trouble"))
         watchdog = watch(ledger=self.ledger, reconciler=self._reconciler, server=self._server)

@@ -37,6 +37,22 @@ class Installation:
         return self.site.cluster_name
 
     @property
+    def serves(self) -> dict[str, str]:
+        """Which scheduler, for master.json: a shell that is set up for another can then say so. ``kind``; ``slurm_conf`` where the
+        environment names one; ``chosen``: where somebody said that it should be this kind."""
+        told = {
+            "kind": self.scheduler,
+            "slurm_conf": os.environ.get("SLURM_CONF", "") if self.scheduler == "slurm" else "",
+        }
+        named = "DETHPC_SCHEDULER" if os.environ.get("DETHPC_SCHEDULER") else ""
+        return {**told, "chosen": named or ("the site configuration" if self.site.scheduler != "auto" else "")}
+
+    @property
+    def site_file(self) -> str | None:
+        """None: there is none, and all is as it is by default."""
+        return find_site(os.environ, self.home.root)
+
+    @property
     def queue_rules(self) -> dict[str, Rules]:
         """By pool."""
         return {name: Rules(pool.scheduler, pool.window) for name, pool in self.site.pools.items()}

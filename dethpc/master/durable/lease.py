@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Lease:
         self._content: dict[str, Any] = {}
         self._certificate: Callable[[], str] | None = None
         self._munge: str | None = None
+        self._serves: Mapping[str, str] | None = None
 
     def take(self) -> None:
         """Raises LeaseHeld while another master is alive, Refused when the file cannot be written."""
@@ -68,10 +69,16 @@ class Lease:
         finally:
             os.close(lock)
 
-    def publish(self, url: str, certificate: Callable[[], str] | None = None, munge: str | None = None) -> None:
+    def publish(
+        self,
+        url: str,
+        certificate: Callable[[], str] | None = None,
+        munge: str | None = None,
+        serves: Mapping[str, str] | None = None,
+    ) -> None:
         """Say where this master listens. ``certificate``: gives the SHA-256 of what it shows there; asked at each renewal.
-        ``munge``: the socket of munge, where the owner logs in by it."""
-        self._certificate, self._munge = certificate, munge
+        ``munge``: the socket of munge, where the owner logs in by it. ``serves``: which scheduler."""
+        self._certificate, self._munge, self._serves = certificate, munge, serves
         self._write(url)
 
     def renew(self) -> None:
@@ -167,6 +174,8 @@ class Lease:
             self._content["certificate"] = self._certificate()
         if self._munge is not None:
             self._content["munge"] = self._munge
+        if self._serves is not None:
+            self._content["scheduler"] = dict(self._serves)
         write_json(self._path, self._content)
         self._renewed_at, self._renewed = time.time(), time.monotonic()
 

@@ -52,6 +52,7 @@ def config(installation: TheInstallation, creator: TheCreator, who: Owner) -> wi
         "cluster_name": installation.cluster_name,
         "cluster_id": installation.cluster_id,
         "home": str(installation.home.root),
+        "site_file": installation.site_file,
         "scheduler": installation.scheduler,
         **creator.defaults(),
         "pools": pools,

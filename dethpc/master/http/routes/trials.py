@@ -40,6 +40,7 @@ from dethpc.master.http.wire.trial import (
     MetricsWorkload,
     Trial,
     TrialAnswer,
+    TrialRun,
     Workload,
     Workloads,
 )
@@ -49,6 +50,7 @@ from dethpc.state.store import SqlStore
 router = APIRouter(prefix="/api/v1", tags=["trials"])
 
 _REPORTS = 500  # in one message of a stream
+_RUNS = 20  # of a trial, in its own answer
 
 
 def visible(connection: Connection, who: Any, trial_id: int) -> facts.Trial:
@@ -140,9 +142,13 @@ def validation_metrics(store: TheStore, who: AnyPrincipal, trial_ids: TrialIds) 
 
 
 @router.get("/trials/{trial_id}")
-def get_trial(trial_id: int, connection: Reading, who: AnyPrincipal) -> TrialAnswer:
+def get_trial(trial_id: int, connection: Reading, installation: TheInstallation, who: AnyPrincipal) -> TrialAnswer:
     fact = visible(connection, who, trial_id)
-    return TrialAnswer(trial=Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id]))
+    runs = queries.runs_of_trial(connection, trial_id)[-_RUNS:]
+    return TrialAnswer(
+        trial=Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id]),
+        runs=[TrialRun.of(run, str(installation.home.run(run.id).path)) for run in runs],
+    )
 
 
 @router.post("/trials/{trial_id}/kill")

@@ -124,8 +124,39 @@ class Trial(Wire):
         )
 
 
+class TrialRun(Wire):
+    """Ours: one submission of the trial, one job of the scheduler. ``directory`` is where its script, logs and reports are."""
+
+    id: str
+    job_id: str | None
+    state: str
+    nodes: list[str]
+    slots: int
+    resource_pool: str
+    start_time: str | None
+    end_time: str | None
+    reason: str
+    directory: str
+
+    @classmethod
+    def of(cls, fact: facts.Run, directory: str) -> TrialRun:
+        return cls(
+            id=fact.id,
+            job_id=fact.scheduler_job_id,
+            state=(fact.end or fact.state).value,
+            nodes=fact.nodes,
+            slots=fact.slots,
+            resource_pool=fact.pool,
+            start_time=time_or_none(fact.started_at),
+            end_time=time_or_none(fact.ended_at),
+            reason=fact.reason,
+            directory=directory,
+        )
+
+
 class TrialAnswer(Wire):
     trial: Trial
+    runs: list[TrialRun]  # ours: the last ones, oldest first
 
 
 class Trials(Wire):

@@ -1,0 +1,28 @@
+"""Which scheduler the user's own master serves, and whether this shell is set up for another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+
+def scheduler(master: Mapping[str, Any]) -> str:
+    """``Slurm (/x/slurm.conf)`` or ``this machine (host)``, from master.json; "" for a master of an earlier release."""
+    told = master.get("scheduler") or {}
+    if told.get("kind") == "slurm":
+        return f"Slurm ({told.get('slurm_conf') or 'its usual slurm.conf'})"
+    return f"the machine that it runs on, {master.get('host')}, without Slurm" if told else ""
+
+
+def another(master: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """Why what this shell submits goes elsewhere than the shell is set up for; "" when it does not."""
+    told, wanted = master.get("scheduler") or {}, env.get("SLURM_CONF", "")
+    if not told or not wanted or told.get("chosen") or env.get("DETHPC_SCHEDULER"):
+        return ""
+    if told.get("slurm_conf") and os.path.realpath(told["slurm_conf"]) == os.path.realpath(wanted):
+        return ""
+    return (
+        f"your master was started without this shell's SLURM_CONF ({wanted}) and serves {scheduler(master)}; "
+        "to change over, end it, and the next command starts another: det master down"
+    )

@@ -1,0 +1,39 @@
+"""Whose scheduler a master serves, and what a shell that is set up for another is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dethpc.cli.serves import another, scheduler
+
+DEV = {"scheduler": {"kind": "slurm", "slurm_conf": "/dev/slurm.conf", "chosen": ""}, "host": "login1"}
+HERE: dict[str, Any] = {"scheduler": {"kind": "local", "slurm_conf": "", "chosen": ""}, "host": "login1"}
+
+
+def test_a_shell_with_another_slurm_than_the_masters_is_told() -> None:
+    told = another(HERE, {"SLURM_CONF": "/dev/slurm.conf"})
+    assert "without this shell's SLURM_CONF (/dev/slurm.conf) and serves the machine that it runs on, login1" in told
+    assert told.endswith("det master down")
+    assert "serves Slurm (/dev/slurm.conf)" in another(DEV, {"SLURM_CONF": "/site/slurm.conf"})
+
+
+@pytest.mark.parametrize(
+    "master, env",
+    [
+        (DEV, {"SLURM_CONF": "/dev/../dev/slurm.conf"}),
+        (DEV, {}),
+        (HERE, {}),
+        (HERE, {"SLURM_CONF": "/dev/slurm.conf", "DETHPC_SCHEDULER": "local"}),
+        ({**HERE, "scheduler": {**HERE["scheduler"], "chosen": "the site configuration"}}, {"SLURM_CONF": "/x"}),
+        ({"host": "login1"}, {"SLURM_CONF": "/x"}),  # of an earlier release
+    ],
+)
+def test_nothing_is_said_where_it_is_the_same_or_was_chosen(master: dict[str, Any], env: dict[str, str]) -> None:
+    assert another(master, env) == ""
+
+
+def test_the_scheduler_is_named() -> None:
+    assert scheduler(DEV) == "Slurm (/dev/slurm.conf)"
+    assert scheduler({}) == ""
