@@ -111,7 +111,8 @@ class Answers:
         if path == "/api/v1/experiments/1/waiting":
             return {"experimentId": 1, "text": "", "count": len(self.waiting), "groups": self.waiting}
         if path == "/api/v1/trials/time-series":
-            return {"trials": [self.series[int(number) - 1] for number in query["trialIds"]]}
+            wanted = [int(number) for number in query["trialIds"]]
+            return {"trials": [self.series[number - 1] for number in wanted if number <= len(self.series)]}
         if path in ("/api/v1/trials/1/waiting", "/api/v1/trials/2/waiting"):
             return {"trialId": int(path.split("/")[4]), "waiting": self.waiting[0] if self.waiting else None}
         if path.startswith("/api/v1/trials/1/workloads"):
