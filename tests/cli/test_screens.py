@@ -32,6 +32,11 @@ class Terminal(io.StringIO):
         return True
 
 
+def _point(number: int, value: float) -> dict[str, Any]:
+    at = f"2026-11-20T10:{number:02d}:00Z"
+    return {"batches": 10 * number, "time": at, "epoch": None, "values": {"validation_accuracy": value}}
+
+
 @pytest.fixture
 def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """Prints a command of ``det`` on a terminal of so many columns; 0: in a pipe."""
@@ -59,6 +64,13 @@ def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
             hparams=dict(zip(searched, values)) | {"batch_size": 64},
         )
         for number, (values, reason) in enumerate(zip(VALUES, reasons), 1)
+    ]
+    master.series = [
+        {
+            "trial": one,
+            "metrics": [{"group": "validation", "type": "", "data": [_point(i, v) for i, v in enumerate(curve, 1)]}],
+        }
+        for one, curve in zip(master.trials, ([0.1, 0.5, 0.9], [0.9, 0.2, 0.98], []))
     ]
     for name in ("NO_COLOR", "DET_TABLES", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
