@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from dethpc.domain.trial_config import TrialConfig
+
 Json = dict[str, Any]
 
 
@@ -20,10 +22,10 @@ NONE = "none: the shell that created it finds no python3"
 
 
 def words(about: Json) -> str:
-    found, wanted = about.get("environment"), (about.get("config") or {}).get("environment") or {}
-    if wanted.get("python"):
-        return f"{short(wanted['python'])}, as environment.python says"
-    if wanted.get("setup"):
+    found, wanted = about.get("environment"), TrialConfig.from_json(about.get("config") or {})
+    if wanted.python:
+        return f"{short(wanted.python)}, as environment.python says"
+    if wanted.sets_up:
         return "what environment.setup leaves first on PATH"
     if not found:
         return ""

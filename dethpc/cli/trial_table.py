@@ -10,7 +10,7 @@ from typing import Any, Optional
 from dethpc.cli import output, tables
 from dethpc.client import experiments
 from dethpc.client.session import Session
-from dethpc.domain.trial_config import SearcherConfig
+from dethpc.domain.trial_config import SearcherConfig, TrialConfig
 
 Json = dict[str, Any]
 
@@ -71,12 +71,12 @@ def with_curves(session: Session, about: Json, trials: Sequence[Json]) -> None:
 
 def trial_table(about: Json, trials: Sequence[Json], *, title: str = "") -> tables.Table:
     """``about``: the master's answer for the experiment that they are of."""
-    config, experiment = about.get("config") or {}, about["experiment"]
+    config, experiment = TrialConfig.from_json(about.get("config") or {}), about["experiment"]
     return tables.Table(
-        trial_columns(SearcherConfig.of(config).metric, trials, config.get("hyperparameters") or {}),
+        trial_columns(config.searcher.metric, trials, config.hyperparameters),
         trials,
         title=title,
-        below=[constants(trials, config.get("hyperparameters") or {})],
+        below=[constants(trials, config.hyperparameters)],
         best=lambda trial: len(trials) > 1 and trial["id"] == experiment.get("bestTrialId"),
     )
 

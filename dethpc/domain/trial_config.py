@@ -89,11 +89,17 @@ class TrialConfig:
     profiling_enabled: bool
     bind_mounts: tuple[BindMount, ...]
     debug: bool
+    hyperparameters: dict[str, Any]
+    python: str
+    """``environment.python``; "" where it is not set."""
+    sets_up: bool
+    """Whether ``environment.setup`` has anything to run."""
 
     @classmethod
     def from_json(cls, config: Mapping[str, Any]) -> TrialConfig:
         """From the configuration as ``spec.json`` and the database have it."""
         mounts = config.get("bind_mounts") or ()
+        environment: Mapping[str, Any] = config.get("environment") or {}
         return cls(
             entrypoint=config.get("entrypoint") or "",
             data=config.get("data") or {},
@@ -108,4 +114,7 @@ class TrialConfig:
             profiling_enabled=bool((config.get("profiling") or {}).get("enabled")),
             bind_mounts=tuple(BindMount(str(m["host_path"]), str(m["container_path"])) for m in mounts),
             debug=bool(config.get("debug")),
+            hyperparameters=config.get("hyperparameters") or {},
+            python=str(environment.get("python") or ""),
+            sets_up=bool(environment.get("setup")),
         )

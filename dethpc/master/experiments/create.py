@@ -210,7 +210,8 @@ class Creator:
 
 def _look_for(uuid: str, config: ExperimentConfig, like: list[str]) -> None:
     """Refuses a checkpoint that no experiment here has made and that is not in the storage either, as far as that can be told."""
-    section = config.to_json()["checkpoint_storage"] or {}
+    wanted = config.checkpoint_storage
+    section = wanted.model_dump(mode="json") if wanted else {}
     if section.get("type") != "shared_fs":
         return
     try:

@@ -124,12 +124,13 @@ def test_a_context_that_the_master_has_is_not_sent_again(served: Served, monkeyp
     ]
     contexts = [served.session.get(f"/api/v1/experiments/{id}/model_def")["b64Tgz"] for id in made]
     assert contexts[0] == contexts[1] != contexts[2] != contexts[3]
-    whole, hashed = (["activate", "config", name, "validateOnly"] for name in ("modelDefinition", "contextDigest"))
+    whole, hashed = (
+        sorted(["activate", "config", "environment", name, "validateOnly"])
+        for name in ("modelDefinition", "contextDigest")
+    )
     question = ("GET", "/api/v1/contexts", [])
     creations = [words for method, _, words in asked if method == "POST"]
-    assert creations == [whole, sorted(hashed), whole, whole] and asked.count(question) == 3, (
-        "the small one is just sent"
-    )
+    assert creations == [whole, hashed, whole, whole] and asked.count(question) == 3, "the small one is just sent"
 
     digest = next(served.daemon.installation.home.root.glob("contexts/by-files/*"))
     digest.resolve().write_bytes(b"damaged")
