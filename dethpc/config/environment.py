@@ -160,8 +160,10 @@ class Environment(Section):
                 lines += _MODULE
             if re.search(r"\bconda\b", self.setup):
                 lines += _CONDA
-            failed = 'echo "environment.setup failed with exit code $?: $BASH_COMMAND" >&2; exit 1'
-            lines += [f"trap {shlex.quote(failed)} ERR", f"eval {shlex.quote(self.setup)}", "trap - ERR"]
+            failed = 'echo "environment.setup failed with exit code $?: $BASH_COMMAND" >&2; trap - EXIT; exit 1'
+            left = 'echo "environment.setup ended its shell, and with it the job: $BASH_COMMAND" >&2; exit 1'
+            lines += [f"trap {shlex.quote(failed)} ERR", f"trap {shlex.quote(left)} EXIT"]
+            lines += [f"eval {shlex.quote(self.setup)}", "trap - ERR EXIT"]
         if self.python:
             folder = (
                 f'"$HOME"/{shlex.quote(self.python[2:])}' if self.python.startswith("~/") else shlex.quote(self.python)

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dethpc.config.environment import Environment as Section
 from dethpc.domain.environment import Environment
 from dethpc.scheduler.slurm.environment import of_submission
@@ -94,7 +96,11 @@ def test_the_interpreter_and_the_setup_of_the_configuration_come_last(tmp_path: 
 
 
 def test_a_setup_that_fails_ends_the_job_and_says_where(tmp_path: Path) -> None:
-    for text, why in (("true\nmodul load cuda\ntrue", "127: modul load cuda"), ("echo 'x", "environment.setup failed")):
+    for text, why in (
+        ("true\nmodul load cuda\ntrue", "127: modul load cuda"),
+        ("echo 'x", "environment.setup failed"),
+        ("exit 0", "exit"),
+    ):
         done = run(tmp_path, {}, setup=Section(setup=text).shell_lines())
         assert done.returncode == 1 and why in done.stderr, done.stderr
     done = run(tmp_path, {}, setup=Section(python="/nowhere/python3").shell_lines())
@@ -108,6 +114,19 @@ def test_a_file_that_is_gone_ends_the_job_and_says_so(tmp_path: Path) -> None:
     )
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True)
     assert done.returncode == 1 and f"the environment of the experiment cannot be read: {tmp_path}/gone" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"garbage\xff\n", b"A=1\0B=2\0", b'{"python": "/x/py', b'{"source": "shell"}\0A=1\0PATH=/cut/o']
+)
+def test_a_damaged_file_ends_the_job_and_no_process_starts_in_another_environment(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "environment").write_bytes(data)
+    script = tmp_path / "script"
+    text = render(ScriptInput("j", tmp_path, harness="/h.zip", environment=tmp_path / "environment", use_srun=False))
+    script.write_text(text.partition("# Nobody wants this run")[0] + "\necho trains\n")
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True)
+    assert done.returncode == 1 and "trains" not in done.stdout
+    assert f"the environment of the experiment cannot be read: {tmp_path}/environment" in done.stderr
 
 
 def test_a_job_that_takes_another_run_keeps_its_environment(tmp_path: Path) -> None:
