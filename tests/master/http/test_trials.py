@@ -142,6 +142,19 @@ def test_thinned_series_keep_what_machines_measured_and_the_first_nan(served: Se
     assert [point["batches"] for point in training["data"] if point["values"]["loss"] == "NaN"] == [150]
 
 
+def test_a_name_or_value_that_no_utf8_spells_spoils_no_answer(served: Served) -> None:
+    run, values = run_of(trial(1)), {"\ud800": 1.0, "loss": 2.0, "note": "caf\udce9", "é": "ü"}
+    metrics = [
+        Metric(run.id, 0, i + 1, 1, 1, group, 1, T0 + i, values) for i, group in enumerate(("training", "validation"))
+    ]
+    served.put([experiment(1), trial(1, hparams={"name\udcff": "x"}), run, *metrics])
+    told = {"?": 1.0, "loss": 2.0, "note": "caf?", "é": "ü"}
+    series = served.session.get("/api/v1/trials/time-series", params={"trialIds": 1})["trials"][0]["metrics"]
+    assert [point["values"] for each in series for point in each["data"]] == [told, told]
+    assert served.session.get("/api/v1/experiments/1/trials")["trials"][0]["hparams"] == {"name?": "x"}
+    assert served.session.get("/api/v1/trials/1/workloads")["workloads"]
+
+
 def test_lttb_keeps_the_ends() -> None:
     assert lttb([1.0, 2.0], [0.0, 0.0], 5) == [0, 1]
     assert lttb(list(map(float, range(9))), [0.0] * 9, 2) == [0, 8]

@@ -26,10 +26,13 @@ class Wire(BaseModel):
 
 
 def plain(value: Any, levels: int = MOST_LEVELS) -> Any:
-    """``value`` with NaN and infinities spelled as protobuf's JSON spells them; JSON itself has no such numbers.
+    """``value`` with NaN and infinities spelled as protobuf's JSON spells them; JSON itself has no such numbers. Nor has UTF-8
+    lone surrogates, as in a name that Python made of bytes: "?" stands for each.
 
     What lies more than ``levels`` deep is left out: an earlier release took it, and no answer could be made of it.
     """
+    if isinstance(value, str):
+        return encodable(value)
     if isinstance(value, float):
         if math.isfinite(value):
             return value
@@ -37,10 +40,14 @@ def plain(value: Any, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, (dict, list, tuple)) and not levels:
         return TOO_DEEP
     if isinstance(value, dict):
-        return {str(key): plain(item, levels - 1) for key, item in value.items()}
+        return {encodable(str(key)): plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item, levels - 1) for item in value]
     return value
+
+
+def encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 TOO_DEEP = f"(more than {MOST_LEVELS} levels deep: not shown)"
