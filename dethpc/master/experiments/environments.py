@@ -40,11 +40,15 @@ def keep(home: Home, queue_id: str, environment: Environment) -> None:
     path = home.environment(queue_id)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     staged = path.with_suffix(".tmp")
-    with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(path)
+    try:
+        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(path)
+    except OSError:
+        staged.unlink(missing_ok=True)  # no experiment would ever remove it, and it may hold secrets
+        raise
 
 
 def kept(home: Home, queue_id: str) -> Environment | None:

@@ -141,5 +141,6 @@ def _http(request: Request, error: Exception) -> JSONResponse:
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     _log.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-    message = f"{type(error).__name__}; see the master's log"
+    why = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""  # such as a full disk
+    message = f"{type(error).__name__}{why}; see the master's log"
     return JSONResponse(error_body(13, "Internal", message), 500)

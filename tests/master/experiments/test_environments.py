@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 
 from dethpc.client import experiments
 from dethpc.domain.environment import MOST_BYTES, Environment
-from dethpc.errors import ConfigError, Refused
+from dethpc.errors import ConfigError, DethpcError, Refused
+from dethpc.master.experiments import environments
+from dethpc.rundir.home import Home
 from tests.master.conftest import Served
 
 YAML = "{name: t, entrypoint: python3 train.py, searcher: {name: single, metric: loss}}"
@@ -84,6 +87,23 @@ def test_of_an_experiment_that_is_refused_none_is_left(served: Served, monkeypat
     with pytest.raises(Refused, match="not now"):
         sent(served, b"{}\0")
     assert list((served.daemon.installation.home.root / "environments").iterdir()) == []
+
+
+def test_of_one_that_finds_no_room_on_disk_nothing_is_left(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            environments.keep(Home(tmp_path), "x", Environment({"WANDB_API_KEY": b"hush" * 100}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "environments").iterdir()) == []
+
+
+def test_a_client_is_told_what_the_file_system_refuses(served: Served) -> None:
+    (served.daemon.installation.home.root / "environments").touch()
+    with pytest.raises(DethpcError, match="FileExistsError: File exists; see the master's log"):
+        sent(served, b"{}\0")
 
 
 def test_a_damaged_or_missing_file_is_told_as_nothing(served: Served) -> None:
