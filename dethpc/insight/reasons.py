@@ -153,7 +153,7 @@ def _says(why: str, remedy: str = "") -> Callable[[Case], Sentences]:
 
 _ADMIN = "only an administrator can change that"
 _REASONS: Sequence[tuple[str, Callable[[Case], Sentences]]] = (
-    ("|none", _says("Slurm has not considered it yet")),
+    ("|none", _says("the scheduler has not considered it yet")),
     ("resources", _resources),
     ("priority", _priority),
     ("scheddefer", _says("Slurm is busy and starts jobs a little later")),
