@@ -98,6 +98,7 @@ class Sweep:
         self._futures: dict[int, TrialFuture] = {}
         self._about: Json = {}
         self._searcher: Optional[SearcherConfig] = None
+        self._in_block = False
 
     @property
     def state(self) -> str:
@@ -166,8 +167,10 @@ class Sweep:
                 if show is not None:
                     show(future)
         except KeyboardInterrupt:
-            say = f"experiment {self.experiment_id} goes on. To wait again: dethpc.sweeps.attach({self.experiment_id}).wait()"
-            print(f"\n{say}; to end it: det experiment kill {self.experiment_id}", file=sys.stderr)
+            if not self._in_block:
+                again = f"dethpc.sweeps.attach({self.experiment_id}).wait()"
+                print(f"\nexperiment {self.experiment_id} goes on. To wait again: {again}; ", end="", file=sys.stderr)
+                print(f"to end it: det experiment kill {self.experiment_id}", file=sys.stderr)
             raise
         finally:
             if show is not None:
@@ -229,12 +232,15 @@ class Sweep:
         return self._searcher
 
     def __enter__(self) -> Sweep:
+        self._in_block = True
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._in_block = False
         if kind is not None and not self.done():
             try:
                 self.kill()
+                print(f"experiment {self.experiment_id} is killed", file=sys.stderr)
             except errors.DethpcError as failure:
                 print(f"experiment {self.experiment_id} was not killed: {failure}", file=sys.stderr)
 

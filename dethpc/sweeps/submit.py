@@ -34,7 +34,7 @@ def sweep(
     pool: Optional[str] = None,
     max_restarts: int = 0,
     config: Optional[Mapping[str, Any]] = None,
-    include: Iterable[Union[str, Path]] = (),
+    include: Union[str, Path, Iterable[Union[str, Path]]] = (),
     python: Optional[str] = None,
     master: Optional[str] = None,
     **searcher_fields: Any,
@@ -77,17 +77,22 @@ def sweep(
     text = json.dumps(_merged(whole, config or {}))
     with tempfile.TemporaryDirectory(prefix="dethpc-sweep-") as folder:  # 0700: what is pickled may be private
         _pack(fn, metric, Path(folder))
-        files = collect(Path(folder), [Path(path) for path in include]).model_definition()
+        files = collect(Path(folder), _paths(include)).model_definition()
     session = _session(master)
     answer = experiments.create(session, text, files)
     return Sweep(session, int(answer["experiment"]["id"]))
 
 
+def _paths(include: Union[str, Path, Iterable[Union[str, Path]]]) -> list[Path]:
+    return [Path(path) for path in ([include] if isinstance(include, (str, Path)) else include)]
+
+
 def attach(experiment_id: int, *, master: Optional[str] = None) -> Sweep:
     """The sweep of an experiment that is there already: after Ctrl-C, or in another notebook. Raises NotFound."""
     session = _session(master)
-    experiments.get(session, experiment_id)
-    return Sweep(session, experiment_id)
+    sweep = Sweep(session, experiment_id)
+    sweep.refresh()
+    return sweep
 
 
 def _pack(fn: Callable[..., Any], metric: str, folder: Path) -> None:

@@ -125,19 +125,20 @@ def test_ctrl_c_ends_the_waiting_and_an_exception_in_the_block_ends_the_sweep(us
     state = python(
         user,
         """
-        import dethpc, json
+        import contextlib, io, dethpc, json, signal
         sweep = dethpc.sweeps.attach(1)
-        sweep.refresh()
         before = sweep.state
-        try:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(KeyboardInterrupt):
             with sweep:
-                raise ZeroDivisionError
-        except ZeroDivisionError:
-            sweep.wait(progress=False)
-        print(json.dumps([before, sweep.state]))
+                signal.setitimer(signal.ITIMER_REAL, 1)
+                sweep.wait(progress=False)
+        sweep.wait(progress=False)
+        print(json.dumps([before, dethpc.sweeps.attach(1).state, said.getvalue()]))
         """,
     )
     assert state[0] not in ("CANCELED", "COMPLETED", "ERROR") and state[1] == "CANCELED"
+    assert state[2] == "experiment 1 is killed\n"
 
 
 def test_what_cannot_be_swept_is_refused_before_anything_is_sent(user: User) -> None:
@@ -151,6 +152,7 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_sent(user: User) -> 
             (print, {"x": (1, 2, "lin")}, {}),
             (print, {"x": (1, 2)}, {"searcher": "grit"}),
             (None, {}, {}),
+            (print, {}, {"include": "helper.py"}),
         ]:
             try:
                 dethpc.sweep(fn, space, **options)
@@ -163,6 +165,7 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_sent(user: User) -> 
     assert (
         told[1].startswith("ValueError: x: ") and "did you mean 'grid'" in told[2] and told[3].startswith("TypeError")
     )
+    assert "helper.py cannot be read" in told[4]
     assert user.api("GET", "/api/v1/experiments")["experiments"] == []
 
 
