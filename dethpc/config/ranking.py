@@ -21,15 +21,19 @@ def unranked(
     """Why the searcher can do nothing with a validation of these ``metrics``, in words; empty when it can."""
     searcher = config.searcher
     if problem := _missing(searcher.metric, "metric", metrics):
-        return f"{problem}. {_no_best(config)}"
+        return f"{_ended(problem)} {_no_best(config)}"
     name = searcher.time_name()
     if isinstance(searcher, (Single, Random, Grid)) or name is None:
         return ""
     if math.isnan(trained(config, hparams, metrics, steps_completed)):
         role = "time_metric" if getattr(searcher, "time_metric", None) else "measure of training"
         problem = _missing(name, role, metrics) or f"{name}, the searcher's {role}, is reported as NaN"
-        return f"{problem}. The search cannot stop this trial early"
+        return f"{_ended(problem)} The search cannot stop this trial early"
     return ""
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith("?") else f"{sentence}."
 
 
 def _no_best(config: ExperimentConfig) -> str:

@@ -25,7 +25,7 @@ def test_a_metric_that_is_named_otherwise_is_told_at_the_first_validation_and_at
         validate(world, run, 1, val_loss=0.5, accuracy=0.1)
         told = world.trial(run).warning
         assert "validation_loss, the searcher's metric, is not among the reported metrics (accuracy, val_loss)" in told
-        assert "did you mean 'val_loss'?" in told
+        assert "did you mean 'val_loss'? The search" in told
         validate(world, run, 2, val_loss=0.4)
         assert world.trial(run).warning == told, "it is told once"
     assert world.state.experiments[experiment.id].row.warning == told
