@@ -49,6 +49,7 @@ def list_jobs(resource_pool: Optional[str], why: bool, wanted: tables.Wanted) ->
     columns = [
         tables.Column("#", lambda j: j["summary"]["jobsAhead"], tables.COUNT),
         tables.Column("ID", lambda j: ids[str(j["jobId"])]),
+        tables.Column("Experiment", _experiment, tables.COUNT, heading="Exp"),
         tables.Column("Type", "type", _TYPE, rank=4),
         tables.Column("Job Name", "name", heading="Name", least=12),
         tables.Column("Weight" if fair else "Priority", "weight" if fair else "priority", tables.COUNT, rank=2),
@@ -59,6 +60,10 @@ def list_jobs(resource_pool: Optional[str], why: bool, wanted: tables.Wanted) ->
         *([tables.Column("Waiting for", lambda j: _waiting(j["waiting"]), least=24)] if why else []),
     ]
     tables.show(tables.Table(columns, found), wanted)
+
+
+def _experiment(job: Json) -> str:
+    return str(job["entityId"]) if job.get("type") == "TYPE_EXPERIMENT" else ""
 
 
 def _slots(job: Json) -> str:
@@ -103,7 +108,7 @@ def short(ids: list[str]) -> dict[str, str]:
     "--behind-of", metavar="ID", help="Move directly behind this job, with its priority; priority pools only."
 )
 def update(job_id: str, **wishes: Any) -> None:
-    """Change one thing about a job of the queue. The beginning of its id is enough."""
+    """Change one thing about a job of the queue. ID: its experiment's number, or the beginning of its own id."""
     from dethpc.client import jobs
 
     given = {name: value for name, value in wishes.items() if value is not None}

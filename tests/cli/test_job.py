@@ -72,12 +72,12 @@ def test_commands_and_what_they_ask(det: Det, master: Answers) -> None:
     assert head.endswith("  Waiting for") and row.endswith("  2 of 3: It waits for 4 GPUs")
     assert json.loads(run("list", "--why", "--json"))["jobs"][0]["waiting"]["count"] == 3
     head, row = run("list", "-p", "gpu").splitlines()
-    assert re.split("  +", head) == [*HEADERS[:4], "Weight", *HEADERS[5:]]
+    assert re.split("  +", head) == [*HEADERS[:2], "Experiment", *HEADERS[2:4], "Weight", *HEADERS[5:]]
     assert row.split() == (
-        "0 0d714127 TYPE_EXPERIMENT digits 2.5 2026-11-20T10:00:00+00:00 1/4 STATE_SCHEDULED ada".split()
+        "0 0d714127 1 TYPE_EXPERIMENT digits 2.5 2026-11-20T10:00:00+00:00 1/4 STATE_SCHEDULED ada".split()
     )
     assert json.loads(run("list", "-p", "gpu", "--json"))["jobs"][0]["entityId"] == "1"
-    assert run("list", "--csv").splitlines()[1].startswith("0,0d714127,TYPE_EXPERIMENT,digits,2.5,")
+    assert run("list", "--csv").splitlines()[1].startswith("0,0d714127,1,TYPE_EXPERIMENT,digits,2.5,")
     assert "there are gpu" in run("ls", "-p", "nowhere", code=1)
     assert "there are gpu" in det("resource-pool", "goodput", "nowhere", master=master).stderr
     assert det("resource-pool", "goodput", "gpu", master=master).returncode == 0

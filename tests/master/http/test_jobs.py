@@ -12,7 +12,8 @@ from dethpc.config.site import PoolConfig
 from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
-from dethpc.errors import ConfigError, DethpcError
+from dethpc.errors import ConfigError, DethpcError, Refused
+from dethpc.master.http.routes.jobs import _find
 from tests.master.conftest import Published, Served
 
 YAML = """
@@ -64,6 +65,22 @@ def test_jobs_are_moved_by_the_beginning_of_their_ids(served: Served) -> None:
     update(served, {"jobId": first["jobId"], "behindOf": second["jobId"]}, {"jobId": second["jobId"], "priority": 1})
     assert order(served) == [second["id"], third["id"], first["id"]]
     assert [job["summary"]["jobsAhead"] for job in listed(served)] == [0, 1, 2]
+
+
+def test_jobs_are_moved_by_the_numbers_of_their_experiments(served: Served) -> None:
+    first, second, third = (create(served) for _ in range(3))
+    update(served, {"jobId": str(third["id"]), "aheadOf": str(second["id"])})
+    assert order(served) == [first["id"], third["id"], second["id"]]
+    served.session.post(f"/api/v1/experiments/{second['id']}/pause")
+    with pytest.raises(DethpcError, match=f"job {second['id']} not found in the queue"):
+        update(served, {"jobId": str(second["id"]), "priority": 1})
+
+
+def test_a_number_that_begins_anothers_job_id_is_refused() -> None:
+    known = {"1234abcd-0000": "7", "ffff0000-0000": "1234"}
+    with pytest.raises(Refused, match="job 1234 could be 1234abcd-0000 or ffff0000-0000"):
+        _find(known, "1234")
+    assert (_find(known, "1234a"), _find(known, "7")) == ("1234abcd-0000", "1234abcd-0000")
 
 
 def test_a_batch_with_a_mistake_changes_nothing(served: Served) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -149,7 +149,7 @@ def queue_stats(
 @router.post("/job-queues")
 def update(request: wire.QueueUpdate, control: TheControl, connection: Reading, who: Owner) -> dict[str, Any]:
     """Change priorities, weights, places and pools of jobs: all that the request says, in its order, or nothing."""
-    known = [job.queue_id for job in stored.jobs(connection)]
+    known = {job.queue_id: job.id for job in stored.jobs(connection)}
 
     def found(job_id: str | None) -> str | None:
         return None if not job_id else _find(known, job_id)
@@ -170,11 +170,16 @@ def update(request: wire.QueueUpdate, control: TheControl, connection: Reading, 
     return {}
 
 
-def _find(known: Sequence[str], job_id: str) -> str:
-    """The job whose id it is, of which the beginning is enough. Raises NotFound, Refused."""
+def _find(known: Mapping[str, str], job_id: str) -> str:
+    """The job whose id it is, of which the beginning is enough, or that of the experiment with this number. ``known``: what each
+    job is, by its id. Raises NotFound, Refused."""
     if job_id in known:
         return job_id
-    alike = [each for each in known if len(job_id) >= SHORTEST and each.startswith(job_id)]
+    alike = [
+        each
+        for each, entity in known.items()
+        if entity == job_id or (len(job_id) >= SHORTEST and each.startswith(job_id))
+    ]
     if len(alike) > 1:
         raise Refused(f"job {job_id} could be {' or '.join(sorted(alike))}; give more of its id")
     if not alike:
