@@ -22,6 +22,7 @@ __all__ = ["main"]
     lazy={
         "experiment": ("dethpc.cli.experiment:experiment", "Create, watch and control experiments."),
         "trial": ("dethpc.cli.trial:trial", "Inspect single trials, their metrics and logs."),
+        "slurm": ("dethpc.cli.slurm:slurm", "Find the trial of a Slurm job."),
         "job": ("dethpc.cli.job:job", "Show and change the order of the queue."),
         "checkpoint": ("dethpc.cli.checkpoint:checkpoint", "List, describe and download checkpoints."),
         "config": ("dethpc.cli.config_cmd:config", "Work with configuration files."),

@@ -25,6 +25,12 @@ def runs(session: Session, trial: int) -> List[Json]:
     return found
 
 
+def of_job(session: Session, job_id: str) -> List[Json]:
+    """What a job of the scheduler executed, oldest first: {"trialId", "trialState", "experimentId", "experimentName", "run"}."""
+    found: List[Json] = session.get(f"/api/v1/scheduler-jobs/{job_id}")["runs"]
+    return found
+
+
 def waiting(session: Session, trial: int) -> Optional[Json]:
     """What the trial waits for: {"cause", "why", "sooner", "text", "startTime"}; None when it waits for nothing."""
     found: Optional[Json] = session.get(f"/api/v1/trials/{trial}/waiting")["waiting"]

@@ -36,6 +36,23 @@ def trial(number: int, state: str = "COMPLETED", metric: float | None = None, **
     }
 
 
+def run_of_job(trial_and_number: str, **more: Any) -> Json:
+    run = {
+        "id": f"16.{trial_and_number}",
+        "jobId": "28",
+        "state": "RUNNING",
+        "nodes": ["n0", "n1"],
+        "slots": 8,
+        "startTime": "2026-11-20T10:00:00Z",
+        "endTime": "2026-11-20T10:01:00Z",
+        "reason": "",
+        "directory": f"/home/ada/.dethpc/runs/16.{trial_and_number}",
+        **more,
+    }
+    whose = {"trialId": int(trial_and_number.split(".")[0]), "trialState": "STATE_RUNNING"}
+    return {"run": run, **whose, "experimentId": 16, "experimentName": "digits"}
+
+
 JOB: Json = {
     "jobId": "0d714127-3c1f-4b5e-9d2a-000000000001",
     "entityId": "1",
@@ -79,6 +96,7 @@ class Answers:
         self.trials = [trial(1, metric=0.25), trial(2, "ERROR", reason="exit code 3: ZeroDivisionError", restarts=5)]
         self.search: Json = {"progress": 0.5, "estimatedEndTime": None, "metric": "loss", "brackets": [], "trials": []}
         self.series: list[Json] = []  # {"trial", "metrics"} of trials 1, 2, ...
+        self.runs: list[Json] = []  # of every trial
         self.waiting: list[Json] = []  # groups of trials that wait
         self.logs: list[list[Json]] = [[]]  # one list per request; a None in it breaks the stream off
         self.refuse: tuple[int, Json] | None = None
@@ -123,7 +141,9 @@ class Answers:
             }
             return {"workloads": [{"validation": validation}], "pagination": {}}
         if path in ("/api/v1/trials/1", "/api/v1/trials/2"):
-            return {"trial": self.trials[int(path[-1]) - 1]}
+            return {"trial": self.trials[int(path[-1]) - 1], "runs": self.runs}
+        if path == "/api/v1/scheduler-jobs/28":
+            return {"jobId": "28", "runs": [run_of_job("31.1"), run_of_job("31.2", jobId="28", endTime=None)]}
         if path == "/api/v1/resource-pools":
             pool = {"name": "gpu", "slotType": "TYPE_CUDA", "numAgents": 2, "slotsAvailable": 8, "slotsUsed": 3}
             pool |= {"schedulerType": "SCHEDULER_TYPE_FAIR_SHARE"}

@@ -30,6 +30,18 @@ def runs_of_trial(connection: Connection, trial_id: int) -> list[Run]:
     return [Run(*row) for row in connection.execute(query)]
 
 
+def runs_of_job(connection: Connection, job_id: str) -> list[tuple[Run, int | None]]:
+    """The runs that the scheduler's job of this id executed, each with its trial, in the order in which they were wanted. A job
+    can execute several; a scheduler that lost its state gives ids again."""
+    query = (
+        rows.query(Run, _run.scheduler_job_id == job_id)
+        .add_columns(_task.trial_id)
+        .join(_tasks, _task.id == _run.task_id, isouter=True)
+        .order_by(_run.created_at, _run.id)
+    )
+    return [(Run(*run), trial) for *run, trial in connection.execute(query)]
+
+
 def runs_of_task(connection: Connection, task_id: str) -> list[Run]:
     return rows.read(connection, Run, _run.task_id == task_id)
 

@@ -138,6 +138,7 @@ OWNER = """
     GET /api/v1/projects/{project_id}
     GET /api/v1/resource-pools
     GET /api/v1/resource-pools/goodput
+    GET /api/v1/scheduler-jobs/{job_id}
     GET /api/v1/tasks
     GET /api/v1/tasks/count
     GET /api/v1/templates

@@ -14,7 +14,7 @@ import requests
 from dethpc.domain.facts import Checkpoint, Metric
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import events
-from dethpc.errors import Refused
+from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.series import lttb
 from dethpc.rundir import logline
 from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial, uuid_of
@@ -54,6 +54,24 @@ def test_one_trial_says_what_is_best_and_latest(served: Served) -> None:
     assert got["bestCheckpoint"]["uuid"] == uuid_of(2, 2)
     assert (got["checkpointCount"], got["totalCheckpointSize"], got["taskId"]) == (2, "2000", "1.2")
     assert got["summaryMetrics"]["avg_metrics"]["loss"]["count"] == 4
+
+
+def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served: Served) -> None:
+    whose = trial(2, state=State.ACTIVE)
+    first, second = (run_of(whose, n, scheduler_job_id="28", created_at=T0 + n) for n in (1, 2))
+    live = replace(second, state=RunState.RUNNING, nodes=["n0", "n1"])
+    served.put([experiment(1), whose, first, live, trial(3), run_of(trial(3), scheduler_job_id="29")])
+    got = served.session.get("/api/v1/scheduler-jobs/28")["runs"]
+    assert [(one["run"]["id"], one["run"]["state"], one["run"]["nodes"]) for one in got] == [
+        ("1.2.1", "ENDED", ["node1"]),
+        ("1.2.2", "RUNNING", ["n0", "n1"]),
+    ]
+    assert [(one["trialId"], one["trialState"], one["experimentId"]) for one in got][1] == (2, "STATE_RUNNING", 1)
+    assert got[1]["experimentName"] == experiment(1).name
+    assert got[1]["run"]["directory"] == str(served.daemon.installation.home.run("1.2.2").path)
+    assert served.session.get("/api/v1/trials/2")["runs"] == [one["run"] for one in got]
+    with pytest.raises(NotFound, match="no run had job 7: it is not one of this installation's"):
+        served.session.get("/api/v1/scheduler-jobs/7")
 
 
 @pytest.mark.parametrize("levels", [150, 252, 900])

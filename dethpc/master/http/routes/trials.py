@@ -12,7 +12,9 @@ from sqlalchemy import Connection
 
 from dethpc.domain import facts
 from dethpc.domain.ids import task_id
+from dethpc.domain.states import RunState
 from dethpc.engine import events
+from dethpc.errors import NotFound
 from dethpc.master.http.routes import streams
 from dethpc.master.http.routes.access import (
     AnyPrincipal,
@@ -38,12 +40,16 @@ from dethpc.master.http.wire.trial import (
     MetricsReport,
     MetricsReports,
     MetricsWorkload,
+    RunOfJob,
+    RunsOfJob,
     Trial,
     TrialAnswer,
     TrialRun,
     Workload,
     Workloads,
+    trial_state,
 )
+from dethpc.master.installation import Installation
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
@@ -148,6 +154,27 @@ def get_trial(trial_id: int, connection: Reading, installation: TheInstallation,
     return TrialAnswer(
         trial=Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id]),
         runs=[TrialRun.of(run, str(installation.home.run(run.id).path)) for run in runs],
+    )
+
+
+@router.get("/scheduler-jobs/{job_id}")
+def runs_of_job(job_id: str, connection: Reading, installation: TheInstallation, who: Owner) -> RunsOfJob:
+    """Ours: which runs this job of the scheduler executes or executed. NotFound where none is known."""
+    found = queries.runs_of_job(connection, job_id)
+    if not found:
+        raise NotFound(f"no run had job {job_id}: it is not one of this installation's, or its experiment was deleted")
+    return RunsOfJob(job_id=job_id, runs=[_run_of_job(connection, installation, *each) for each in found])
+
+
+def _run_of_job(connection: Connection, installation: Installation, run: facts.Run, trial_id: int | None) -> RunOfJob:
+    trial = None if trial_id is None else queries.trial(connection, trial_id)
+    experiment = None if trial is None else queries.experiment(connection, trial.experiment_id)
+    return RunOfJob(
+        run=TrialRun.of(run, str(installation.home.run(run.id).path)),
+        trial_id=trial_id,
+        trial_state="" if trial is None else trial_state(trial, run.state is RunState.RUNNING),
+        experiment_id=None if experiment is None else experiment.id,
+        experiment_name="" if experiment is None else experiment.name,
     )
 
 

@@ -154,6 +154,21 @@ class TrialRun(Wire):
         )
 
 
+class RunOfJob(Wire):
+    """Ours: what a job of the scheduler executed. ``trial`` and ``experiment`` are None for a task of its own."""
+
+    run: TrialRun
+    trial_id: int | None
+    trial_state: str
+    experiment_id: int | None
+    experiment_name: str
+
+
+class RunsOfJob(Wire):
+    job_id: str
+    runs: list[RunOfJob]  # oldest first
+
+
 class TrialAnswer(Wire):
     trial: Trial
     runs: list[TrialRun]  # ours: the last ones, oldest first

@@ -1,0 +1,54 @@
+"""``det slurm``: from a job of the scheduler to its trial."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from dethpc.cli import output
+from dethpc.cli.connect import connect
+
+Json = dict[str, Any]
+
+
+def _job(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    """``28``; ``28.batch`` and ``28.0``, as sacct lists the steps of a job, mean their job."""
+    found = re.fullmatch(r"(\d+)(\.\w+)?", text, re.ASCII)
+    if found is None:
+        raise click.BadParameter(f"found {text!r}; allowed: a job id of Slurm, such as 28, as squeue shows it")
+    return found[1]
+
+
+@click.command()
+@click.argument("job_id", metavar="JOBID", callback=_job)
+@output.as_json
+def slurm(job_id: str, as_json: bool) -> None:
+    """Find the trial of a Slurm job, live or ended: its experiment, state, nodes and run folder."""
+    from dethpc.cli.describe import job
+    from dethpc.client import trials
+
+    found = trials.of_job(connect(), job_id)
+    if as_json:
+        output.print_json({"jobId": job_id, "runs": found})
+        return
+    for n, one in enumerate(found):
+        if n:
+            output.echo()
+        output.print_fields(
+            [
+                ("Trial", one["trialId"]),
+                ("Experiment", _named(one)),
+                ("State", output.state(one["trialState"])),
+                ("Job", job(one["run"])),
+                ("Run", one["run"]["directory"]),
+                ("Reason", one["run"]["reason"]),
+                ("Started", output.when(one["run"]["startTime"])),
+                ("Ended", output.when(one["run"]["endTime"])),
+            ]
+        )
+
+
+def _named(one: Json) -> str:
+    return f"{one['experimentId']} ({one['experimentName']})" if one["experimentId"] is not None else ""

@@ -1,0 +1,36 @@
+"""``det slurm``: from a Slurm job to its trial, and the job in ``det trial describe``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Answers, Det, run_of_job
+
+
+def test_a_slurm_job_leads_to_its_trial(det: Det, master: Answers) -> None:
+    done = det("slurm", "28.batch", master=master)
+    first, last = done.stdout.split("\n\n")
+    lines = [" ".join(line.split()) for line in last.splitlines()]
+    assert lines[:2] == ["Trial: 31", "Experiment: 16 (digits)"]
+    assert "Job: 28 on n0,n1 (RUNNING, 8 slots)" in lines and "Run: /home/ada/.dethpc/runs/16.31.2" in lines
+    assert "16.31.1" in first and "Ended" in first and "Ended" not in last
+    assert json.loads(det("slurm", "28", "--json", master=master).stdout)["runs"][1]["run"]["id"] == "16.31.2"
+
+
+@pytest.mark.parametrize("text", ["16.31.1", "n0", "28;29", "../28", "-3"])
+def test_what_is_no_job_id_is_answered_with_what_is_one(det: Det, text: str) -> None:
+    done = det("slurm", "--", text)
+    assert done.returncode == 2 and "such as 28, as squeue shows it" in " ".join(done.stderr.split())
+
+
+def test_a_trial_tells_its_last_job_and_its_run_folder(det: Det, master: Answers) -> None:
+    master.runs = [run_of_job("1.1", jobId="27")["run"], run_of_job("1.2", slots=1, nodes=["n3"])["run"]]
+    said = [" ".join(line.split()) for line in det("trial", "describe", "1", master=master).stdout.splitlines()]
+    assert "Job: 28 on n3 (RUNNING, 1 slot)" in said and "Run: /home/ada/.dethpc/runs/16.1.2" in said
+    found = json.loads(det("trial", "describe", "1", "--json", master=master).stdout)["runs"]
+    assert [run["jobId"] for run in found] == ["27", "28"]
+    master.runs = []
+    said = [line.split()[0] for line in det("trial", "describe", "1", master=master).stdout.splitlines() if line]
+    assert "Job:" not in said and "Run:" not in said, "a trial that was never submitted has neither"
