@@ -87,9 +87,8 @@ def test_order_holds_for_jobs_that_already_wait_in_slurm(on_slurm: User) -> None
             wait_until(lambda: waiting(user) == [urgent, first, second], PATIENCE)
             user.det("job", "update", job_of(user, second)[:8], "--ahead-of", job_of(user, first)[:8])
             wait_until(lambda: waiting(user) == [urgent, second, first], PATIENCE)
-            table = user.det("job", "list", "-p", "main").splitlines()
-            ids = [line.split("|")[1].strip() for line in table[2:]]
-            assert ids == [job_of(user, id)[:8] for id in (urgent, second, first)]
+            _, *rows = user.det("job", "list", "-p", "main", "--columns", "id").splitlines()
+            assert rows == [job_of(user, id)[:8] for id in (urgent, second, first)]
         for id in (first, second, urgent):
             user.wait_state(id, "COMPLETED", timeout=PATIENCE)
         starts = {when(user.trials(id)[0]["startTime"]): id for id in (first, second, urgent)}
