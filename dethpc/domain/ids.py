@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 RunId = str
@@ -41,6 +42,30 @@ def scratch_name(cluster: str, attempt: AttemptId, node: int) -> str:
     return f"{cluster[:8]}-{attempt}-{node}"
 
 
-def job_name(cluster: str, run: RunId) -> str:
-    """The scheduler's job name of a run; the cluster id keeps two installations of one user apart."""
+def job_name(cluster: str, run: RunId, title: str = "") -> str:
+    """The scheduler's job name of a run, such as ``16.31.1_digits-asha_06a91921``: what a person looks for comes first, as squeue
+    shows eight characters. ``title``: the experiment's name, of which characters remain that no program takes for its own. The
+    cluster id keeps two installations of one user apart."""
+    return "_".join(part for part in (run, plain_title(title), cluster[:8]) if part)
+
+
+def earlier_job_name(cluster: str, run: RunId) -> str:
+    """What earlier releases called the run's job; such a job can still wait or run."""
     return f"det-{cluster[:8]}-{run}"
+
+
+def run_of_job(cluster: str, name: str) -> RunId:
+    """The run that a job of this name was submitted for; empty when it is no job of this cluster's."""
+    earlier = earlier_job_name(cluster, "")
+    if name.startswith(earlier):
+        return name[len(earlier) :]
+    run, _, rest = name.partition("_")
+    return run if rest.rpartition("_")[2] == cluster[:8] else ""
+
+
+_LONGEST_TITLE = 32
+
+
+def plain_title(text: str) -> str:
+    """``text`` in ASCII letters, digits, ``.`` and ``-``, cut where it is long; empty when nothing of it remains."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text)[:_LONGEST_TITLE].strip("-.")

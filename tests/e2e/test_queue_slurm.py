@@ -40,17 +40,17 @@ def waiting(user: User) -> list[int]:
     fields = "--Format=PriorityLong:20,JobID:20,Name:60"
     out = slurm_command(user, "squeue", "--me", "--noheader", "--states=PENDING", fields)
     rows = [(-int(priority), int(job), name) for priority, job, name in map(str.split, out.splitlines())]
-    return [_experiment(name) for priority, _, name in sorted(rows) if name.startswith("det-") and priority]
+    return [_experiment(name) for priority, _, name in sorted(rows) if name[:1].isdigit() and priority]
 
 
 def _experiment(name: str) -> int:
-    return int(name.split("-")[-1].split(".")[0])
+    return int(name.partition(".")[0])
 
 
 def job_in_slurm(user: User, experiment_id: int) -> tuple[str, str]:
     """The id of the experiment's only job there, and why it waits."""
     out = slurm_command(user, "squeue", "--me", "--noheader", "--states=PENDING", "--Format=JobID:20,Name:60,Reason:40")
-    (found,) = [row.split() for row in out.splitlines() if f"-{experiment_id}." in row]
+    (found,) = [row.split() for row in out.splitlines() if f" {experiment_id}." in row]
     return found[0], found[2]
 
 
@@ -85,7 +85,13 @@ def test_order_holds_for_jobs_that_already_wait_in_slurm(on_slurm: User) -> None
             first, second = create(user, slots_per_trial=4), create(user, slots_per_trial=4)
             urgent = create(user, slots_per_trial=4, priority=7)
             wait_until(lambda: waiting(user) == [urgent, first, second], PATIENCE)
-            user.det("job", "update", job_of(user, second)[:8], "--ahead-of", job_of(user, first)[:8])
+            job = slurm_command(user, "squeue", "--me", "--noheader", "--format=%i %j %k", "--states=PENDING")
+            (shown,) = [line.split(" ", 2) for line in job.splitlines() if f" {urgent}." in line]
+            (trial,) = user.trials(urgent)
+            run = f"{urgent}.{trial['id']}.1"
+            assert shown[1].startswith(f"{run}_") and f"trial {trial['id']}, run {run} of dethpc" in shown[2]
+            assert f"Run: {user.home / 'runs' / run}" in " ".join(user.det("slurm", shown[0]).split())
+            user.det("job", "update", str(second), "--ahead-of", job_of(user, first)[:8])
             wait_until(lambda: waiting(user) == [urgent, second, first], PATIENCE)
             _, *rows = user.det("job", "list", "-p", "main", "--columns", "id").splitlines()
             assert rows == [job_of(user, id)[:8] for id in (urgent, second, first)]

@@ -365,6 +365,14 @@ def test_what_is_no_variables_name_is_refused(tmp_path: Path) -> None:
         render(ScriptInput("n", tmp_path, "h", env={"BAD NAME": "x", "x; rm": "y"}))
 
 
+def test_the_comment_says_whose_the_job_is_and_the_users_own_comes_after_it(tmp_path: Path) -> None:
+    ours = "experiment 16 digits, trial 31, run 16.31.1 of dethpc"
+    text = render(ScriptInput("16.31.1_digits_06a91921", tmp_path, "h", comment=ours, sbatch_args=["--comment=mine"]))
+    lines = text.splitlines()
+    assert "#SBATCH --job-name=16.31.1_digits_06a91921" in lines
+    assert lines.index(f'#SBATCH --comment="{ours}"') < lines.index("#SBATCH --comment=mine"), "the last one counts"
+
+
 def test_a_site_replaces_single_parts(tmp_path: Path) -> None:
     (tmp_path / "claim.j2").write_text("# the site's own {{ run_dir | sh }}\n")
     text = render(ScriptInput("n", tmp_path / "r", "h"), [tmp_path])

@@ -18,7 +18,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.resources import Slurm
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Experiment, Run, Trial
-from dethpc.domain.ids import job_name
+from dethpc.domain.ids import job_name, plain_title
 from dethpc.domain.ports import JobRequest
 from dethpc.engine import events, nodes
 from dethpc.engine.checkpoints import usable
@@ -126,7 +126,7 @@ class JobBuilder:
         run_dir = self._home.run(run.id)
         run_dir.make()
         found = self._admission.shape(config)
-        name = job_name(self._cluster_id, run.id)
+        name = job_name(self._cluster_id, run.id, config.name)
         left_out = self._left_out(run.task_id, config)
         environment = self._home.environment(experiment.queue_id) if experiment.id else None
         recorded = environment is not None and environment.exists()
@@ -136,6 +136,7 @@ class JobBuilder:
             config,
             found,
             left_out,
+            comment=_comment(run, trial, experiment, config),
             environment=environment if recorded else None,
             nice=run.nice or None,
             self_requeue=self_requeue,
@@ -227,6 +228,13 @@ def checkpoint_cost(taken: Sequence[float]) -> float:
     """What saving a checkpoint may take, in seconds: the 95th percentile of what it took; 0 before anything was measured."""
     ordered = sorted(taken)
     return ordered[math.ceil(0.95 * len(ordered)) - 1] if ordered else 0.0
+
+
+def _comment(run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig) -> str:
+    """What squeue and sacct show a person, or a script of the site, of whose the job is."""
+    title = plain_title(config.name)
+    whose = f"experiment {experiment.id} {title}".rstrip() + f", trial {trial.id}" if experiment.id else title
+    return ", ".join(part for part in (whose, f"run {run.id} of dethpc") if part)
 
 
 def _bare() -> dict[str, str]:

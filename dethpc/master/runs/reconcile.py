@@ -69,7 +69,7 @@ class Reconciler:
         )
         self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
         self._reader = Reader(runs, cadence, ledger, home, view, reusable)
-        unclear = UnclearSubmissions(runs, cadence, scheduler, lease, trouble)
+        unclear = UnclearSubmissions(runs, cadence, scheduler, lease, whose, trouble)
         self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, unclear, whose, trouble)
         self._stopping = False
         self.pulse = runs.pulse

@@ -26,6 +26,7 @@ class JobScript:
         found: Shape,
         left_out: Sequence[str] = (),
         *,
+        comment: str = "",
         environment: Path | None = None,
         nice: int | None = None,
         self_requeue: bool = False,
@@ -57,6 +58,7 @@ class JobScript:
         return render(
             ScriptInput(
                 job_name=name,
+                comment=comment,
                 run_dir=run_dir,
                 harness=str(self._harness),
                 python=pool.python,

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from dethpc.domain.facts import Run
-from dethpc.domain.ids import job_name
 from dethpc.domain.ports import JobRecord, JobState, Scheduler
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.master.durable.lease import Lease
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.trouble import Trouble
+from dethpc.master.runs.whose import Whose
 
 
 class UnclearSubmissions:
     """A run is unclear until its claim or the scheduler shows its job, or until no job of it can appear any more."""
 
-    def __init__(self, runs: LiveRuns, cadence: Cadence, scheduler: Scheduler, lease: Lease, trouble: Trouble) -> None:
+    def __init__(
+        self, runs: LiveRuns, cadence: Cadence, scheduler: Scheduler, lease: Lease, whose: Whose, trouble: Trouble
+    ) -> None:
         self._runs, self._cadence, self._scheduler = runs, cadence, scheduler
-        self._lease, self._trouble = lease, trouble
+        self._lease, self._whose, self._trouble = lease, whose, trouble
 
     def look_up(self, listed: Mapping[str, JobRecord]) -> None:
         """Settle unclear submissions: by what the scheduler has just listed, and where that is not enough by one question for all.
@@ -28,35 +30,42 @@ class UnclearSubmissions:
         Raises SchedulerUnavailable, LeaseHeld.
         """
         asked_at = time.time()
-        unclear = {job_name(self._lease.cluster_id, live.run.id): live for live in self._unclear()}
+        unclear = {live.run.id: live for live in self._unclear()}
         if not unclear:
             return
         settle = self._scheduler.settle
         for live in unclear.values():  # a clock that was set back must not make it wait
             live.unclear_since = min(live.unclear_since or asked_at, asked_at)
-        found = [record for record in listed.values() if record.name in unclear]
-        seen = {record.name for record in found}
-        overdue = [
-            name
-            for name, live in unclear.items()
-            if name not in seen and live.unclear_since is not None and asked_at - live.unclear_since >= settle
-        ]
-        if overdue:
-            found += self._scheduler.find(overdue)
-        by_name: dict[str, list[JobRecord]] = {}
-        for record in found:
-            by_name.setdefault(record.name, []).append(record)
+        jobs = self._by_run(listed.values(), unclear)
+        names: dict[str, list[str]] = {}
+        for run_id, live in unclear.items():
+            if run_id not in jobs and live.unclear_since is not None and asked_at - live.unclear_since >= settle:
+                self._trouble.contain(live, "reading its job's name", self._name, run_id, names)
+        if names:
+            found = self._scheduler.find([name for some in names.values() for name in some])
+            for run_id, records in self._by_run(found, names).items():
+                jobs.setdefault(run_id, []).extend(records)
         surplus: list[str] = []
-        for name, records in by_name.items():
-            live = unclear[name]
+        for run_id, records in jobs.items():
+            live = unclear[run_id]
             self._trouble.contain(live, "looking its job up", self._adopt, live.run, records, surplus)
-        for name in overdue:
-            if name not in by_name:  # the first look was that of the listing
-                unclear[name].unclear_since = None
+        for run_id in names:
+            if run_id not in jobs:  # the first look was that of the listing
+                unclear[run_id].unclear_since = None
         if surplus:
             self._lease.check()
             self._scheduler.cancel(surplus)
         self._cadence.poll_soon()
+
+    def _by_run(self, records: Iterable[JobRecord], runs: Container[str]) -> dict[str, list[JobRecord]]:
+        found: dict[str, list[JobRecord]] = {}
+        for record in records:
+            if (run_id := self._whose.submitted_for(record)) in runs:
+                found.setdefault(run_id, []).append(record)
+        return found
+
+    def _name(self, run_id: str, names: dict[str, list[str]]) -> None:
+        names[run_id] = self._whose.names(run_id)
 
     def _unclear(self) -> list[LiveRun]:
         return [

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from dethpc.domain.ids import job_name
+from dethpc.domain.ids import earlier_job_name, job_name, run_of_job
 from dethpc.domain.ports import JobRecord
 from dethpc.errors import RunDirError
 from dethpc.master.runs.live import LiveRun
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
+
+_JOB_NAME = re.compile(r"^#SBATCH --job-name=(\S+)$", re.MULTILINE)
 
 
 class Whose:
@@ -33,12 +36,21 @@ class Whose:
 
     def carries(self, record: JobRecord, run_id: str) -> bool:
         """As ``owns``, for a run that may have ended."""
-        return record.name == job_name(self._cluster_id, run_id) or self._handed_over(record, run_id)
+        return self.submitted_for(record) == run_id or self._handed_over(record, run_id)
 
     def submitted_for(self, record: JobRecord) -> str:
         """The id of the run; empty when it is no job of this cluster's."""
-        prefix = job_name(self._cluster_id, "")
-        return record.name.removeprefix(prefix) if record.name.startswith(prefix) else ""
+        return run_of_job(self._cluster_id, record.name)
+
+    def names(self, run_id: str) -> list[str]:
+        """Every name that a job of the run can have: its script says which, and an earlier release may have submitted one, too.
+        Raises OSError: without the script, a job under an experiment's earlier name could be missed."""
+        try:
+            script = self._home.run(run_id).script.read_text(errors="replace")
+        except FileNotFoundError:
+            script = ""
+        said = _JOB_NAME.search(script)
+        return [said[1] if said else job_name(self._cluster_id, run_id), earlier_job_name(self._cluster_id, run_id)]
 
     def _handed_over(self, record: JobRecord, run_id: str) -> bool:
         """Follow the ``next`` files from the run that the job was submitted for."""

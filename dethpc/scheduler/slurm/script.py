@@ -70,6 +70,7 @@ class ScriptInput:
     use_srun: bool = True
     self_requeue: bool = False
     follow_within: float | None = None
+    comment: str = ""  # for people who look at the job; the user's own in ``sbatch_args`` comes after it
 
 
 def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
@@ -142,6 +143,8 @@ def _word(name: str, text: str) -> str:
 def _directives(script: ScriptInput) -> Iterator[str]:
     asked = script.resources
     yield directive("job-name", script.job_name)
+    if script.comment:
+        yield directive("comment", script.comment)
     yield directive("output", _literal_path(script.run_dir / "slurm.log"))
     yield directive("open-mode", "append")
     yield directive("requeue" if asked.requeue else "no-requeue")

@@ -109,8 +109,9 @@ class World:
         assert trial is not None
         whose = {"cluster_id": CLUSTER, "run": run.id, "queue_id": self.ledger.state.tasks[run.task_id].queue_id}
         write_json(run_dir.spec, {**whose, "trial_id": trial.id, "trial_seed": trial.seed, "hparams": trial.hparams})
-        run_dir.script.write_text("#!/bin/bash\nsleep 1000\n")
-        return JobRequest(run.id, job_name(CLUSTER, run.id), run_dir.script, run_dir.path, run.slots, nice=run.nice)
+        name = job_name(CLUSTER, run.id, "digits, two")
+        run_dir.script.write_text(f"#!/bin/bash\n#SBATCH --job-name={name}\nsleep 1000\n")
+        return JobRequest(run.id, name, run_dir.script, run_dir.path, run.slots, nice=run.nice)
 
     # --- the master
 

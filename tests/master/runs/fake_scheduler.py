@@ -89,8 +89,12 @@ class FakeScheduler:
         record = JobRecord(job_id, name, JobState.PENDING, reason="JobHeldUser", priority=0, nice=0)
         self._jobs[job_id] = FakeJob(record, 99, None)
 
+    def rename(self, job_id: str, name: str) -> None:
+        job = self._jobs[job_id]
+        job.record = replace(job.record, name=name)
+
     def named(self, run_id: str) -> list[JobRecord]:
-        return [job.record for job in self._jobs.values() if job.record.name.endswith(f"-{run_id}")]
+        return [job.record for job in self._jobs.values() if job.record.name.startswith(f"{run_id}_")]
 
     def count(self) -> int:
         return len(self._jobs)

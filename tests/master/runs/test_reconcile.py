@@ -12,7 +12,7 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
-from dethpc.domain.ids import job_name
+from dethpc.domain.ids import earlier_job_name, job_name
 from dethpc.domain.ports import JobRequest, JobState
 from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
@@ -254,6 +254,50 @@ def test_a_job_that_accounting_alone_knows_is_adopted(world: World) -> None:
     world.cycle(3)
     assert len(world.fake.named("1.1.1")) == 1, "it was not submitted a second time"
     assert world.ended("1.1.1")
+
+
+def known_to_accounting_alone(world: World) -> str:
+    """The id of the job of run 1.1.1, whose submission is unclear: it ended before anybody saw it in the queue."""
+    world.fake.settle, world.fake.answers_lost = NEVER, True
+    world.fake.unseen |= {"1", "2", "3"}
+    world.cycle()
+    (job,) = world.fake.named("1.1.1")
+    assert world.run().state is RunState.SUBMITTING
+    world.fake.end(job.job_id, JobState.FAILED, 1)
+    world.fake.forgotten.add(job.job_id)
+    world.fake.unseen.clear()
+    world.fake.settle, world.fake.answers_lost = 0.0, False
+    return job.job_id
+
+
+def test_a_job_that_an_earlier_release_submitted_under_another_name_is_adopted(world: World) -> None:
+    world.fake.rename(known_to_accounting_alone(world), earlier_job_name(CLUSTER, "1.1.1"))
+    world.cycle(3)
+    assert world.fake.named("1.1.1") == [], "it was not submitted a second time"
+    assert world.ended("1.1.1")
+
+
+def test_a_job_is_looked_up_under_the_name_that_its_script_says(world: World) -> None:
+    """The experiment may have another name by now."""
+    job_id = known_to_accounting_alone(world)
+    name = job_name(CLUSTER, "1.1.1", "another")
+    world.fake.rename(job_id, name)
+    world.home.run("1.1.1").script.write_text(f"#!/bin/bash\n#SBATCH --job-name={name}\n")
+    world.cycle(3)
+    assert [job.job_id for job in world.fake.named("1.1.1")] == [job_id] and world.ended("1.1.1")
+
+
+def test_a_run_whose_script_cannot_be_read_is_not_taken_for_one_without_a_job(world: World) -> None:
+    job_id = known_to_accounting_alone(world)
+    script = world.home.run("1.1.1").script
+    script.rename(script.with_suffix(".kept"))
+    script.mkdir()
+    world.cycle(2)
+    assert world.run().state is RunState.SUBMITTING and len(world.fake.named("1.1.1")) == 1
+    script.rmdir()
+    script.with_suffix(".kept").rename(script)
+    world.cycle(3)
+    assert [job.job_id for job in world.fake.named("1.1.1")] == [job_id] and world.ended("1.1.1")
 
 
 def test_of_two_jobs_of_a_run_the_one_that_may_claim_it_stays(world: World) -> None:
@@ -717,7 +761,7 @@ def test_a_new_order_in_the_schedulers_queue_costs_one_request_and_is_left_alone
     world.cycle(6)
     waiting = [job for job in world.fake.jobs().values() if job.state is JobState.PENDING]
     first = max(waiting, key=lambda job: (job.priority or 0, -int(job.job_id)))
-    assert first.name.endswith("-2.4.1") and len(waiting) == 4
+    assert first.name.startswith("2.4.1_") and len(waiting) == 4
     assert {"nice", "cancel"} & world.fake.requests.keys() == {means}
     assert world.fake.requests[means] == 1, "in one request"
     assert world.requests() == settled

@@ -166,7 +166,7 @@ class Trouble:
 
     def was_taken(self, name: str) -> bool:
         """Whether a job of the same experiment has run for a while: the master knows that Slurm took it."""
-        experiment = name.split("-")[-1].split(".")[0]
+        experiment = name.partition(".")[0]
         began = self._story.judge.began.get(experiment)
         return began is not None and self._story.clock.now - began > 120.0
 
