@@ -1,13 +1,15 @@
-"""What commands share: ``ID`` is one experiment, ``IDS`` are several, ``listing`` is what every list can be asked."""
+"""What commands share: ``ID`` is one experiment, ``IDS`` are several, ``TRIALS`` several trials; ``listing`` is what every list
+can be asked."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 
+from dethpc import errors
 from dethpc.cli import output, tables
 
 
@@ -22,6 +24,16 @@ def _several(value: str) -> list[int]:
     if all(part.isdecimal() and part.isascii() for part in parts):
         return [int(part) for part in parts]
     return [_named(value, "experiment ids, such as 3 or 3,5,7")]
+
+
+def _trials(value: str) -> list[int]:
+    """``12`` or ``12,14``. A trial has no name."""
+    parts = value.split(",")
+    if all(part.isdecimal() and part.isascii() for part in parts):
+        return [int(part) for part in parts]
+    raise click.BadParameter(
+        f"{value!r} is no trial; allowed: trial ids, such as 12 or 12,14. See them with: det trial list EXPERIMENT"
+    )
 
 
 def _named(name: str, allowed: str) -> int:
@@ -43,7 +55,31 @@ def _named(name: str, allowed: str) -> int:
 
 EXPERIMENT = _one
 ID = click.argument("experiment_id", metavar="ID", type=EXPERIMENT)
-IDS = click.argument("ids", metavar="ID...", type=_several, nargs=-1, required=True)
+
+
+def _once(context: click.Context, parameter: click.Parameter, given: Iterable[list[int]]) -> list[int]:
+    return list(dict.fromkeys(number for some in given for number in some))
+
+
+IDS = click.argument("ids", metavar="ID...", type=_several, nargs=-1, required=True, callback=_once)
+TRIALS = click.argument("ids", metavar="ID...", type=_trials, nargs=-1, required=True, callback=_once)
+
+
+def each(ids: Sequence[int], do: Callable[[Any, int], str]) -> None:
+    """Do it to each; go on after a failure, and fail at the end when one failed."""
+    from dethpc.cli.connect import connect
+
+    session, failed = connect(), 0
+    for number in ids:
+        try:
+            output.echo(do(session, number))
+        except errors.MasterUnreachable:
+            raise
+        except errors.DethpcError as error:
+            failed += 1
+            output.say(f"det: error: {error}")
+    if failed:
+        raise click.exceptions.Exit(1)
 
 
 def _words(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:

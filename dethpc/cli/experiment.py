@@ -10,7 +10,7 @@ import click
 
 from dethpc import errors
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import ID, IDS, listing
+from dethpc.cli.arguments import ID, IDS, each, listing
 from dethpc.cli.attributes import label, set_attribute
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
@@ -119,15 +119,11 @@ def _columns(everybody: bool, archived: bool) -> list[tables.Column]:
 @click.option("--outdir", type=click.Path(path_type=Path, file_okay=False), help="Write CSV files to this directory.")
 @output.as_csv
 @output.as_json
-def describe(
-    ids: tuple[list[int], ...], metrics: bool, search: bool, outdir: Optional[Path], as_csv: bool, as_json: bool
-) -> None:
+def describe(ids: list[int], metrics: bool, search: bool, outdir: Optional[Path], as_csv: bool, as_json: bool) -> None:
     """Describe experiments, their searches and their trials; what failed or was stopped, and why, stands there."""
     from dethpc.cli.describe import describe_experiments
 
-    describe_experiments(
-        connect(), sum(ids, []), metrics=metrics, search=search, outdir=outdir, as_csv=as_csv, as_json=as_json
-    )
+    describe_experiments(connect(), ids, metrics=metrics, search=search, outdir=outdir, as_csv=as_csv, as_json=as_json)
 
 
 @experiment.command("list-checkpoints")
@@ -179,21 +175,6 @@ _LIVE = {"ACTIVE", "PAUSED", "QUEUED", "PULLING", "STARTING", "RUNNING"}
 _ENDED = {"COMPLETED", "CANCELED", "ERROR"}
 
 
-def _each(ids: tuple[list[int], ...], do: Callable[[Any, int], str]) -> None:
-    """Do it to each; go on after a failure, and fail at the end when one failed."""
-    session, failed = connect(), 0
-    for experiment_id in sum(ids, []):
-        try:
-            output.echo(do(session, experiment_id))
-        except errors.MasterUnreachable:
-            raise
-        except errors.DethpcError as error:
-            failed += 1
-            output.say(f"det: error: {error}")
-    if failed:
-        raise click.exceptions.Exit(1)
-
-
 def _state(session: Any, experiment_id: int) -> str:
     from dethpc.client import experiments
 
@@ -220,52 +201,52 @@ def _act(action: str, *, allowed: set[str], done: str, already: set[str]) -> Cal
 
 @experiment.command()
 @IDS
-def pause(ids: tuple[list[int], ...]) -> None:
+def pause(ids: list[int]) -> None:
     """Let the trials checkpoint, then free their slots."""
-    _each(ids, _act("pause", allowed=_LIVE, done="Paused", already={"PAUSED"}))
+    each(ids, _act("pause", allowed=_LIVE, done="Paused", already={"PAUSED"}))
 
 
 @experiment.command()
 @IDS
-def activate(ids: tuple[list[int], ...]) -> None:
+def activate(ids: list[int]) -> None:
     """Go on with paused experiments, or with paused trials of running ones, each from its checkpoint."""
-    _each(ids, _act("activate", allowed=_LIVE, done="Activated", already=set()))
+    each(ids, _act("activate", allowed=_LIVE, done="Activated", already=set()))
 
 
 @experiment.command()
 @IDS
-def cancel(ids: tuple[list[int], ...]) -> None:
+def cancel(ids: list[int]) -> None:
     """Let the trials checkpoint, then end the experiments for good."""
-    _each(ids, _act("cancel", allowed=_LIVE, done="Canceled", already=_ENDED | {"STOPPING_CANCELED"}))
+    each(ids, _act("cancel", allowed=_LIVE, done="Canceled", already=_ENDED | {"STOPPING_CANCELED"}))
 
 
 @experiment.command()
 @IDS
-def kill(ids: tuple[list[int], ...]) -> None:
+def kill(ids: list[int]) -> None:
     """End the experiments at once, without a checkpoint."""
-    _each(ids, _act("kill", allowed=_LIVE, done="Killed", already=_ENDED | {"STOPPING_KILLED"}))
+    each(ids, _act("kill", allowed=_LIVE, done="Killed", already=_ENDED | {"STOPPING_KILLED"}))
 
 
 @experiment.command()
 @IDS
-def archive(ids: tuple[list[int], ...]) -> None:
+def archive(ids: list[int]) -> None:
     """Take ended experiments out of the list."""
-    _each(ids, _act("archive", allowed=_ENDED, done="Archived", already=set()))
+    each(ids, _act("archive", allowed=_ENDED, done="Archived", already=set()))
 
 
 @experiment.command()
 @IDS
-def unarchive(ids: tuple[list[int], ...]) -> None:
+def unarchive(ids: list[int]) -> None:
     """Put archived experiments back into the list."""
-    _each(ids, _act("unarchive", allowed=_ENDED, done="Unarchived", already=set()))
+    each(ids, _act("unarchive", allowed=_ENDED, done="Unarchived", already=set()))
 
 
 @experiment.command()
 @IDS
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def delete(ids: tuple[list[int], ...], yes: bool) -> None:
+def delete(ids: list[int], yes: bool) -> None:
     """Take ended experiments out of every list, for good. Their logs and checkpoints stay on disk so far."""
-    which = ", ".join(str(i) for i in sum(ids, []))
+    which = ", ".join(str(i) for i in ids)
     if not yes:
         click.confirm(
             f"Delete experiment {which} for good? (So far, its logs and checkpoints stay on disk.)", abort=True
@@ -277,7 +258,7 @@ def delete(ids: tuple[list[int], ...], yes: bool) -> None:
         experiments.delete(session, experiment_id)
         return f"Deleted experiment {experiment_id}"
 
-    _each(ids, do)
+    each(ids, do)
 
 
 experiment.add_command(label)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional
 
 import click
 
 from dethpc import errors
 from dethpc.cli import output
-from dethpc.cli.arguments import ID
+from dethpc.cli.arguments import ID, TRIALS
 from dethpc.cli.connect import connect, reconnect
 
 _LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -65,11 +65,16 @@ def experiment_logs(experiment_id: int, **options: Any) -> None:
 
 
 @click.command("logs")
-@click.argument("trial_id", metavar="ID", type=int)
+@TRIALS
 @_options
-def trial_logs(trial_id: int, **options: Any) -> None:
-    """Show the log of a trial."""
-    show(trial_id, **options)
+def trial_logs(ids: list[int], **options: Any) -> None:
+    """Show the log of a trial, or those of several in order of time, each line with its trial."""
+    if len(ids) == 1:
+        show(ids[0], **options)
+        return
+    if options["follow"]:
+        raise click.UsageError("one trial can be followed; all of an experiment: det experiment logs --all -f")
+    show_together(connect(), ids, **options)
 
 
 def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int]:
@@ -105,8 +110,7 @@ def show(
     0 completed, 1 error, 3 canceled, as for ``wait``."""
     from dethpc.client import logs
 
-    if sum((follow, head is not None, tail is not None)) > 1:
-        raise click.UsageError("--follow, --head and --tail are mutually exclusive; use one of them.")
+    _one_of(follow, head, tail)
     lines_wanted = logs.Filter(level=level and level.upper(), **which)
     session = connect()
     lines: Iterator[dict[str, Any]]
@@ -118,15 +122,7 @@ def show(
     try:
         for line in lines:
             empty = False
-            if as_json:
-                import json
-
-                output.echo(json.dumps(line, ensure_ascii=False))
-            elif sys.stdout.isatty() and not raw and "log" in line:
-                output.show_line(for_people(line, utc=utc), _STYLES.get(_level(line), {}))
-            else:
-                message = str(line.get("message", ""))
-                output.echo(message, nl=not message.endswith("\n"))
+            _print(line, as_json=as_json, utc=utc, raw=raw)
     except KeyboardInterrupt:
         if not follow:
             raise
@@ -136,6 +132,51 @@ def show(
         _say_why(session, trial)
     if follow:
         _exit_like(reconnect(session)(), trial)
+
+
+def show_together(
+    session: Any,
+    trials: Sequence[int],
+    *,
+    follow: bool = False,
+    head: Optional[int] = None,
+    tail: Optional[int] = None,
+    as_json: bool = False,
+    utc: bool = False,
+    raw: bool = False,
+    level: Optional[str] = None,
+    **which: Any,
+) -> None:
+    """Print the lines of several trials in order of time, each with its trial."""
+    from dethpc.client import logs
+
+    _one_of(follow, head, tail)
+    empty = True
+    for line in logs.together(
+        session, trials, logs.Filter(level=level and level.upper(), **which), head=head, tail=tail
+    ):
+        empty = False
+        _print(line, as_json=as_json, utc=utc, raw=raw, named=True)
+    if empty:
+        output.say(f"No such lines in {len(trials)} trials")
+
+
+def _one_of(follow: bool, head: Optional[int], tail: Optional[int]) -> None:
+    if sum((follow, head is not None, tail is not None)) > 1:
+        raise click.UsageError("--follow, --head and --tail are mutually exclusive; use one of them.")
+
+
+def _print(line: dict[str, Any], *, as_json: bool, utc: bool, raw: bool, named: bool = False) -> None:
+    """``named``: with the trial that it is of."""
+    if as_json:
+        import json
+
+        output.echo(json.dumps(line, ensure_ascii=False))
+    elif sys.stdout.isatty() and not raw and "log" in line:
+        output.show_line(for_people(line, utc=utc, named=named), _STYLES.get(_level(line), {}))
+    else:
+        message = (f"trial {line['trialId']} | " if named else "") + str(line.get("message", ""))
+        output.echo(message, nl=not message.endswith("\n"))
 
 
 _STYLES: dict[str, dict[str, Any]] = {
@@ -151,13 +192,15 @@ def _level(line: dict[str, Any]) -> str:
     return str(line.get("level") or "").removeprefix("LOG_LEVEL_")
 
 
-def for_people(line: dict[str, Any], *, utc: bool = False) -> str:
-    """``19:20:11 n0 rank 3 | text``; the level where it is another than INFO and the text does not begin with it."""
+def for_people(line: dict[str, Any], *, utc: bool = False, named: bool = False) -> str:
+    """``19:20:11 n0 rank 3 | text``, ``named`` with ``trial 7`` before the node; the level where it is another than INFO and the
+    text does not begin with it."""
     import datetime
 
     at = datetime.datetime.fromisoformat(str(line["timestamp"]).replace("Z", "+00:00"))
     clock = (at.astimezone(datetime.timezone.utc) if utc else at.astimezone()).strftime("%H:%M:%S")
-    who = [str(line.get("agentId") or "")] + ([f"rank {line['rankId']}"] if line.get("rankId") is not None else [])
+    who = [f"trial {line['trialId']}"] if named else []
+    who += [str(line.get("agentId") or "")] + ([f"rank {line['rankId']}"] if line.get("rankId") is not None else [])
     level, text = _level(line), str(line.get("log") or "").rstrip("\n")
     said = "" if level in ("", "INFO") or text.startswith(level) else f"{level}: "
     text = text.removeprefix("INFO: ")

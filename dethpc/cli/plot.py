@@ -13,7 +13,7 @@ import click
 
 from dethpc import errors
 from dethpc.cli import curves, output, tables
-from dethpc.cli.arguments import IDS
+from dethpc.cli.arguments import IDS, TRIALS
 from dethpc.cli.connect import connect
 from dethpc.cli.curves import Curve
 from dethpc.domain.trial_config import SearcherConfig
@@ -104,7 +104,7 @@ def _wish(width: Optional[int], height: Optional[int], **rest: Any) -> Wish:
     "--best", type=click.IntRange(1), default=_BEST, show_default=True, metavar="N", help="The N best trials of each."
 )
 @_options
-def of_experiment(ids: tuple[list[int], ...], best: int, **options: Any) -> None:
+def of_experiment(ids: list[int], best: int, **options: Any) -> None:
     """Plot what the best trials of experiments reported.
 
     \b
@@ -116,7 +116,7 @@ def of_experiment(ids: tuple[list[int], ...], best: int, **options: Any) -> None
 
     wish, session, chosen, what = _wish(**options), connect(), [], []
     searcher = None
-    for number in dict.fromkeys(sum(ids, [])):
+    for number in ids:
         about = experiments.get(session, number)
         searcher = searcher or SearcherConfig.of(about.get("config") or {})
         trials = list(
@@ -139,9 +139,9 @@ def of_experiment(ids: tuple[list[int], ...], best: int, **options: Any) -> None
 
 
 @click.command()
-@IDS
+@TRIALS
 @_options
-def of_trial(ids: tuple[list[int], ...], **options: Any) -> None:
+def of_trial(ids: list[int], **options: Any) -> None:
     """Plot what trials reported.
 
     \b
@@ -151,7 +151,7 @@ def of_trial(ids: tuple[list[int], ...], **options: Any) -> None:
     """
     from dethpc.client import experiments, trials
 
-    wish, session, chosen = _wish(**options), connect(), list(dict.fromkeys(sum(ids, [])))
+    wish, session, chosen = _wish(**options), connect(), ids
     parents = [trials.get(session, number).get("experimentId") for number in chosen]
     searcher = SearcherConfig.of(experiments.get(session, int(parents[0] or 0)).get("config") or {})
     several = "trials " if len(chosen) > 1 else "trial "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import TRIALS, each, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -16,7 +18,7 @@ _ID = click.argument("trial_id", metavar="ID", type=int)
     cls=LazyGroup,
     lazy={
         "list": ("dethpc.cli.trial_list:list_trials", "List the trials of an experiment."),
-        "logs": ("dethpc.cli.logs:trial_logs", "Show the log of a trial."),
+        "logs": ("dethpc.cli.logs:trial_logs", "Show the logs of trials."),
         "plot": ("dethpc.cli.plot:of_trial", "Plot what trials reported."),
     },
 )
@@ -25,73 +27,102 @@ def trial() -> None:
 
 
 @trial.command()
-@_ID
+@TRIALS
 @click.option("--metrics", is_flag=True, help="Include the metrics of each batch, where reported.")
 @click.option(
     "--metrics-summary", is_flag=True, help="Print only a summary of the metrics (last, min, max, mean), as JSON."
 )
 @output.as_csv
 @output.as_json
-def describe(trial_id: int, metrics: bool, metrics_summary: bool, as_csv: bool, as_json: bool) -> None:
-    """Describe a trial: its state and why, hyperparameters, and what it reported."""
-    from dethpc.cli.describe import WORKLOADS, job, reason, waiting, workload_rows
-    from dethpc.cli.trial_table import best_metric
+def describe(ids: list[int], metrics: bool, metrics_summary: bool, as_csv: bool, as_json: bool) -> None:
+    """Describe trials: their states and why, hyperparameters, and what they reported."""
     from dethpc.client import trials
 
     session = connect()
-    t = trials.get(session, trial_id)
     if metrics_summary:
-        output.print_json(t.get("summaryMetrics") or {})
+        found = [trials.get(session, number).get("summaryMetrics") or {} for number in ids]
+        output.print_json(found if len(ids) > 1 else found[0])
         return
-    reports = list(trials.workloads(session, trial_id, batch_metrics=metrics))
-    waits = None if t.get("endTime") else trials.waiting(session, trial_id)
+    every = [_about(session, number, batch_metrics=metrics) for number in ids]
     if as_json:
-        runs = trials.runs(session, trial_id)
-        output.print_json({"trial": t, "runs": runs, "workloads": reports, "waiting": waits})
-        return
-    if not as_csv:
-        runs = trials.runs(session, trial_id)
-        last = runs[-1] if runs else {}
-        output.print_fields(
-            [
-                ("Trial", t["id"]),
-                ("Experiment", t.get("experimentId")),
-                ("State", output.state(t.get("state"))),
-                ("Reason", reason(t)),
-                ("Warning", t.get("warning")),
-                ("Waiting", waiting(waits) if waits else ""),
-                ("Job", job(last)),
-                ("Run", last.get("directory")),
-                ("Restarts", t.get("restarts")),
-                ("Steps", t.get("totalBatchesProcessed")),
-                ("Best metric", output.number(best_metric(t))),
-                ("Hyperparameters", output.settings(t.get("hparams"))),
-                ("Started", output.when(t.get("startTime"))),
-                ("Ended", output.when(t.get("endTime"))),
-                ("Checkpoints", t.get("checkpointCount")),
-                ("Starts from", t.get("warmStartCheckpointUuid")),
-            ]
-        )
-        output.echo()
-    tables.show(tables.Table(WORKLOADS, workload_rows(reports)), tables.Wanted(as_csv=as_csv))
+        output.print_json(every if len(ids) > 1 else every[0])
+    elif as_csv:
+        _print_csv(every)
+    else:
+        for n, about in enumerate(every):
+            if n:
+                output.echo()
+            _print_trial(about)
+
+
+def _about(session: Any, trial_id: int, *, batch_metrics: bool) -> dict[str, Any]:
+    from dethpc.client import trials
+
+    told = trials.get(session, trial_id)
+    return {
+        "trial": told,
+        "runs": trials.runs(session, trial_id),
+        "workloads": list(trials.workloads(session, trial_id, batch_metrics=batch_metrics)),
+        "waiting": None if told.get("endTime") else trials.waiting(session, trial_id),
+    }
+
+
+def _print_csv(every: list[dict[str, Any]]) -> None:
+    """One table; where it is of several trials, each row names its own."""
+    from dethpc.cli.describe import WORKLOADS, workload_rows
+
+    rows = [{"trial": about["trial"]["id"], **row} for about in every for row in workload_rows(about["workloads"])]
+    columns = [*([tables.Column("Trial", "trial")] if len(every) > 1 else []), *WORKLOADS]
+    tables.show(tables.Table(columns, rows), tables.Wanted(as_csv=True))
+
+
+def _print_trial(about: dict[str, Any]) -> None:
+    from dethpc.cli.describe import WORKLOADS, job, reason, waiting, workload_rows
+    from dethpc.cli.trial_table import best_metric
+
+    t, waits, last = about["trial"], about["waiting"], about["runs"][-1] if about["runs"] else {}
+    output.print_fields(
+        [
+            ("Trial", t["id"]),
+            ("Experiment", t.get("experimentId")),
+            ("State", output.state(t.get("state"))),
+            ("Reason", reason(t)),
+            ("Warning", t.get("warning")),
+            ("Waiting", waiting(waits) if waits else ""),
+            ("Job", job(last)),
+            ("Run", last.get("directory")),
+            ("Restarts", t.get("restarts")),
+            ("Steps", t.get("totalBatchesProcessed")),
+            ("Best metric", output.number(best_metric(t))),
+            ("Hyperparameters", output.settings(t.get("hparams"))),
+            ("Started", output.when(t.get("startTime"))),
+            ("Ended", output.when(t.get("endTime"))),
+            ("Checkpoints", t.get("checkpointCount")),
+            ("Starts from", t.get("warmStartCheckpointUuid")),
+        ]
+    )
+    output.echo()
+    tables.show(tables.Table(WORKLOADS, workload_rows(about["workloads"])))
 
 
 @trial.command()
-@_ID
-def kill(trial_id: int) -> None:
-    """End a trial at once; its experiment goes on."""
-    from dethpc import errors
-    from dethpc.client import trials
+@TRIALS
+def kill(ids: list[int]) -> None:
+    """End trials at once; their experiments go on."""
 
-    session = connect()
-    before = output.state(trials.get(session, trial_id).get("state"))
-    if before in ("COMPLETED", "CANCELED"):
-        output.echo(f"Trial {trial_id} is {before}: nothing to do")
-        return
-    if before == "ERROR":
-        raise errors.Refused(f"trial {trial_id} is ERROR: it has already ended")
-    trials.kill(session, trial_id)
-    output.echo(f"Killed trial {trial_id}")
+    def do(session: Any, trial_id: int) -> str:
+        from dethpc import errors
+        from dethpc.client import trials
+
+        before = output.state(trials.get(session, trial_id).get("state"))
+        if before in ("COMPLETED", "CANCELED"):
+            return f"Trial {trial_id} is {before}: nothing to do"
+        if before == "ERROR":
+            raise errors.Refused(f"trial {trial_id} is ERROR: it has already ended")
+        trials.kill(session, trial_id)
+        return f"Killed trial {trial_id}"
+
+    each(ids, do)
 
 
 @trial.command("list-checkpoints")

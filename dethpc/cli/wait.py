@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from dethpc.cli import output
-from dethpc.cli.arguments import ID
+from dethpc.cli.arguments import IDS
 from dethpc.cli.connect import connect, reconnect
 
 Json = dict[str, Any]
@@ -21,74 +21,88 @@ _MANY = 1000  # trials; beyond, only the experiment itself is watched
 
 
 @click.command()
-@ID
+@IDS
 @click.option(
     "--polling-interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between two polls."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; only set the exit code.")
-def wait(experiment_id: int, polling_interval: float, quiet: bool) -> None:
-    """Wait until an experiment has ended.
+def wait(ids: list[int], polling_interval: float, quiet: bool) -> None:
+    """Wait until experiments have ended, all of them.
 
-    On a terminal there is a bar for the experiment and a line per trial; in a pipe each change is a line.
+    On a terminal there is a bar for each and a line per trial; in a pipe each change is a line.
 
-    Exit codes: 0 completed; 1 it ended in an error, or the request failed; 3 canceled or killed; 130 interrupted (the
-    experiment goes on).
+    Exit codes: 0 all completed; 1 one ended in an error, or the request failed; 3 one was canceled or killed, and none ended in an
+    error; 130 interrupted (the experiments go on).
     """
-    look = _looking(experiment_id)
+    look = _looking(ids)
     try:
         if quiet:
-            state = _watch(look, polling_interval, lambda about, trials: None)
+            states = _watch(look, polling_interval, lambda found: None)
         elif sys.stdout.isatty():
-            state = _on_terminal(look, polling_interval)
+            states = _on_terminal(look, polling_interval)
         else:
-            state = _watch(look, polling_interval, _Lines())
+            states = _watch(look, polling_interval, _Lines())
     except KeyboardInterrupt:
-        output.say(f"\nStopped waiting; the experiment continues. To wait again: det experiment wait {experiment_id}")
+        again = f"det experiment wait {' '.join(map(str, ids))}"
+        which = "the experiment continues" if len(ids) == 1 else "the experiments continue"
+        output.say(f"\nStopped waiting; {which}. To wait again: {again}")
         raise click.exceptions.Exit(130) from None
-    raise click.exceptions.Exit(EXIT_CODES.get(state, 1))
+    codes = {EXIT_CODES.get(state, 1) for state in states}
+    raise click.exceptions.Exit(1 if 1 in codes else max(codes))
 
 
 def until_ended(experiment_id: int, *, to_stderr: bool = False) -> str:
     """Show how the experiment goes until it has ended; the state in which it did. What is not for a terminal goes, if asked, to
     stderr."""
-    look = _looking(experiment_id)
+    look = _looking([experiment_id])
     if sys.stdout.isatty() and not to_stderr:
-        return _on_terminal(look, 1.0)
-    return _watch(look, 1.0, _Lines(to_stderr))
+        return _on_terminal(look, 1.0)[0]
+    return _watch(look, 1.0, _Lines(to_stderr))[0]
 
 
 def quietly(experiment_id: int) -> str:
     """The state in which it ended."""
-    return _watch(_looking(experiment_id), 0.5, lambda about, trials: None)
+    return _watch(_looking([experiment_id]), 0.5, lambda found: None)[0]
 
 
-Look = Callable[[], tuple[Json, list[Json]]]
-Show = Callable[[Json, list[Json]], None]
+Found = list[tuple[Json, list[Json]]]  # experiments, each with its trials
+Look = Callable[[], Found]
+Show = Callable[[Found], None]
 
 
-def _looking(experiment_id: int) -> Look:
-    """Returns a function that fetches the experiment and its trials, and bears with a master that restarts."""
+def _looking(ids: Sequence[int]) -> Look:
+    """Returns a function that fetches experiments and their trials, and bears with a master that restarts. One that has ended is
+    not asked for again."""
     from dethpc.client import experiments
     from dethpc.client.patience import patiently
 
     again = reconnect(connect())
+    ended: dict[int, tuple[Json, list[Json]]] = {}
 
-    def look() -> tuple[Json, list[Json]]:
-        session = again()
-        about = experiments.get(session, experiment_id)["experiment"]
+    def one(session: Any, number: int) -> tuple[Json, list[Json]]:
+        if number in ended:
+            return ended[number]
+        about = experiments.get(session, number)["experiment"]
         few = int(about.get("numTrials") or 0) <= _MANY
-        return about, list(experiments.trials(session, experiment_id)) if few else []
+        found = about, list(experiments.trials(session, number)) if few else []
+        if output.state(about.get("state")) in _ENDED:
+            ended[number] = found
+        return found
+
+    def look() -> Found:
+        session = again()
+        return [one(session, number) for number in ids]
 
     return lambda: patiently(look)
 
 
-def _watch(look: Look, interval: float, show: Show) -> str:
+def _watch(look: Look, interval: float, show: Show) -> list[str]:
     while True:
-        about, trials = look()
-        show(about, trials)
-        state = output.state(about.get("state"))
-        if state in _ENDED:
-            return state
+        found = look()
+        show(found)
+        states = [output.state(about.get("state")) for about, _ in found]
+        if _ENDED.issuperset(states):
+            return states
         time.sleep(interval)
 
 
@@ -99,7 +113,11 @@ class _Lines:
         self.shown: dict[str, str] = {}
         self.to_stderr = to_stderr
 
-    def __call__(self, about: Json, trials: list[Json]) -> None:
+    def __call__(self, found: Found) -> None:
+        for about, trials in found:
+            self._tell(about, trials)
+
+    def _tell(self, about: Json, trials: list[Json]) -> None:
         from dethpc.cli.describe import reason
         from dethpc.cli.trial_table import best_metric
 
@@ -111,8 +129,9 @@ class _Lines:
             )
             self._line(f"trial {trial['id']}", output.state(trial.get("state")), details + (f": {why}" if why else ""))
         self._line(f"experiment {about['id']}", output.state(about.get("state")), reason(about))
-        if about.get("warning") and "warning" not in self.shown:
-            self.shown["warning"] = "told"
+        warned = f"warning {about['id']}"
+        if about.get("warning") and warned not in self.shown:
+            self.shown[warned] = "told"
             output.echo(f"experiment {about['id']}: warning: {about['warning']}", err=self.to_stderr)
 
     def _line(self, noun: str, state: str, details: str) -> None:
@@ -121,14 +140,19 @@ class _Lines:
             output.echo(f"{noun}: {state}" + (f" ({details})" if details else ""), err=self.to_stderr)
 
 
-def _on_terminal(look: Look, interval: float) -> str:
-    from rich.console import Console
+def _on_terminal(look: Look, interval: float) -> list[str]:
+    from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
     console = Console()
     with Live(Text("..."), console=console, refresh_per_second=8, vertical_overflow="crop") as live:
-        return _watch(look, interval, lambda about, trials: live.update(_picture(about, trials, console.height - 5)))
+
+        def draw(found: Found) -> None:
+            room = max(1, (console.height - 1) // len(found) - 4)
+            live.update(Group(*(_picture(about, trials, room) for about, trials in found)))
+
+        return _watch(look, interval, draw)
 
 
 def _picture(about: Json, trials: list[Json], room: int) -> Any:

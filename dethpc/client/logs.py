@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
+import json
+import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Callable, Deque, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from dethpc import errors
 from dethpc.client.session import Session
@@ -56,6 +60,44 @@ def read(
         yield from session.stream(f"/api/v1/trials/{trial}/logs", params=params)
 
 
+def together(
+    session: Session,
+    trials: Iterable[int],
+    which: Filter,
+    *,
+    head: Optional[int] = None,
+    tail: Optional[int] = None,
+) -> Iterator[Json]:
+    """The lines of several trials that exist now in order of time, each with its ``trialId``; ``head`` and ``tail`` are of all
+    together."""
+    found = in_order(line for trial in trials for line in _of(trial, read(session, trial, which, head=head, tail=tail)))
+    lines = found if tail is None else iter(deque(found, maxlen=tail))
+    return lines if head is None else itertools.islice(lines, head)
+
+
+def in_order(lines: Iterable[Json]) -> Iterator[Json]:
+    """By time, those of the same time as they come. They wait in a file: a search may have written more than memory has room
+    for."""
+    with tempfile.TemporaryFile() as file:
+        places: List[Tuple[float, int]] = []
+        for line in lines:
+            places.append((_seconds(str(line["timestamp"])), file.tell()))
+            file.write(json.dumps(line).encode() + b"\n")
+        places.sort()
+        for _, place in places:
+            file.seek(place)
+            yield json.loads(file.readline())
+
+
+def _of(trial: int, lines: Iterable[Json]) -> Iterator[Json]:
+    for line in lines:
+        yield {**line, "trialId": trial}
+
+
+def _seconds(timestamp: str) -> float:
+    return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+
+
 def follow(
     connect: Callable[[], Session], trial: int, which: Filter, *, patience: float = 60.0, pause: float = 0.5
 ) -> Iterator[Json]:
@@ -101,7 +143,5 @@ def follow(
 
 def _earlier(timestamp: str) -> str:
     """Some seconds before: lines of several nodes interleave, and a late one may carry an earlier time."""
-    import datetime
-
     moment = datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
     return (moment - datetime.timedelta(seconds=10)).isoformat()

@@ -133,7 +133,7 @@ class Answers:
             return {"trials": [self.series[number - 1] for number in wanted if number <= len(self.series)]}
         if path in ("/api/v1/trials/1/waiting", "/api/v1/trials/2/waiting"):
             return {"trialId": int(path.split("/")[4]), "waiting": self.waiting[0] if self.waiting else None}
-        if path.startswith("/api/v1/trials/1/workloads"):
+        if path in ("/api/v1/trials/1/workloads", "/api/v1/trials/2/workloads"):
             validation = {
                 "totalBatches": 100,
                 "endTime": "2026-11-20T10:05:00Z",

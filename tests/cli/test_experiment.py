@@ -240,6 +240,24 @@ def test_killing_a_trial_leaves_ended_ones_alone(det: Any, master: Any) -> None:
     assert master.did("POST") == [("/api/v1/trials/1/kill", None)]
 
 
+def test_several_trials_are_killed_and_described_at_once_and_one_that_fails_stops_no_other(
+    det: Any, master: Any
+) -> None:
+    master.trials[0]["state"] = "STATE_ACTIVE"
+    done = det("trial", "kill", "2,1", "1", master=master)
+    assert (done.returncode, done.stdout) == (1, "Killed trial 1\n")
+    assert done.stderr == "det: error: trial 2 is ERROR: it has already ended\n"
+    said = det("trial", "describe", 1, 2, master=master)
+    assert [line.split()[-1] for line in said.stdout.splitlines() if line.startswith("Trial:")] == ["1", "2"], (
+        said.stderr
+    )
+    assert [
+        each["trial"]["id"] for each in json.loads(det("t", "describe", "1,2", "--json", master=master).stdout)
+    ] == [1, 2]
+    assert det("t", "describe", "1,2", "--csv", master=master).stdout.splitlines()[0].startswith("Trial,Steps,")
+    assert "'digits' is no trial; allowed: trial ids" in det("trial", "kill", "digits", master=master).stderr
+
+
 # --- logs
 
 
@@ -256,6 +274,16 @@ def test_the_log_of_a_trial_that_wrote_nothing_says_why(det: Any, master: Any) -
     done = det("trial", "logs", 2, master=master)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "No such lines. Trial 2 is ERROR: exit code 3: ZeroDivisionError\n"
+
+
+def test_logs_of_several_trials_are_in_order_of_time_each_line_with_its_trial(det: Any, master: Any) -> None:
+    told = [[line(1, "a"), line(4, "d")], [line(2, "b"), line(3, "c")]]
+    for options, lines in ((), "1 a, 2 b, 2 c, 1 d"), (("--head", 1), "1 a"), (("--tail", 2), "2 c, 1 d"):
+        master.logs = [*(list(reversed(some)) if "--tail" in options else some for some in told), []]
+        done = det("trial", "logs", "1,2", *options, master=master)
+        shown = [(text.split()[1], text.split()[-1]) for text in done.stdout.splitlines()]
+        assert ", ".join(" ".join(pair) for pair in shown) == lines, done.stderr
+    assert done.stdout.startswith("trial 2 | [2026-11-20T10:00:03")
 
 
 def test_the_tail_is_printed_in_order(det: Any, master: Any) -> None:
@@ -322,6 +350,25 @@ def test_the_exit_code_of_wait_tells_the_end(det: Any, master: Any, state: str, 
         f"STOPPING_{state}",
         state,
     ]
+
+
+def test_wait_for_several_ends_with_the_last_and_tells_the_worst(det: Any, master: Any) -> None:
+    states = {"1": ["CANCELED"], "2": ["ACTIVE", "COMPLETED"]}
+    answer = master.answer
+
+    def answered(method: str, path: str, query: Any, body: Any) -> Any:
+        number = path.split("/")[4] if path.startswith("/api/v1/experiments/") else ""
+        if path == f"/api/v1/experiments/{number}":
+            state = states[number].pop(0) if len(states[number]) > 1 else states[number][0]
+            return {"experiment": {**master.experiment, "id": int(number), "state": f"STATE_{state}"}, "config": {}}
+        return {"trials": []} if path.endswith("/trials") else answer(method, path, query, body)
+
+    master.answer = answered
+    done = det("experiment", "wait", "1,2", "--polling-interval", 0.1, master=master)
+    assert done.stdout.splitlines() == ["experiment 1: CANCELED", "experiment 2: ACTIVE", "experiment 2: COMPLETED"]
+    assert done.returncode == 3, done.stderr
+    states["2"] = ["ERROR"]
+    assert det("experiment", "wait", 1, 2, "-q", master=master).returncode == 1
 
 
 def test_wait_on_a_terminal_draws_a_bar_and_a_line_per_trial(environment: dict[str, str], master: Any) -> None:
