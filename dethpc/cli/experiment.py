@@ -28,7 +28,7 @@ Json = dict[str, Any]
         "import": ("dethpc.cli.render:import_run", "Import a run that was submitted by hand."),
         "plot": ("dethpc.cli.plot:of_experiment", "Plot what its best trials reported."),
         "goodput": ("dethpc.cli.goodput:of_experiment", "Show where its slot-hours went."),
-        "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial."),
+        "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial, or of all."),
         "list-trials": ("dethpc.cli.trial_list:list_trials", "List the trials of an experiment."),
         "wait": ("dethpc.cli.wait:wait", "Wait until it ends; the exit code says how."),
     },

@@ -20,7 +20,7 @@ _LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         [
-            click.option("-f", "--follow", is_flag=True, help="Follow the log until the trial ends."),
+            click.option("-f", "--follow", is_flag=True, help="Follow the log until the end."),
             click.option("--head", type=click.IntRange(1), metavar="N", help="Only the first N lines."),
             click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines."),
             click.option(
@@ -54,10 +54,16 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("logs")
 @ID
+@click.option(
+    "-a", "--all", "every", is_flag=True, help="Those of all trials in order of time, each line with its trial."
+)
 @_options
-def experiment_logs(experiment_id: int, **options: Any) -> None:
-    """Show the log of an experiment's first trial. Other trials: det trial logs."""
+def experiment_logs(experiment_id: int, every: bool, **options: Any) -> None:
+    """Show the log of an experiment's first trial, or of all. Other trials: det trial logs."""
     session = connect()
+    if every:
+        _show_all(session, experiment_id, **options)
+        return
     trial = first_trial(session, experiment_id, wait=options["follow"])
     if trial is None:
         raise errors.NotFound(f"experiment {experiment_id} has no trial yet; wait for it with -f")
@@ -69,12 +75,34 @@ def experiment_logs(experiment_id: int, **options: Any) -> None:
 @_options
 def trial_logs(ids: list[int], **options: Any) -> None:
     """Show the log of a trial, or those of several in order of time, each line with its trial."""
+    from dethpc.client import logs, trials
+
     if len(ids) == 1:
         show(ids[0], **options)
         return
+
+    def which(session: Any) -> tuple[dict[int, bool], bool]:
+        return {number: trials.get(session, number)["state"] in logs.ENDED for number in ids}, True
+
+    again = f"the trials continue. To watch again: det trial logs -f {','.join(map(str, ids))}"
+    _show_together(connect(), which, again, **options)
     if options["follow"]:
-        raise click.UsageError("one trial can be followed; all of an experiment: det experiment logs --all -f")
-    show_together(connect(), ids, **options)
+        session = connect()
+        _exit_like([(f"trial {number}", trials.get(session, number)) for number in ids])
+
+
+def _show_all(session: Any, experiment_id: int, **options: Any) -> None:
+    from dethpc.client import experiments, logs
+
+    def which(session: Any) -> tuple[dict[int, bool], bool]:
+        over = experiments.get(session, experiment_id)["experiment"]["state"] in logs.ENDED
+        return {int(t["id"]): t["state"] in logs.ENDED for t in experiments.trials(session, experiment_id)}, over
+
+    again = f"the experiment continues. To watch again: det experiment logs --all -f {experiment_id}"
+    _show_together(session, which, again, **options)
+    if options["follow"]:
+        told = experiments.get(connect(), experiment_id)["experiment"]
+        _exit_like([(f"experiment {experiment_id}", told)])
 
 
 def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int]:
@@ -131,12 +159,15 @@ def show(
     if empty:
         _say_why(session, trial)
     if follow:
-        _exit_like(reconnect(session)(), trial)
+        from dethpc.client import trials
+
+        _exit_like([(f"trial {trial}", trials.get(reconnect(session)(), trial))])
 
 
-def show_together(
+def _show_together(
     session: Any,
-    trials: Sequence[int],
+    trials: Callable[[Any], tuple[dict[int, bool], bool]],
+    again: str,
     *,
     follow: bool = False,
     head: Optional[int] = None,
@@ -147,18 +178,27 @@ def show_together(
     level: Optional[str] = None,
     **which: Any,
 ) -> None:
-    """Print the lines of several trials in order of time, each with its trial."""
+    """Print the lines of several trials, each with its trial. ``again``: what an interrupted one is told."""
     from dethpc.client import logs
 
     _one_of(follow, head, tail)
+    wanted = logs.Filter(level=level and level.upper(), **which)
+    if follow:
+        lines = logs.follow_together(reconnect(session), trials, wanted)
+    else:
+        lines = logs.together(session, trials(session)[0], wanted, head=head, tail=tail)
     empty = True
-    for line in logs.together(
-        session, trials, logs.Filter(level=level and level.upper(), **which), head=head, tail=tail
-    ):
-        empty = False
-        _print(line, as_json=as_json, utc=utc, raw=raw, named=True)
+    try:
+        for line in lines:
+            empty = False
+            _print(line, as_json=as_json, utc=utc, raw=raw, named=True)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+        output.say(f"\nStopped watching; {again}")
+        raise click.exceptions.Exit(130) from None
     if empty:
-        output.say(f"No such lines in {len(trials)} trials")
+        output.say("No such lines in any of the trials")
 
 
 def _one_of(follow: bool, head: Optional[int], tail: Optional[int]) -> None:
@@ -207,17 +247,20 @@ def for_people(line: dict[str, Any], *, utc: bool = False, named: bool = False) 
     return f"{' '.join([clock, *filter(None, who)])} | {said}{text}"
 
 
-def _exit_like(session: Any, trial: int) -> None:
+def _exit_like(told: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Say which of them failed or were canceled and why, and exit as ``wait`` does."""
     from dethpc.cli.describe import reason
-    from dethpc.client import trials
 
-    told = trials.get(session, trial)
-    state = output.state(told.get("state"))
-    code = {"ERROR": 1, "CANCELED": 3}.get(state, 0)
-    if code:
-        why = reason(told)
-        output.say(f"trial {trial} is {state}{f': {why}' if why else ''}")
-        raise click.exceptions.Exit(code)
+    codes = set()
+    for noun, about in told:
+        state = output.state(about.get("state"))
+        code = {"ERROR": 1, "CANCELED": 3}.get(state, 0)
+        if code:
+            why = reason(about)
+            output.say(f"{noun} is {state}{f': {why}' if why else ''}")
+            codes.add(code)
+    if codes:
+        raise click.exceptions.Exit(min(codes))
 
 
 def _say_why(session: Any, trial: int) -> None:

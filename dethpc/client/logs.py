@@ -9,14 +9,15 @@ import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from dethpc import errors
+from dethpc.client.patience import patiently
 from dethpc.client.session import Session
 
 Json = Dict[str, Any]
 
-_ENDED = ("STATE_COMPLETED", "STATE_CANCELED", "STATE_ERROR")
+ENDED = ("STATE_COMPLETED", "STATE_CANCELED", "STATE_ERROR")
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -75,18 +76,88 @@ def together(
     return lines if head is None else itertools.islice(lines, head)
 
 
-def in_order(lines: Iterable[Json]) -> Iterator[Json]:
-    """By time, those of the same time as they come. They wait in a file: a search may have written more than memory has room
-    for."""
-    with tempfile.TemporaryFile() as file:
-        places: List[Tuple[float, int]] = []
+def follow_together(
+    connect: Callable[[], Session],
+    trials: Callable[[Session], Tuple[Dict[int, bool], bool]],
+    which: Filter,
+    *,
+    patience: float = 60.0,
+    pause: float = 1.0,
+) -> Iterator[Json]:
+    """Every line of several trials, those to come too, until all have ended; what one look finds is in order of time.
+
+    ``trials`` says which there are, whether each has ended, and whether no other will come. A look takes a fifth of the time at
+    most, for the master has other things to do. Raises MasterUnreachable after ``patience`` seconds without an answer.
+    """
+    shown: Dict[int, _Shown] = {}
+    over: Set[int] = set()
+
+    def look() -> Tuple[Iterator[Json], Dict[int, bool], bool]:
+        session = connect()
+        known, complete = trials(session)
+        return in_order(line for trial in known if trial not in over for line in fresh(session, trial)), known, complete
+
+    def fresh(session: Session, trial: int) -> Iterator[Json]:
+        before = shown.setdefault(trial, _Shown())
+        lines = session.stream(f"/api/v1/trials/{trial}/logs", params={**which.params(), **before.params()})
+        return (line for line in _of(trial, lines) if line not in before)
+
+    while True:
+        began = time.monotonic()
+        lines, known, complete = patiently(look, patience)
+        took, news = time.monotonic() - began, set()
         for line in lines:
-            places.append((_seconds(str(line["timestamp"])), file.tell()))
-            file.write(json.dumps(line).encode() + b"\n")
-        places.sort()
-        for _, place in places:
-            file.seek(place)
-            yield json.loads(file.readline())
+            shown[line["trialId"]].add(line)
+            news.add(line["trialId"])
+            yield line
+        over |= {trial for trial, ended in known.items() if ended and trial not in news}
+        if complete and over.issuperset(known):
+            return
+        time.sleep(max(pause, 4 * took))
+
+
+def in_order(lines: Iterable[Json]) -> Iterator[Json]:
+    """By time, those of the same time as they come; all are read at once. They wait in a file: a search may have written more than
+    memory has room for."""
+    file = tempfile.TemporaryFile()
+    places: List[Tuple[float, int]] = []
+    for line in lines:
+        places.append((_seconds(str(line["timestamp"])), file.tell()))
+        file.write(json.dumps(line).encode() + b"\n")
+    places.sort()
+
+    def told() -> Iterator[Json]:
+        with file:
+            for _, place in places:
+                file.seek(place)
+                yield json.loads(file.readline())
+
+    return told()
+
+
+class _Shown:
+    """Which lines of a trial were shown last."""
+
+    def __init__(self) -> None:
+        self._recent: Deque[Tuple[str, str]] = deque(maxlen=10_000)  # (timestamp, id)
+        self._ids: Set[str] = set()
+
+    def params(self) -> Json:
+        """What asks for the lines after them."""
+        return {"timestampAfter": _earlier(self._recent[-1][0])} if self._recent else {}
+
+    def __contains__(self, line: Json) -> bool:
+        return self._id(line) in self._ids
+
+    def add(self, line: Json) -> None:
+        if len(self._recent) == self._recent.maxlen:
+            self._ids.discard(self._recent[0][1])
+        self._recent.append((str(line.get("timestamp")), self._id(line)))
+        self._ids.add(self._id(line))
+
+    @staticmethod
+    def _id(line: Json) -> str:
+        return str(line.get("id") or (line.get("timestamp"), line.get("message")))
 
 
 def _of(trial: int, lines: Iterable[Json]) -> Iterator[Json]:
@@ -106,26 +177,19 @@ def follow(
     When the master goes away the stream is taken up again where it broke, at the address that ``connect`` then finds; after
     ``patience`` seconds without an answer MasterUnreachable is raised. No line comes twice.
     """
-    recent: Deque[Tuple[str, str]] = deque(maxlen=10_000)  # (timestamp, id) of the lines shown last
-    seen: set[str] = set()
+    shown = _Shown()
     answered = time.monotonic()
     while True:
         began: Optional[float] = None
-        params = {**which.params(), "follow": True}
-        if recent:
-            params["timestampAfter"] = _earlier(recent[-1][0])
+        params = {**which.params(), **shown.params(), "follow": True}
         try:
             session, began, news = connect(), time.monotonic(), False
-            ended = session.get(f"/api/v1/trials/{trial}")["trial"]["state"] in _ENDED
+            ended = session.get(f"/api/v1/trials/{trial}")["trial"]["state"] in ENDED
             for line in session.stream(f"/api/v1/trials/{trial}/logs", params=params, timeout=60.0):
                 answered = time.monotonic()
-                key = str(line.get("id") or (line.get("timestamp"), line.get("message")))
-                if key in seen:
+                if line in shown:
                     continue
-                if len(recent) == recent.maxlen:
-                    seen.discard(recent[0][1])
-                recent.append((str(line.get("timestamp")), key))
-                seen.add(key)
+                shown.add(line)
                 news = True
                 yield line
             # A stream that ends proves little: a master that shuts down ends it as well. Nothing new after the end does.

@@ -286,6 +286,33 @@ def test_logs_of_several_trials_are_in_order_of_time_each_line_with_its_trial(de
     assert done.stdout.startswith("trial 2 | [2026-11-20T10:00:03")
 
 
+def test_the_logs_of_all_trials_are_followed_until_the_experiment_ends_and_no_line_comes_twice(
+    det: Any, master: Any
+) -> None:
+    master.trials[0]["state"], master.states = "STATE_ACTIVE", ["ACTIVE", "ACTIVE", "ERROR"]
+    late = {**line(5, "e"), "id": "late"}
+    rounds = [
+        [line(1, "a")],
+        [line(2, "b")],
+        [line(1, "a"), line(3, "c")],
+        [line(2, "b"), None],
+        [line(1, "a"), line(3, "c"), late],
+    ]
+    master.logs = [*rounds, []]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dethpc.cli", "-m", master.url, "experiment", "logs", "--all", "-f", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    shown = [process.stdout.readline().split() for _ in range(4)]
+    assert [(words[1], words[-1]) for words in shown] == [("1", "a"), ("2", "b"), ("1", "c"), ("1", "e")]
+    master.trials[0]["state"] = "STATE_COMPLETED"
+    left, said = process.communicate(timeout=LONG_ENOUGH)
+    assert (left, process.returncode) == ("", 1) and said.endswith("experiment 1 is ERROR\n")
+
+
 def test_the_tail_is_printed_in_order(det: Any, master: Any) -> None:
     master.logs = [[line(2, "last"), line(1, "before")]]
     done = det("trial", "logs", 1, "--tail", 2, master=master)
