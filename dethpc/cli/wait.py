@@ -39,7 +39,7 @@ def wait(ids: list[int], polling_interval: float, quiet: bool) -> None:
         if quiet:
             states = _watch(look, polling_interval, lambda found: None)
         elif sys.stdout.isatty():
-            states = _on_terminal(look, polling_interval)
+            states = _on_terminal(_looking(ids, closely=True), polling_interval)
         else:
             states = _watch(look, polling_interval, _Lines())
     except KeyboardInterrupt:
@@ -54,10 +54,9 @@ def wait(ids: list[int], polling_interval: float, quiet: bool) -> None:
 def until_ended(experiment_id: int, *, to_stderr: bool = False) -> str:
     """Show how the experiment goes until it has ended; the state in which it did. What is not for a terminal goes, if asked, to
     stderr."""
-    look = _looking([experiment_id])
     if sys.stdout.isatty() and not to_stderr:
-        return _on_terminal(look, 1.0)[0]
-    return _watch(look, 1.0, _Lines(to_stderr))[0]
+        return _on_terminal(_looking([experiment_id], closely=True), 1.0)[0]
+    return _watch(_looking([experiment_id]), 1.0, _Lines(to_stderr))[0]
 
 
 def quietly(experiment_id: int) -> str:
@@ -70,10 +69,10 @@ Look = Callable[[], Found]
 Show = Callable[[Found], None]
 
 
-def _looking(ids: Sequence[int]) -> Look:
+def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
     """Returns a function that fetches experiments and their trials, and bears with a master that restarts. One that has ended is
-    not asked for again."""
-    from dethpc.client import experiments
+    not asked for again. ``closely``: with ``estimatedEndTime`` and the ``slots`` that each holds."""
+    from dethpc.client import experiments, jobs
     from dethpc.client.patience import patiently
 
     again = reconnect(connect())
@@ -87,6 +86,10 @@ def _looking(ids: Sequence[int]) -> Look:
         found = about, list(experiments.trials(session, number)) if few else []
         if output.state(about.get("state")) in _ENDED:
             ended[number] = found
+        elif closely:
+            about["estimatedEndTime"] = experiments.search(session, number, limit=1).get("estimatedEndTime")
+            held = (j for j in jobs.listing(session, about.get("resourcePool")) if j.get("entityId") == str(number))
+            about["slots"] = sum(int(job.get("allocatedSlots") or 0) for job in held)
         return found
 
     def look() -> Found:
@@ -107,10 +110,13 @@ def _watch(look: Look, interval: float, show: Show) -> list[str]:
 
 
 class _Lines:
-    """A line for each change of a state."""
+    """A line for each change of a state. A trial that restarts again and again says the same but once, and a reason that another
+    trial had before is named by that trial."""
 
     def __init__(self, to_stderr: bool = False) -> None:
         self.shown: dict[str, str] = {}
+        self.said: set[str] = set()
+        self.had: dict[str, int] = {}  # the trial that first had a reason
         self.to_stderr = to_stderr
 
     def __call__(self, found: Found) -> None:
@@ -127,6 +133,8 @@ class _Lines:
             details += (
                 f", {about.get('searcherMetric') or 'metric'} {output.number(metric)}" if metric is not None else ""
             )
+            if why and (first := self.had.setdefault(why, trial["id"])) != trial["id"]:
+                why = f"as trial {first}"
             self._line(f"trial {trial['id']}", output.state(trial.get("state")), details + (f": {why}" if why else ""))
         self._line(f"experiment {about['id']}", output.state(about.get("state")), reason(about))
         warned = f"warning {about['id']}"
@@ -137,7 +145,11 @@ class _Lines:
     def _line(self, noun: str, state: str, details: str) -> None:
         if self.shown.get(noun) != state:
             self.shown[noun] = state
-            output.echo(f"{noun}: {state}" + (f" ({details})" if details else ""), err=self.to_stderr)
+            line = f"{noun}: {state}" + (f" ({details})" if details else "")
+            if noun.startswith("trial") and line in self.said:
+                return
+            self.said.add(line)
+            output.echo(line, err=self.to_stderr)
 
 
 def _on_terminal(look: Look, interval: float) -> list[str]:
@@ -194,12 +206,25 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
 
 
 def so_far(about: Json) -> str:
-    """``best validation_loss 0.25 (trial 3) · 4m05s · Ctrl-C stops only the watching``."""
+    """``best validation_loss 0.25 (trial 3) · 4m05s · about 12m10s to go · 8 slots · Ctrl-C stops only the watching``."""
+    ended, slots = output.state(about.get("state")) in _ENDED, about.get("slots")
     best = about.get("bestTrialSearcherMetric")
     name = about.get("searcherMetric") or "metric"
     parts = [
         "" if best is None else f"best {name} {output.digits(best)} (trial {about.get('bestTrialId')})",
         output.duration(about.get("duration")),
-        "" if output.state(about.get("state")) in _ENDED else "Ctrl-C stops only the watching",
+        "" if ended else _to_go(about),
+        "" if ended or slots is None else f"{slots} slot{'' if slots == 1 else 's'}",
+        "" if ended else "Ctrl-C stops only the watching",
     ]
     return "  " + " · ".join(part for part in parts if part)
+
+
+def _to_go(about: Json) -> str:
+    end = about.get("estimatedEndTime")
+    if not end or output.state(about.get("state")) == "PAUSED":
+        return ""
+    import datetime
+
+    moment = datetime.datetime.fromisoformat(end.replace("Z", "+00:00")).timestamp()
+    return f"about {output.duration(max(0.0, moment - output.now()))} to go"

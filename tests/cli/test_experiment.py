@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dethpc.cli import wait
 from tests.waiting import LONG_ENOUGH
 
 
@@ -379,6 +380,22 @@ def test_the_exit_code_of_wait_tells_the_end(det: Any, master: Any, state: str, 
     ]
 
 
+def test_wait_in_a_pipe_says_the_same_failure_once(capsys: pytest.CaptureFixture[str], master: Any) -> None:
+    lines, why = wait._Lines(), "restarted: exit code 1 (KeyError: 'lr')"
+    for state in ("RUNNING", "QUEUED", "RUNNING", "QUEUED", "RUNNING", "ERROR"):
+        both = [{"id": n, "state": state, "totalBatchesProcessed": 0, "reason": why} for n in (1, 2)]
+        lines([({"id": 1, "state": "ACTIVE"}, both)])
+    assert capsys.readouterr().out.splitlines() == [
+        f"trial 1: RUNNING (0 steps: {why})",
+        "trial 2: RUNNING (0 steps: as trial 1)",
+        "experiment 1: ACTIVE",
+        f"trial 1: QUEUED (0 steps: {why})",
+        "trial 2: QUEUED (0 steps: as trial 1)",
+        f"trial 1: ERROR (0 steps: {why})",
+        "trial 2: ERROR (0 steps: as trial 1)",
+    ]
+
+
 def test_wait_for_several_ends_with_the_last_and_tells_the_worst(det: Any, master: Any) -> None:
     states = {"1": ["CANCELED"], "2": ["ACTIVE", "COMPLETED"]}
     answer = master.answer
@@ -399,7 +416,7 @@ def test_wait_for_several_ends_with_the_last_and_tells_the_worst(det: Any, maste
 
 
 def test_wait_on_a_terminal_draws_a_bar_and_a_line_per_trial(environment: dict[str, str], master: Any) -> None:
-    master.states = ["ACTIVE", "COMPLETED"]
+    master.states, master.search["estimatedEndTime"] = ["ACTIVE", "COMPLETED"], "2026-11-20T10:00:00Z"
     primary, secondary = pty.openpty()
     words = [
         sys.executable,
@@ -429,6 +446,7 @@ def test_wait_on_a_terminal_draws_a_bar_and_a_line_per_trial(environment: dict[s
     os.close(primary)
     assert process.wait(LONG_ENOUGH) == 0
     text = shown.decode()
+    assert "1 slot " in text and "about 0s to go" in text
     assert "Experiment 1" in text and "100%" in text and "trial 1" in text and "ZeroDivisionError" in text
 
 
