@@ -29,7 +29,14 @@ _SORTS = {
 
 
 def found_trials(
-    session: Session, about: Json, *, best: Optional[int], limit: int, offset: int, wanted: tables.Wanted
+    session: Session,
+    about: Json,
+    *,
+    best: Optional[int],
+    limit: int,
+    offset: int,
+    wanted: tables.Wanted,
+    states: Sequence[str] = (),
 ) -> tuple[list[Json], tables.Wanted]:
     """The trials that a list is to show, in its order, and what is left to do for the table. ``about``: the master's answer for
     the experiment."""
@@ -38,13 +45,19 @@ def found_trials(
     word, backwards = wanted.sort.removeprefix("-").lower(), wanted.sort.startswith("-")
     by = "metric" if best is not None else word or "id"
     if by not in _SORTS:
-        found = list(experiments.trials(session, experiment_id))
+        found = list(experiments.trials(session, experiment_id, states=states))
         found = tables.in_order(trial_table(about, found), wanted.sort)
         return found[offset:][: limit or None], dataclasses.replace(wanted, sort="")
     descending = (by == "metric" and not searcher.smaller_is_better) != backwards  # metric: the best first
     found = list(
         experiments.trials(
-            session, experiment_id, sort_by=_SORTS[by], descending=descending, limit=best or limit, offset=offset
+            session,
+            experiment_id,
+            sort_by=_SORTS[by],
+            descending=descending,
+            limit=best or limit,
+            offset=offset,
+            states=states,
         )
     )
     return found, dataclasses.replace(wanted, sort="")

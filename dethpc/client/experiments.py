@@ -142,8 +142,10 @@ def trials(
     descending: bool = False,
     offset: int = 0,
     limit: int = 0,
+    states: Sequence[str] = (),
 ) -> Iterator[Json]:
-    """The trials in order, page by page. ``limit`` 0: all. ``SORT_BY_BEST_VALIDATION_METRIC`` sorts by the searcher's metric."""
+    """The trials in order, page by page. ``limit`` 0: all. ``SORT_BY_BEST_VALIDATION_METRIC`` sorts by the searcher's metric.
+    ``states``: only those in one of them."""
     got = 0
     while True:
         want = min(_PAGE, limit - got) if limit else _PAGE
@@ -152,6 +154,7 @@ def trials(
             "orderBy": "ORDER_BY_DESC" if descending else "ORDER_BY_ASC",
             "offset": offset + got,
             "limit": want,
+            **({"states": list(states)} if states else {}),
         }
         page: List[Json] = session.get(f"/api/v1/experiments/{experiment}/trials", params=params).get("trials") or []
         yield from page

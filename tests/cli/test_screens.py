@@ -143,6 +143,12 @@ def test_filters_of_a_list_are_the_masters(screen: Callable[..., str], master: A
     assert (query["states"], query["name"], query["labels"]) == (["RUNNING"], ["digits"], ["a", "b"])
 
 
+def test_trials_are_listed_by_state_whatever_they_are_sorted_by(screen: Callable[..., str], master: Any) -> None:
+    for sort in ("id", "hidden"):
+        screen(80, "t", "ls", "1", "--state", "running", "--state", "error", "--sort", sort)
+        assert [q for _, p, q, _ in master.asked if p.endswith("/trials")][-1]["states"] == ["RUNNING", "ERROR"]
+
+
 def test_a_log_line_for_a_person_has_local_time_node_and_rank_and_its_level_once() -> None:
     line = {"timestamp": "2026-11-20T10:00:01.123Z", "level": "LOG_LEVEL_INFO", "agentId": "n0", "rankId": 3}
     assert logs.for_people({**line, "log": "INFO: hello"}, utc=True) == "10:00:01 n0 rank 3 | hello"
