@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from dethpc.cli import interpreter, output, tables
-from dethpc.cli.trial_table import trial_columns, trial_table, with_curves
+from dethpc.cli.trial_table import best_few, trial_columns, trial_table, with_curves
 from dethpc.client import experiments, trials
 from dethpc.client.session import Session
 from dethpc.domain.trial_config import SearcherConfig
@@ -46,8 +46,9 @@ def describe_experiments(
         for n, about in enumerate(found):
             if n:
                 output.echo()
-            with_curves(session, about, about["trials"])
-            _print_experiment(about, search=search)
+            shown = about["trials"] if metrics else best_few(about, about["trials"])
+            with_curves(session, about, shown)
+            _print_experiment(about, shown, search=search)
 
 
 def reason(noun: Json) -> str:
@@ -176,7 +177,8 @@ def place_columns(search: Json) -> list[tables.Column]:
     ]
 
 
-def _print_experiment(about: Json, *, search: bool) -> None:
+def _print_experiment(about: Json, shown: Sequence[Json], *, search: bool) -> None:
+    """``shown``: the trials that are listed."""
     e, config = about["experiment"], about.get("config") or {}
     searcher = SearcherConfig.of(config)
     output.print_fields(
@@ -209,7 +211,9 @@ def _print_experiment(about: Json, *, search: bool) -> None:
         output.echo()
         tables.show(tables.Table(place_columns(about["search"]), about["search"]["trials"]))
     output.echo()
-    tables.show(trial_table(about, about["trials"]))
+    left = len(about["trials"]) - len(shown)
+    more = f"the {len(shown)} best; {left} more: det trial list {e['id']}" if left else ""
+    tables.show(trial_table(about, shown, more=more))
     for trial in about["trials"]:
         if trial.get("workloads"):
             output.echo()

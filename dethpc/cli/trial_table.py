@@ -15,6 +15,7 @@ from dethpc.domain.trial_config import SearcherConfig, TrialConfig
 Json = dict[str, Any]
 
 _MANY = 50  # trials that are drawn
+_FEW = 10  # trials of a summary
 _POINTS = 40  # of each, asked of the master
 _SORTS = {
     "id": "SORT_BY_ID",
@@ -82,14 +83,27 @@ def with_curves(session: Session, about: Json, trials: Sequence[Json]) -> None:
         trial["curve"] = drawn.get(int(trial["id"]), "")
 
 
-def trial_table(about: Json, trials: Sequence[Json], *, title: str = "") -> tables.Table:
-    """``about``: the master's answer for the experiment that they are of."""
+def best_few(about: Json, trials: Sequence[Json]) -> Sequence[Json]:
+    """The ten best on a terminal, best first; all of them in a pipe, or where there are no more."""
+    if len(trials) <= _FEW or not sys.stdout.isatty():
+        return trials
+    sign = 1 if SearcherConfig.of(about.get("config") or {}).smaller_is_better else -1
+
+    def place(trial: Json) -> tuple[bool, float, int]:
+        value = best_metric(trial)
+        known = isinstance(value, (int, float)) and value == value
+        return not known, sign * value if known else 0.0, int(trial["id"])
+
+    return sorted(trials, key=place)[:_FEW]
+
+
+def trial_table(about: Json, trials: Sequence[Json], *, more: str = "") -> tables.Table:
+    """``about``: the master's answer for the experiment that they are of; ``more``: what is said of those that are left out."""
     config, experiment = TrialConfig.from_json(about.get("config") or {}), about["experiment"]
     return tables.Table(
         trial_columns(config.searcher.metric, trials, config.hyperparameters),
         trials,
-        title=title,
-        below=[constants(trials, config.hyperparameters)],
+        below=[more, constants(trials, config.hyperparameters)],
         best=lambda trial: len(trials) > 1 and trial["id"] == experiment.get("bestTrialId"),
     )
 

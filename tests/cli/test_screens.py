@@ -149,6 +149,17 @@ def test_trials_are_listed_by_state_whatever_they_are_sorted_by(screen: Callable
         assert [q for _, p, q, _ in master.asked if p.endswith("/trials")][-1]["states"] == ["RUNNING", "ERROR"]
 
 
+def test_describe_lists_the_ten_best_on_a_terminal_and_all_in_a_pipe(screen: Callable[..., str], master: Any) -> None:
+    master.trials = [trial(n, metric=None if n == 3 else 1 / n) for n in range(1, 14)]
+    master.config["searcher"]["smaller_is_better"] = True
+    shown = screen(100, "e", "describe", "1")
+    rows = shown[shown.index("Trial ") :].splitlines()[1:11]
+    assert [int(row.replace("★", "").split()[0]) for row in rows] == list(range(13, 3, -1))
+    assert "the 10 best; 3 more: det trial list 1" in shown
+    piped = screen(0, "e", "describe", "1")
+    assert "more: det" not in piped and len(piped[piped.index("Trial ") :].splitlines()) == 14
+
+
 def test_a_log_line_for_a_person_has_local_time_node_and_rank_and_its_level_once() -> None:
     line = {"timestamp": "2026-11-20T10:00:01.123Z", "level": "LOG_LEVEL_INFO", "agentId": "n0", "rankId": 3}
     assert logs.for_people({**line, "log": "INFO: hello"}, utc=True) == "10:00:01 n0 rank 3 | hello"
