@@ -40,6 +40,8 @@ class TrainContext:
     microseconds (a validation: when the disk has it), whether the master runs or not.
     """
 
+    _told = logging.DEBUG  # reports of metrics: the log is the user's, and describe and plot show what was reported
+
     def __init__(
         self,
         session: Session,
@@ -70,7 +72,9 @@ class TrainContext:
         TypeError for a value that JSON has no form for; ValueError for a whole number that no float can hold, for steps outside
         0 to 2**63 - 1, and for a report of more than 64 MiB.
         """
-        logger.info("report_training_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics))
+        logger.log(
+            self._told, "report_training_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics)
+        )
         self._report_trial_metrics(_TRAINING, steps_completed, metrics, batch_metrics)
 
     def report_validation_metrics(self, steps_completed: int, metrics: Dict[str, Any]) -> None:
@@ -78,12 +82,20 @@ class TrainContext:
 
         Bytes are left out with a warning; None is an error (RuntimeError), for it is a validation that went wrong.
         """
-        logger.info("report_validation_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics))
+        logger.log(
+            self._told, "report_validation_metrics(steps_completed=%s, metrics=%s)", steps_completed, _Short(metrics)
+        )
         self._report_trial_metrics(_VALIDATION, steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """Report metrics of any group, a name without "."; "training" and "validation" are the built-in ones."""
-        logger.info("report_metrics(group=%s, steps_completed=%s, metrics=%s)", group, steps_completed, _Short(metrics))
+        logger.log(
+            self._told,
+            "report_metrics(group=%s, steps_completed=%s, metrics=%s)",
+            group,
+            steps_completed,
+            _Short(metrics),
+        )
         self._report_trial_metrics(group, steps_completed, metrics)
 
     def report_progress(self, progress: float) -> None:
@@ -187,6 +199,8 @@ class TrainContext:
 
 class DummyTrainContext(TrainContext):
     """Outside the cluster: what is reported is checked as on the cluster, and logged."""
+
+    _told = logging.INFO  # there is nowhere else to see them
 
     def __init__(self, tensorboard_path: Optional[Path] = None) -> None:
         self._tbd_directory = tensorboard_path

@@ -381,3 +381,24 @@ def test_a_report_too_large_to_be_read_at_once_is_refused(cluster: Cluster, monk
             context.train.report_training_metrics(1, {"text": "x" * 1000})
         context.train.report_training_metrics(1, {"loss": 1.0})
     assert [event.seq for event in cluster.journal()] == [1]
+
+
+def test_reports_of_metrics_leave_the_log_to_the_user_but_for_debug(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.enter()
+    with caplog.at_level("DEBUG", "dethpc.core"), core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+        context.train.report_validation_metrics(1, {"loss": 1.0})
+        context.train.report_metrics("mine", 1, {"loss": 1.0})
+    told = [(r.levelname, r.getMessage().partition("(")[0]) for r in caplog.records if "report_" in r.getMessage()]
+    names = ("report_training_metrics", "report_validation_metrics", "report_metrics")
+    assert told == [("DEBUG", name) for name in names]
+
+
+def test_off_the_cluster_reports_are_told_for_there_is_no_other_place(
+    off_cluster: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "dethpc.core"), core.init() as context:
+        context.train.report_validation_metrics(1, {"loss": 1.0})
+    assert "report_validation_metrics(steps_completed=1, metrics={'loss': 1.0})" in caplog.text
