@@ -196,7 +196,7 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
             f"  trial {trial['id']}",
             output.state(trial.get("state")),
             f"{trial.get('totalBatchesProcessed') or 0} steps",
-            output.number(best_metric(trial)),
+            output.digits(best_metric(trial)),
             Text(output.plain(reason(trial)), overflow="ellipsis", no_wrap=True),
         )
     hidden = len(trials) - len(shown)

@@ -95,6 +95,7 @@ class Answers:
         }
         self.trials = [trial(1, metric=0.25), trial(2, "ERROR", reason="exit code 3: ZeroDivisionError", restarts=5)]
         self.search: Json = {"progress": 0.5, "estimatedEndTime": None, "metric": "loss", "brackets": [], "trials": []}
+        self.checkpoints: list[Json] = []
         self.series: list[Json] = []  # {"trial", "metrics"} of trials 1, 2, ...
         self.runs: list[Json] = []  # of every trial
         self.waiting: list[Json] = []  # groups of trials that wait
@@ -124,6 +125,8 @@ class Answers:
         if path == "/api/v1/experiments/1/trials":
             first, count = int(query.get("offset", ["0"])[0]), int(query.get("limit", ["0"])[0])
             return {"trials": self.trials[first : first + count if count else None], "pagination": {}}
+        if path == "/api/v1/experiments/1/checkpoints":
+            return {"checkpoints": self.checkpoints}
         if path == "/api/v1/experiments/1/search":
             return self.search
         if path == "/api/v1/experiments/1/waiting":

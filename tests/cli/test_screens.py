@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from dethpc.cli import logs, main, output, tables
+from dethpc.cli import logs, main, output, tables, wait
 from tests.cli.conftest import trial
 
 SCREENS = Path(__file__).parent / "screens"
@@ -35,6 +35,37 @@ class Terminal(io.StringIO):
 def _point(number: int, value: float) -> dict[str, Any]:
     at = f"2026-11-20T10:{number:02d}:00Z"
     return {"batches": 10 * number, "time": at, "epoch": None, "values": {"validation_accuracy": value}}
+
+
+def _log(number: int) -> list[dict[str, Any]]:
+    said = [("INFO", f"epoch {n}: loss {1 / (n + number):.4f}") for n in (1, 2)] + [
+        ("WARNING", "the loss grows: " + "9" * 70)
+    ]
+    return [
+        {
+            "id": str(n),
+            "trialId": number,
+            "timestamp": (at := f"2026-11-20T10:0{n}:0{number}.250000Z"),
+            "level": f"LOG_LEVEL_{level}",
+            "agentId": f"n{number}",
+            "rankId": None if n else 0,
+            "log": f"{level}: {text}",
+            "message": f"[{at}] n{number} || {level}: {text}\n",
+        }
+        for n, (level, text) in enumerate(said)
+    ]
+
+
+def _checkpoint(number: int, state: str, reason: str = "") -> dict[str, Any]:
+    return {
+        "uuid": f"0d714127-3c1f-4b5e-9d2a-00000000000{number}",
+        "state": f"STATE_{state}",
+        "reason": reason,
+        "reportTime": f"2026-11-20T10:0{number}:00Z",
+        "metadata": {"steps_completed": 100 * number},
+        "resources": {"model.pt": str(number * 1_500_000), "code/": "0"},
+        "training": {"trialId": number, "searcherMetric": 0.9 + number / 30},
+    }
 
 
 @pytest.fixture
@@ -72,6 +103,11 @@ def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         }
         for one, curve in zip(master.trials, ([0.1, 0.5, 0.9], [0.9, 0.2, 0.98], []))
     ]
+    master.checkpoints = [
+        _checkpoint(1, "COMPLETED"),
+        _checkpoint(2, "COMPLETED"),
+        _checkpoint(3, "ERROR", "its file model.pt is damaged"),
+    ]
     for name in ("NO_COLOR", "DET_TABLES", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"DET_MASTER": master.url, "TZ": "UTC", "TERM": "xterm", "NO_COLOR": "1"}.items():
@@ -95,20 +131,55 @@ def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
 
 @pytest.mark.parametrize(
-    "words", ["experiment list", "experiment list-trials 1", "experiment describe 1", "job list --why", "agent list"]
+    "words",
+    [
+        "experiment list",
+        "experiment list-trials 1",
+        "experiment describe 1",
+        "experiment logs --all 1",
+        "checkpoint list 1",
+        "job list --why",
+        "agent list",
+    ],
 )
-def test_a_screen_is_as_it_was_drawn(screen: Callable[..., str], words: str) -> None:
+def test_a_screen_is_as_it_was_drawn(screen: Callable[..., str], master: Any, words: str) -> None:
     parts = []
     for columns in (80, 100, 160, 0):
+        master.logs = [_log(number) for number in (1, 2, 3)] + [[]]
         said = screen(columns, *words.split())
-        assert columns == 0 or max(map(len, said.splitlines())) <= columns, (
-            "no line is longer than the terminal is wide"
+        assert columns == 0 or "logs" in words or max(map(len, said.splitlines())) <= columns, (
+            "no line is longer than the terminal is wide, but those that are the user's"
         )
         parts.append(f"$ det {words}    # {f'{columns} columns' if columns else 'in a pipe'}\n{said}")
+    as_drawn(words, parts)
+
+
+def as_drawn(words: str, parts: list[str]) -> None:
     file, text = SCREENS / f"{words.replace(' ', '_')}.txt", "\n".join(parts)
     if os.environ.get("DETHPC_DRAW_SCREENS"):
         file.write_text(text)
     assert text == file.read_text()
+
+
+def test_wait_is_as_it_was_drawn(
+    screen: Callable[..., str], master: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look in the middle: the screen that moves is drawn by rich."""
+    from rich.console import Console
+
+    about = {**master.experiment, "estimatedEndTime": "2026-11-20T10:18:45Z", "slots": 8}
+    running = {**trial(4, "RUNNING", metric=0.91), "totalBatchesProcessed": 40}
+    failed = trial(5, "ERROR", reason="exit code 1: KeyError: 'learning_rate' at train.py:31 (after 5 restarts)")
+    parts = []
+    for columns in (80, 100, 160):
+        drawn = io.StringIO()
+        Console(file=drawn, width=columns).print(wait._picture(about, [*master.trials, running, failed], 4))
+        text = "".join(line.rstrip() + "\n" for line in drawn.getvalue().splitlines())
+        parts.append(f"$ det experiment wait 1    # {columns} columns\n{text}")
+    capsys.readouterr()
+    wait._Lines()([(about, [*master.trials, running, failed])])
+    parts.append(f"$ det experiment wait 1    # in a pipe\n{capsys.readouterr().out}")
+    as_drawn("experiment wait 1", parts)
 
 
 def test_wide_shows_whole_values_and_columns_are_chosen_and_sorted(screen: Callable[..., str]) -> None:
