@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Optional
 
 import click
 
@@ -97,13 +97,29 @@ def listing(command: Callable[..., Any]) -> Callable[..., Any]:
         sort: str = "",
         as_csv: bool = False,
         as_json: bool = False,
+        watch: Optional[float] = None,
         **rest: Any,
     ) -> Any:
-        return command(*args, wanted=tables.Wanted(wide, columns, sort, as_csv, as_json), **rest)
+        wanted = tables.Wanted(wide, columns, sort, as_csv, as_json)
+        if watch is None:
+            return command(*args, wanted=wanted, **rest)
+        if as_csv or as_json:
+            raise click.UsageError("--watch draws on a terminal; leave out --csv and --json")
+        from dethpc.cli import watching
+
+        return watching.watch(lambda: command(*args, wanted=wanted, **rest), watch)
 
     for option in (
         output.as_json,
         output.as_csv,
+        click.option(
+            "--watch",
+            type=click.FloatRange(0.5),
+            metavar="[SECONDS]",
+            is_flag=False,
+            flag_value=2.0,
+            help="Draw the list anew every 2 or so many seconds, until Ctrl-C.",
+        ),
         click.option("--sort", metavar="COLUMN", default="", help="Sort by this column; -COLUMN: the other way round."),
         click.option(
             "--columns", metavar="NAMES", default="", callback=_words, help="Show these columns, such as id,state."

@@ -28,6 +28,12 @@ def show_line(text: str, style: dict[str, Any]) -> None:
     click.echo(styled(escaped(text), **style) if style else escaped(text))
 
 
+def redraw(text: str) -> None:
+    """Put a whole screen in the place of what the terminal shows."""
+    sys.stdout.write("\x1b[2J\x1b[H" + text)
+    sys.stdout.flush()
+
+
 def print_json(value: Any) -> None:
     echo(json.dumps(value, indent=2, ensure_ascii=False))
 

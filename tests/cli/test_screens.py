@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from dethpc.cli import logs, main, output, tables, wait
+from dethpc.cli import logs, main, output, tables, wait, watching
 from tests.cli.conftest import trial
 
 SCREENS = Path(__file__).parent / "screens"
@@ -229,6 +229,35 @@ def test_describe_lists_the_ten_best_on_a_terminal_and_all_in_a_pipe(screen: Cal
     assert "the 10 best; 3 more: det trial list 1" in shown
     piped = screen(0, "e", "describe", "1")
     assert "more: det" not in piped and len(piped[piped.index("Trial ") :].splitlines()) == 14
+
+
+def test_a_list_is_watched_on_a_terminal_and_refused_in_a_pipe(
+    screen: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "redraw", drawn.append)
+        patch.setattr(watching.time, "sleep", pause)
+        patch.setenv("LINES", "24")
+        for words, seconds in (("e ls --watch", 2.0), ("t ls 1 --watch 7", 7.0)):
+            assert screen(80, *words.split()) == ""
+            assert pauses == [seconds] * 2
+            pauses.clear()
+        assert [click.unstyle(text) for text in drawn[:2]] == [screen(80, "e", "ls")] * 2
+        patch.setenv("LINES", "4")
+        screen(80, "e", "ls", "--watch")
+        assert len(drawn[-1].splitlines()) == 3 and drawn[-1].endswith("more lines\n")
+    with pytest.raises(click.UsageError, match="--watch draws on a terminal; in a pipe"):
+        screen(0, "e", "ls", "--watch")
+    with pytest.raises(click.UsageError, match="leave out --csv and --json"):
+        screen(80, "e", "ls", "--watch", "--json")
 
 
 def test_a_log_line_for_a_person_has_local_time_node_and_rank_and_its_level_once() -> None:
