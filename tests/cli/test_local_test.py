@@ -63,6 +63,7 @@ def steps(output: str) -> dict[str, str]:
 def test_a_trial_class_trains_validates_saves_and_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     source = (ROOT / "tests/pytorch/small.py").read_text()
+    source += "\n\nimport logging\n\nlogging.getLogger('dethpc.core').setLevel('DEBUG')  # which tells of each report\n"
     done = det(tmp_path, "model_def:SmallTrial", "model_def.py", source)
     assert done.returncode == 0, done.stdout + done.stderr
     assert steps(done.stdout) == dict.fromkeys(("start", "train", "validate", "checkpoint", "restore"), "ok")
