@@ -161,10 +161,12 @@ def said(run: Run) -> str:
 
 def test_one_that_was_given_up_and_ends_after_all_takes_nothing_over(runs: Runs) -> None:
     """Its lock may be gone with its node: what is ready stays."""
-    go = runs.tmp / "go"
-    slow = runs.new(1, f"while ! test -e '{go}'; do sleep 0.1; done\necho the first is done", "answer")
+    begun, go = runs.tmp / "begun", runs.tmp / "go"
+    slow = runs.new(
+        1, f"touch '{begun}'\nwhile ! test -e '{go}'; do sleep 0.1; done\necho the first is done", "answer"
+    )
     node = slow.start()
-    wait_until(lambda: (runs.folder / "7.1.1.0-0" / "bin" / "answer").parent.exists())
+    wait_until(begun.exists)
     os.unlink(runs.folder / "lock")
     runs.train(2, f"pip install --no-index {wheel(runs.tmp)}")
     ready = read_json(runs.folder / "ready.json")

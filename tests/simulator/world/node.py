@@ -175,21 +175,15 @@ class Process:
                     self._say(journal, ReportKind.CHECKPOINT, {"uuid": saved, "steps_completed": self.steps})
         while True:  # what a full disk refused is written before the attempt says that it has ended
             try:
-                journal.close()
+                journal.sync()
                 break
             except OSError:
                 yield 10.0
-                journal = self._again(journal)
+        journal.close()
         self.trains = False
         yield self._story.rng.uniform(0.0, 1.0)
         yield from self._report_end(0)
         return 0
-
-    def _again(self, journal: JournalWriter) -> JournalWriter:
-        """The production writer keeps what was refused until somebody closes it; here the next one takes it over."""
-        fresh = JournalWriter(self.run_dir.attempt(self.k).journal)
-        fresh._unwritten, fresh._seq = journal._unwritten, journal._seq
-        return fresh
 
     def _damaged(self, journal: JournalWriter, uuid: str, why: str) -> None:
         self._say(journal, ReportKind.CHECKPOINT_DAMAGED, {"uuid": uuid, "why": why})
