@@ -162,9 +162,7 @@ def said(run: Run) -> str:
 def test_one_that_was_given_up_and_ends_after_all_takes_nothing_over(runs: Runs) -> None:
     """Its lock may be gone with its node: what is ready stays."""
     begun, go = runs.tmp / "begun", runs.tmp / "go"
-    slow = runs.new(
-        1, f"touch '{begun}'\nwhile ! test -e '{go}'; do sleep 0.1; done\necho the first is done", "answer"
-    )
+    slow = runs.new(1, f"touch '{begun}'\nwhile ! test -e '{go}'; do sleep 0.1; done\necho the first is done", "answer")
     node = slow.start()
     wait_until(begun.exists)
     os.unlink(runs.folder / "lock")
