@@ -19,14 +19,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
 from dethpc.client import Session, users
 from dethpc.client.address import OwnerToken
 from dethpc.errors import Refused
 from dethpc.master.http import door, middleware
-from dethpc.master.http.connection import MOST_HEADER_LINES
+from dethpc.master.http.connection import MOST_HEADER_BYTES, MOST_HEADER_LINES
 from dethpc.master.http.door import MOST_OF_ONE, MOST_STRANGERS, MOST_WAITING, Arrival, Door, Visit
 from dethpc.master.http.peer import Peers, own
+from dethpc.master.http.preemptions import Preemptions
+from dethpc.master.http.server import Server
 from tests.master.conftest import Running, Served
 from tests.waiting import LONG_ENOUGH, wait_until
 
@@ -108,8 +111,10 @@ def bodies_that_do_not_end(master: Running) -> list[socket.socket]:
 
 
 def headers_of_many_lines(master: Running) -> list[socket.socket]:
-    head = b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n"
-    return [send(master, head, b"a:\r\n" * 60_000 + b"\r\n") for _ in range(100)]
+    """In a header no longer than it may be, which would be kept while the body does not end."""
+    head = f"POST {LOGIN} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n".encode()
+    lines = b"a:\r\n" * ((MOST_HEADER_BYTES - len(head)) // 4 - 1)
+    return [send(master, head + lines + b"\r\n") for _ in range(100)]
 
 
 def half_headers(master: Running) -> list[socket.socket]:
@@ -274,23 +279,60 @@ def test_a_request_that_does_not_end_is_closed(served: Served, monkeypatch: pyte
             pass
 
 
+def answers_to(sent: bytes) -> bytes:
+    """All that a server says to what lies there as a whole when it begins to read."""
+    app = FastAPI()
+    app.state.preemptions = Preemptions(lambda attempt: False)
+    app.get("/")(lambda: "ok")
+
+    async def told() -> bytes:
+        loop, server = asyncio.get_running_loop(), Server(app)
+        serving = loop.create_task(server.serve([]))
+        while not (server.started or serving.done()):
+            await asyncio.sleep(0)
+        here, there = socket.socketpair()
+        there.settimeout(LONG_ENOUGH)
+        there.sendall(sent)
+        here.setblocking(False)
+        server.door.arrive(Arrival("user 1001", here))
+        with there:
+            said = await loop.run_in_executor(None, lambda: b"".join(iter(lambda: there.recv(1 << 16), b"")))
+        server.should_exit = True
+        await serving
+        return said
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(door, "PATIENCE", LONG_ENOUGH)  # the limits alone close it
+        return asyncio.run(told())
+
+
+def get(size: int, lines: int = 5, of_connection: bytes = b"close") -> bytes:
+    """A request of so many bytes in so many lines, the last one empty."""
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: " + of_connection + b"\r\n" + b"a:\r\n" * (lines - 5)
+    return head + b"b: ".ljust(size - len(head) - 4, b"x") + b"\r\n\r\n"
+
+
 @pytest.mark.parametrize(
-    "request_", [b"GET /info HTTP/1.1\r\n" + b"a: b\r\n" * MOST_HEADER_LINES + b"\r\n", b"GET /" + b"x" * 40_000]
+    ("header", "status"),
+    [
+        (get(4096, MOST_HEADER_LINES), b"200"),
+        (get(4096, MOST_HEADER_LINES + 1), b"400"),
+        (get(MOST_HEADER_BYTES), b"200"),
+        (get(MOST_HEADER_BYTES + 1), b"400"),
+        (b"GET /" + b"x" * MOST_HEADER_BYTES, b"400"),
+    ],
+    ids=["as many lines as may be", "a line more", "as long as may be", "a byte more", "no end"],
 )
-def test_a_long_header_is_refused(served: Served, request_: bytes) -> None:
-    with open_to(served.url) as sock:
-        sock.sendall(request_)
-        assert b" 400 " in sock.recv(100)
+def test_a_long_header_is_refused_though_it_is_there_as_a_whole(header: bytes, status: bytes) -> None:
+    assert answers_to(header).split()[1] == status
 
 
-def test_requests_that_do_not_wait_for_answers_are_kept_up_to_a_limit(served: Served) -> None:
-    request = b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n"
-    with open_to(served.url) as sock:
-        sock.sendall(request + request.replace(b"x", b"x\r\nConnection: close"))
-        assert b"".join(iter(lambda: sock.recv(1 << 16), b"")).count(b" 200 OK") == 2
-    with open_to(served.url) as sock, pytest.raises(ConnectionError):
-        for _ in range(100_000):
-            sock.sendall(request * 1000)
+def test_requests_that_do_not_wait_for_answers_are_kept_up_to_a_limit() -> None:
+    request = get(1024, of_connection=b"keep-alive")
+    kept = request * (MOST_HEADER_BYTES // 1024 - 1) + get(1024)
+    assert len(kept) == MOST_HEADER_BYTES
+    assert answers_to(request + kept).count(b" 200 OK") == MOST_HEADER_BYTES // 1024 + 1
+    assert answers_to(request + kept + b"G") == b"", "closed at once"
 
 
 # --- who is let in
@@ -325,14 +367,18 @@ class House:
         self.inside.append(Inside(arrival))
         return self.inside[-1]
 
-    async def come(self, peer: str, times: int = 1, says: bytes = b"GET") -> None:
+    async def come(self, peer: str, times: int = 1, says: bytes = b"GET") -> list[socket.socket]:
+        """Its sockets here, in the order in which they came."""
+        came = []
         for _ in range(times):
             here, there = socket.socketpair()
             self._ends += [here, there]
             there.send(says)
             self.door.arrive(Arrival(peer, here))
+            came.append(here)
         for _ in range(3):
             await asyncio.sleep(0)
+        return came
 
     def of(self, peer: str) -> list[Inside]:
         return [guest for guest in self.inside if guest.visit.peer == peer and not guest.is_cut]
@@ -372,15 +418,48 @@ def test_the_newest_of_whoever_has_fewest_inside_comes_next() -> None:
         await house.come("10.0.0.2", MOST_OF_ONE)
         assert len(house.inside) == MOST_STRANGERS
         await house.come("10.0.0.1", 5)
-        await house.come("user 1000", 2)
+        [older] = await house.come("user 1000")
+        [newer] = await house.come("user 1000")
         assert not house.of("user 1000"), "nobody has kept the master waiting yet"
         leaves = house.inside[0]
         leaves.is_cut = True
         house.door.leave(leaves)
-        assert len(house.of("user 1000")) == 1
+        assert [guest.sock for guest in house.of("user 1000")] == [newer]
         house.inside[1].silent = 2 * door.GRACE
         house.door.admit()
-        assert house.inside[1].is_cut and len(house.of("user 1000")) == 2
+        assert house.inside[1].is_cut
+        assert [guest.sock for guest in house.of("user 1000")] == [newer, older]
+
+    in_a_house(story)
+
+
+@pytest.mark.usefixtures("many_files")
+def test_of_those_who_keep_the_master_waiting_the_first_of_the_largest_peer_makes_room() -> None:
+    async def story(house: House) -> None:
+        await house.come("10.0.0.1", MOST_OF_ONE - 2)
+        await house.come("10.0.0.2", MOST_OF_ONE)
+        await house.come("10.0.0.3", 2)
+        of_fewer, quick, first, second = house.inside[MOST_OF_ONE - 3 : MOST_OF_ONE + 1]
+        of_fewer.silent = second.silent = 3 * door.GRACE
+        quick.silent, first.silent = door.GRACE / 2, 2 * door.GRACE
+        await house.come("user 1000")
+        assert [guest for guest in house.inside if guest.is_cut] == [first]
+        assert len(house.of("user 1000")) == 1
+
+    in_a_house(story)
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("says", [b"", b"GET"], ids=["silent", "ready"])
+def test_at_a_full_door_the_oldest_of_the_largest_peer_is_turned_away(says: bytes) -> None:
+    async def story(house: House) -> None:
+        await house.come("10.0.0.1", MOST_OF_ONE)
+        await house.come("10.0.0.2", MOST_OF_ONE)
+        came = await house.come("user 1000", says=says)
+        came += await house.come("user 1001", says=says)
+        for _ in range(2):
+            came += await house.come("user 1001", MOST_WAITING // 2, says=says)
+        assert [at for at, sock in enumerate(came) if sock.fileno() < 0] == [1, 2]
 
     in_a_house(story)
 
