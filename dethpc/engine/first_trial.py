@@ -34,7 +34,7 @@ def freed(trial: Trial) -> Trial:
 def trained(experiment: ExperimentState, trial: Trial, reports: Iterable[Report], decision: Decision) -> Trial:
     """``trial`` after ``reports``: the first one that tells of training lets the others go."""
     first = experiment.trials[0]
-    if not holds_others(first) or not any(r.kind in (ReportKind.METRICS, ReportKind.CHECKPOINT) for r in reports):
+    if not experiment.held or not any(r.kind in (ReportKind.METRICS, ReportKind.CHECKPOINT) for r in reports):
         return trial
     decision.then.append(events.Schedule(max(report.at for report in reports)))
     if trial.index == 0:

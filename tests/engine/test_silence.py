@@ -157,6 +157,11 @@ def test_others_that_wait_for_the_first_trial_go_when_it_has_ended_is_killed_or_
             awake(world)
         assert len(world.live()) == (4 if let == "activate" else 3), let
         world.assert_memory_is_a_fold_of_the_rows()
+        if let == "end":
+            gone, another = world.state.experiments[experiment.id].trials[0], world.live()[0]
+            world.start(another)
+            world.report(another, "metrics", group="training", steps_completed=1, metrics={"loss": 1.0})
+            assert world.state.experiments[experiment.id].trials[0] is gone, "what has ended is not written again"
         if let == "activate":  # he was told once, and wants them all
             world.start(world.live()[0])
             world.end(world.live()[0], {**NAME_ERROR, "message": "exit code 1: other"}, rest=5)
