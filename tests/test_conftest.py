@@ -14,7 +14,9 @@ LEAVES = """
 import subprocess, sys
 
 def test_that_leaves_a_master():
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)", "dethpc.master"], start_new_session=True)
+    code = "import time; print(1, flush=True); time.sleep(3600)"
+    process = subprocess.Popen([sys.executable, "-c", code, "dethpc.master"], stdout=subprocess.PIPE, start_new_session=True)
+    process.stdout.readline()  # until a program has begun, nobody can read its environment
     open("pid", "w").write(str(process.pid))
 """
 
