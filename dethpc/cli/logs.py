@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Optional
 
 import click
@@ -146,17 +146,8 @@ def show(
         lines = logs.follow(reconnect(session), trial, lines_wanted)
     else:
         lines = logs.read(session, trial, lines_wanted, head=head, tail=tail)
-    empty = True
-    try:
-        for line in lines:
-            empty = False
-            _print(line, as_json=as_json, utc=utc, raw=raw)
-    except KeyboardInterrupt:
-        if not follow:
-            raise
-        output.say(f"\nStopped watching; the trial continues. To watch again: det trial logs -f {trial}")
-        raise click.exceptions.Exit(130) from None
-    if empty:
+    again = f"the trial continues. To watch again: det trial logs -f {trial}"
+    if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw) == 0:
         _say_why(session, trial)
     if follow:
         from dethpc.client import trials
@@ -187,18 +178,23 @@ def _show_together(
         lines = logs.follow_together(reconnect(session), trials, wanted)
     else:
         lines = logs.together(session, trials(session)[0], wanted, head=head, tail=tail)
-    empty = True
+    if _printed(lines, follow, again, as_json=as_json, utc=utc, raw=raw, named=True) == 0:
+        output.say("No such lines in any of the trials")
+
+
+def _printed(lines: Iterable[dict[str, Any]], follow: bool, again: str, **how: Any) -> int:
+    """How many there were. Interrupting only stops the watching: ``again`` says what goes on, and how to look on."""
+    count = 0
     try:
         for line in lines:
-            empty = False
-            _print(line, as_json=as_json, utc=utc, raw=raw, named=True)
+            count += 1
+            _print(line, **how)
     except KeyboardInterrupt:
         if not follow:
             raise
         output.say(f"\nStopped watching; {again}")
         raise click.exceptions.Exit(130) from None
-    if empty:
-        output.say("No such lines in any of the trials")
+    return count
 
 
 def _one_of(follow: bool, head: Optional[int], tail: Optional[int]) -> None:
