@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 from dethpc import errors
-from dethpc.client import Session, address, experiments, logs
+from dethpc.client import Session, experiments, logs
+from dethpc.client.patience import patiently
 from dethpc.domain.trial_config import SearcherConfig
 
 Json = dict[str, Any]
 
 _ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
 _POLL = 1.0  # seconds between two looks
-_PATIENCE = 60.0  # seconds without an answer from the master
 _TAIL = 200  # lines of a log in which a traceback is looked for
 _ODD = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
@@ -120,25 +120,16 @@ class Sweep:
 
     def refresh(self) -> None:
         """Look at the experiment and its trials; bears with a master that restarts. Raises MasterUnreachable."""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                about = experiments.get(
-                    self.session, self.experiment_id
-                )  # first: trials made before its end are then seen
-                found = list(experiments.trials(self.session, self.experiment_id))
-                break
-            except errors.MasterUnreachable:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL)
-                if (url := address.master_url()) is not None and url != self.session.url:
-                    self.session = Session(url, address.token(url))
+        about, found = patiently(self._look)
         self._about = about["experiment"]
         self._searcher = SearcherConfig.of(about.get("config") or {})
         for wire in found:
             future = self._futures.setdefault(int(wire["id"]), TrialFuture(self, wire))
             future._wire = wire
+
+    def _look(self) -> tuple[Json, list[Json]]:
+        about = experiments.get(self.session, self.experiment_id)  # first: trials made before its end are then seen
+        return about, list(experiments.trials(self.session, self.experiment_id))
 
     def as_completed(self, timeout: Optional[float] = None) -> Iterator[TrialFuture]:
         """Each trial once, as it ends, until the search is over. Raises TimeoutError."""

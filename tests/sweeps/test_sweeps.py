@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,6 +140,38 @@ def test_ctrl_c_ends_the_waiting_and_an_exception_in_the_block_ends_the_sweep(us
     )
     assert state[0] not in ("CANCELED", "COMPLETED", "ERROR") and state[1] == "CANCELED"
     assert state[2] == "experiment 1 is killed\n"
+
+
+def test_the_waiting_goes_on_when_the_master_comes_back_at_another_port(user: User) -> None:
+    text = """
+        import json, os, time, dethpc
+
+        def fn(hparams):
+            while not os.path.exists(hparams["go"]):
+                time.sleep(0.1)
+            return 0.5
+
+        if __name__ == "__main__":
+            sweep = dethpc.sweep(fn, {"go": os.path.abspath("go")}, searcher="single")
+            print("waiting", flush=True)
+            print(json.dumps([sweep.wait(progress=False).state, sweep.best.result()["loss"]]))
+        """
+    command = [sys.executable, str(user.write("wait.py", text))]
+    with subprocess.Popen(
+        command, cwd=user.folder, env=user.env, stdout=-1, stderr=-1, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "waiting\n"
+        before = user.master()["url"]
+        user.det("master", "down")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        user.det("master", "up", "--port", str(port))
+        assert user.master()["url"] != before
+        user.write("go", "")
+        found, said = process.communicate(timeout=LONG_ENOUGH)
+    assert process.returncode == 0, said
+    assert json.loads(found) == ["COMPLETED", 0.5]
 
 
 def test_what_cannot_be_swept_is_refused_before_anything_is_sent(user: User) -> None:
