@@ -6,18 +6,22 @@ file of its own. Metrics are in the journals of the attempts. Together they are 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row, Run
 from dethpc.domain.states import RunState
+from dethpc.errors import StoreError
 from dethpc.master.durable import ids
 from dethpc.master.durable.ledger import Unwritten
 from dethpc.master.durable.row_file import RowFile, to_text
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, queries
+from dethpc.state import rows as stored
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,9 @@ class ChangeLog:
     """Appends committed rows to their experiments' files. One thread writes.
 
     ``check_lease`` raises LeaseHeld when another master has taken over: what this one committed before that, the other has written
-    already, and newer rows of the same keys behind it.
+    already, and newer rows of the same keys behind it. One that is frozen between that look and its append appends all the
+    same when it is thawed. The other finds the file strange then, at its next append or soon after, and says again what the
+    database holds.
     """
 
     def __init__(self, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
@@ -43,6 +49,9 @@ class ChangeLog:
         self._announced: set[int] = set()
         self._behind = False  # rows were committed, and are not in their files
         self._compacted: dict[Path, int] = {}  # bytes after the last time
+        self._store: SqlStore | None = None  # what is right where a file is strange
+        self._files: dict[Path, RowFile] = {}  # that this master has appended to
+        self._turns: deque[Path] = deque()  # the same; one is looked at with each append, however long ago its last was
 
     def announce(self, rows: Sequence[Row]) -> None:
         """Before a commit: write down which experiments it changes. Should this master be killed before it has appended the rows,
@@ -77,20 +86,63 @@ class ChangeLog:
         for path, group in self._by_file(rows).items():
             self._check_lease()
             ended = any(isinstance(row, Experiment) and row.state.terminal for row in group)
+            file = self._file(path)
             try:
-                RowFile(path).append(group)
+                self._mend(file)
+                file.append(group)
                 if ended or path.stat().st_size > 2 * self._compacted.get(path, 0) + GROWTH:
                     self._compact(path, ended=ended)
             except OSError as error:
                 trouble = trouble or error
                 left += group
         self._behind = bool(left)
+        self._mend_another()
         return left, trouble
+
+    def _file(self, path: Path) -> RowFile:
+        if path not in self._files:
+            self._files[path] = RowFile(path)
+            self._turns.append(path)
+        return self._files[path]
+
+    def _mend_another(self) -> None:
+        """Nobody may ever append again to a file that a thawed master wrote to: its experiment has ended."""
+        if not self._turns:
+            return
+        self._turns.rotate(-1)
+        file = self._files[self._turns[-1]]
+        try:
+            self._mend(file)
+        except OSError as error:
+            log.error("%s is tried again: %s", file.path, error)
+
+    def _mend(self, file: RowFile) -> None:
+        """Where somebody else wrote: say again what the database holds. Raises: OSError, LeaseHeld."""
+        if self._store is None or not file.is_strange():
+            return
+        log.warning("%s was written by another process: what it says is compared with the database", file.path)
+        self._check_lease()
+        try:
+            held = self._held(self._store, file.path)
+        except StoreError as error:
+            raise OSError(errno.EIO, str(error), str(file.path)) from error
+        file.insist(held)
+
+    def _held(self, store: SqlStore, path: Path) -> list[Row]:
+        """The rows that the file should keep, of what has ended, too. Raises StoreError."""
+        experiment_id = int(path.parent.name) if path.parent.parent == self._home.experiments else None
+        found: list[Row] = []
+        with store.read() as connection:
+            for fact in IN_MEMORY:
+                columns = stored.table(fact).c
+                name = "id" if fact is Experiment else "experiment_id"
+                found += stored.read(connection, fact, *[columns[name] == experiment_id] if name in columns else [])
+        return self._by_file(found).get(path, [])
 
     def _compact(self, path: Path, *, ended: bool) -> None:
         """A file costs no more than some lines for each row, however frequently rows change."""
         try:
-            RowFile(path).compact(self._check_lease)
+            self._file(path).compact(self._check_lease)
         except OSError as error:  # it is what it was
             log.warning("%s could not be compacted: %s", path, error)
         if ended:
@@ -103,6 +155,7 @@ class ChangeLog:
 
         Raises: OSError; Refused, before anything is written, when a file has rows that the database does not know.
         """
+        self._store = store
         with store.read() as connection:
             ended = queries.ended_last(connection, ENDED_LAST)
         behind = {experiment.id for experiment in ended if not self._has_end(experiment)} | self._last_announced()

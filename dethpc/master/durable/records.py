@@ -79,7 +79,7 @@ class Records:
         """The database has the record already: when the file cannot be written, the next record or start mends it."""
         try:
             self._check_lease()
-            if self._lines >= MOST_LINES:
+            if self._lines >= MOST_LINES or self._file.is_strange():
                 self._compact()
             else:
                 self._file.append([record], dropped=dropped)

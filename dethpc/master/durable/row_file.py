@@ -113,17 +113,46 @@ def _expected(hint: Any) -> tuple[Any, ...]:
 
 
 class RowFile:
-    """One thread writes. A line that was being written when the machine stopped is skipped by whoever reads."""
+    """One thread writes. A line that was being written when the machine stopped is skipped by whoever reads.
+
+    Another process may write all the same: a master that was frozen after its look at the lease, and thawed. What it wrote may be
+    older than the lines before it, and counts, for it is the last: ``is_strange`` tells, and ``insist`` mends.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._size: int | None = None  # bytes, with what was written here and nothing else; None: nothing was
 
     def append(self, rows: Sequence[Any], *, dropped: bool = False) -> None:
         """Raises: OSError; some of the rows may be in the file then, and all may be appended again."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
-            # The empty line ends what a writer that was killed left behind, so that it spoils no line but its own.
-            file.write("\n" + "".join(to_line(row, dropped=dropped) for row in rows))
+        # The empty line ends what a writer that was killed left behind, so that it spoils no line but its own.
+        text = ("\n" + "".join(to_line(row, dropped=dropped) for row in rows)).encode()
+        with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
+            before = os.fstat(file.fileno()).st_size
+            file.write(text)
+        if self._size in (None, before):
+            self._size = before + len(text)
+
+    def is_strange(self) -> bool:
+        """Whether somebody else has written to the file since its first line from here. One that is gone is not."""
+        try:
+            return self._size is not None and self.path.stat().st_size != self._size
+        except FileNotFoundError:
+            return False
+
+    def insist(self, rows: Sequence[Any]) -> None:
+        """Append those of ``rows`` that are not what the file says, after somebody else wrote to it. Raises: OSError; it is as
+        strange as before then."""
+        strange, size = self._size, self.path.stat().st_size
+        try:
+            missing = self.missing(rows)
+            self._size = size
+            if missing:
+                self.append(missing)
+        except OSError:
+            self._size = strange
+            raise
 
     def become(self, rows: Sequence[Any]) -> None:
         """Hold these rows and no other line: in one step, on disk when this returns. Nothing happens when it does already.
@@ -133,6 +162,7 @@ class RowFile:
         text = "".join(map(to_line, rows)).encode()
         with contextlib.suppress(FileNotFoundError):
             if self.path.read_bytes() == text:
+                self._size = len(text)
                 return
         self._replace(text)
 
@@ -144,6 +174,8 @@ class RowFile:
         """
         with open(self.path, "rb") as file:
             lines = list(file)
+        if self._size not in (None, sum(map(len, lines))):
+            return  # it is strange: the last line of a key need not be the one that counts
         kept: list[bytes] = []
         seen: set[bytes] = set()
         for line in reversed(lines):
@@ -167,6 +199,7 @@ class RowFile:
                 os.fsync(file.fileno())
             check_lease()
             staged.replace(self.path)
+            self._size = len(text)
         except BaseException:
             staged.unlink(missing_ok=True)
             raise

@@ -9,10 +9,10 @@ from dethpc.domain import facts
 from dethpc.domain.facts import Experiment, Metric, NodeHealth, PoolState, Row, Run, Trial
 from dethpc.domain.states import RunState, State
 from dethpc.engine import ClusterState, events, step
-from dethpc.errors import LeaseHeld
+from dethpc.errors import LeaseHeld, StoreError
 from dethpc.master.durable import change_log
 from dethpc.master.durable.change_log import ChangeLog, file_of
-from dethpc.master.durable.ledger import Ledger
+from dethpc.master.durable.ledger import Ledger, Unwritten
 from dethpc.master.durable.recreate import recreate
 from dethpc.master.durable.row_file import RowFile, from_line, to_line, to_text
 from dethpc.rundir.home import Home
@@ -174,10 +174,11 @@ def test_a_change_log_keeps_one_line_for_each_row_however_frequently_it_changes(
     home.make()
     rows = history(home)
     trial = next(row for row in reversed(rows) if isinstance(row, Trial))
-    changes, path = ChangeLog(home), home.changes(1)
-    changes.append(rows)
+    path = home.changes(1)
+    ChangeLog(home).append(rows)
     with open(path, "ab") as file:
         file.write(b"garbage\n")
+    changes = ChangeLog(home)
     for restarts in range(500):
         changes.append([replace(trial, restarts=restarts)])
     assert path.stat().st_size < 2 * sum(len(to_line(row)) for row in rows) + 11_000
@@ -196,12 +197,12 @@ def test_a_change_log_is_compacted_when_its_experiment_ends_and_a_good_line_outl
     rows = history(home)
     trial = next(row for row in reversed(rows) if isinstance(row, Trial))
     experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
-    changes, path = ChangeLog(home), home.changes(1)
-    changes.append(rows)
+    path = home.changes(1)
+    ChangeLog(home).append(rows)
     with open(path, "a") as file:
         file.write(to_line(replace(trial, restarts=7)).replace('"restarts": 7', '"restarts": 6'))
     ended = replace(experiment, state=State.COMPLETED, ended_at=9.0)
-    changes.append([ended])
+    ChangeLog(home).append([ended])
     lines = path.read_text().splitlines()
     assert len(lines) == len(set(lines)) and sum('"Experiment"' in line for line in lines) == 1
     found = list(RowFile(path).rows())
@@ -281,3 +282,94 @@ def test_a_master_that_stood_still_while_it_compacted_leaves_the_file_to_the_one
     with pytest.raises(LeaseHeld):
         changes.append([ended])
     assert [row for row in RowFile(home.changes(1)).rows() if isinstance(row, Trial)][-1] == meanwhile
+
+
+def test_an_old_row_that_a_thawed_master_appends_does_not_stay_the_last_one(tmp_path: Path) -> None:
+    """It was frozen between its look at the lease and its append; another took over meanwhile and appended newer rows."""
+    home = Home(tmp_path)
+    home.make()
+    state = ClusterState(build)
+    rows, other = step(state, creation()), step(state, creation())
+    trial = next(row for row in rows if isinstance(row, Trial))
+    with open_store(tmp_path / "a") as store:
+        frozen, changes = ChangeLog(home), ChangeLog(home)
+        store.commit([*rows, *other])
+        frozen.append([*rows, *other])
+        old, new = replace(trial, restarts=1), replace(trial, restarts=2)
+        store.commit([old])
+        changes.catch_up(store)
+        store.commit([new])
+        changes.append([new])
+        for others in (False, True):  # the next append is to the same file, or to another
+            frozen.append([old])
+            assert last_of(home, trial) == old
+            appended = next(row for row in (other if others else rows) if isinstance(row, Run))
+            for _ in range(2):  # one file is looked at with each append
+                changes.append([appended])
+            assert last_of(home, trial) == new
+        size = home.changes(1).stat().st_size
+        for _ in range(2):
+            changes.append([appended])
+        assert home.changes(1).stat().st_size == size, "it is mended once"
+
+
+def last_of(home: Home, trial: Trial) -> Trial:
+    return [row for row in RowFile(home.changes(1)).rows() if isinstance(row, Trial) and row.id == trial.id][-1]
+
+
+def test_what_a_thawed_master_compacted_gets_back_the_rows_that_it_lacks(tmp_path: Path) -> None:
+    """It was frozen between its look at the lease and the instant at which its file takes the place of the other."""
+    home = Home(tmp_path)
+    home.make()
+    rows = step(ClusterState(build), creation())
+    trial = next(row for row in rows if isinstance(row, Trial))
+    with open_store(tmp_path / "a") as store:
+        store.commit(rows)
+        changes = ChangeLog(home)
+        changes.catch_up(store)
+        compacted = home.changes(1).read_bytes()
+        new = replace(trial, restarts=2)
+        store.commit([new])
+        changes.append([new])
+        home.changes(1).write_bytes(compacted)
+        changes.append([next(row for row in rows if isinstance(row, Run))])
+    assert last_of(home, trial) == new
+
+
+def test_an_old_row_is_not_compacted_into_the_one_that_counts(tmp_path: Path) -> None:
+    file, node = RowFile(tmp_path / "rows.jsonl"), NodeHealth("n0", reason="hot")
+    file.append([node])
+    file.append([replace(node, reason="cold")])
+    RowFile(file.path).append([node])
+    before = file.path.read_bytes()
+    file.compact()
+    assert file.path.read_bytes() == before and file.is_strange()
+    file.insist([replace(node, reason="cold")])
+    assert list(file.rows())[-1].reason == "cold" and not file.is_strange()
+
+
+def test_a_strange_file_waits_for_the_database_that_says_what_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    home.make()
+    rows = step(ClusterState(build), creation())
+    trial = next(row for row in rows if isinstance(row, Trial))
+    run = next(row for row in rows if isinstance(row, Run))
+
+    def broken() -> None:
+        raise StoreError("the database failed: disk I/O error")
+
+    with open_store(tmp_path / "a") as store:
+        changes, new = ChangeLog(home), replace(trial, restarts=1)
+        store.commit([*rows, new])
+        changes.catch_up(store)
+        changes.append([new])
+        RowFile(home.changes(1)).append([trial])
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "read", broken)
+            with pytest.raises(Unwritten) as unwritten:
+                changes.append([run])
+        assert last_of(home, trial) == trial
+        changes.append(unwritten.value.rows)
+    assert last_of(home, trial) == new

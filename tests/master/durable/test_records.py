@@ -15,6 +15,7 @@ from dethpc.errors import NotFound
 from dethpc.master.durable import records
 from dethpc.master.durable.records import Records
 from dethpc.master.durable.recreate import recreate
+from dethpc.master.durable.row_file import RowFile
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, open_store
 
@@ -117,3 +118,17 @@ def test_a_damaged_file_is_written_again_at_the_next_start(store: SqlStore, home
     home.records.write_bytes(b"\xff" + text)
     Records(store, home)
     assert home.records.read_bytes().split() == text.split()
+
+
+def test_what_a_thawed_master_appends_to_the_records_is_written_over(store: SqlStore, home: Home) -> None:
+    kept = filled(store, home)
+    old = kept.get(Token, 1)
+    kept.put(replace(old, revoked=True))
+    RowFile(home.records).append([old])  # it was frozen after its look at the lease
+    kept.put(kept.get(Token, 2))
+    with open_store(home.root / "again") as again:
+        recreate(home, again)
+        assert Records(again, home).get(Token, 1).revoked
+    written = home.records.stat().st_size
+    kept.put(kept.get(Token, 2))
+    assert home.records.stat().st_size > written, "it is appended to again"
