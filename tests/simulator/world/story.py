@@ -127,6 +127,7 @@ class Story:
         self.stale: Master | None = None  # another has taken over, and it does not know yet
         self.stale_effects = 0
         self.frozen_in_append = False  # it had looked at the lease, and not yet written
+        self.overwritten: dict[Path, int] = {}  # change logs that a thawed master wrote to, and their size after it
         self.ringing = False  # a training waits for the master's answer
         self.synced: dict[str, int] = {}  # how much of a file would outlive its machine
 
@@ -301,7 +302,11 @@ class Story:
         done = None
         try:
             with self.disk.acting("master"):
-                done = do(master)
+                try:
+                    done = do(master)
+                finally:
+                    for path in [path for path, size in self.overwritten.items() if not size]:
+                        self.overwritten[path] = path.stat().st_size
                 if self.stale is master:
                     must_stop(self)
         except Killed:
@@ -401,6 +406,10 @@ class Story:
 
     # --- what the judge asks
 
+    def says_old_rows(self, path: Path) -> bool:
+        """Whether nobody has written to a change log since a thawed master did."""
+        return path in self.overwritten and path.stat().st_size == self.overwritten[path]
+
     def explained(self, reason: str) -> bool:
         """Whether a trial may have ended in ERROR with this reason, after what befell it."""
         return self.trouble.explains(reason)
@@ -413,10 +422,12 @@ class Story:
                 self.judge.fail(f"master {self.stale.pid} does {what} although another has taken over")
 
     def written(self, path: str) -> None:
-        """As ``acted``, of the file that is opened next. It may be frozen after its look at the lease here, too."""
+        """As ``acted``, of the file that is opened next. It may be frozen after its look at the lease here, too: the master that
+        took over mends that when it writes there again."""
         if path.endswith("changes.jsonl") and self.stale is not None and self.host.pid == self.stale.pid:
             if self.frozen_in_append:
                 self.frozen_in_append = False
+                self.overwritten[Path(path)] = 0
                 return
             self.judge.fail(f"master {self.stale.pid} writes {path} although another has taken over")
 
