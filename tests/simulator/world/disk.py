@@ -109,12 +109,14 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
             return
         writes = flags & _WRITING if isinstance(flags, int) else False
         if writes or (isinstance(mode, str) and not set(mode).isdisjoint("wax+")):
-            _told.on_write(str(path))
             _told.changes(path)
+            _told.on_write(str(path))  # after the instant at which it may be frozen
         else:
             _told.reads(path)
     elif event in _CHANGES:
         _told.changes(arguments[0])
+        if event == "os.rename":
+            _told.on_write(str(arguments[1]))
 
 
 @contextmanager

@@ -126,7 +126,7 @@ class Story:
         self.frozen: Master | None = None  # it is stopped while another may take over
         self.stale: Master | None = None  # another has taken over, and it does not know yet
         self.stale_effects = 0
-        self.frozen_in_append = False  # it had looked at the lease, and not yet written
+        self.frozen_in_write = False  # it had looked at the lease, and not yet written
         self.overwritten: dict[Path, int] = {}  # change logs that a thawed master wrote to, and their size after it
         self.ringing = False  # a training waits for the master's answer
         self.synced: dict[str, int] = {}  # how much of a file would outlive its machine
@@ -422,11 +422,11 @@ class Story:
                 self.judge.fail(f"master {self.stale.pid} does {what} although another has taken over")
 
     def written(self, path: str) -> None:
-        """As ``acted``, of the file that is opened next. It may be frozen after its look at the lease here, too: the master that
-        took over mends that when it writes there again."""
+        """As ``acted``, of the file that is opened next, or that another takes the place of. Here, too, a master may be frozen
+        after its look at the lease: the one that took over mends that when it writes there again."""
         if path.endswith("changes.jsonl") and self.stale is not None and self.host.pid == self.stale.pid:
-            if self.frozen_in_append:
-                self.frozen_in_append = False
+            if self.frozen_in_write:
+                self.frozen_in_write = False
                 self.overwritten[Path(path)] = 0
                 return
             self.judge.fail(f"master {self.stale.pid} writes {path} although another has taken over")

@@ -17,7 +17,7 @@ def freeze(story: Story, rng: random.Random) -> None:
     if first is None or story.frozen is not None or story.calm or story.ringing:
         return
     story.say(f"master {first.pid} is frozen in {story.where()}")
-    story.frozen_in_append = "row_file.append:" in story.where()
+    story.frozen_in_write = any(place in story.where() for place in ("row_file.append:", "row_file._replace:"))
     kept = story.database
     story.master, story.frozen = None, first
     try:
