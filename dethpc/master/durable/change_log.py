@@ -84,11 +84,11 @@ class ChangeLog:
         left: list[Row] = []
         trouble: OSError | None = None
         for path, group in self._by_file(rows).items():
-            self._check_lease()
             ended = any(isinstance(row, Experiment) and row.state.terminal for row in group)
             file = self._file(path)
             try:
                 self._mend(file)
+                self._check_lease()  # after that, which is a write that it may be frozen in
                 file.append(group)
                 if ended or path.stat().st_size > 2 * self._compacted.get(path, 0) + GROWTH:
                     self._compact(path, ended=ended)
