@@ -37,6 +37,13 @@ def test_whatever_befalls_it_nothing_is_lost_doubled_or_frozen(first: int) -> No
     assert happened >= AT_ONCE * EVENTS
 
 
+def test_masters_that_freeze_again_and_again_lose_nothing() -> None:
+    """One of them is struck a second time while it goes on and does not know of its successor yet."""
+    frozen = "master frozen, another takes over"
+    told = story(14, Faults(every=8.0, wishes=30.0, kinds=(frozen,)), events=EVENTS)
+    assert told.counts["another master took over from a frozen one"] > 1
+
+
 TELL = """
 from tests.simulator.world import story
 told = story(100498, events=150)

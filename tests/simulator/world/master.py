@@ -159,9 +159,11 @@ class Host:
 
     def __init__(self) -> None:
         self.pid, self.name, self.alive = 1000, "login1", set[int]()
+        self._last = self.pid
 
     def new_process(self, name: str = "login1") -> int:
-        self.pid, self.name = self.pid + 1, name
+        self._last += 1  # no two have one pid, whichever acts when another begins
+        self.pid, self.name = self._last, name
         self.alive.add(self.pid)
         return self.pid
 

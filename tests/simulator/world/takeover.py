@@ -16,6 +16,8 @@ def freeze(story: Story, rng: random.Random) -> None:
     first = story.master
     if first is None or story.frozen is not None or story.calm or story.ringing:
         return
+    if story.host.pid != first.pid:
+        return  # the one that stops was thawed before, and is not the master any more
     story.say(f"master {first.pid} is frozen in {story.where()}")
     story.frozen_in_write = any(place in story.where() for place in ("row_file.append:", "row_file._replace:"))
     kept = story.database
