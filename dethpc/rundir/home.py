@@ -140,10 +140,14 @@ class Home:
         """What was held against nodes, one committed row a line."""
         return self.root / "nodes.jsonl"
 
-    @property
-    def announced(self) -> Path:
-        """Ids of the experiments whose files of changes the master was about to write last, one a line."""
-        return self.root / "changing"
+    def announced(self, master: str) -> Path:
+        """Ids of the experiments whose files of changes this master was about to write last, one a line. Each has a file of its
+        own, which no other writes to: one that was frozen may be thawed at any time."""
+        return self.root / f"changing.{master}"
+
+    def all_announced(self) -> list[Path]:
+        """Those of all masters that left one, also of an early release, whose masters shared one."""
+        return sorted(self.root.glob("changing*"))
 
     @property
     def records(self) -> Path:

@@ -6,12 +6,14 @@ file of its own. Metrics are in the journals of the attempts. Together they are 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from uuid import uuid4
 
 from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row, Run
 from dethpc.domain.states import RunState
@@ -47,6 +49,7 @@ class ChangeLog:
     def __init__(self, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
         self._home, self._check_lease = home, check_lease
         self._announced: set[int] = set()
+        self._announced_in = home.announced(uuid4().hex[:8])
         self._behind = False  # rows were committed, and are not in their files
         self._compacted: dict[Path, int] = {}  # bytes after the last time
         self._store: SqlStore | None = None  # what is right where a file is strange
@@ -64,10 +67,10 @@ class ChangeLog:
         fresh = concerned - self._announced
         try:
             self._check_lease()
-            with open(self._home.announced, "a" if self._announced else "w") as file:
+            with open(self._announced_in, "a" if self._announced else "w") as file:
                 file.write("".join(f"{id}\n" for id in fresh))
         except OSError as error:
-            log.error("%s cannot be written: %s", self._home.announced, error)
+            log.error("%s cannot be written: %s", self._announced_in, error)
             return
         self._announced |= fresh
 
@@ -158,7 +161,8 @@ class ChangeLog:
         self._store = store
         with store.read() as connection:
             ended = queries.ended_last(connection, ENDED_LAST)
-        behind = {experiment.id for experiment in ended if not self._has_end(experiment)} | self._last_announced()
+        left = self._home.all_announced()
+        behind = {experiment.id for experiment in ended if not self._has_end(experiment)} | _listed(left)
         snapshot = store.load(also=sorted(behind))
         late: list[Row] = []
         for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
@@ -173,12 +177,9 @@ class ChangeLog:
         _, trouble = self._append(late)
         if trouble is not None:
             raise trouble
-
-    def _last_announced(self) -> set[int]:
-        try:
-            return {int(line) for line in self._home.announced.read_bytes().split() if line.isdigit()}
-        except FileNotFoundError:
-            return set()
+        for path in left:  # all that they announced is in its file now
+            with contextlib.suppress(OSError):  # the next start looks there once more, and finds nothing missing
+                path.unlink()
 
     def _has_end(self, experiment: Experiment) -> bool:
         """Whether the row of an experiment that has ended is near the end of its file."""
@@ -196,6 +197,14 @@ class ChangeLog:
             if path is not None:
                 found.setdefault(path, []).append(row)
         return found
+
+
+def _listed(announced: Sequence[Path]) -> set[int]:
+    found: set[int] = set()
+    for path in announced:
+        with contextlib.suppress(FileNotFoundError):
+            found |= {int(line) for line in path.read_bytes().split() if line.isdigit()}
+    return found
 
 
 def _ended(path: Path, rows: Sequence[Row]) -> list[Run]:

@@ -45,6 +45,18 @@ def history(home: Home) -> list[Row]:
     return rows
 
 
+def ended(home: Home) -> list[Row]:
+    """``history``, and its end."""
+    rows = history(home)
+    experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+    return [
+        *rows,
+        replace(experiment, state=State.COMPLETED, ended_at=9.0),
+        *(replace(row, state=RunState.ENDED) for row in rows if isinstance(row, Run)),
+        *(replace(row, state=State.COMPLETED) for row in rows if isinstance(row, Trial)),
+    ]
+
+
 def test_every_row_comes_back_from_its_line(tmp_path: Path) -> None:
     for row in history(Home(tmp_path)):
         assert from_line(to_line(row)) == (type(row), facts.key(row), row)
@@ -121,17 +133,11 @@ def test_a_change_to_what_ended_long_ago_outlives_a_master_that_was_killed_befor
     home = Home(tmp_path)
     home.make()
     with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
-        rows = history(home)
-        experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
-        trial = next(row for row in reversed(rows) if isinstance(row, Trial))
-        rows += [
-            replace(experiment, state=State.COMPLETED, ended_at=9.0),
-            *(replace(row, state=RunState.ENDED) for row in rows if isinstance(row, Run)),
-            *(replace(row, state=State.COMPLETED) for row in rows if isinstance(row, Trial)),
-        ]
+        rows = ended(home)
         lost.commit(rows)
         ChangeLog(home).append(rows)
-        described: list[Row] = [replace(trial, state=State.COMPLETED, metadata={"tag": "good"})]
+        trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+        described: list[Row] = [replace(trial, metadata={"tag": "good"})]
         ChangeLog(home).announce(described)
         lost.commit(described)  # and then the master was killed
         ChangeLog(home).catch_up(lost)
@@ -149,7 +155,33 @@ def test_what_was_announced_is_forgotten_when_it_was_appended(tmp_path: Path, mo
         changes.announce([replace(row, id=id)])
         changes.announce([replace(row, id=id)])
         changes.append([replace(row, id=id)])
-    assert home.announced.read_text().split() == ["5"]
+    (announced,) = home.all_announced()
+    assert announced.read_text().split() == ["5"]
+
+
+def test_what_a_master_announced_outlives_another_that_was_thawed_in_the_middle_of_its_own_announcement(
+    tmp_path: Path,
+) -> None:
+    """That one had looked at the lease and had not yet opened its file; the one that took over is killed before it appends."""
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
+        rows = ended(home)
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+        described = replace(trial, metadata={"tag": "good"})
+
+        def frozen() -> None:
+            ChangeLog(home).announce([described])
+            lost.commit([described])
+
+        (other,) = (row for row in step(ClusterState(build), creation()) if isinstance(row, Experiment))
+        ChangeLog(home, frozen).announce([replace(other, id=7)])
+        ChangeLog(home).catch_up(lost)
+        recreate(home, rebuilt)
+        assert rebuilt.load(also=[1]) == lost.load(also=[1])
+    assert not home.all_announced(), "what was caught up with is forgotten"
 
 
 def test_a_line_of_before_there_were_checksums_is_read_and_not_written_again(tmp_path: Path) -> None:
