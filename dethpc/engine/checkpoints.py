@@ -71,6 +71,18 @@ def damaged(
     return [changed, trial], words
 
 
+def source_damaged(state: ClusterState, event: events.SourceDamaged) -> Decision:
+    """It is marked, whoever finds it so: nobody else shall begin there."""
+    checkpoint = event.checkpoint
+    owner = state.trial(checkpoint.trial_id)
+    known = {} if owner is None else state.checkpoints.get(owner.id, {})
+    if owner is not None and checkpoint.uuid in known:
+        return Decision(damaged(state, owner, known, checkpoint.uuid, event.why)[0])
+    if checkpoint.state is CheckpointState.DELETED:
+        return Decision()
+    return Decision([replace(checkpoint, state=CheckpointState.ERROR, reason=event.why)])
+
+
 def usable(state: ClusterState, trial: Trial, known: Iterable[Checkpoint]) -> list[Checkpoint]:
     """The trial's checkpoints of ``known`` from which it may go on, latest first.
 

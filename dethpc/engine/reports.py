@@ -194,9 +194,6 @@ def _checkpoint_damaged(
         return trial
     if rows:
         return replace(trial, early_exit=f"{CHECKPOINT_DAMAGED}{why}; {words}")
-    for parent in state.experiments[trial.experiment_id].trials:
-        if uuid in state.checkpoints.get(parent.id, {}):
-            decision.rows += checkpoints.damaged(state, parent, state.checkpoints[parent.id], uuid, why)[0]
     words = (
         "this is where the trial was to begin, and it cannot begin elsewhere: create the experiment again from another"
     )

@@ -77,6 +77,7 @@ class Daemon:
         short = {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
         self._reconciler = Reconciler(
             self.ledger,
+            self.store,
             scheduler,
             home,
             self.lease,

@@ -145,6 +145,25 @@ def test_a_trial_whose_source_is_damaged_ends_at_once_and_says_so() -> None:
     assert ended.reason.startswith("checkpoint theirs: model is damaged; this is where the trial was to begin")
 
 
+def test_a_source_of_a_trial_that_is_over_is_marked_and_one_of_a_trial_that_trains_is_gone_on_from_no_more() -> None:
+    world = World()
+    parent = begun(world)
+    trained(world, parent, "c1", "c2")
+    found = checkpoint(world, "c2")
+    world.do(events.SourceDamaged(found, "checkpoint c2: model is damaged", world.now()))
+    assert checkpoint(world, "c2").state is CheckpointState.ERROR
+    assert trial(world).latest_checkpoint == "c1"
+    world.do(events.KillTrial(1, world.now()))
+    world.end(parent, None, JobState.CANCELLED)
+    ended = trial(world)
+    assert ended.state.terminal
+    world.do(events.SourceDamaged(checkpoint(world, "c1"), "checkpoint c1: model is damaged", world.now()))
+    marked = checkpoint(world, "c1")
+    assert (marked.state, marked.reason) == (CheckpointState.ERROR, "checkpoint c1: model is damaged")
+    assert trial(world) == ended, "what it was trained from is as it was"
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
 def test_another_trials_checkpoint_is_not_marked_by_whoever_names_it() -> None:
     world = World()
     run = begun(world)

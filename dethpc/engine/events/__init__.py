@@ -13,7 +13,7 @@ from typing import Union
 from dethpc.domain.facts import Experiment, Trial
 from dethpc.engine.events.inside import Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
 from dethpc.engine.events.outside import AddTrial, BeginTrial, DescribeTrial, EarlyExit
-from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Reported
+from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Reported, SourceDamaged
 from dethpc.engine.events.scheduler import JobSeen, Prepared, QueueSeen, SubmitDeferred, SubmitFailed, Submitted
 from dethpc.engine.events.wishes import (
     Activate,
@@ -80,6 +80,7 @@ Event = Union[
     JobSeen,
     QueueSeen,
     AttemptStarted,
+    SourceDamaged,
     Reported,
     AttemptEnded,
     Tick,
@@ -125,6 +126,7 @@ __all__ = [
     "Reported",
     "Schedule",
     "Served",
+    "SourceDamaged",
     "SubmitDeferred",
     "SubmitFailed",
     "Submitted",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.end_report import EndReport
+from dethpc.domain.facts import Checkpoint
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.reports import Report
 
@@ -35,6 +36,16 @@ class Reported:
     at: float
     offset: int | None = None
     remains: bool = False
+
+
+@dataclass(slots=True)
+class SourceDamaged:
+    """A trial was to begin at a checkpoint of another, which failed its checks. ``checkpoint`` is its row as the store has it: of
+    trials that are over the engine remembers none."""
+
+    checkpoint: Checkpoint
+    why: str
+    at: float
 
 
 @dataclass(slots=True)

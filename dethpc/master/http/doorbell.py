@@ -34,16 +34,21 @@ class Doorbell:
         if lines:
             reports = [from_line(line) for line in lines]
             # What is unsound is told of when the journal is read, as all that follows then is.
-            sound = list(takewhile(lambda report: not fault(report) and self._at_home(attempt, report), reports))
+            sound = list(takewhile(lambda report: not fault(report) and self._is_of_its_own(attempt, report), reports))
             rows = self._ledger.do(events.Reported(attempt.run, attempt.number, sound, time.time()))
             applied = max([applied, *(row.applied_seq for row in rows if isinstance(row, Attempt))])
             if applied < reports[-1].seq:
                 self._wake()  # a gap: the journal has what is missing
         return applied, self.stop_reason(attempt)
 
-    def _at_home(self, attempt: AttemptId, report: Report) -> bool:
-        """Whether the report names no other storage than the experiment's. A token may be stolen, and where a checkpoint is decides
-        whose files are deleted with it: that the training code chose another place is believed of the journal alone."""
+    def _is_of_its_own(self, attempt: AttemptId, report: Report) -> bool:
+        """Whether the report names no other storage than the experiment's, and no other trial's checkpoint as damaged. A token may
+        be stolen, and where a checkpoint is decides whose files are deleted with it: that the training code chose another place,
+        or finds fault with what others made, is believed of the journal alone."""
+        if report.kind == ReportKind.CHECKPOINT_DAMAGED:
+            run = self._ledger.state.runs.get(attempt.run)
+            trial = run and self._ledger.state.trial_of(run)
+            return not trial or trial.source_checkpoint != report.data["uuid"]
         told = report.data.get("storage") if report.kind == ReportKind.CHECKPOINT else None
         if not told:
             return True

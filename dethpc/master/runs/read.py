@@ -6,15 +6,16 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord
-from dethpc.domain.reports import Report, fault
+from dethpc.domain.reports import Report, ReportKind, fault
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.ends import conclusive
-from dethpc.errors import RunDirError, SchedulerUnavailable
+from dethpc.errors import NotFound, RunDirError, SchedulerUnavailable
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.evidence import why_no_report
@@ -27,6 +28,7 @@ from dethpc.rundir.home import Home
 from dethpc.rundir.journal import A_LOOK, RemainsReader
 from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.started import Started
+from dethpc.state import SqlStore, queries
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +41,12 @@ class Reader:
         runs: LiveRuns,
         cadence: Cadence,
         ledger: Ledger,
+        store: SqlStore,
         home: Home,
         view: ClusterView,
         reusable: ReusableJobs,
     ) -> None:
-        self._runs, self._cadence, self._ledger = runs, cadence, ledger
+        self._runs, self._cadence, self._ledger, self._store = runs, cadence, ledger, store
         self._home, self._view, self._reusable = home, view, reusable
 
     def read_run_dir(self, live: LiveRun) -> None:
@@ -110,6 +113,7 @@ class Reader:
         if offset - attempt.applied_offset >= A_LOOK:
             self._runs.changed.set()  # others first, then the rest
         self._tell_faults(run, reports)
+        self._mark_source(run, reports)
         self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), offset))
 
     def read_remains(self, live: LiveRun, until: int | None = None) -> bool:
@@ -131,6 +135,7 @@ class Reader:
         reports = [report for report in found if until is None or report.seq <= until]
         cut = len(reports) < len(found)
         self._tell_faults(run, reports)
+        self._mark_source(run, reports)
         end = None if cut else remains.offset
         if reports or remains.whole:
             self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), end, remains=True))
@@ -153,6 +158,20 @@ class Reader:
         for report in reports:
             if why := fault(report):
                 tell(self._home, run, f"report {report.seq} ({report.kind}) counts for nothing: {why}")
+
+    def _mark_source(self, run: Run, reports: Sequence[Report]) -> None:
+        """Before they are applied: a master that is killed in between marks it again."""
+        trial = self._ledger.state.trial_of(run)
+        for report in reports:
+            named = report.kind == ReportKind.CHECKPOINT_DAMAGED and not fault(report) and report.data["uuid"]
+            if trial is None or not named or named != trial.source_checkpoint:
+                continue
+            with contextlib.suppress(NotFound):  # no trial here made it
+                self._ledger.do_after(partial(self._damaged, named, report.data["why"][:500]))
+
+    def _damaged(self, uuid: str, why: str) -> events.Event:
+        with self._store.read() as connection:
+            return events.SourceDamaged(queries.checkpoint(connection, uuid), why, time.time())
 
     def grows(self, live: LiveRun) -> bool:
         """Whether the attempt has written anything since the last call for a run whose job is missed. Its nodes live then."""

@@ -31,6 +31,7 @@ from dethpc.master.runs.unclear import UnclearSubmissions
 from dethpc.master.runs.warn import Warner
 from dethpc.master.runs.whose import Whose
 from dethpc.rundir.home import Home
+from dethpc.state import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Reconciler:
     def __init__(
         self,
         ledger: Ledger,
+        store: SqlStore,
         scheduler: Scheduler,
         home: Home,
         lease: Lease,
@@ -68,7 +70,7 @@ class Reconciler:
             runs, cadence, ledger, scheduler, home, lease, prepare, reusable, holds, on_refused, trouble
         )
         self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
-        self._reader = Reader(runs, cadence, ledger, home, view, reusable)
+        self._reader = Reader(runs, cadence, ledger, store, home, view, reusable)
         unclear = UnclearSubmissions(runs, cadence, scheduler, lease, whose, trouble)
         self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, unclear, whose, trouble)
         self._stopping = False

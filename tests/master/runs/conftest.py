@@ -11,9 +11,10 @@ from uuid import UUID
 import pytest
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.facts import Attempt, Row, Run, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Row, Run, Trial
 from dethpc.domain.ids import job_name
 from dethpc.domain.ports import JobRecord, JobRequest, Scheduler
+from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import End
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
@@ -62,9 +63,11 @@ class World:
         self.refusals: dict[str, str] = {}  # run id -> why it can never be submitted
         self.reconciler = self.start()
 
-    def create(self, number: int, trials: int, **resources: Any) -> None:
-        """An experiment with so many trials, all at once."""
+    def create(self, number: int, trials: int, source: str | None = None, **resources: Any) -> None:
+        """An experiment with so many trials, all at once, that begin at the checkpoint ``source``, if given."""
         searcher = {**CONFIG["searcher"], "max_trials": trials, "max_concurrent_trials": trials}
+        if source is not None:
+            searcher = {"name": "single", "metric": searcher["metric"], "source_checkpoint_uuid": source}
         given = {**CONFIG.get("resources", {}), **resources}
         config = ExperimentConfig.from_json({**CONFIG, "searcher": searcher, "resources": given})
         self.ledger.do(events.CreateExperiment("ada", config, "", "", 7, str(UUID(int=number)), True, T0))
@@ -76,6 +79,7 @@ class World:
         self.live, self.cadence = LiveRuns(self.ledger), Cadence(self.pace)
         return Reconciler(
             self.ledger,
+            self._store,
             self.scheduler,
             self.home,
             self.lease,
@@ -140,6 +144,10 @@ class World:
         with self._store.read() as connection:
             return queries.trial(connection, id)
 
+    def checkpoint(self, uuid: str) -> Checkpoint:
+        with self._store.read() as connection:
+            return queries.checkpoint(connection, uuid)
+
     def job(self, id: str = "1.1.1") -> JobRecord:
         """The one job of the run."""
         (record,) = self.fake.named(id)
@@ -158,6 +166,11 @@ class World:
         with JournalWriter(self.home.run(id).attempt(k).journal) as journal:
             metrics = {"loss": 1.0 / steps}
             journal.append("metrics", {"group": "validation", "steps_completed": steps, "metrics": metrics})
+
+    def node_says(self, id: str, kind: str, **data: Any) -> str:
+        """Write to the journal of the run's first attempt; the line, as it rings with it."""
+        with JournalWriter(self.home.run(id).attempt(0).journal) as journal:
+            return journal.append_line(ReportKind(kind), data)[1]
 
     def node_ends(self, id: str = "1.1.1", k: int = 0, **report: Any) -> None:
         write_json(self.home.run(id).attempt(k).end, {"finished": True, "exit_code": 0, **report})

@@ -12,12 +12,13 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
-from dethpc.domain.ids import earlier_job_name, job_name
+from dethpc.domain.ids import AttemptId, earlier_job_name, job_name
 from dethpc.domain.ports import JobRequest, JobState
-from dethpc.domain.states import End, Intent, RunState, State
+from dethpc.domain.states import CheckpointState, End, Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.errors import LeaseHeld, SubmitDeferred, SubmitUncertain
+from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.runs import poll
 from dethpc.master.runs.live import Cadence, Pace
 from dethpc.master.runs.poll import AFTER_REQUEUE
@@ -345,6 +346,33 @@ def test_a_run_trains_reports_and_ends_without_a_word_of_the_scheduler(worlds: C
     world.cycle()
     assert world.ended() and world.trial().state is State.COMPLETED
     assert world.home.run("1.1.1").closed.exists()
+
+
+@pytest.mark.parametrize("rings", [False, True], ids=["journal", "doorbell"])
+@pytest.mark.parametrize("closed", ["experiment", "trial"])
+def test_a_damaged_checkpoint_of_a_trial_that_is_over_is_marked_by_the_one_that_was_to_begin_there(
+    worlds: Callable[..., World], closed: str, rings: bool
+) -> None:
+    world = worlds(trials=1 if closed == "experiment" else 2)
+    world.cycle()
+    world.node_starts()
+    world.node_says("1.1.1", "checkpoint", uuid="c1", steps_completed=1, metadata={}, resources={})
+    world.node_ends()
+    world.cycle()
+    assert world.trial(1).state is State.COMPLETED
+    world.create(2, trials=1, source="c1")
+    (run,) = (run for run in world.runs() if run.experiment_id == 2)
+    world.cycle()
+    world.node_starts(run.id, resumed_from="c1", resumed_steps=0)
+    world.cycle()
+    said = world.node_says(run.id, "checkpoint_damaged", uuid="c1", why="checkpoint c1: model is damaged")
+    if rings:
+        Doorbell(world.ledger, lambda: None).ring(AttemptId(run.id, 0), [said])
+    world.node_ends(run.id, finished=False, exit_code=1)
+    world.cycle()
+    marked, trial = world.checkpoint("c1"), world.trial(int(run.id.split(".")[1]))
+    assert (marked.state, marked.reason) == (CheckpointState.ERROR, "checkpoint c1: model is damaged")
+    assert trial.state is State.ERROR and "this is where the trial was to begin" in trial.reason
 
 
 def test_a_job_that_died_without_a_report_ends_its_run_by_the_schedulers_record(world: World) -> None:
