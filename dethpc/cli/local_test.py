@@ -169,7 +169,8 @@ class _Circle:
     def _prepared(self) -> list[str]:
         """What runs a command as ``environment.setup`` and ``environment.python`` want it."""
         lines = self._loaded.config.environment.shell_lines()
-        return ["/bin/bash", "-c", "\n".join([*lines, 'exec "$@"']), "bash"] if lines else []
+        failed = 'dethpc_failed() { trap - ERR EXIT; echo "$1" >&2; exit 1; }'
+        return ["/bin/bash", "-c", "\n".join([failed, *lines, 'exec "$@"']), "bash"] if lines else []
 
     def _environment(self, k: int) -> dict[str, str]:
         env = {n: v for n, v in os.environ.items() if not n.startswith(("SLURM_", "DETHPC_", "DET_"))}

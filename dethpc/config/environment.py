@@ -153,24 +153,25 @@ class Environment(Section):
     venv: Optional[Literal["per-experiment"]] = None
 
     def shell_lines(self) -> list[str]:
-        """Lines of bash that ``setup`` and ``python`` mean, for a shell that ends when one of them fails."""
+        """Lines of bash that ``setup`` and ``python`` mean, for a shell with a command ``dethpc_failed`` that takes the reason when
+        one of them fails, and does not return."""
         lines = []
         if self.setup:
             if re.search(r"\b(?:module|ml)\b", self.setup):
                 lines += _MODULE
             if re.search(r"\bconda\b", self.setup):
                 lines += _CONDA
-            failed = 'echo "environment.setup failed with exit code $?: $BASH_COMMAND" >&2; trap - EXIT; exit 1'
-            left = 'echo "environment.setup ended its shell, and with it the job: $BASH_COMMAND" >&2; exit 1'
+            failed = 'dethpc_failed "environment.setup failed with exit code $?: $BASH_COMMAND"'
+            left = 'dethpc_failed "environment.setup ended its shell (exit, or set -e), and with it the job"'
             lines += [f"trap {shlex.quote(failed)} ERR", f"trap {shlex.quote(left)} EXIT"]
-            lines += [f"eval {shlex.quote(self.setup)}", "trap - ERR EXIT"]
+            lines += [f"eval {shlex.quote(self.setup)}", "trap - ERR EXIT; set +eu"]
         if self.python:
             folder = (
                 f'"$HOME"/{shlex.quote(self.python[2:])}' if self.python.startswith("~/") else shlex.quote(self.python)
             )
             lines += [
                 f"dethpc_python={folder}",
-                '[ -x "$dethpc_python" ] || { echo "environment.python: $dethpc_python is no interpreter here" >&2; exit 1; }',
+                '[ -x "$dethpc_python" ] || dethpc_failed "environment.python: $dethpc_python is no interpreter here"',
                 "unset CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV PYTHONHOME",
                 "dethpc_python=${dethpc_python%/*}",
                 '[ ! -e "$dethpc_python/../pyvenv.cfg" ] || export VIRTUAL_ENV="${dethpc_python%/*}"',

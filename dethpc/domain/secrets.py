@@ -69,7 +69,7 @@ def hide(text: str, path: Path) -> str:
     if "environment_variables" in path:
         name, is_set, value = text.partition("=")
         text = f"{name}={MASK}" if is_set and value and _promises_secret(name) else text
-    if "prologue" in path:
+    if "prologue" in path or path[:2] == ("environment", "setup"):
         text = _SETTING.sub(lambda found: f"{found[1]}={MASK}" if _promises_secret(found[1]) else found[0], text)
     return hide_passwords(text)
 

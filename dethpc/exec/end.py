@@ -23,10 +23,10 @@ WRITE_TRIES = 5
 
 @dataclasses.dataclass
 class NodeResult:
-    """``phase`` is how far the node came: unpack, hook, rendezvous, launch (a launcher refused) or train. ``exit_code``
-    is as a shell states it (128 + n for signal n), None when no process of the user's ended. ``early`` means that it was
-    asked to stop before training began; ``at`` is when that which failed did, in epoch seconds; ``secondary``: it failed
-    for want of some other worker."""
+    """``phase`` is how far the node came: setup (of the environment), unpack, hook, rendezvous, launch (a launcher refused)
+    or train. ``exit_code`` is as a shell states it (128 + n for signal n), None when no process of the user's ended. ``early``
+    means that it was asked to stop before training began; ``at`` is when that which failed did, in epoch seconds;
+    ``secondary``: it failed for want of some other worker."""
 
     phase: str
     exit_code: Optional[int] = None

@@ -13,6 +13,7 @@ from typing import Any, Mapping, Optional, Sequence, Union
 from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
 from dethpc.domain.ids import AttemptId, scratch_name
 from dethpc.domain.reports import ReportKind
+from dethpc.domain.secrets import hide
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
@@ -171,6 +172,8 @@ class _Node:
 
     def _prepare(self) -> Optional[NodeResult]:
         """Unpack the context and run the hook; how it failed, or None."""
+        if not_set_up := os.environ.get("DETHPC_SETUP_FAILED"):  # the batch script was told so, and has no log
+            return self._failed("setup", hide(not_set_up, ("environment", "setup")))
         spec, place = self._spec, self._place
         name = scratch_name(spec.cluster_id, AttemptId(spec.run, place.k), place.rank)
         try:

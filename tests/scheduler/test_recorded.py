@@ -95,16 +95,26 @@ def test_the_interpreter_and_the_setup_of_the_configuration_come_last(tmp_path: 
     assert "CONDA_PREFIX" not in found
 
 
-def test_a_setup_that_fails_ends_the_job_and_says_where(tmp_path: Path) -> None:
-    for text, why in (
-        ("true\nmodul load cuda\ntrue", "127: modul load cuda"),
-        ("echo 'x", "environment.setup failed"),
-        ("exit 0", "exit"),
+def test_a_setup_that_fails_goes_no_further_and_is_told_in_the_environment_of_before(tmp_path: Path) -> None:
+    broken = "export PATH=/nowhere LD_LIBRARY_PATH=/nowhere PYTHONHOME=/nowhere; set -eu; cd /\n"
+    for section, why in (
+        (
+            Section(setup=f"{broken}modul load cuda\nexport LATER=1"),
+            "environment.setup failed with exit code 127: modul load",
+        ),
+        (Section(setup="echo 'x"), "environment.setup failed"),
+        (Section(setup=f"{broken}exit 0"), "environment.setup ended its shell (exit, or set -e), and with it"),
+        (Section(python="/nowhere/python3"), "environment.python: /nowhere/python3 is no interpreter here"),
     ):
-        done = run(tmp_path, {}, setup=Section(setup=text).shell_lines())
-        assert done.returncode == 1 and why in done.stderr, done.stderr
-    done = run(tmp_path, {}, setup=Section(python="/nowhere/python3").shell_lines())
-    assert done.returncode == 1 and "environment.python: /nowhere/python3 is no interpreter here" in done.stderr
+        done = run(tmp_path, {b"PATH": b"/mine:/usr/bin"}, setup=section.shell_lines())
+        assert done.returncode == 0 and why in done.stderr, done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])[1]
+        assert found["DETHPC_SETUP_FAILED"].startswith(why) and "LATER" not in found
+        assert found["PATH"].startswith("/mine:/usr/bin:") and not found["LD_LIBRARY_PATH"]
+
+
+def test_a_setup_leaves_no_options_of_the_shell_behind(tmp_path: Path) -> None:
+    assert variables(run(tmp_path, {}, setup=Section(setup="set -eu\nexport A=1").shell_lines()))["A"] == "1"
 
 
 def test_a_file_that_is_gone_ends_the_job_and_says_so(tmp_path: Path) -> None:
