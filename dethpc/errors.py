@@ -15,7 +15,7 @@ DethpcError
 ├── LeaseHeld                another master serves this user and cluster
 ├── SchedulerError           talking to the scheduler went wrong
 │   ├── SubmitRejected       the scheduler refused the job for good; trying again is pointless
-│   ├── SubmitDeferred       the scheduler does not take the job at present; the same job may be taken later
+│   ├── SubmitDeferred       the job cannot be submitted at present; the same job may be taken later
 │   ├── SubmitUncertain      no clear answer: the job may or may not exist
 │   └── SchedulerUnavailable the scheduler does not answer; try later
 ├── StoreError               the database failed
@@ -162,7 +162,7 @@ class SubmitRejected(SchedulerError):
 
 
 class SubmitDeferred(SchedulerError):
-    """The scheduler does not take the job at present, and may take the same job later."""
+    """The scheduler does not take the job at present, or a file of it is missing; the same job may be taken later."""
 
 
 class SubmitUncertain(SchedulerError):

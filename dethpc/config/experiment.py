@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Optional, Union
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
 
 from dethpc.config.checkpoint_storage import CheckpointStorage
 from dethpc.config.environment import BindMount, Environment
@@ -34,7 +34,17 @@ def _space(value: Any) -> Any:
     return plain(space)
 
 
-def _nothing(value: Any) -> None:
+class Internal(Section):
+    """What the master notes; a configuration that it showed may come back with it."""
+
+    environment: Literal["recorded"]
+
+
+def _masters_own(value: Any, info: ValidationInfo) -> Any:
+    if info.context is STORED:
+        return value
+    if value == {"environment": "recorded"}:
+        return None
     raise wrong("nothing: this field is reserved for the master")
 
 
@@ -81,7 +91,7 @@ class ExperimentConfig(Section):
 
     # Left over from older releases; Determined reads and ignores them.
     data_layer: Optional[DataLayer] = None
-    internal: Annotated[None, BeforeValidator(_nothing)] = None
+    internal: Annotated[Optional[Internal], BeforeValidator(_masters_own)] = None
     security: Optional[Security] = None
     tensorboard_storage: Optional[dict[str, Any]] = None
 
@@ -120,6 +130,15 @@ class ExperimentConfig(Section):
     def with_sbatch_args(self, options: list[str]) -> ExperimentConfig:
         """The same with these options for sbatch."""
         return self.model_copy(update={"slurm": self.slurm.model_copy(update={"sbatch_args": options or None})})
+
+    def with_environment(self) -> ExperimentConfig:
+        """The same of an experiment for which an environment is kept."""
+        return self.model_copy(update={"internal": Internal(environment="recorded")})
+
+    @property
+    def keeps_environment(self) -> bool:
+        """Whether the environment of its jobs is in a file, which therefore has to be there. Earlier releases kept none."""
+        return self.internal is not None
 
     @cached_property
     def space(self) -> Space:

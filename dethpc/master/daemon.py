@@ -16,6 +16,7 @@ from dethpc.master.durable.harness import build as build_harness
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.records import Records
+from dethpc.master.experiments import environments
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
@@ -41,7 +42,7 @@ from dethpc.master.runs.warn import Warner
 from dethpc.master.watchdog import Watchdog
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build as build_searcher
-from dethpc.state import open_store
+from dethpc.state import open_store, queries
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Daemon:
         ids.check(home, self.store)
         self.changes = ChangeLog(home, self.lease.check)
         self.changes.catch_up(self.store)
+        with self.store.read() as connection:
+            environments.sweep(home, queries.queue_ids(connection))
         rules, broken = self.installation.queue_rules, partial(self._break, "the ledger cannot go on")
         self.ledger = Ledger(
             self.store, build_searcher, rules, self.installation.bad_nodes, broken, self.changes.announce

@@ -131,9 +131,13 @@ class Home:
         """A link to the context that was made of files with this digest."""
         return self.root / "contexts" / "by-files" / digest
 
+    @property
+    def environments(self) -> Path:
+        return self.root / "environments"
+
     def environment(self, queue_id: str) -> Path:
         """The variables that the jobs of the experiment with this uuid run with."""
-        return self.root / "environments" / queue_id
+        return self.environments / queue_id
 
     @property
     def node_changes(self) -> Path:

@@ -235,6 +235,7 @@ max_restart: 3
         ("log_policies: [{pattern: x}]", "log_policies[0]", "a name"),
         ("log_policies: [{name: x, action: explode}]", "log_policies[0].action", "cancel_retries"),
         ("internal: {}", "internal", "reserved for the master"),
+        ("internal: {environment: other}", "internal", "reserved for the master"),
         ("data: 3", "data", "a mapping"),
         ("hyperparameters: 3", "hyperparameters", "a mapping"),
     ],
@@ -642,3 +643,10 @@ def test_what_is_perhaps_not_meant_gives_a_warning() -> None:
     )
     one, two = load(text).warnings
     assert "hyperparameters.a.b" in one and "hyperparameters.c" in two
+
+
+def test_a_configuration_that_the_master_showed_may_come_back_with_its_note_which_counts_for_nothing() -> None:
+    known = load(LEAST + "internal: {environment: recorded}").config
+    assert known.keeps_environment is False
+    stored = ExperimentConfig.from_json(known.with_environment().to_json())
+    assert stored.keeps_environment is True and "internal" not in known.to_json()

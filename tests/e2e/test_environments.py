@@ -67,6 +67,44 @@ def seen(user: User, trial: int) -> list[Any]:
     return [json.loads(line.partition("SEEN ")[2]) for line in log.splitlines() if "SEEN" in line][:1]
 
 
+def test_an_environment_that_cannot_be_set_up_is_its_users_failure_and_one_that_is_gone_holds_its_experiment(
+    site: User,
+) -> None:
+    env = shell(site, "one", GO="/", MINE="x")
+    single = {"name": "single", "metric": "loss"}
+    site.config(
+        entrypoint=["python3", "train.py"], searcher=single, environment={"setup": "modul load cuda"}, max_restarts=5
+    )
+    det(site, env, "experiment", "create", "config.yaml", "context")
+    none = {"python": f"{site.folder}/nowhere/bin/python3"}
+    site.config(entrypoint=["python3", "train.py"], searcher=single, environment=none, max_restarts=0)
+    said = det(site, env, "experiment", "create", "config.yaml", "context")
+    assert f"environment.python: {none['python']} is not on this machine" in said
+
+    site.config(entrypoint=["python3", "train.py"], searcher=single)
+    det(site, env, "experiment", "create", "config.yaml", "context", "--paused")
+    (file,) = [path for path in (site.home / "environments").iterdir() if path.name == site.experiment(3)["jobId"]]
+    aside = file.rename(site.folder / "aside")
+    det(site, env, "experiment", "activate", "3")
+    wait_until(lambda: f"is missing: put {file} back from a backup" in site.log(3))
+    assert site.experiment(3)["state"].endswith("QUEUED"), site.experiment(3)["state"]
+    aside.rename(file)
+    site.wait_state(3, "COMPLETED")
+    assert seen(site, 3)[0][0] == f"{env['VIRTUAL_ENV']}/bin/python3"
+
+    for number, words, runs in (
+        (1, "environment.setup failed with exit code 127: modul load cuda (twice before its first report", 2),
+        (2, f"environment.python: {none['python']} is no interpreter here (after 0 restarts)", 1),
+    ):
+        site.wait_state(number, "ERROR")
+        (trial,) = site.trials(number)
+        assert words in trial["reason"], trial
+        assert f"ERROR: dethpc: {words.partition(' (')[0]}" in det(
+            site, env, "experiment", "logs", str(number), "--raw"
+        )
+        assert len(list((site.home / "runs").glob(f"{number}.*"))) == runs
+
+
 def test_every_trial_gets_the_shell_that_created_its_experiment_whoever_submits_it(site: User) -> None:
     one = shell(site, "one", MINE="of\none \udcff", GO=str(site.folder / "go-one"), MODULEPATH="/modules")
     two = shell(site, "two", MINE="of two", GO=str(site.folder / "go-two"))

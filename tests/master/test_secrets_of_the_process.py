@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.cli.master_process import environment
-from dethpc.master.runs.prepare import job_environment
+from dethpc.master.runs.environment import of_master
 from dethpc.scheduler.slurm.environment import scrub
 
 SECRET = {"DET_PASS": "hush", "DET_USER_TOKEN": "hush", "PGPASSWORD": "hush"}
@@ -47,5 +47,5 @@ def test_neither_the_master_nor_what_it_starts_gets_what_belongs_to_a_client(mon
     for name, value in SECRET.items():
         monkeypatch.setenv(name, value)
     assert set(SECRET) & set(environment()) == {"PGPASSWORD"}, "it is the master's own"
-    assert "hush" not in job_environment().values()
+    assert "hush" not in of_master().values()
     assert "hush" not in scrub(environment()).values()

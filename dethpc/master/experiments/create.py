@@ -24,7 +24,7 @@ from dethpc.engine import events
 from dethpc.errors import ConfigError, DethpcError, NotFound, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.experiments import environments, installs, standalone, user_script
+from dethpc.master.experiments import doubts, environments, installs, standalone, user_script
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import Unmanaged, config_of
 from dethpc.master.installation import Installation
@@ -83,7 +83,7 @@ class Creator:
         environments.keep(self._home, queue_id, sent or self._of_parent(parent_id) or environments.own())
         wanted = events.CreateExperiment(
             owner=owner,
-            config=config,
+            config=config.with_environment(),
             original_config=config_yaml,
             context_sha256=sha256,
             seed=seed,
@@ -106,7 +106,7 @@ class Creator:
         if parent_id is None:
             return None
         with contextlib.suppress(NotFound), self._store.read() as connection:
-            return environments.kept(self._home, queries.experiment(connection, parent_id).queue_id)
+            return environments.of_parent(self._home, queries.experiment(connection, parent_id))
         return None
 
     def create_unmanaged(self, owner: str, config_yaml: str, external_id: str | None = None) -> Experiment:
@@ -179,6 +179,7 @@ class Creator:
             )
         self._admission.check(config)
         python = sent.python if sent else None
+        notes += doubts.notes(config.environment)
         return config, notes + (installs.notes(config, context_targz, python) if context_targz else [])
 
     def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:

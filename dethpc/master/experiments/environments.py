@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Collection
 
-from dethpc.domain.environment import MOST_BYTES, Environment
-from dethpc.errors import ContextError
-from dethpc.master.runs.prepare import job_environment
-from dethpc.rundir.files import open_regular
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.environment import Environment
+from dethpc.domain.facts import Experiment
+from dethpc.errors import ContextError, Refused
+from dethpc.master.runs import environment as of_runs
 from dethpc.rundir.home import Home
 
 
@@ -26,7 +28,7 @@ def sent(data: bytes | None) -> Environment | None:
 
 def own() -> Environment:
     """The master's, with its interpreter first on PATH: for experiments of clients that send none, as the published one does."""
-    variables = job_environment()
+    variables = of_runs.of_master()
     environ = {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
     return Environment.of(environ, python=shutil.which("python3", path=variables["PATH"]) or "", source="master")
 
@@ -53,11 +55,30 @@ def keep(home: Home, queue_id: str, environment: Environment) -> None:
 
 def kept(home: Home, queue_id: str) -> Environment | None:
     """None: it was created by a release that kept none, or it cannot be read."""
-    with contextlib.suppress(OSError, ValueError), open_regular(home.environment(queue_id)) as file:
-        return Environment.from_bytes(file.read(MOST_BYTES + 1))
+    with contextlib.suppress(OSError, ValueError):
+        return of_runs.read(home.environment(queue_id))
     return None
+
+
+def of_parent(home: Home, parent: Experiment) -> Environment | None:
+    """That of a fork whose client sends none. Raises Refused where the parent's is lost."""
+    found = kept(home, parent.queue_id)
+    if found is None and ExperimentConfig.from_json(parent.config).keeps_environment:
+        raise Refused(
+            f"the environment of experiment {parent.id}, which its fork would get, is missing or damaged: put "
+            f"{home.environment(parent.queue_id)} back from a backup, or create the experiment anew with det experiment create"
+        )
+    return found
 
 
 def drop(home: Home, queue_id: str) -> None:
     with contextlib.suppress(OSError):
         home.environment(queue_id).unlink()
+
+
+def sweep(home: Home, known: Collection[str]) -> None:
+    """Remove what belongs to none of the ``known`` experiments: a master ended before it had written down the one it was for."""
+    with contextlib.suppress(OSError):
+        for path in list(home.environments.iterdir()):
+            if path.name not in known:
+                path.unlink()

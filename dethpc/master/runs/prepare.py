@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 import re
 import secrets
 import sys
@@ -22,9 +21,10 @@ from dethpc.domain.ids import job_name, plain_title
 from dethpc.domain.ports import JobRequest
 from dethpc.engine import events, nodes
 from dethpc.engine.checkpoints import usable
-from dethpc.errors import ConfigError, RunDirError, SubmitRejected
+from dethpc.errors import ConfigError, RunDirError, SubmitDeferred, SubmitRejected
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.http.auth import digest, mint_run_token
+from dethpc.master.runs import environment
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.script import JobScript
@@ -34,9 +34,6 @@ from dethpc.rundir.home import Home
 from dethpc.rundir.spec import Spec
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
-
-# Of the master's own environment nothing that names another job, another master or a secret goes along.
-_NOT_FOR_JOBS = ("DET_", "DETHPC_", "SLURM_", "SLURMD_", "SBATCH_", "PMI", "OMPI_", "PRTE_", "PGPASSWORD")
 
 MOST_CHECKPOINTS = 50
 """How many of a trial's checkpoints a run is told of: with so many missing its storage is."""
@@ -62,12 +59,12 @@ class JobBuilder:
         self._home, self._site, self._ledger, self._store = home, site, ledger, store
         self._view, self._admission, self._script = view, admission, script
         self._cluster_id, self._harness = cluster_id, harness
-        self._environment = job_environment()  # of experiments that have none of their own
+        self._environment = environment.of_master()  # of experiments that have none of their own
 
     # --- the run directory
 
-    def prepare(self, runs: Sequence[Run]) -> dict[str, JobRequest | SubmitRejected]:
-        """The jobs of several runs, by run id; for a run that can never be submitted the reason why.
+    def prepare(self, runs: Sequence[Run]) -> dict[str, JobRequest | SubmitRejected | SubmitDeferred]:
+        """The jobs of several runs, by run id; for a run that cannot be submitted, never or not at present, the reason why.
 
         All their tokens are committed together, before any directory is written. Raises SchedulerUnavailable, OSError.
         """
@@ -78,7 +75,7 @@ class JobBuilder:
             future.result()
         experiments = {run.experiment_id for run in runs if run.experiment_id is not None}
         costs = {id: self._checkpoint_cost(id) for id in experiments}
-        jobs: dict[str, JobRequest | SubmitRejected] = {}
+        jobs: dict[str, JobRequest | SubmitRejected | SubmitDeferred] = {}
         for run in runs:
             trial = state.trial_of(run)
             if trial is None:
@@ -88,6 +85,8 @@ class JobBuilder:
             token, cost = tokens[run.id], costs[trial.experiment_id]
             try:
                 jobs[run.id] = self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
+            except SubmitDeferred as error:
+                jobs[run.id] = error
             except (ValueError, ConfigError) as error:
                 jobs[run.id] = SubmitRejected(str(error))
         return jobs
@@ -121,15 +120,14 @@ class JobBuilder:
     ) -> JobRequest:
         """Write the run directory. ``config``: the experiment's, typed. ``checkpoint``: seconds that saving one takes.
 
-        Raises ValueError, ConfigError, OSError.
+        Raises ValueError, ConfigError, SubmitDeferred, OSError.
         """
         run_dir = self._home.run(run.id)
         run_dir.make()
         found = self._admission.shape(config)
         name = job_name(self._cluster_id, run.id, config.name)
         left_out = self._left_out(run.task_id, config)
-        environment = self._home.environment(experiment.queue_id) if experiment.id else None
-        recorded = environment is not None and environment.exists()
+        recorded = environment.of_experiment(self._home, experiment, config)
         script = self._script.text(
             run_dir.path,
             name,
@@ -137,7 +135,7 @@ class JobBuilder:
             found,
             left_out,
             comment=_comment(run, trial, experiment, config),
-            environment=environment if recorded else None,
+            environment=recorded,
             nice=run.nice or None,
             self_requeue=self_requeue,
             checkpoint=checkpoint,
@@ -152,7 +150,7 @@ class JobBuilder:
             script=run_dir.script,
             run_dir=run_dir.path,
             slots=run.slots,
-            env=_bare() if recorded else self._environment,
+            env=environment.bare() if recorded else self._environment,
             nice=run.nice,
         )
 
@@ -235,22 +233,6 @@ def _comment(run: Run, trial: Trial, experiment: Experiment, config: ExperimentC
     title = plain_title(config.name)
     whose = f"experiment {experiment.id} {title}".rstrip() + f", trial {trial.id}" if experiment.id else title
     return ", ".join(part for part in (whose, f"run {run.id} of dethpc") if part)
-
-
-def _bare() -> dict[str, str]:
-    """What a job is submitted with whose script brings its environment: the account, and nothing of the master's shell."""
-    account = {name: os.environ[name] for name in ("HOME", "LOGNAME", "SHELL", "USER") if name in os.environ}
-    return account | {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-
-
-def job_environment() -> dict[str, str]:
-    """The complete environment of a submission: the master's own, without what belongs to it alone.
-
-    The interpreter that runs the master stands first on PATH: ``python3`` in an entrypoint is the one that has the user's packages.
-    """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_JOBS)}
-    kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-    return kept
 
 
 def task_variables(slurm: Slurm, found: Shape) -> dict[str, str]:

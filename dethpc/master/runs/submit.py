@@ -44,7 +44,7 @@ TRIES_TO_WRITE = 5
 """How many failures to write its run directory a trial may have before it is given up, unless the file system is to blame:
 then as many as all that files are needed for."""
 
-Prepare = Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected]]
+Prepare = Callable[[Sequence[Run]], Mapping[str, JobRequest | SubmitRejected | SubmitDeferred]]
 OnRefused = Callable[[Run, str], None]
 """Hears that the scheduler does not take the job of a run at present, and why; on the reconciler's thread."""
 
@@ -228,6 +228,8 @@ class Submitter:
             run, job = live.run, jobs[live.run.id]
             if isinstance(job, SubmitRejected):
                 batch.answers.append(events.SubmitFailed(run.id, str(job), time.time()))
+            elif isinstance(job, SubmitDeferred):
+                batch.refused.append((live, job))
             elif (job_id := self._reuse(live, job)) is not None:
                 batch.answers.append(events.Submitted(run.id, job_id, time.time()))
             else:

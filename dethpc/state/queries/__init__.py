@@ -26,6 +26,7 @@ from dethpc.state.queries.experiments import (
     labels,
     list_experiments,
     names_of_experiments,
+    queue_ids,
 )
 from dethpc.state.queries.metrics import metric_names, metrics_after, series, validation_history, workloads
 from dethpc.state.queries.page import Order, Page
@@ -90,6 +91,7 @@ __all__ = [
     "metric_names",
     "metrics_after",
     "names_of_experiments",
+    "queue_ids",
     "nodes",
     "run",
     "runs_of_task",

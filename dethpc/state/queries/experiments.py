@@ -35,6 +35,11 @@ def experiment_of_job(connection: Connection, queue_id: str) -> Experiment | Non
     return None if row is None else Experiment(*row)
 
 
+def queue_ids(connection: Connection) -> set[str]:
+    """Of all experiments but those that were deleted."""
+    return set(connection.scalars(select(_experiment.queue_id).where(_experiment.state != State.DELETED)))
+
+
 def ended_last(connection: Connection, most: int) -> list[Experiment]:
     """Those that ended last, the latest first."""
     query = rows.query(Experiment, _experiment.ended_at.is_not(None)).order_by(_experiment.ended_at.desc()).limit(most)

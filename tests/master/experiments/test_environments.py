@@ -7,15 +7,20 @@ import json
 import os
 import resource
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dethpc.client import experiments
+from dethpc.config.site import SiteConfig
 from dethpc.domain.environment import MOST_BYTES, Environment
 from dethpc.errors import ConfigError, DethpcError, Refused
+from dethpc.master.daemon import Daemon
 from dethpc.master.experiments import environments
+from dethpc.master.installation import cluster_id
+from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.home import Home
 from tests.master.conftest import Served
 
@@ -67,6 +72,9 @@ def test_of_a_client_that_sends_none_the_masters_is_kept_and_a_forks_is_its_pare
     fork = sent(served, parentId=parent["experiment"]["id"])
     assert file_of(served, fork).read_bytes() == file_of(served, parent).read_bytes()
     assert fork["environment"] == {"python": "/x/bin/python3", "packages": {}, "source": "shell", "variables": 1}
+    file_of(served, parent).unlink()
+    with pytest.raises(Refused, match="the environment of experiment 2, which its fork would get, is missing"):
+        sent(served, parentId=parent["experiment"]["id"])
 
 
 @pytest.mark.parametrize("data", [b"A=1", b"{}\0A\0", b"{}\0" + b"A=1\0" * MOST_BYTES])
@@ -104,6 +112,24 @@ def test_a_client_is_told_what_the_file_system_refuses(served: Served) -> None:
     (served.daemon.installation.home.root / "environments").touch()
     with pytest.raises(DethpcError, match="FileExistsError: File exists; see the master's log"):
         sent(served, b"{}\0")
+
+
+def test_what_no_experiment_refers_to_goes_when_the_next_master_starts(served: Served) -> None:
+    """A master that is killed between the file and the row leaves it behind."""
+    home, left = served.daemon.installation.home, file_of(served, sent(served, b"{}\0"))
+    deleted = sent(served, b"{}\0")["experiment"]
+    data = file_of(served, {"experiment": deleted}).read_bytes()
+    experiments.act(served.session, deleted["id"], "kill")
+    experiments.delete(served.session, deleted["id"])
+    for name in (str(uuid.uuid4()), str(uuid.uuid4()) + ".tmp", deleted["jobId"]):
+        home.environment(name).write_bytes(data)
+    served.daemon.ledger.stop()
+    served.daemon.lease.release()
+    scheduler, pace = find_scheduler(home, SiteConfig())
+    again = Daemon(home, SiteConfig(), scheduler, cluster_id(home), pace)
+    again.lease.release()
+    again.store.close()
+    assert list(home.environments.iterdir()) == [left]
 
 
 def test_a_damaged_or_missing_file_is_told_as_nothing(served: Served) -> None:

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from dethpc.config.environment import Environment
-from dethpc.master.runs.prepare import job_environment
+from dethpc.master.runs.environment import of_master
 
 
 def test_a_job_gets_no_variable_of_another_job_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_JOB_ID", "SBATCH_PARTITION", "OMPI_COMM_WORLD_RANK", "DET_PASS", "DETHPC_HOME"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("MODULEPATH", "/modules")
-    environment = job_environment()
+    environment = of_master()
     assert "x" not in environment.values()
     assert environment["MODULEPATH"] == "/modules"
 
