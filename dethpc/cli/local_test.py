@@ -30,6 +30,7 @@ from dethpc.config.ranking import unranked
 from dethpc.config.searcher import Single
 from dethpc.context.collect import Context
 from dethpc.domain.end_report import EndReport
+from dethpc.domain.entrypoint import is_trial_class
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.stopping import StopRequest
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
@@ -234,10 +235,7 @@ def _told(
     validations = [event for one in (first, second) if one for event in one.of(ReportKind.METRICS, "validation")]
     yield _ranked(_reported("validate", validations, first, why), config, hparams, validations)
     saved = first.of("checkpoint")
-    files = len(saved[-1].data.get("resources") or {}) if saved else 0
-    yield Step(
-        "checkpoint", bool(saved) if first.well or saved else None, f"{files} files" if saved else "none was saved"
-    )
+    yield _saved(config, first, saved)
     if second is None:
         if not first.well:
             yield Step("end", False, why)
@@ -245,6 +243,16 @@ def _told(
     resumed = second.started.get("resumed_from") == saved[-1].data["uuid"]
     good = resumed and second.well
     yield Step("restore", good, "" if good else second.end.message or second.tail)
+
+
+def _saved(config: ExperimentConfig, attempt: _Attempt, saved: list[Report]) -> Step:
+    """Code of the Core API that trains to its end may save none; what is stopped without one would begin anew each time."""
+    if saved:
+        return Step("checkpoint", True, f"{len(saved[-1].data.get('resources') or {})} files")
+    if not attempt.well:
+        return Step("checkpoint", None, "none was saved")
+    wanted = attempt.end.acked or (isinstance(config.entrypoint, str) and is_trial_class(config.entrypoint))
+    return Step("checkpoint", False if wanted else None, "none was saved: after a pause it would begin anew")
 
 
 def _ranked(step: Step, config: ExperimentConfig, hparams: dict[str, Any], validations: list[Report]) -> Step:

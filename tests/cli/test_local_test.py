@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,11 +37,13 @@ with core.init() as context:
 """
 
 
-def det(tmp_path: Path, entrypoint: str, name: str, source: str) -> subprocess.CompletedProcess[str]:
+def det(
+    tmp_path: Path, entrypoint: str, name: str, source: str, metric: str = "loss"
+) -> subprocess.CompletedProcess[str]:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / name).write_text(source)
     (tmp_path / "c.yaml").write_text(
-        f"name: t\nentrypoint: {entrypoint}\nsearcher: {{name: random, max_trials: 2, metric: loss}}\n"
+        f"name: t\nentrypoint: {entrypoint}\nsearcher: {{name: random, max_trials: 2, metric: {metric}}}\n"
         "hyperparameters: {lr: {type: double, minval: 0.01, maxval: 1}, global_batch_size: 8}\n"
     )
     env = {n: v for n, v in os.environ.items() if not n.startswith(("DET_", "DETHPC_"))}
@@ -79,6 +82,20 @@ def test_other_code_is_asked_to_stop_once_it_has_reported(tmp_path: Path) -> Non
     assert set(steps(done.stdout).values()) == {"ok"}
     starts = [line for line in done.stdout.splitlines() if line.startswith("from ")]
     assert starts[0].startswith("from 0 {'lr': 0.01,") and not starts[1].startswith("from 0")
+
+
+def test_code_that_trains_to_its_end_may_save_no_checkpoint_as_the_example_of_the_readme(tmp_path: Path) -> None:
+    (source,) = re.findall(r"<!-- file: train.py -->\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    done = det(tmp_path, "python3 train.py", "train.py", source, metric="validation_loss")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert steps(done.stdout) == {"start": "ok", "train": "ok", "validate": "ok", "checkpoint": "-"}
+    assert "none was saved: after a pause it would begin anew" in done.stdout
+
+
+def test_code_that_leaves_when_asked_without_a_checkpoint_fails_the_test(tmp_path: Path) -> None:
+    forgetful = SCRIPT.partition("            with context.checkpoint.store_path")[0] + "            break\n"
+    done = det(tmp_path, "python3 train.py", "train.py", forgetful)
+    assert (done.returncode, steps(done.stdout)["checkpoint"]) == (1, "failed"), done.stdout
 
 
 def test_what_failed_is_said(tmp_path: Path) -> None:
