@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Optional
 
+from dethpc.domain.not_finite import SPELLINGS
+
 Json = dict[str, Any]
 
-_ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as the wire spells them
 _LARGEST = 1e300  # beyond, differences of values leave the range of floats
 
 
@@ -74,8 +75,8 @@ def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, fl
     for name, value in values.items():
         if isinstance(value, dict):
             yield from leaves(value, f"{above}{name}/")
-        elif isinstance(value, str) and value in _ODD:
-            yield above + name, _ODD[value]
+        elif isinstance(value, str) and value in SPELLINGS:
+            yield above + name, SPELLINGS[value]
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             yield above + name, float(value)
 

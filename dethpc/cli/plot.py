@@ -16,6 +16,7 @@ from dethpc.cli import curves, output, tables
 from dethpc.cli.arguments import IDS, TRIALS
 from dethpc.cli.connect import connect
 from dethpc.cli.curves import Curve
+from dethpc.domain.not_finite import spelled
 from dethpc.domain.trial_config import SearcherConfig
 
 Json = dict[str, Any]
@@ -218,8 +219,8 @@ def _print_data(found: Sequence[Curve], wish: Wish) -> None:
                     "metric": curve.metric,
                     "points": [
                         {"steps": p.steps, "epoch": p.epoch, "seconds": p.seconds, "time": p.time}
-                        | {"value": _json(p.value)}
-                        | ({"smoothed": _json(s)} if wish.smooth else {})
+                        | {"value": spelled(p.value)}
+                        | ({"smoothed": spelled(s)} if wish.smooth else {})
                         for p, s in points
                     ],
                 }
@@ -240,10 +241,6 @@ def _print_data(found: Sequence[Curve], wish: Wish) -> None:
 def _text(value: Optional[float]) -> str:
     """Every digit."""
     return "" if value is None else repr(value)
-
-
-def _json(value: float) -> Any:
-    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), value)
 
 
 def _print_chart(found: Sequence[Curve], what: str, wish: Wish) -> None:
@@ -301,7 +298,7 @@ def _news(curve: Curve, wish: Wish) -> list[str]:
     news = []
     if curve.odd:
         first = curve.odd[0]
-        news.append(f"{who} is {_json(first.value)} after {first.steps} steps: such values are left out")
+        news.append(f"{who} is {spelled(first.value)} after {first.steps} steps: such values are left out")
     if wish.x == "epochs" and any(point.epoch is None for point in curve.drawable):
         news.append(f"{who} has reports without a metric 'epoch', which are left out; --x steps shows them")
     if wish.log_y and any(point.value <= 0 for point in curve.drawable):

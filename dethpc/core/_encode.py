@@ -6,6 +6,8 @@ import enum
 import numbers
 from typing import Any, Dict
 
+from dethpc.domain.not_finite import spelled
+
 _PLAIN = (int, str, bool, type(None))
 _MOST = 2**1023  # beyond it a whole number is no float, and Python does not even write long ones
 
@@ -17,7 +19,7 @@ def jsonable(value: Any, where: str = "value") -> Any:
     """
     kind = type(value)
     if kind is float:
-        return value if value - value == 0.0 else _unusual(value)
+        return value if value - value == 0.0 else spelled(value)
     if kind is int and not -_MOST < value < _MOST:
         raise ValueError(f"{where} is {shown(value)}, which no float can hold")
     if kind in _PLAIN:
@@ -74,10 +76,6 @@ def _converted(value: Any, method: str, where: str) -> Any:
 def shown(whole: int) -> str:
     """A whole number for a message, however long it is."""
     return str(whole) if -(2**70) <= whole <= 2**70 else f"a number of {whole.bit_length()} bits"
-
-
-def _unusual(value: float) -> str:
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def _decode(value: Any, where: str) -> str:

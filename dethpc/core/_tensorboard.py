@@ -12,6 +12,8 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, Optional, Tuple
 
+from dethpc.domain.not_finite import SPELLINGS
+
 if TYPE_CHECKING:
     from dethpc.core._events import EventFile
     from dethpc.rundir.tree import Tree
@@ -166,4 +168,4 @@ def _number(value: Any) -> Tuple[float, ...]:
             return (float(value),)
         except OverflowError:
             return ()
-    return (float(value),) if value in ("NaN", "Infinity", "-Infinity") else ()
+    return (float(value),) if isinstance(value, str) and value in SPELLINGS else ()

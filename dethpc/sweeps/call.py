@@ -11,6 +11,7 @@ import sys
 
 import dethpc
 from dethpc import core
+from dethpc.domain.not_finite import numbers_in
 from dethpc.errors import InvalidHP
 
 
@@ -25,7 +26,7 @@ def main() -> None:
     fn = DelayedSubmission.load(here / "fn.pickle").function
     info = dethpc.get_cluster_info()
     assert info is not None
-    hparams = info.trial.hparams
+    hparams = numbers_in(info.trial.hparams)  # the space spelled those that no configuration can hold
     if takes_context(fn):
         with core.init() as context:
             report(context, fn(hparams, context), told["metric"])

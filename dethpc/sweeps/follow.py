@@ -10,6 +10,7 @@ from typing import Any, Optional
 from dethpc import errors
 from dethpc.client import Session, experiments, logs
 from dethpc.client.patience import patiently
+from dethpc.domain.not_finite import numbers_in
 from dethpc.domain.trial_config import SearcherConfig
 
 Json = dict[str, Any]
@@ -17,7 +18,6 @@ Json = dict[str, Any]
 _ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
 _POLL = 1.0  # seconds between two looks
 _TAIL = 200  # lines of a log in which a traceback is looked for
-_ODD = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
 class TrialFailed(errors.DethpcError):
@@ -31,7 +31,7 @@ class TrialFuture:
         self._sweep = sweep
         self._wire = wire
         self.trial_id = int(wire["id"])
-        self.hparams: Json = wire.get("hparams") or {}
+        self.hparams: Json = numbers_in(wire.get("hparams") or {})
 
     @property
     def state(self) -> str:
@@ -61,7 +61,7 @@ class TrialFuture:
         """What it reported so far, of its best validation; {} before the first."""
         found = self._wire.get("bestValidation") or self._wire.get("latestValidation") or {}
         averages = (found.get("metrics") or {}).get("avgMetrics") or {}
-        return {name: _ODD.get(value, value) if isinstance(value, str) else value for name, value in averages.items()}
+        return dict(numbers_in(averages))
 
     def exception(self) -> Optional[TrialFailed]:
         """Why an ended trial has no result; None when it has one, or has not ended."""

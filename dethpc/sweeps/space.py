@@ -19,27 +19,33 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+from dethpc.domain.not_finite import SPELLINGS, spelled
+
 Json = dict[str, Any]
 
 
-def dialect(space: Mapping[str, Any]) -> Json:
-    """Raises ValueError, TypeError with the name of what is wrong."""
+def dialect(space: Mapping[str, Any], where: str = "space") -> Json:
+    """Raises ValueError, TypeError that say what is wrong, as the caller has it: ``space['lr']``."""
     if not isinstance(space, Mapping):
         raise TypeError(f"a space is a dict of names to hyperparameters, not {space!r:.100}")
     found = {}
     for name, value in space.items():
         if not isinstance(name, str):
             raise TypeError(f"the names of hyperparameters are text, not {name!r}")
+        at = f"{where}[{name!r}]"
+        if isinstance(value, Mapping) and not isinstance(value.get("type"), str):
+            found[name] = dialect(value, at)
+            continue
         try:
             found[name] = _one(value)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{name}: {error}") from None
+            raise type(error)(f"{at}: {error}") from None
     return found
 
 
 def _one(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {k: plain(v) for k, v in value.items()} if isinstance(value.get("type"), str) else dialect(value)
+        return {k: plain(v) for k, v in value.items()}
     if isinstance(value, range):
         if not value:
             raise ValueError(f"{value} is empty")
@@ -74,8 +80,11 @@ def _between(low: Any, high: Any, scale: Any = None) -> Json:
 
 
 def plain(value: Any) -> Any:
-    """numpy's numbers as Python's."""
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
+    """numpy's numbers as Python's; NaN and the infinities as the text that the trial takes for them. Raises ValueError."""
+    value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
+    if isinstance(value, str) and value in SPELLINGS:
+        raise ValueError(f"the text {value!r} would reach the function as a number: write it otherwise")
+    return spelled(value) if isinstance(value, float) else value
 
 
 def _wrong(value: Any) -> Any:

@@ -15,6 +15,7 @@ from dethpc import errors
 from dethpc.client import Session, address, experiments
 from dethpc.context.collect import collect
 from dethpc.sweeps.follow import Sweep
+from dethpc.sweeps.mistakes import as_called
 from dethpc.sweeps.space import dialect
 
 Json = dict[str, Any]
@@ -80,7 +81,10 @@ def sweep(
         _pack(fn, metric, Path(folder))
         files = collect(Path(folder), _paths(include)).model_definition()
     session = _session(master)
-    answer = experiments.create(session, text, files)
+    try:
+        answer = experiments.create(session, text, files)
+    except errors.ConfigError as error:
+        raise errors.ConfigError([as_called(problem, space, config or {}) for problem in error.problems]) from None
     return Sweep(session, int(answer["experiment"]["id"]))
 
 

@@ -23,6 +23,8 @@ from dethpc.sweeps.space import dialect
         ({"type": "double", "minval": 0, "maxval": 1}, {"type": "double", "minval": 0, "maxval": 1}),
         ("adam", {"type": "const", "val": "adam"}),
         (None, {"type": "const", "val": None}),
+        (math.inf, {"type": "const", "val": "Infinity"}),
+        ([1.0, math.nan], {"type": "categorical", "vals": [1.0, "NaN"]}),
         ({"inner": [True]}, {"inner": {"type": "categorical", "vals": [True]}}),
     ],
 )
@@ -42,11 +44,12 @@ def test_numbers_of_numpy_are_numbers() -> None:
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        ({"lr": ()}, "lr: () is no range"),
-        ({"lr": (0.0, 1.0, "log")}, "lr: a logarithmic range is from a number above 0"),
-        ({"lr": (1, 2, "lin")}, "lr: (1, 2, 'lin') is no range"),
-        ({"lr": ("a", "b")}, "lr: ('a', 'b') is no range"),
-        ({"net": {"lr": []}}, "net: lr: there is nothing to choose from"),
+        ({"lr": ()}, "space['lr']: () is no range"),
+        ({"lr": (0.0, 1.0, "log")}, "space['lr']: a logarithmic range is from a number above 0"),
+        ({"lr": (1, 2, "lin")}, "space['lr']: (1, 2, 'lin') is no range"),
+        ({"lr": ("a", "b")}, "space['lr']: ('a', 'b') is no range"),
+        ({"net": {"lr": []}}, "space['net']['lr']: there is nothing to choose from"),
+        ({"lr": [1.0, "NaN"]}, "space['lr']: the text 'NaN' would reach the function as a number"),
         ({1: 2}, "the names of hyperparameters are text, not 1"),
         ([1], "a space is a dict"),
     ],

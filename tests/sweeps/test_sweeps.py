@@ -42,11 +42,11 @@ def test_a_closure_of_main_is_searched_and_its_results_are_a_table(user: User) -
 
         def around(scale):
             def fn(hparams):
-                return {"loss": scale * (hparams["x"] - OFFSET) ** 2, "twice": 2 * hparams["net"]["y"]}
+                return {"loss": scale * (hparams["x"] - OFFSET) ** 2, "twice": 2 * hparams["net"]["y"] + 1 / hparams["cap"]}
             return fn
 
         if __name__ == "__main__":
-            sweep = dethpc.sweep(around(10), {"x": [1, 2, 3, 4], "net": {"y": 5}}, searcher="grid")
+            sweep = dethpc.sweep(around(10), {"x": [1, 2, 3, 4], "net": {"y": 5}, "cap": float("inf")}, searcher="grid")
             ended = [(trial.hparams["x"], trial.result()["loss"]) for trial in sweep.as_completed()]
             table = sweep.wait().table()
             rows = table.to_dict("records") if hasattr(table, "to_dict") else table
@@ -56,9 +56,21 @@ def test_a_closure_of_main_is_searched_and_its_results_are_a_table(user: User) -
     )
     assert sorted(found["ended"]) == [[1, 40], [2, 10], [3, 0], [4, 10]]
     assert found["rows"][0] == {
-        **{"trial": 1, "state": "COMPLETED", "x": 1, "net.y": 5, "loss": 40, "twice": 10, "reason": ""}
+        **{
+            "trial": 1,
+            "state": "COMPLETED",
+            "x": 1,
+            "net.y": 5,
+            "cap": float("inf"),
+            "loss": 40,
+            "twice": 10,
+            "reason": "",
+        }
     }
-    assert found["best"] == [{"x": 3, "net": {"y": 5}}, {"loss": 0, "twice": 10}] and found["state"] == "COMPLETED"
+    assert (
+        found["best"] == [{"x": 3, "net": {"y": 5}, "cap": float("inf")}, {"loss": 0, "twice": 10}]
+        and found["state"] == "COMPLETED"
+    )
     assert user.errors.count("COMPLETED, loss ") == 4  # the progress where there is no terminal
 
 
@@ -195,9 +207,8 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_sent(user: User) -> 
         """,
     )
     assert told[0].startswith("ContextError: ") and "cannot pickle" in told[0]
-    assert (
-        told[1].startswith("ValueError: x: ") and "did you mean 'grid'" in told[2] and told[3].startswith("TypeError")
-    )
+    assert told[1].startswith("ValueError: space['x']: ") and told[3].startswith("TypeError")
+    assert told[2].startswith("ConfigError: dethpc.sweep: searcher: found 'grit'") and "did you mean 'grid'" in told[2]
     assert "helper.py cannot be read" in told[4]
     assert user.api("GET", "/api/v1/experiments")["experiments"] == []
 

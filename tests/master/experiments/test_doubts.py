@@ -12,8 +12,14 @@ from dethpc.master.experiments import doubts
     [
         ("python: /nowhere/bin/python3", "environment.python: /nowhere/bin/python3 is not on this machine"),
         ("python: /usr/bin/python3", ""),
-        ("setup: ['module load x', 'source /nowhere/bin/activate']", "/nowhere/bin/activate, which it reads, is not on"),
-        ("setup: ['. /etc/profile', 'source $VENV/bin/activate', 'if true; then']", "syntax error: unexpected end of file"),
+        (
+            "setup: ['module load x', 'source /nowhere/bin/activate']",
+            "/nowhere/bin/activate, which it reads, is not on",
+        ),
+        (
+            "setup: ['. /etc/profile', 'source $VENV/bin/activate', 'if true; then']",
+            "syntax error: unexpected end of file",
+        ),
         ("setup: ['. /etc/profile', 'source ~/$X', 'false']", ""),
     ],
 )

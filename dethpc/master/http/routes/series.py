@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from dethpc.domain.facts import Metric
+from dethpc.domain.not_finite import SPELLINGS
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.trial import DataPoint, Series, split
 
-_ODD = ("NaN", "Infinity", "-Infinity")  # as JSON can have them
 _TYPES = {"training": "METRIC_TYPE_TRAINING", "validation": "METRIC_TYPE_VALIDATION"}
 
 
@@ -52,7 +52,7 @@ def _chosen(rows: Sequence[tuple[Metric, dict[str, object]]], points: int) -> se
             number = _number(value)
             if number is not None:
                 numbers.setdefault(name, []).append((index, number))
-            elif value in _ODD or (isinstance(value, float) and not math.isfinite(value)):
+            elif value in SPELLINGS or (isinstance(value, float) and not math.isfinite(value)):
                 odd.setdefault(name, index)
     chosen = set(odd.values())
     for known in numbers.values():

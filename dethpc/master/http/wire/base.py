@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from enum import Enum
@@ -12,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 from pydantic.alias_generators import to_camel
 
 from dethpc.config.secrets import masked_text
+from dethpc.domain.not_finite import spelled
 from dethpc.domain.reports import MOST_LEVELS, too_deep
 from dethpc.domain.secrets import masked
 from dethpc.state.queries import Page
@@ -34,9 +34,7 @@ def plain(value: Any, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return spelled(value)
     if isinstance(value, (dict, list, tuple)) and not levels:
         return TOO_DEEP
     if isinstance(value, dict):
