@@ -1,8 +1,9 @@
-"""What commands share: ``ID`` is one experiment, ``IDS`` are several, ``TRIALS`` several trials; ``listing`` is what every list
-can be asked."""
+"""What commands share: ``ID`` is one experiment, ``IDS`` are several, ``TRIALS`` several trials, ``number`` is any id; ``listing`` is
+what every list can be asked."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional
@@ -13,24 +14,38 @@ from dethpc import errors
 from dethpc.cli import output, tables
 
 
+def number(value: str) -> int:
+    """An id. Raises click.BadParameter for what none can be."""
+    if not (value.isdecimal() and value.isascii()):
+        raise click.BadParameter(f"{value!r} is no id; allowed: a number, such as 3")
+    if len(value) > 18:  # more than a row of any database can have
+        raise click.BadParameter(f"nothing has the id {value[:40]}: ids are counted from 1")
+    return int(value)
+
+
+def _ids(value: str) -> Optional[list[int]]:
+    """``3`` or ``3,5,7``; None: it is something else."""
+    parts = value.split(",")
+    return [number(part) for part in parts] if all(p.isdecimal() and p.isascii() for p in parts) else None
+
+
 def _one(value: str) -> int:
     """An id, or the name of an experiment."""
-    return int(value) if value.isdecimal() and value.isascii() else _named(value, "an experiment's id, such as 3")
+    found = _ids(value) or [_named(value, "an experiment's id, such as 3")]
+    if len(found) > 1:
+        raise click.BadParameter(f"found {value!r}; allowed: one experiment's id, such as {found[0]}, or its name")
+    return found[0]
 
 
 def _several(value: str) -> list[int]:
     """``3``, ``3,5,7`` or the name of an experiment."""
-    parts = value.split(",")
-    if all(part.isdecimal() and part.isascii() for part in parts):
-        return [int(part) for part in parts]
-    return [_named(value, "experiment ids, such as 3 or 3,5,7")]
+    return _ids(value) or [_named(value, "experiment ids, such as 3 or 3,5,7")]
 
 
 def _trials(value: str) -> list[int]:
     """``12`` or ``12,14``. A trial has no name."""
-    parts = value.split(",")
-    if all(part.isdecimal() and part.isascii() for part in parts):
-        return [int(part) for part in parts]
+    if found := _ids(value):
+        return found
     raise click.BadParameter(
         f"{value!r} is no trial; allowed: trial ids, such as 12 or 12,14. See them with: det trial list EXPERIMENT"
     )
@@ -40,17 +55,31 @@ def _named(name: str, allowed: str) -> int:
     from dethpc.cli.connect import connect
     from dethpc.client import experiments
 
-    page = experiments.listing(connect(), archived=None, name=name, newest_first=True) if name.strip() else {}
-    ids = sorted(int(e["id"]) for e in page.get("experiments") or [] if e.get("name") == name)
+    session = connect()
+    containing = experiments.listing(session, name=name, newest_first=True)["experiments"] if name.strip() else []
+    ids = sorted(int(e["id"]) for e in containing if e.get("name") == name)
     if not ids:
+        meant = _meant(
+            name, containing or experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
+        )
         raise click.BadParameter(
-            f"no experiment has the name {name!r}; allowed: {allowed}, or a name. See them with: det experiment list"
+            f"no experiment has the name {name!r}{meant or ';'} allowed: {allowed}, or a name. See them with: det experiment list"
         )
     if len(ids) > 1:
-        raise click.BadParameter(
-            f"{len(ids)} experiments have the name {name!r}; give an id: {', '.join(map(str, ids))}"
-        )
+        which = f"{', '.join(map(str, ids))} (the newest)"
+        raise click.BadParameter(f"{len(ids)} experiments have the name {name!r}; give an id: {which}")
     return ids[0]
+
+
+_RECENT = 200  # experiments among whose names a misspelt one is looked for
+
+
+def _meant(name: str, known: Sequence[dict[str, Any]]) -> str:
+    """``. Did you mean 'digits' (12)?``: the newest of those that have a name with this in it, or one near it; "" without any."""
+    newest = {str(e.get("name")): e["id"] for e in reversed(known)}
+    near = [one for one in newest if name.lower() in one.lower()] or difflib.get_close_matches(name, newest)
+    said = [f"{output.plain(one)!r} ({newest[one]})" for one in near[-2:]]
+    return f". Did you mean {' or '.join(said)}?" if said else ""
 
 
 EXPERIMENT = _one

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import listing, number
 from dethpc.cli.connect import connect
 from dethpc.cli.group import Failed, LazyGroup
 
@@ -50,7 +50,7 @@ def list_tokens(username: Optional[str], show_inactive: bool, wanted: tables.Wan
 
 
 @token.command()
-@click.argument("token_ids", metavar="TOKEN_ID...", type=int, nargs=-1, required=True)
+@click.argument("token_ids", metavar="TOKEN_ID...", type=number, nargs=-1, required=True)
 @listing
 def describe(token_ids: tuple[int, ...], wanted: tables.Wanted) -> None:
     """Show access tokens by id, even when they are revoked."""
@@ -97,7 +97,7 @@ def create(username: Optional[str], expiration_days: Optional[int], description:
 
 
 @token.command()
-@click.argument("token_id", type=int)
+@click.argument("token_id", type=number)
 @click.option("-d", "--description", metavar="TEXT", required=True, help="What it is for.")
 def edit(token_id: int, description: str) -> None:
     """Change what an access token says that it is for."""
@@ -108,7 +108,7 @@ def edit(token_id: int, description: str) -> None:
 
 
 @token.command()
-@click.argument("token_id", type=int)
+@click.argument("token_id", type=number)
 def revoke(token_id: int) -> None:
     """End an access token for good."""
     from dethpc.client import tokens

@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import TRIALS, each, listing
+from dethpc.cli.arguments import TRIALS, each, listing, number
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
-_ID = click.argument("trial_id", metavar="ID", type=int)
+_ID = click.argument("trial_id", metavar="ID", type=number)
 
 
 @click.group(

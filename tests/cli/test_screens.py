@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from dethpc.cli import logs, main, output, tables, wait, watching
 from tests.cli.conftest import trial
@@ -199,13 +200,26 @@ def test_any_table_can_be_had_in_determineds_form(screen: Callable[..., str], mo
 
 def test_a_name_takes_the_place_of_an_id_where_one_experiment_has_it(screen: Callable[..., str], master: Any) -> None:
     name = master.experiment["name"]
-    with pytest.raises(click.UsageError, match="2 experiments have the name .* give an id: 1, 2"):
+    with pytest.raises(click.UsageError, match=r"2 experiments have the name .* give an id: 1, 2 \(the newest\)"):
         screen(80, "experiment", "describe", name)
+    for near in (name.replace("asha", "assha"), "ASHA-with"):
+        with pytest.raises(
+            click.UsageError, match=rf"no experiment has the name '{near}'. Did you mean '{name}' \(2\)\?"
+        ):
+            screen(80, "experiment", "describe", near)
+    with pytest.raises(click.UsageError, match="no experiment has the name 'zebra'; allowed: experiment ids"):
+        screen(80, "experiment", "describe", "zebra")
     answer = master.answer
     master.answer = lambda method, path, query, body: (
         {"experiments": [master.experiment]} if path == "/api/v1/experiments" else answer(method, path, query, body)
     )
     assert name in screen(80, "experiment", "describe", name)
+
+
+@pytest.mark.parametrize("words", ["e describe", "e plot", "t describe", "t kill", "t ls", "c list", "tkn revoke"])
+def test_an_id_that_nothing_can_have_is_answered_before_a_master_is_asked(words: str) -> None:
+    answer = CliRunner().invoke(main, [*words.split(), "9" * 23])
+    assert answer.exit_code == 2 and f"nothing has the id {'9' * 23}: ids are counted from 1" in answer.output
 
 
 def test_filters_of_a_list_are_the_masters(screen: Callable[..., str], master: Any) -> None:

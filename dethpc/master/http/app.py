@@ -75,10 +75,11 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.preemptions = Preemptions(services.doorbell.should_stop)
-    documented = [Depends(HTTPBearer(auto_error=False))]  # the gate checks; this puts the token into /docs
+    # the gate checks tokens; HTTPBearer puts them into /docs
+    first = [Depends(HTTPBearer(auto_error=False)), Depends(_ids_that_can_be)]
     app.router.routes.insert(0, Route(str(app.openapi_url), _described))
     for router in ROUTERS:
-        app.include_router(router, dependencies=documented, responses=_REFUSALS)
+        app.include_router(router, dependencies=first, responses=_REFUSALS)
     app.add_exception_handler(errors.DethpcError, _failed)
     app.add_exception_handler(RequestValidationError, _misshaped)
     app.add_exception_handler(HTTPException, _http)
@@ -88,6 +89,13 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(BodyLimits)
     app.add_middleware(AuthMiddleware, auth=services.auth)
     return app
+
+
+async def _ids_that_can_be(request: Request) -> None:
+    """Nothing has a number that no row can hold. Raises NotFound, before a database is asked."""
+    for name, value in request.path_params.items():
+        if name.endswith("_id") and any(part.isdecimal() and len(part) > 18 for part in value.strip("-").split(".")):
+            raise errors.NotFound(f"{name.removesuffix('_id').replace('_', ' ')} {value[:40]} not found")
 
 
 def _operation(route: APIRoute) -> str:
@@ -128,7 +136,9 @@ def _misshaped(request: Request, error: Exception) -> JSONResponse:
 
 
 def _unfit(request: Request, error: Exception) -> JSONResponse:
-    message = f"{request.method} {request.url.path}: a number or a text is out of range: {error}"
+    _log.info("%s %s: %s", request.method, request.url.path, error)
+    allowed = f"whole numbers up to {2**63 - 1}, text that UTF-8 can write, dates from year 1 to 9999"
+    message = f"{request.method} {request.url.path}: a number or a text in it is out of range; allowed: {allowed}"
     return JSONResponse(error_body(3, "InvalidArgument", message), 400)
 
 

@@ -10,7 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from fastapi.routing import APIRoute
 
+from dethpc.master.http.routes import ROUTERS
 from tests.master.conftest import Served, experiment, trained, trial
 from tests.waiting import LONG_ENOUGH
 
@@ -58,6 +60,21 @@ def test_errors_have_determineds_form(
     got, answer = ask(served, method, path, served.token, body)
     assert (got, answer["error"]["code"]) == (status, code), answer
     assert answer["error"]["error"] and answer["error"]["reason"]
+
+
+def test_an_id_that_no_row_can_have_is_not_found_whatever_the_route(served: Served) -> None:
+    """Each would else be answered in the database's words."""
+    served.put([experiment(1), *trained(trial(1))])
+    large, asked = "9" * 30, 0
+    for route in (route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)):
+        if "GET" in route.methods and (name := re.search(r"\{(\w+_id)\}", route.path)):
+            value = f"1.1.1.{large}" if name[1] == "allocation_id" else large
+            status, answer = ask(served, "GET", re.sub(r"\{\w+\}", value, route.path), served.token)
+            assert status == 404 and "not found" in answer["error"]["error"], (route.path, answer)
+            asked += 1
+    assert asked > 20
+    status, answer = ask(served, "GET", f"/api/v1/trials/time-series?trialIds={large}", served.token)
+    assert status == 400 and "whole numbers up to" in answer["error"]["error"] and "SQL" not in str(answer)
 
 
 def test_a_wrong_config_lists_its_problems(served: Served) -> None:
