@@ -1,5 +1,5 @@
-"""What commands share: ``ID`` is one experiment, ``IDS`` are several, ``TRIALS`` several trials, ``number`` is any id; ``listing`` is
-what every list can be asked."""
+"""What commands share: ``ID`` is one experiment, ``IDS`` are several, ``TRIALS`` several trials, ``number`` is any id;
+``listing`` is what every list can be asked."""
 
 from __future__ import annotations
 
@@ -109,6 +109,15 @@ def each(ids: Sequence[int], do: Callable[[Any, int], str]) -> None:
             output.say(f"det: error: {error}")
     if failed:
         raise click.exceptions.Exit(1)
+
+
+PAGES = click.option(
+    "--pages",
+    type=click.Choice(["1", "all"]),
+    expose_value=False,
+    hidden=True,
+    help="Accepted for compatibility: nothing is left for a second page.",
+)
 
 
 def _words(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:

@@ -69,6 +69,13 @@ def describe(uuid: str, as_json: bool) -> None:
     "-o", "--output-dir", type=click.Path(file_okay=False), help="Directory to write to [default: checkpoints/UUID]."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the path.")
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "direct"]),
+    expose_value=False,
+    hidden=True,
+    help="Accepted for compatibility: files always come straight from the storage.",
+)
 def download(uuid: str, output_dir: Optional[str], quiet: bool) -> None:
     """Download a checkpoint; its files are verified."""
     download_checkpoint(connect(), uuid, output_dir, quiet)

@@ -1,4 +1,4 @@
-"""The commands of Determined's ``det`` that are not here, and what to do in their place.
+"""The commands of Determined's ``det`` that are not here, the options of those that are, and what to do in their place.
 
 A name stands for everything below it: ``notebook`` for ``notebook start``, unless that has a line of its own. A sentence may
 name only commands that are here (a test tries each).
@@ -92,6 +92,36 @@ _SENTENCES = {
     "user-group": _ONE_USER,
     "workspace": _LABELS,
 }
+
+
+_NODES = "The nodes as they are then: det agent list --json, or --csv"
+_PORTS = "A job's ports are its node's: det trial describe ID names the node, and ssh -L PORT:NODE:PORT LOGIN_NODE brings one to you"
+_LINES = "Lines are chosen by node and by rank: det trial logs ID --node NAME --rank N"
+
+_OPTIONS = {
+    "agent disable --csv": _NODES,
+    "agent disable --json": _NODES,
+    "agent enable --csv": _NODES,
+    "agent enable --json": _NODES,
+    "deploy --image-repo-prefix": _NO_MACHINES,
+    "deploy --no-preflight-checks": _NO_MACHINES,
+    "deploy --no-wait-for-master": _NO_MACHINES,
+    "experiment create --publish": _PORTS,
+    "experiment create -p": _PORTS,
+    "experiment logs --container-id": _LINES,
+    "trial logs --container-id": _LINES,
+    "user edit --active": _ONE_USER,
+    "user edit --admin": _ONE_USER,
+    "user edit --remote": _ONE_USER,
+    "user edit --username": _SENTENCES["user rename"],
+}
+
+
+def in_place_of(option: str, command: Sequence[str]) -> Optional[str]:
+    """What to say to an option of Determined's that ``det COMMAND...`` has not here; None: it is none of Determined's either."""
+    words = " ".join(command)
+    sentence = _OPTIONS.get(f"{words} {option}")
+    return sentence and f"dethpc's 'det {words}' has no {option}. {sentence}"
 
 
 def instead(words: Sequence[str]) -> Optional[str]:

@@ -53,6 +53,8 @@ def experiment(ctx: click.Context) -> None:
     "--limit", type=click.IntRange(1), default=200, show_default=True, help="At most this many of the newest."
 )
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the newest.")
+@click.option("--pages", type=click.Choice(["1", "all"]), default="1", help="all: whatever --limit is.")
+@click.option("--show_project", is_flag=True, help="Include the workspace and the project.")
 @listing
 def list_experiments(
     everybody: bool,
@@ -62,6 +64,8 @@ def list_experiments(
     labels: tuple[str, ...],
     limit: int,
     offset: int,
+    pages: str,
+    show_project: bool,
     wanted: tables.Wanted,
 ) -> None:
     """List your experiments, the newest last."""
@@ -76,23 +80,23 @@ def list_experiments(
         name=name,
         labels=labels,
         newest_first=True,
-        limit=limit,
+        limit=0 if pages == "all" else limit,
         offset=offset,
     )
     found = sorted(page.get("experiments") or [], key=lambda e: int(e["id"]))
     if wanted.as_json:
         output.print_json(found)
         return
-    tables.show(tables.Table(_columns(everybody, show_archived), found), wanted)
+    tables.show(tables.Table(_columns(everybody, show_archived, show_project), found), wanted)
     for e in found:
-        if e.get("warning"):
+        if e.get("warning") and not e.get("endTime"):  # of those that have ended, describe tells it
             output.say(f"det: warning: experiment {e['id']}: {e['warning']}")
     total = (page.get("pagination") or {}).get("total") or len(found)
     if len(found) + offset < total and not wanted.as_csv:
         output.say(f"{len(found)} of {total}; to see older ones: --offset {offset + len(found)}")
 
 
-def _columns(everybody: bool, archived: bool) -> list[tables.Column]:
+def _columns(everybody: bool, archived: bool, project: bool) -> list[tables.Column]:
     """Whose they are, and whether they are archived, is told where it can differ."""
     return [
         tables.Column("ID", "id", tables.COUNT),
@@ -107,6 +111,8 @@ def _columns(everybody: bool, archived: bool) -> list[tables.Column]:
         tables.Column("Took", "duration", tables.DURATION, rank=4, pipe=False),
         tables.Column("Ended", "endTime", tables.AGE, terminal=False),
         tables.Column("Resource pool", "resourcePool", rank=6, least=12),
+        tables.Column("Workspace", "workspaceName", rank=1, least=8, terminal=project, pipe=project),
+        tables.Column("Project", "projectName", rank=1, least=8, terminal=project, pipe=project),
         tables.Column("Labels", lambda e: ", ".join(e.get("labels") or []), terminal=False, pipe=False),
         tables.Column("Archived", lambda e: e.get("archived", False), terminal=False, pipe=everybody or archived),
     ]
@@ -150,9 +156,7 @@ def config(experiment_id: int, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
         return
-    import yaml
-
-    output.echo(yaml.safe_dump(found, default_flow_style=False, sort_keys=False, allow_unicode=True), nl=False)
+    output.print_yaml(found)
 
 
 @experiment.command("download-model-def")

@@ -41,7 +41,7 @@ class Failed(click.ClickException):
 
 
 class NotHere(Failed):
-    """A command of Determined's that is not here; the message says what to do in its place."""
+    """A command or an option of Determined's that is not here; the message says what to do in its place."""
 
     exit_code = 2
 
@@ -117,6 +117,10 @@ class LazyGroup(click.Group):
         except BrokenPipeError:  # `| head` has what it wants: no failure of ours, nor of a script with pipefail
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None
+        except click.NoSuchOption as error:
+            if sentence := elsewhere.in_place_of(error.option_name, _words(error.ctx)):
+                raise NotHere([sentence]) from None
+            raise
         except errors.ConfigError as error:
             raise Failed([str(problem) for problem in error.problems]) from error
         except errors.DethpcError as error:

@@ -7,7 +7,7 @@ from typing import Any, Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import listing
+from dethpc.cli.arguments import PAGES, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 from dethpc.cli.pool import no_pool
@@ -26,8 +26,16 @@ def job(ctx: click.Context) -> None:
 @job.command("list")
 @click.option("-p", "--resource-pool", metavar="POOL", help="Show this pool's queue [default: the default pool's].")
 @click.option("--why", is_flag=True, help="Show what each job's trials wait for, and what would start them sooner.")
+@click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: all).")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
+@click.option("--reverse", is_flag=True, help="The last of the queue first.")
+@click.option("--table", is_flag=True, expose_value=False, hidden=True, help="Accepted for compatibility: it is one.")
+@PAGES
+@output.as_yaml
 @listing
-def list_jobs(resource_pool: Optional[str], why: bool, wanted: tables.Wanted) -> None:
+def list_jobs(
+    resource_pool: Optional[str], why: bool, limit: int, offset: int, reverse: bool, wanted: tables.Wanted
+) -> None:
     """List the jobs that want slots, in the order in which they get them; jobs that have ended are left out."""
     from dethpc.client import cluster, jobs
 
@@ -37,6 +45,8 @@ def list_jobs(resource_pool: Optional[str], why: bool, wanted: tables.Wanted) ->
     if resource_pool and pool is None:
         raise no_pool(resource_pool, [p["name"] for p in pools])
     found = jobs.listing(session, resource_pool)
+    ids = short([str(j["jobId"]) for j in found])
+    found = found[:: -1 if reverse else 1][offset:][: limit or None]
     waits = jobs.waiting(session) if why else {}
     if why:
         for j in found:
@@ -45,7 +55,6 @@ def list_jobs(resource_pool: Optional[str], why: bool, wanted: tables.Wanted) ->
         output.print_json({"jobs": found})
         return
     fair = pool is not None and pool["schedulerType"] == "SCHEDULER_TYPE_FAIR_SHARE"
-    ids = short([str(j["jobId"]) for j in found])
     columns = [
         tables.Column("#", lambda j: j["summary"]["jobsAhead"], tables.COUNT),
         tables.Column("ID", lambda j: ids[str(j["jobId"])]),

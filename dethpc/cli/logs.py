@@ -40,6 +40,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 multiple=True,
                 help="Only this stream.",
             ),
+            click.option(
+                "--source", "sources", multiple=True, help="Only lines from here: task or slurm (repeatable)."
+            ),
             click.option("--search", metavar="TEXT", help="Only lines that contain this text."),
             click.option("--timestamp-after", "after", metavar="TIME", help="Only later lines (RFC 3339)."),
             click.option("--timestamp-before", "before", metavar="TIME", help="Only earlier lines (RFC 3339)."),

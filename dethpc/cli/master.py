@@ -107,6 +107,7 @@ def down(timeout: float) -> None:
 
 
 @master.command()
+@output.as_yaml
 @output.as_json
 def info(as_json: bool) -> None:
     """Show which scheduler the master serves, where it runs, since when, and whose files it uses."""
@@ -168,6 +169,7 @@ def certificate() -> None:
 
 @master.command(context_settings={"ignore_unknown_options": True})
 @click.argument("words", metavar="[show]", nargs=-1)
+@output.as_yaml
 @output.as_json
 def config(words: tuple[str, ...], as_json: bool) -> None:
     """Show the master's configuration."""
@@ -182,9 +184,7 @@ def config(words: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         output.print_json(found)
         return
-    import yaml
-
-    output.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
+    output.print_yaml(found)
 
 
 @master.command()

@@ -12,7 +12,22 @@ import click
 
 from dethpc.domain.escapes import escaped
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the REST API's JSON.")
+_YAML = "dethpc.yaml"  # in a context: --yaml was given
+
+
+def _or_yaml(context: click.Context, parameter: click.Parameter, given: bool) -> bool:
+    return given or bool(context.meta.get(_YAML))
+
+
+def _mark(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    context.meta[_YAML] = given
+
+
+as_json = click.option("--json", "as_json", is_flag=True, callback=_or_yaml, help="Print the REST API's JSON.")
+as_yaml = click.option(
+    "--yaml", is_flag=True, is_eager=True, expose_value=False, callback=_mark, help="Print what --json has as YAML."
+)
+"""Beside ``as_json``: a command need not know of it."""
 as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 
 
@@ -35,7 +50,18 @@ def redraw(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
+    """What --json asks for, or --yaml where a command has it."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(_YAML):
+        print_yaml(value)
+        return
     echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_yaml(value: Any) -> None:
+    import yaml
+
+    echo(yaml.safe_dump(value, default_flow_style=False, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:

@@ -38,6 +38,7 @@ def _print(found: Sequence[dict[str, Any]], wanted: tables.Wanted) -> None:
 @token.command("list")
 @click.argument("username", required=False)
 @click.option("--show-inactive", is_flag=True, help="Revoked and expired tokens, too.")
+@output.as_yaml
 @listing
 def list_tokens(username: Optional[str], show_inactive: bool, wanted: tables.Wanted) -> None:
     """List access tokens; of USERNAME alone if you name one."""
@@ -51,6 +52,7 @@ def list_tokens(username: Optional[str], show_inactive: bool, wanted: tables.Wan
 
 @token.command()
 @click.argument("token_ids", metavar="TOKEN_ID...", type=number, nargs=-1, required=True)
+@output.as_yaml
 @listing
 def describe(token_ids: tuple[int, ...], wanted: tables.Wanted) -> None:
     """Show access tokens by id, even when they are revoked."""
@@ -82,6 +84,7 @@ def _days(context: click.Context, parameter: click.Parameter, days: Optional[int
     help="Days until it expires; -1: never. Default: 30.",
 )
 @click.option("-d", "--description", metavar="TEXT", default="", help="What it is for.")
+@output.as_yaml
 @output.as_json
 def create(username: Optional[str], expiration_days: Optional[int], description: str, as_json: bool) -> None:
     """Make an access token and print it. Nobody can see it again: keep it as you would a password."""
@@ -99,12 +102,17 @@ def create(username: Optional[str], expiration_days: Optional[int], description:
 @token.command()
 @click.argument("token_id", type=number)
 @click.option("-d", "--description", metavar="TEXT", required=True, help="What it is for.")
-def edit(token_id: int, description: str) -> None:
+@output.as_yaml
+@output.as_json
+def edit(token_id: int, description: str, as_json: bool) -> None:
     """Change what an access token says that it is for."""
     from dethpc.client import tokens
 
-    tokens.change(connect(), token_id, description=description)
-    output.echo(f"Changed access token {token_id}")
+    changed = tokens.change(connect(), token_id, description=description)
+    if as_json:
+        output.print_json(changed)
+    else:
+        output.echo(f"Changed access token {token_id}")
 
 
 @token.command()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import TRIALS, each, listing, number
+from dethpc.cli.arguments import PAGES, TRIALS, each, listing, number
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -32,9 +32,14 @@ def trial() -> None:
 @click.option(
     "--metrics-summary", is_flag=True, help="Print only a summary of the metrics (last, min, max, mean), as JSON."
 )
+@click.option("--limit", type=click.IntRange(0), default=0, help="At most this many reports of each (0: all).")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many reports of each.")
+@PAGES
 @output.as_csv
 @output.as_json
-def describe(ids: list[int], metrics: bool, metrics_summary: bool, as_csv: bool, as_json: bool) -> None:
+def describe(
+    ids: list[int], metrics: bool, metrics_summary: bool, limit: int, offset: int, as_csv: bool, as_json: bool
+) -> None:
     """Describe trials: their states and why, hyperparameters, and what they reported."""
     from dethpc.client import trials
 
@@ -44,6 +49,8 @@ def describe(ids: list[int], metrics: bool, metrics_summary: bool, as_csv: bool,
         output.print_json(found if len(ids) > 1 else found[0])
         return
     every = [_about(session, number, batch_metrics=metrics) for number in ids]
+    for about in every:
+        about["workloads"] = about["workloads"][offset:][: limit or None]
     if as_json:
         output.print_json(every if len(ids) > 1 else every[0])
     elif as_csv:
@@ -140,26 +147,60 @@ def list_checkpoints(trial_id: int, wanted: tables.Wanted) -> None:
 @_ID
 @click.option("--best", "which", flag_value="best", help="The checkpoint with the best searcher metric.")
 @click.option("--latest", "which", flag_value="latest", default="latest", help="The newest checkpoint (the default).")
+@click.option("--uuid", help="This checkpoint of the trial's.")
+@click.option("--sort-by", metavar="METRIC", help="With --best: the best by this validation metric.")
+@click.option("--smaller-is-better", type=bool, metavar="BOOL", help="With --sort-by: whether a small value is good.")
 @click.option(
     "-o", "--output-dir", type=click.Path(file_okay=False), help="Directory to write to [default: checkpoints/UUID]."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the path.")
-def download(trial_id: int, which: str, output_dir: str, quiet: bool) -> None:
+def download(
+    trial_id: int,
+    which: str,
+    uuid: Optional[str],
+    sort_by: Optional[str],
+    smaller_is_better: Optional[bool],
+    output_dir: str,
+    quiet: bool,
+) -> None:
     """Download a checkpoint of a trial."""
     from dethpc import errors
     from dethpc.cli.checkpoint import download_checkpoint
     from dethpc.client import trials
 
+    if (sort_by is None) != (smaller_is_better is None) or (sort_by and which != "best"):
+        raise click.UsageError("--best, --sort-by and --smaller-is-better only work together.")
     session = connect()
     found = [c for c in trials.checkpoints(session, trial_id) if output.state(c.get("state")) == "COMPLETED"]
+    if uuid is not None:
+        found = [c for c in found if c["uuid"] == uuid]
     if not found:
+        which_one = f"checkpoint {uuid}" if uuid else "checkpoint"
         raise errors.NotFound(
-            f"trial {trial_id} has no checkpoint to download; see det trial list-checkpoints {trial_id}"
+            f"trial {trial_id} has no {which_one} to download; see det trial list-checkpoints {trial_id}"
         )
-    uuid = found[-1]["uuid"]
-    if which == "best":
-        best = trials.get(session, trial_id).get("bestCheckpoint") or {}
-        if not best.get("uuid"):
+    if uuid is None and sort_by is not None:
+        uuid = _best_by(sort_by, found, -1 if smaller_is_better else 1)
+    elif uuid is None and which == "best":
+        uuid = (trials.get(session, trial_id).get("bestCheckpoint") or {}).get("uuid")
+        if not uuid:
             raise errors.NotFound(f"trial {trial_id} has no checkpoint with a validation; use --latest")
-        uuid = best["uuid"]
-    download_checkpoint(session, uuid, output_dir, quiet)
+    download_checkpoint(session, uuid or found[-1]["uuid"], output_dir, quiet)
+
+
+def _best_by(metric: str, checkpoints: list[dict[str, Any]], sign: int) -> str:
+    """The one whose validation has the greatest ``sign`` * ``metric``. Raises NotFound."""
+    from dethpc import errors
+
+    validations = [
+        ((c.get("training") or {}).get("validationMetrics") or {}).get("avgMetrics") or {} for c in checkpoints
+    ]
+    values = [
+        (sign * v[metric], c["uuid"])
+        for v, c in zip(validations, checkpoints)
+        if isinstance(v.get(metric), (int, float))
+    ]
+    if not values:
+        there = ", ".join(sorted({name for v in validations for name in v})) or "none"
+        raise errors.NotFound(f"no checkpoint has a validation with a number {metric!r}; reported: {there}")
+    return str(max(values)[1])

@@ -7,7 +7,7 @@ from typing import Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import EXPERIMENT, listing
+from dethpc.cli.arguments import EXPERIMENT, PAGES, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.trial_table import found_trials, trial_table, with_curves
 
@@ -18,6 +18,7 @@ from dethpc.cli.trial_table import found_trials, trial_table, with_curves
 @click.option("--state", "states", multiple=True, help="Only those in this state, such as running (repeatable).")
 @click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
+@PAGES
 @listing
 def list_trials(
     experiment_id: int, best: Optional[int], states: tuple[str, ...], limit: int, offset: int, wanted: tables.Wanted

@@ -29,6 +29,7 @@ class Filter:
     ranks: Sequence[int] = field(default_factory=tuple)
     nodes: Sequence[str] = field(default_factory=tuple)
     stdtypes: Sequence[str] = field(default_factory=tuple)
+    sources: Sequence[str] = field(default_factory=tuple)
     search: Optional[str] = None
     after: Optional[str] = None
     before: Optional[str] = None
@@ -38,6 +39,7 @@ class Filter:
             "rankIds": list(self.ranks),
             "agentIds": list(self.nodes),
             "stdtypes": list(self.stdtypes),
+            "sources": list(self.sources),
             "searchText": self.search,
             "timestampAfter": self.after,
             "timestampBefore": self.before,

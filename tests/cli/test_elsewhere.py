@@ -6,27 +6,29 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from dethpc import __version__
 from dethpc.cli import elsewhere, main, tables
+from tests.cli.conftest import JOB
 
-# Run by the Python of the published client: every spelling of every command, and nothing of any master.
+# Run by the Python of the published client: every spelling of every command with its options, and nothing of any master.
 ENUMERATE = """
 import argparse, itertools, json
 from determined.cli import cli, _declarative_argparse as declare
 from determined.deploy import cli as deploy
 
 def spellings(parser):
+    yield [], [name for action in parser._actions for name in action.option_strings]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, inner in action.choices.items():
-                yield [name]
-                yield from ([name, *rest] for rest in spellings(inner))
+                yield from (([name, *rest], options) for rest, options in spellings(inner))
 
 found = []
 for described in (cli.all_args_description, [deploy.args_description]):
@@ -54,7 +56,9 @@ def here(words: list[str]) -> Optional[click.Command]:
     return command
 
 
-def test_every_command_of_determined_works_or_says_what_to_do_instead(determined_venv: Path) -> None:
+@pytest.fixture(scope="module")
+def published(determined_venv: Path) -> list[tuple[list[str], list[str]]]:
+    """Each command of Determined's and its options."""
     done = subprocess.run(
         [str(determined_venv / "bin" / "python"), "-I", "-W", "ignore", "-c", ENUMERATE],
         capture_output=True,
@@ -62,7 +66,13 @@ def test_every_command_of_determined_works_or_says_what_to_do_instead(determined
         timeout=300,
         check=True,
     )
-    spellings = json.loads(done.stdout)
+    return [(words, options) for words, options in json.loads(done.stdout)]
+
+
+def test_every_command_of_determined_works_or_says_what_to_do_instead(
+    published: list[tuple[list[str], list[str]]],
+) -> None:
+    spellings = [words for words, _ in published if words]
     assert len(spellings) > 300 and ["cmd", "ls"] in spellings and ["deploy", "local", "logs"] in spellings
     silent = []
     for words in spellings:
@@ -76,9 +86,79 @@ def test_every_command_of_determined_works_or_says_what_to_do_instead(determined
     assert not silent
 
 
+def test_every_option_of_determined_works_or_says_what_to_do_instead(
+    published: list[tuple[list[str], list[str]]],
+) -> None:
+    asked, silent = 0, []
+    for words, options in published:
+        command = here(words)
+        if command is None or words[-1:] == ["help"]:
+            continue
+        ours = {name for p in command.params if isinstance(p, click.Option) for name in p.opts} | {"-h", "--help"}
+        for option in set(options) - ours:
+            asked += 1
+            answer = det(*words, option, "x")
+            said = rf"det: error: dethpc's 'det .+' has no {option}\. .+\n"
+            if answer.exit_code != 2 or not re.fullmatch(said, answer.output):
+                silent.append(" ".join([*words, option]))
+    assert asked > 20 and not silent
+
+
+def test_determineds_options_of_lists_do_what_they_did_there(master: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(path: str, *words: str) -> Any:
+        master.asked.clear()
+        answer = det("-m", master.url, *words)
+        assert answer.exit_code == 0, answer.output
+        return answer.output, next((q for _, p, q, _ in master.asked if p == path), None)
+
+    said, query = asked("/api/v1/experiments", "e", "ls", "--pages", "all", "--show_project")
+    assert query["limit"] == ["-1"] and "Workspace" in said.splitlines()[0]
+    assert asked("/api/v1/experiments", "e", "ls", "--pages", "1")[1]["limit"] == ["200"]
+    assert asked("/api/v1/trials/1/logs", "t", "logs", "1", "--source", "slurm")[1]["sources"] == ["slurm"]
+    assert yaml.safe_load(asked("", "job", "list", "--yaml")[0])["jobs"][0]["name"] == "digits"
+    assert yaml.safe_load(asked("", "master", "info", "--yaml")[0])["clusterId"] == "c-1"
+
+    monkeypatch.setattr("dethpc.client.jobs.listing", lambda *_: [{**JOB, "jobId": c * 9} for c in "abcd"])
+    queue = asked("", "job", "list", "--reverse", "--offset", "1", "--limit", "2", "--pages", "all", "--table")[0]
+    assert [line.split()[1] for line in queue.splitlines()[1:]] == ["cccccccc", "bbbbbbbb"]
+    reports = [{"validation": {"totalBatches": n, "metrics": {"avgMetrics": {"loss": n}}}} for n in range(5)]
+    monkeypatch.setattr("dethpc.client.trials.workloads", lambda *_, **__: iter(reports))
+    told = asked("", "t", "describe", "1", "--offset", "1", "--limit", "2", "--json")[0]
+    assert json.loads(told)["workloads"] == reports[1:3]
+
+
+def test_a_checkpoint_to_download_is_chosen_by_its_uuid_or_by_any_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [
+        {"uuid": name, "state": "STATE_COMPLETED", "training": {"validationMetrics": {"avgMetrics": {"loss": loss}}}}
+        for name, loss in (("a", 3.0), ("b", 1.0), ("c", "NaN"))
+    ]
+    got: list[str] = []
+    monkeypatch.setattr("dethpc.cli.trial.connect", lambda: None)
+    monkeypatch.setattr("dethpc.client.trials.checkpoints", lambda *_: kept)
+    monkeypatch.setattr("dethpc.cli.checkpoint.download_checkpoint", lambda session, uuid, *_: got.append(uuid))
+    by_loss = ["--best", "--sort-by", "loss", "--smaller-is-better"]
+    for words in (["--uuid", "a"], [*by_loss, "true"], [*by_loss, "false"], ["--latest"]):
+        assert det("t", "download", "1", *words).exit_code == 0
+    assert got == ["a", "b", "a", "c"]
+    assert "no checkpoint x to download" in det("t", "download", "1", "--uuid", "x").output
+    assert "a number 'auc'; reported: loss" in det("t", "download", "1", *by_loss[:2], "auc", *by_loss[3:], "1").output
+    assert "only work together" in det("t", "download", "1", "--best", "--sort-by", "loss").output
+
+
+def test_a_misspelt_option_is_none_of_determineds() -> None:
+    answer = det("experiment", "create", "--publsh", "8080")
+    assert answer.exit_code == 2 and "No such option" in answer.output and "dethpc's" not in answer.output
+
+
 def test_the_sentences_name_commands_that_are_here() -> None:
-    for name, sentence in elsewhere._SENTENCES.items():
+    for name in elsewhere._SENTENCES:
         assert here(name.split()) is None, f"det {name} is here now: its sentence can go"
+    for name in elsewhere._OPTIONS:
+        *words, option = name.split()
+        command = here(words)
+        assert command is not None
+        assert option not in [o for p in command.params for o in p.opts], f"{name} is here now: its sentence can go"
+    for name, sentence in [*elsewhere._SENTENCES.items(), *elsewhere._OPTIONS.items()]:
         for named in re.findall(r"\bdet ((?:[a-z-]+ ?)+)", sentence):
             words = named.split()
             if not isinstance(here(words[:1]), click.Group):

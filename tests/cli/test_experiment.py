@@ -37,6 +37,15 @@ def test_list_shows_ones_own_experiments_newest_last(det: Any, master: Any) -> N
     assert query["users"] == ["ada"] and query["archived"] == ["false"]
 
 
+def test_a_list_tells_what_is_amiss_with_what_is_active_and_describe_with_all(det: Any, master: Any) -> None:
+    master.experiment["warning"] = "loss is not among the reported metrics (los)"
+    assert det("e", "ls", master=master).stderr.count("det: warning: experiment ") == 2
+    master.experiment.update(state="STATE_COMPLETED", endTime="2026-11-20T11:00:00Z")
+    master.trials[0]["warning"] = master.experiment["warning"]
+    assert det("e", "ls", master=master).stderr == ""
+    assert "loss is not among" in det("e", "describe", 1, master=master).stdout
+
+
 def test_list_all_asks_for_everybody(det: Any, master: Any) -> None:
     done = det("e", "ls", "-a", master=master)
     query = next(q for m, p, q, _ in master.asked if p == "/api/v1/experiments")
