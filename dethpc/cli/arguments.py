@@ -55,6 +55,8 @@ def _named(name: str, allowed: str) -> int:
     from dethpc.cli.connect import connect
     from dethpc.client import experiments
 
+    if click.get_current_context().resilient_parsing:  # TAB is pressed further on: no master is started for that
+        raise click.BadParameter(name)
     session = connect()
     containing = experiments.listing(session, name=name, newest_first=True)["experiments"] if name.strip() else []
     ids = sorted(int(e["id"]) for e in containing if e.get("name") == name)

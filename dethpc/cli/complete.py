@@ -1,4 +1,5 @@
-"""Words for TAB that only the master knows: ids and names of experiments, trials, checkpoints, jobs, nodes and pools.
+"""Words for TAB that only the master knows: ids of experiments, trials, checkpoints, jobs, nodes, pools and tokens; names of
+experiments, once their beginning is typed, and of users.
 
 It asks a master that runs, starts none, takes no longer than ``_PATIENCE``, and says nothing when it cannot: a shell shows what is
 printed here in the middle of what somebody types.
@@ -7,6 +8,8 @@ printed here in the middle of what somebody types.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Optional
@@ -32,6 +35,31 @@ def _experiments(session: Session) -> Words:
 
     for one in experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]:
         yield one["id"], f"{one['name']}, {one['state'].removeprefix('STATE_')}"
+
+
+def _names(session: Session) -> Words:
+    """Those that one experiment alone has, for only they take the place of an id."""
+    from dethpc.client import experiments
+
+    found = experiments.listing(session, newest_first=True, limit=_RECENT)["experiments"]
+    every = [one["name"] for one in found]
+    for one in found:
+        if every.count(one["name"]) == 1 and one["name"].isprintable():
+            yield one["name"], f"{one['id']}, {one['state'].removeprefix('STATE_')}"
+
+
+def _users(session: Session) -> Words:
+    from dethpc.client import users
+
+    for user in users.users(session):
+        yield user["username"], user.get("displayName") or ""
+
+
+def _tokens(session: Session) -> Words:
+    from dethpc.client import tokens
+
+    for token in tokens.tokens(session):
+        yield token["id"], token.get("description") or ""
 
 
 def _trials(session: Session) -> Words:
@@ -71,34 +99,40 @@ def _pools(session: Session) -> Words:
         yield pool["name"], pool.get("description") or ""
 
 
-_OF_PARAMETER: dict[str, Callable[[Session], Words]] = {
-    "experiment_id": _experiments,
-    "trial_id": _trials,
-    "uuid": _checkpoints,
-    "uuids": _checkpoints,
-    "job_id": _jobs,
-    "ahead_of": _jobs,
-    "behind_of": _jobs,
-    "node": _nodes,
-    "resource_pool": _pools,
-    "pools": _pools,
+Source = Callable[["Session"], Words]
+
+_OF_PARAMETER: dict[str, list[Source]] = {
+    "experiment_id": [_experiments, _names],
+    "trial_id": [_trials],
+    "uuid": [_checkpoints],
+    "uuids": [_checkpoints],
+    "job_id": [_jobs],
+    "ahead_of": [_jobs],
+    "behind_of": [_jobs],
+    "node": [_nodes],
+    "nodes": [_nodes],
+    "resource_pool": [_pools],
+    "pools": [_pools],
+    "username": [_users],
+    "token_id": [_tokens],
+    "token_ids": [_tokens],
 }
 """By the name that a command has for its parameter."""
 
 
-def _source(context: click.Context, parameter: click.Parameter) -> Optional[Callable[[Session], Words]]:
+def _sources(context: click.Context, parameter: click.Parameter) -> list[Source]:
     name, noun = parameter.name or "", context.parent.info_name if context.parent else ""
     if name in ("ids", "id"):
-        return _trials if noun == "trial" else _experiments
+        return [_trials] if noun == "trial" else [_experiments, _names]
     if (name, noun) == ("name", "resource-pool"):
-        return _pools
-    return _OF_PARAMETER.get(name)
+        return [_pools]
+    return _OF_PARAMETER.get(name, [])
 
 
 def from_master(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What may stand there and begins with ``incomplete``; of ``3,5`` the last part is completed. Raises nothing."""
-    source = _source(context, parameter)
-    if source is None:
+    sources = _sources(context, parameter)
+    if not sources:
         return []
     before, comma, begun = incomplete.rpartition(",")
     found: list[CompletionItem] = []
@@ -106,10 +140,15 @@ def from_master(context: click.Context, parameter: click.Parameter, incomplete: 
     def ask() -> None:
         with contextlib.suppress(Exception):  # no master, no permission, an older one: no words
             session = _session(context.find_root().params.get("master"))
-            for value, what in source(session) if session else ():
-                if str(value).startswith(begun):
-                    word = before + comma + output.plain(value)
-                    found.append(CompletionItem(word, help=output.plain(what) or None))
+            if session is None:
+                return
+            for source in sources:
+                if source is _names and not incomplete:
+                    continue  # the same experiments have been offered by id
+                done, rest = ("", incomplete) if source is _names else (before + comma, begun)
+                for value, what in source(session):
+                    if str(value).startswith(rest):
+                        found.append(CompletionItem(done + output.plain(value), help=output.plain(what) or None))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
@@ -136,9 +175,35 @@ class _Completer(shell_completion.ShellComplete):
         return from_master(context, about, begun) if isinstance(about, click.Parameter) else []
 
 
+class _Bash(_Completer, shell_completion.BashComplete):
+    """Bash takes words as they are to stand on its line; zsh and fish quote by themselves."""
+
+    source_template = shell_completion.BashComplete.source_template.replace("read type", "read -r type")
+
+    def format_completion(self, item: CompletionItem) -> str:
+        if item.type == "plain":
+            words, number = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
+            item.value = _quoted(str(item.value), words[number][:1] if number < len(words) else "")
+        return str(super().format_completion(item))
+
+
+def _quoted(word: str, begun: str) -> str:
+    """``word`` for a line of bash on which it begins with ``begun``, if that is a quotation mark."""
+    if begun == "'":
+        return word.replace("'", r"'\''")
+    return re.sub(r'(["$`\\])' if begun == '"' else r"([^\w@%+=./,-])", r"\\\1", word)
+
+
+class _Zsh(_Completer, shell_completion.ZshComplete):
+    pass
+
+
+class _Fish(_Completer, shell_completion.FishComplete):
+    # only the first comma parts: ``3,5`` has one of its own
+    source_template = shell_completion.FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
+
+
 def register() -> None:
-    """Let every shell that click knows ask the master, too."""
-    for name in ("bash", "zsh", "fish"):
-        known = shell_completion.get_completion_class(name)
-        assert known is not None
-        shell_completion.add_completion_class(type(f"Det{known.__name__}", (_Completer, known), {}), name)
+    """Let the shells ask the master, too."""
+    for name, known in (("bash", _Bash), ("zsh", _Zsh), ("fish", _Fish)):
+        shell_completion.add_completion_class(known, name)

@@ -16,8 +16,9 @@ def completion(shell: str) -> None:
     zsh:  det completion zsh > "${fpath[1]}/_det"
     fish: det completion fish > ~/.config/fish/completions/det.fish
     """
-    from dethpc.cli import main
+    from dethpc.cli import complete, main
 
+    complete.register()
     found = get_completion_class(shell)
     assert found is not None
     click.echo(found(main, {}, "det", "_DET_COMPLETE").source())

@@ -95,7 +95,7 @@ _SENTENCES = {
 
 
 _NODES = "The nodes as they are then: det agent list --json, or --csv"
-_PORTS = "A job's ports are its node's: det trial describe ID names the node, and ssh -L PORT:NODE:PORT LOGIN_NODE brings one to you"
+_PORTS = "A job's ports are its node's: det trial describe ID names it, and ssh -L PORT:NODE:PORT LOGIN_NODE brings one to you"
 _LINES = "Lines are chosen by node and by rank: det trial logs ID --node NAME --rank N"
 
 _OPTIONS = {
