@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -83,13 +84,20 @@ def in_a_shell(environment: dict[str, str], url: str, typed: str) -> list[str]:
     keys = f"{script}{typed}\t\x01printf '<%s>\\n' \r\nexit\r\n"
     command = ["bash", "--norc", "--noprofile", "-i"]
     env = {**environment, "DET_MASTER": url, "TERM": "dumb", "COLUMNS": "500"}
-    with subprocess.Popen(command, env=env, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True):
+    with subprocess.Popen(
+        command, env=env, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+    ) as shell:
         os.close(terminal)
         os.write(main, keys.encode())
+        given_up = threading.Timer(
+            LONG_ENOUGH, shell.kill
+        )  # a quotation mark that stays open would have it wait for more
+        given_up.start()
         text = b""
         with contextlib.suppress(OSError):  # of a terminal whose other end is closed
             while piece := os.read(main, 65536):
                 text += piece
+        given_up.cancel()
     os.close(main)
     return re.findall(r"^<(.*)>\r?$", text.decode(), re.MULTILINE)
 
