@@ -108,6 +108,27 @@ def test_the_trial_ends_as_the_script_does(served: Served, tmp_path: Path, end: 
     assert get(served, "trials/1")["trial"]["state"] == f"STATE_{state}"
 
 
+@pytest.mark.parametrize(
+    ("end", "code", "state"),
+    [
+        ("raise ValueError('no')", 1, "ERROR"),
+        ("sys.exit(3)", 3, "ERROR"),
+        ("sys.exit()", 0, "COMPLETED"),
+    ],
+)
+def test_the_singleton_ends_as_its_program_does(
+    served: Served, tmp_path: Path, end: str, code: int, state: str
+) -> None:
+    run(served, tmp_path, f"core_v2.init(config=config)\n{end}\n", code)
+    assert get(served, "trials/1")["trial"]["state"] == f"STATE_{state}"
+
+
+def test_invalid_hyperparameters_that_end_the_singletons_program_are_told(served: Served, tmp_path: Path) -> None:
+    run(served, tmp_path, "core_v2.init(config=config)\nraise det.InvalidHP('lr')\n", 1)
+    trial = get(served, "trials/1")["trial"]
+    assert trial["state"] == "STATE_ERROR" and "invalid hyperparameters" in trial["reason"]
+
+
 def test_invalid_hyperparameters_are_no_error_of_the_script(served: Served, tmp_path: Path) -> None:
     run(served, tmp_path, "with core_v2.init_context(config=config) as context:\n    raise det.InvalidHP('lr')\n")
     trial = get(served, "trials/1")["trial"]

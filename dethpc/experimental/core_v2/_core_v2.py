@@ -17,7 +17,9 @@ from dethpc.core._context import _default_storage, _section
 from dethpc.core._info import ClusterInfo, RendezvousInfo, TrialInfo, get_cluster_info
 from dethpc.core._profiler import ProfilerContext
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardWriter, folder_of, local_folder
+from dethpc.errors import InvalidHP
 from dethpc.experimental._determined import Determined
+from dethpc.experimental.core_v2._ending import Ending
 from dethpc.experimental.core_v2._rest import RestReporter
 from dethpc.experimental.core_v2._shipper import LogShipper
 from dethpc.storage import build
@@ -90,7 +92,7 @@ class _UnmanagedContext(core.Context):
 
 _context: Optional[core.Context] = None
 _client: Optional[Determined] = None
-_at_exit = False
+_ending: Optional[Ending] = None
 
 
 def init_context(
@@ -136,9 +138,9 @@ def init(
 ) -> None:
     """As ``init_context``, started, with its parts as names of this package: ``core_v2.train``, ``core_v2.checkpoint``, and so on.
 
-    It ends with ``close()``, or with the process.
+    It ends with ``close()``, or with the process: in ERROR when an exception or ``sys.exit`` with another code than 0 ends that.
     """
-    global _context, _client, _at_exit
+    global _context, _client, _ending
     close()
     _client = client
     if _client is None and get_cluster_info() is None:
@@ -155,18 +157,28 @@ def init(
     )
     _context.start()
     _publish(_context)
-    if not _at_exit:
-        atexit.register(close)
-        _at_exit = True
+    if _ending is None:
+        _ending = Ending()
+        atexit.register(_close_with_process, _ending)
 
 
 def close() -> None:
     """End what ``init`` began: the trial has completed. Does nothing without it."""
+    _close(None)
+
+
+def _close_with_process(ending: Ending) -> None:
+    if _context is not None and isinstance(ending.error, InvalidHP):
+        _context.train.report_early_exit(core.EarlyExitReason.INVALID_HP)
+    _close(ending.error)
+
+
+def _close(error: Optional[BaseException]) -> None:
     global _context
-    ending, _context = _context, None
-    if ending is not None:
+    closing, _context = _context, None
+    if closing is not None:
         _publish(None)
-        ending.close()
+        closing.close(type(error) if error is not None else None, error)
 
 
 def url_reverse_webui_exp_view() -> str:
