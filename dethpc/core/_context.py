@@ -34,7 +34,8 @@ from dethpc.errors import InvalidHP
 from dethpc.storage import CheckpointStore, build, section
 
 if TYPE_CHECKING:  # what only init() needs is loaded there
-    from dethpc.core._reporter import Reporter
+    from dethpc.client.address import MasterFinder
+    from dethpc.core._reporter import Reporter, Reports
     from dethpc.rundir.layout import AttemptDir
 
 logger = logging.getLogger("dethpc.core")
@@ -62,7 +63,7 @@ class Context:
         info: Optional[ClusterInfo] = None,
         experimental: Optional[ExperimentalCoreContext] = None,
         profiler: Optional[ProfilerContext] = None,
-        _reporter: Optional[Reporter] = None,
+        _reporter: Optional[Reports] = None,
         _tensorboard: Optional[TensorboardWriter] = None,
     ) -> None:
         self.checkpoint = checkpoint
@@ -198,8 +199,9 @@ def _on_cluster(
     tensorboard = _tensorboard_files(info, distributed, store)
     automatic = tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0
     writer = TensorboardWriter(tensorboard) if automatic else None
+    reports = reporter or _beside_chief(info, finder)
     train = TrainContext(
-        session, trial.trial_id, trial.experiment_id, reporter, distributed, tensorboard_mode, tensorboard, writer
+        session, trial.trial_id, trial.experiment_id, reports, distributed, tensorboard_mode, tensorboard, writer
     )
     preempt = PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter))
     return Context(
@@ -217,9 +219,17 @@ def _on_cluster(
             attempt.path,
             from_start=settings.profiling_enabled,
         ),
-        _reporter=reporter,
+        _reporter=reports,
         _tensorboard=writer,
     )
+
+
+def _beside_chief(info: ClusterInfo, finder: MasterFinder) -> Reports:
+    from dethpc.client.session import Session
+    from dethpc.core._rest import RestReporter
+
+    session = Session(finder, info.session_token, retries=0)
+    return RestReporter(session, info.trial.trial_id, info.trial._trial_run_id, info.task_id)
 
 
 def _tensorboard_files(info: ClusterInfo, distributed: DistributedContext, store: CheckpointStore) -> TensorboardFiles:

@@ -39,7 +39,11 @@ class _Line(NamedTuple):
 
 
 class Reports(Protocol):
-    """Where the chief's reports go."""
+    """Where a worker's reports go."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
 
     def report(self, kind: ReportKind, data: Dict[str, Any], *, durable: bool = False) -> Any: ...
 

@@ -36,8 +36,9 @@ class EarlyExitReason(enum.Enum):
 class TrainContext:
     """Reports metrics, progress and status of a trial.
 
-    Only the chief (rank 0) may report; others get RuntimeError. A report returns when the attempt's journal has it, some tens of
-    microseconds (a validation: when the disk has it), whether the master runs or not.
+    The chief (rank 0) should report. Its report returns when the attempt's journal has it, some tens of microseconds (a
+    validation: when the disk has it), whether the master runs or not. What another worker reports has no journal: it goes to
+    the master soon, waits in memory while that is away, and is lost if the worker dies before.
     """
 
     _told = logging.DEBUG  # reports of metrics: the log is the user's, and describe and plot show what was reported
@@ -47,7 +48,7 @@ class TrainContext:
         session: Session,
         trial_id: int,
         exp_id: int,
-        reporter: Optional[Reports],
+        reporter: Reports,
         distributed: DistributedContext,
         tensorboard_mode: TensorboardMode,
         tensorboard: TensorboardFiles,
@@ -110,7 +111,7 @@ class TrainContext:
         """Report why the trial ends early. Raising ``InvalidHP`` inside the core context does it for you."""
         data = {"reason": EarlyExitReason(reason).value}
         logger.info("report_early_exit(%s)", reason)
-        if self._reporter is not None:
+        if self._distributed.rank == 0:
             self._reporter.report(ReportKind.EARLY_EXIT, data, durable=True)
             return
         # A worker finds the hyperparameters invalid on its own; it has no journal, and the chief may not live to tell.
@@ -180,7 +181,7 @@ class TrainContext:
 
     def _report_alert(self, title: str, description: str, level: str) -> None:
         alert = {"title": title, "description": description, "level": level}
-        if self._reporter is not None:
+        if self._distributed.rank == 0:
             self._reporter.report(ReportKind.ALERT, alert)
             return
         body = {"data": alert, "experimentId": self._exp_id, "trialId": self._trial_id}
@@ -190,8 +191,6 @@ class TrainContext:
             logger.warning("the alert of rank %d could not be sent: %s", self._distributed.rank, error)
 
     def _report(self, kind: ReportKind, data: Dict[str, Any]) -> None:
-        if self._reporter is None:
-            raise RuntimeError(f"only the chief (rank 0) may report; this is rank {self._distributed.rank}")
         if why := fault(Report(1, 0.0, kind, data)):
             raise ValueError(f"this cannot be reported ({kind.value}): {why}")
         self._reporter.report(kind, data)

@@ -261,12 +261,38 @@ def test_another_workers_invalid_hyperparameters_are_told_to_the_master(cluster:
     told: List[Any] = []
     master.answers["/api/v1/trials/3/early_exit"] = lambda body: (told.append(body) or 200, {})  # type: ignore[func-returns-value]
     cluster.enter()
-    context = core.init()
-    context.train._reporter = None  # what a worker of another rank has
-    with pytest.raises(RuntimeError, match="only the chief"):
-        context.train.report_progress(0.1)
+    context = core.init(distributed=beside_chief())
     context.train.report_early_exit(core.EarlyExitReason.INVALID_HP)
     assert told == [{"reason": "EXITED_REASON_INVALID_HP"}]
+
+
+def test_metrics_of_another_worker_reach_the_master_and_not_the_chiefs_journal(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = cluster.start_master()
+    told: List[Any] = []
+    answers = iter([(503, {}), (200, {}), (403, {"error": {"code": 7, "error": "no"}}), (200, {})])
+
+    def take(body: Any) -> Any:
+        told.append((body["group"], body["metrics"]["stepsCompleted"], body["metrics"]["metrics"]["avgMetrics"]))
+        return next(answers)
+
+    master.answers["/api/v1/trials/3/metrics"] = take
+    cluster.enter()
+    with core.init(distributed=beside_chief()) as context:
+        context.train.report_metrics("inference", 1, {"seen": 10})
+        context.train.report_training_metrics(2, {"loss": 0.5})
+        context.train.report_validation_metrics(3, {"loss": 0.25})
+    first = ("inference", 1, {"seen": 10})
+    assert told == [first, first, ("training", 2, {"loss": 0.5}), ("validation", 3, {"loss": 0.25})]
+    assert "refuses a report of trial 3" in caplog.text and cluster.journal() == []
+
+
+def beside_chief() -> core.DistributedContext:
+    """The second worker of two, who has nobody to speak to."""
+    context = core.DummyDistributedContext()
+    context.rank, context.size = 1, 2
+    return context
 
 
 def test_a_killed_process_leaves_all_that_it_reported(cluster: Cluster) -> None:

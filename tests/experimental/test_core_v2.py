@@ -52,7 +52,7 @@ def run(served: Served, tmp_path: Path, body: str, code: int = 0) -> str:
     return out + err
 
 
-def start(served: Served, tmp_path: Path, body: str) -> subprocess.Popen[str]:
+def start(served: Served, tmp_path: Path, body: str, **extra: str) -> subprocess.Popen[str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith("DET")}
     env.update(
         PYTHONPATH=str(ROOT),
@@ -60,6 +60,7 @@ def start(served: Served, tmp_path: Path, body: str) -> subprocess.Popen[str]:
         DET_USER_TOKEN=served.token,
         DETHPC_HOME=str(tmp_path / "home-of-script"),
         TMPDIR=str(tmp_path),
+        **extra,
     )
     command = [sys.executable, "-c", SCRIPT + body, str(tmp_path / "storage")]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -81,6 +82,28 @@ def test_a_script_reports_and_goes_on_when_it_starts_again(served: Served, tmp_p
     assert sum("said aloud" in line for line in logs) == 2
     assert len(get(served, "trials/1/workloads")["workloads"]) == 6 + 2 + 2
     assert list((tmp_path / "storage").rglob("*tfevents*"))
+
+
+def test_every_worker_may_report(served: Served, tmp_path: Path) -> None:
+    body = """
+import os
+rank = int(os.environ["RANK"])
+both = core.DistributedContext(rank=rank, size=2, local_rank=rank, local_size=2, cross_rank=0, cross_size=1)
+with core_v2.init_context(config=config, distributed=both) as context:
+    for step in (1, 2):
+        context.train.report_metrics(f"of {rank}", step, {"loss": rank})
+    both.allgather(None)
+"""
+    workers = [start(served, tmp_path, body, RANK=str(rank)) for rank in (0, 1)]
+    for worker in workers:
+        _, err = worker.communicate(timeout=LONG_ENOUGH)
+        assert worker.returncode == 0, err
+    wanted = {"trialIds": 1}
+    found = served.session.stream("/api/v1/trials/metrics/trial_metrics", wanted)
+    reports = [
+        (r["group"], r["totalBatches"], r["metrics"]["avg_metrics"]) for batch in found for r in batch["metrics"]
+    ]
+    assert sorted(reports) == [(f"of {rank}", step, {"loss": rank}) for rank in (0, 1) for step in (1, 2)]
 
 
 def test_the_singleton_style(served: Served, tmp_path: Path) -> None:
@@ -160,14 +183,14 @@ def test_reports_wait_for_a_master_that_is_away(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dethpc.client.session import Session
-    from dethpc.experimental.core_v2._rest import RestReporter
+    from dethpc.core._rest import UnmanagedReporter
 
     put = {"config": "name: x\n", "unmanaged": True}
     id = served.session.post("/api/v1/experiments", put)["experiment"]["id"]
     trial = served.session.post("/api/v1/trials", {"experimentId": id, "unmanaged": True})["trial"]
     begun = served.session.post(f"/api/v1/trials/{trial['id']}/start", {})
     session = Session(served.url, served.token, retries=0)
-    reporter = RestReporter(session, trial["id"], begun["trialRunId"], trial["taskId"])
+    reporter = UnmanagedReporter(session, trial["id"], begun["trialRunId"], trial["taskId"])
     away = Session("http://127.0.0.1:9", served.token, retries=0)
     reporter._session = away
     reporter.start()
@@ -176,6 +199,7 @@ def test_reports_wait_for_a_master_that_is_away(
     time.sleep(0.1)
     reporter._session = session
     reporter.close()
+    reporter.end("COMPLETED")
     found = get(served, f"trials/{trial['id']}/workloads")["workloads"]
     assert [one["training"]["totalBatches"] for one in found] == [1, 2, 3]
     assert get(served, f"trials/{trial['id']}")["trial"]["state"] == "STATE_COMPLETED"

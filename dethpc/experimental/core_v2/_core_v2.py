@@ -16,11 +16,11 @@ from dethpc.client.session import Session
 from dethpc.core._context import _default_storage, _section
 from dethpc.core._info import ClusterInfo, RendezvousInfo, TrialInfo, get_cluster_info
 from dethpc.core._profiler import ProfilerContext
+from dethpc.core._rest import RestReporter, UnmanagedReporter
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardWriter, folder_of, local_folder
 from dethpc.errors import InvalidHP
 from dethpc.experimental._determined import Determined
 from dethpc.experimental.core_v2._ending import Ending
-from dethpc.experimental.core_v2._rest import RestReporter
 from dethpc.experimental.core_v2._shipper import LogShipper
 from dethpc.storage import build
 
@@ -62,7 +62,6 @@ class UnmanagedConfig(Config):
 class _UnmanagedContext(core.Context):
     """Tells the master how the script ended, and ships what it prints."""
 
-    _rest: Optional[RestReporter] = None
     _shipper: Optional[LogShipper] = None
 
     def start(self) -> None:
@@ -86,8 +85,8 @@ class _UnmanagedContext(core.Context):
         finally:
             if self._shipper is not None:
                 self._shipper.close()
-            if self._rest is not None:
-                self._rest.close("ERROR" if failed and not invalid else "COMPLETED")
+            if isinstance(self._reporter, UnmanagedReporter):
+                self._reporter.end("ERROR" if failed and not invalid else "COMPLETED")
 
 
 _context: Optional[core.Context] = None
@@ -241,10 +240,10 @@ def _unmanaged(
         store,
         folder_of(info.cluster_id, info.trial.experiment_id, info.trial.trial_id),
     )
-    reporter = writer = None
-    if distributed.rank == 0:
-        reporter = RestReporter(session, info.trial.trial_id, info.trial._trial_run_id, info.task_id)
-        writer = TensorboardWriter(files) if tensorboard_mode is core.TensorboardMode.AUTO else None
+    chief = distributed.rank == 0
+    kind = UnmanagedReporter if chief else RestReporter
+    reporter = kind(session, info.trial.trial_id, info.trial._trial_run_id, info.task_id)
+    writer = TensorboardWriter(files) if chief and tensorboard_mode is core.TensorboardMode.AUTO else None
     train = core.TrainContext(
         session,
         info.trial.trial_id,
@@ -261,13 +260,11 @@ def _unmanaged(
         preempt=core.DummyPreemptContext(distributed, preempt_mode),
         train=train,
         info=info,
-        profiler=ProfilerContext(os.uname().nodename, train._report_system_metrics if reporter else None, distributed),
+        profiler=ProfilerContext(os.uname().nodename, train._report_system_metrics if chief else None, distributed),
+        _reporter=reporter,
         _tensorboard=writer,
     )
-    context._rest = reporter
     context._shipper = LogShipper(session, info.task_id, distributed.rank)
-    if reporter is not None:
-        reporter.start()
     return context
 
 

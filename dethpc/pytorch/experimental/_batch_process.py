@@ -63,7 +63,7 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
         return self._core_context.checkpoint._store.beside(self._storage_path)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
-        """As ``core_context.train.report_metrics()``; the chief alone."""
+        """As ``core_context.train.report_metrics()``."""
         self._core_context.train.report_metrics(group, steps_completed, metrics)
 
     def report_task_using_model_version(self, model_version: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reports of a script outside the cluster: to the master by its REST API, in order, from a thread."""
+"""Reports of those who have no journal: to the master by its REST API, in order, from a thread."""
 
 from __future__ import annotations
 
@@ -14,50 +14,58 @@ from dethpc.errors import DethpcError, MasterUnreachable, NotTheMaster, Unauthor
 
 logger = logging.getLogger("dethpc.core")
 
-_HEARTBEAT = 60.0  # seconds; the master waits for several of them
+_HEARTBEAT = 60.0  # seconds; the master waits for several signs of life
 _PATIENCE = 60.0  # seconds that closing waits for a master that does not answer
 _MOST_WAITING = 10_000  # reports; a script that is faster than the master for so long has to wait
 
 
 class RestReporter:
-    """Does for an unmanaged trial what the journal's reporter does for one on the cluster.
+    """Does what the journal's reporter does for a script outside the cluster, and for the workers of a trial beside its chief.
 
-    A report is taken at once and sent soon; while the master is away it waits. What the master refuses (the trial was killed, or
-    started again elsewhere) is raised by the report after it.
+    A report is taken at once and sent soon; while the master is away it waits. What the master refuses is lost, and logged.
     """
 
     def __init__(self, session: Session, trial_id: int, run_number: int, task_id: str) -> None:
         self._session, self._trial_id = session, trial_id
         self._run_number, self._task_id = run_number, task_id
         self._reports: queue.Queue[Optional[Tuple[ReportKind, Dict[str, Any]]]] = queue.Queue(_MOST_WAITING)
-        self._failure: Optional[DethpcError] = None
         self._give_up_at = float("inf")
-        self._thread = threading.Thread(target=self._send, name="dethpc-reports", daemon=True)
+        self._beginning = threading.Lock()
+        self._thread: Optional[threading.Thread] = None
 
     def start(self) -> None:
-        self._set_state("RUNNING")
-        self._thread.start()
+        """Nothing: the first report begins, for most workers have none."""
 
     def report(self, kind: ReportKind, data: Dict[str, Any], *, durable: bool = False) -> None:
-        """Raises what the master answered to an earlier report, if it refused it."""
-        if self._failure is not None:
-            raise self._failure
+        self._begin()
         self._reports.put((kind, data))
 
-    def close(self, state: str = "COMPLETED") -> None:
-        """Send what waits, and say how the trial ended."""
+    def close(self) -> None:
+        """Send what waits."""
         self._give_up_at = time.monotonic() + _PATIENCE
-        self._reports.put(None)
-        self._thread.join()
-        if self._failure is None:
-            self._set_state(state)
+        if self._thread is not None:
+            self._reports.put(None)
+            self._thread.join()
+        self._thread = None
+
+    def _begin(self) -> None:
+        with self._beginning:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send, name="dethpc-reports", daemon=True)
+                self._thread.start()
+
+    def _quiet(self) -> None:
+        """There was nothing to report for a while."""
+
+    def _refused(self, error: DethpcError) -> None:
+        logger.error("the master refuses a report of trial %d, which is lost: %s", self._trial_id, error)
 
     def _send(self) -> None:
         while True:
             try:
                 report = self._reports.get(timeout=_HEARTBEAT)
             except queue.Empty:
-                self._persist("PATCH", f"/api/v1/trials/{self._trial_id}", {})
+                self._quiet()
                 continue
             if report is None:
                 return
@@ -66,7 +74,7 @@ class RestReporter:
     def _persist(self, method: str, path: str, body: Dict[str, Any]) -> None:
         """Try until the master has answered, or closing has no more patience."""
         pause = 0.5
-        while self._failure is None:
+        while True:
             try:
                 self._session.request(method, path, json=body)
                 return
@@ -77,8 +85,8 @@ class RestReporter:
                 time.sleep(pause)
                 pause = min(10.0, 2 * pause)
             except DethpcError as error:
-                logger.error("the master refuses the reports of trial %d: %s", self._trial_id, error)
-                self._failure = error
+                self._refused(error)
+                return
 
     def _request(self, kind: ReportKind, data: Dict[str, Any]) -> Tuple[str, str, Dict[str, Any]]:
         trial = f"/api/v1/trials/{self._trial_id}"
@@ -102,6 +110,40 @@ class RestReporter:
         if kind is ReportKind.ALERT:
             return "POST", "/api/v1/webhooks/custom", {"data": data, "trialId": self._trial_id}
         return "POST", f"{trial}/{kind.value}", data  # progress, early_exit
+
+
+class UnmanagedReporter(RestReporter):
+    """The chief's, outside the cluster: says also that the trial lives, and how it ended.
+
+    What the master refuses (the trial was killed, or started again elsewhere) is raised by the report after it.
+    """
+
+    _failure: Optional[DethpcError] = None
+
+    def start(self) -> None:
+        self._set_state("RUNNING")
+        self._begin()
+
+    def report(self, kind: ReportKind, data: Dict[str, Any], *, durable: bool = False) -> None:
+        if self._failure is not None:
+            raise self._failure
+        super().report(kind, data)
+
+    def end(self, state: str) -> None:
+        """After ``close``: say how the trial ended, COMPLETED or ERROR."""
+        if self._failure is None:
+            self._set_state(state)
+
+    def _refused(self, error: DethpcError) -> None:
+        logger.error("the master refuses the reports of trial %d: %s", self._trial_id, error)
+        self._failure = error
+
+    def _persist(self, method: str, path: str, body: Dict[str, Any]) -> None:
+        if self._failure is None:
+            super()._persist(method, path, body)
+
+    def _quiet(self) -> None:
+        self._persist("PATCH", f"/api/v1/trials/{self._trial_id}", {})
 
     def _set_state(self, state: str) -> None:
         try:
