@@ -24,14 +24,17 @@ DethpcError
 ├── RunDirError              a run directory is damaged or belongs to someone else
 ├── RendezvousError          the nodes of a run did not meet in time; names the missing ones
 ├── CheckpointError          a checkpoint is missing, incomplete or damaged
-│   └── CheckpointDamaged    it is there, and not what was stored
+│   ├── CheckpointDamaged    it is there, and not what was stored
+│   └── CheckpointNotFound   it is not there
 └── InvalidHP                raised by user code: this hyperparameter combination makes no sense
+
+Below them are those that training code and scripts know from Determined. Most are there to be caught: dethpc raises its own.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Optional, Sequence, Tuple, Type, Union
 
 
 class DethpcError(Exception):
@@ -201,5 +204,85 @@ class CheckpointDamaged(CheckpointError):
     """A checkpoint is there, and is not what was stored."""
 
 
+class CheckpointNotFound(CheckpointError):
+    """A checkpoint is not in its storage."""
+
+
 class InvalidHP(DethpcError):
     """Raise this in training code when a hyperparameter combination makes no sense: the trial ends, the search goes on."""
+
+
+# --- Determined's own ------------------------------------------------------------------------------------------------
+
+
+class CheckpointStateException(Refused):
+    """The state of a checkpoint does not allow it: it is being written, or it is deleted."""
+
+
+class InvalidCheckpointException(DethpcError):
+    """A checkpoint has not the files that were looked for."""
+
+    def __init__(self) -> None:
+        super().__init__("Invalid checkpoint.")
+
+
+class NoDirectStorageAccess(DethpcError):
+    """The checkpoint storage cannot be reached from here."""
+
+
+class ProxiedDownloadFailed(DethpcError):
+    """A checkpoint could not be downloaded through the master."""
+
+
+class MultipleDownloadsFailed(DethpcError):
+    """No way of downloading a checkpoint worked."""
+
+
+class EnterpriseOnlyError(DethpcError):
+    """A part of Determined that its enterprise edition has."""
+
+
+class InternalException(DethpcError):
+    """A mistake of the platform itself. ``message`` says which."""
+
+    def __init__(self, message: str) -> None:
+        self.message = f"Internal error: {message}. Please tell the administrator of this installation."
+        super().__init__(self.message)
+
+
+class InvalidExperimentException(BaseException):
+    """An experiment is invalid. As in Determined no ``except Exception`` catches it."""
+
+
+class InvalidDataTypeException(InvalidExperimentException):
+    """Data of a type that a training API does not take."""
+
+    def __init__(self, typ: Type[Any], message: str) -> None:
+        super().__init__(f"Invalid data type ({typ.__name__}): {message}.")
+
+
+class InvalidConfigurationException(InvalidExperimentException):
+    """A configuration that a training API does not take."""
+
+    def __init__(self, config: Dict[str, Any], message: str) -> None:
+        super().__init__(f"Invalid configuration ({config}): {message}.")
+
+
+class InvalidModelException(InvalidExperimentException):
+    """A model that a training API does not take."""
+
+
+class StopLoadingImplementation(DethpcError):
+    """Ends the loading of user code early."""
+
+
+class WorkerError(DethpcError):
+    """A worker process failed, and nobody knows why."""
+
+
+class WorkerFinishedGracefully(DethpcError):
+    """Ends a worker that has nothing left to do."""
+
+
+class SkipWorkloadException(DethpcError):
+    """A trial may raise it where a phase can be left out."""

@@ -12,7 +12,7 @@ from dethpc import storage
 from dethpc.client import checkpoints
 from dethpc.client.session import Session
 from dethpc.domain.trial_config import TrialConfig
-from dethpc.errors import NotSupportedYet, Refused
+from dethpc.errors import CheckpointStateException, NotSupportedYet
 
 _NOT_SHOWN = "********"  # what the master answers in place of a secret
 
@@ -122,13 +122,13 @@ class Checkpoint:
     def download(self, path: Optional[str] = None, mode: DownloadMode = DownloadMode.AUTO) -> str:
         """Copy the checkpoint to ``path`` (default: ``checkpoints/<uuid>``) and return it; checksums are compared.
 
-        A directory that holds a checkpoint already is left as it is. Raises Refused unless the checkpoint is complete (or what is
-        left of one), CheckpointError.
+        A directory that holds a checkpoint already is left as it is. Raises CheckpointStateException unless the checkpoint is
+        complete (or what is left of one), CheckpointError.
         """
         if self.state is None or self.training is None:
             self.reload()
         if self.state not in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED):
-            raise Refused(f"checkpoint {self.uuid} is {self.state and self.state.name}; it cannot be downloaded")
+            raise CheckpointStateException(f"checkpoint {self.uuid} is {self.state and self.state.name}; it cannot be downloaded")
         if DownloadMode(mode) is DownloadMode.MASTER:
             raise NotSupportedYet("downloading through the master is not supported yet; use DownloadMode.DIRECT")
         target = Path(path) if path is not None else Path("checkpoints", self.uuid)

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
-from dethpc.errors import CheckpointDamaged, CheckpointError
+from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
 from dethpc.rundir.tree import Tree, remove
 from dethpc.storage import manifest
 from dethpc.storage.base import CheckpointStore, PathLike, Selector
@@ -235,8 +235,8 @@ class FileStore(CheckpointStore):
         if not _is_folder(path):
             if not _is_folder(self._folder):
                 why = f", for {self} does not exist; is it mounted, and is checkpoint_storage right?"
-                raise CheckpointError(f"checkpoint {uuid} is not in {self}{why}")
-            raise CheckpointError(f"checkpoint {uuid} is not in {self}")
+                raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}{why}")
+            raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}")
         return path
 
     def _there_already(self, uuid: str) -> CheckpointError:

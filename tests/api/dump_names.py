@@ -19,6 +19,7 @@ from typing import Any
 MODULES = (
     "determined",
     "determined.core",
+    "determined.errors",
     "determined.experimental",
     "determined.experimental.client",
     "determined.experimental.core_v2",
