@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
 from dethpc.core._background import Background
 from dethpc.core._distributed import DistributedContext
-from dethpc.core._restore import DownloadMode, Restore
+from dethpc.core._restore import DownloadMode, Restore, RestoreOfPaths, folder_named
 from dethpc.core._save_alone import SaveAlone
 from dethpc.core._save_together import SaveTogether
 from dethpc.core._saving import Finishing
 from dethpc.domain.end_report import plain_text
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import CheckpointDamaged, MasterError, NotFound, Refused
+from dethpc.rundir.files import read_json
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 
@@ -198,7 +199,17 @@ class CheckpointContext:
 
 
 class DummyCheckpointContext(CheckpointContext):
-    """Outside the cluster: checkpoints are stored all the same, and logged instead of reported."""
+    """Outside the cluster: checkpoints are stored all the same, and logged instead of reported.
+
+    ``restore_path``, ``download`` and ``get_metadata`` take the path of a checkpoint's directory, too.
+    """
 
     def __init__(self, dist: DistributedContext, storage_manager: CheckpointStore) -> None:
         super().__init__(dist, storage_manager, None, None, lambda kind, data: None)
+        self._restore = RestoreOfPaths(dist, storage_manager)
+
+    def get_metadata(self, storage_id: str) -> Dict[str, Any]:
+        folder = folder_named(storage_id)
+        if folder is None:
+            return super().get_metadata(storage_id)
+        return read_json(folder / "metadata.json") or {}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
+import shutil
 import zlib
 from pathlib import Path
 from typing import Iterator, Optional, Set
 
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._together import together
+from dethpc.errors import CheckpointNotFound
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 
@@ -75,6 +78,41 @@ class Restore:
         choice = together(self._dist, lambda: [name for name in names if selector is None or selector(name)])
         machines = self._dist.allgather(self._dist.cross_rank)
         return {name for one, m in zip(choice, machines) if m == self._dist.cross_rank for name in one}
+
+
+class RestoreOfPaths(Restore):
+    """Outside the cluster a checkpoint may also be named by the directory that holds it: by a path with a separator in it."""
+
+    @contextlib.contextmanager
+    def restore_path(self, storage_id: str, mode: DownloadMode, selector: Optional[Selector]) -> Iterator[Path]:
+        folder = folder_named(storage_id)
+        if folder is not None:
+            yield folder
+            return
+        with super().restore_path(storage_id, mode, selector) as path:
+            yield path
+
+    def download(self, storage_id: str, target: PathLike, mode: DownloadMode, selector: Optional[Selector]) -> None:
+        folder = folder_named(storage_id)
+        if folder is None:
+            super().download(storage_id, target, mode, selector)
+            return
+        for file in sorted(folder.rglob("*")):
+            name = file.relative_to(folder).as_posix()
+            if file.is_file() and (selector is None or selector(name)):
+                copy = Path(target, name)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copy)
+
+
+def folder_named(storage_id: PathLike) -> Optional[Path]:
+    """The directory that ``storage_id`` is the path of; None for the name of a checkpoint. Raises CheckpointNotFound."""
+    if os.sep not in os.fspath(storage_id):
+        return None
+    folder = Path(storage_id).absolute()
+    if not folder.is_dir():
+        raise CheckpointNotFound(f"{folder} is no directory, so no checkpoint is there")
+    return folder
 
 
 def _choosing(wanted: Optional[Set[str]]) -> Optional[Selector]:

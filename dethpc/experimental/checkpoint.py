@@ -128,7 +128,9 @@ class Checkpoint:
         if self.state is None or self.training is None:
             self.reload()
         if self.state not in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED):
-            raise CheckpointStateException(f"checkpoint {self.uuid} is {self.state and self.state.name}; it cannot be downloaded")
+            raise CheckpointStateException(
+                f"checkpoint {self.uuid} is {self.state and self.state.name}; it cannot be downloaded"
+            )
         if DownloadMode(mode) is DownloadMode.MASTER:
             raise NotSupportedYet("downloading through the master is not supported yet; use DownloadMode.DIRECT")
         target = Path(path) if path is not None else Path("checkpoints", self.uuid)

@@ -15,7 +15,7 @@ import pytest
 
 from dethpc import core
 from dethpc.core._merge import merge_metadata, merge_resources
-from dethpc.errors import CheckpointDamaged, CheckpointError
+from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
 from dethpc.storage.files import FileStore
 from tests.core.conftest import Cluster, Workers, results
 from tests.waiting import LONG_ENOUGH
@@ -155,6 +155,25 @@ def test_off_the_cluster_checkpoints_are_stored_too(off_cluster: Path, tmp_path:
     with core.init(checkpoint_storage={"type": "directory", "container_path": str(tmp_path / "d")}) as context:
         storage_id = context.checkpoint.upload(fill(tmp_path / "src", {"a": "1"}), {"steps_completed": 2})
     assert (tmp_path / "d" / storage_id / "a").exists()
+
+
+def test_off_the_cluster_a_path_names_a_checkpoint_too(
+    off_cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "ours" / "7", {"model": "weights", "sub/extra": "more", "metadata.json": '{"steps_completed": 7}'})
+    monkeypatch.chdir(tmp_path)
+    with core.init() as context:
+        for name in (str(tmp_path / "ours" / "7"), "ours/7"):
+            with context.checkpoint.restore_path(name) as path:
+                assert (path / "model").read_text() == "weights"
+            assert context.checkpoint.get_metadata(name) == {"steps_completed": 7}
+        context.checkpoint.download("ours/7", tmp_path / "copy", selector=lambda name: name.startswith("sub"))
+        assert [str(file.relative_to(tmp_path)) for file in (tmp_path / "copy").rglob("*")] == [
+            "copy/sub",
+            "copy/sub/extra",
+        ]
+        with pytest.raises(CheckpointNotFound, match="no directory"), context.checkpoint.restore_path("ours/8"):
+            pass
 
 
 SHARDED = """

@@ -201,6 +201,13 @@ def test_a_trial_is_loaded_from_its_checkpoint(off_cluster: Path, tmp_path: Path
         pytorch.load_trial_from_checkpoint_path(str(tmp_path))
 
 
+def test_training_goes_on_from_a_checkpoints_path(off_cluster: Path, tmp_path: Path) -> None:
+    _, saved = train(max_length=Batch(3))
+    moved = (off_cluster / "checkpoints" / saved.saved[-1]).rename(tmp_path / "by hand")
+    trial, _ = train(max_length=Batch(5), latest_checkpoint=str(moved))
+    assert same(weights(trial), weights(train(max_length=Batch(5))[0]))
+
+
 def test_what_makes_no_sense_is_refused(off_cluster: Path) -> None:
     class Empty(SmallTrial):
         def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
