@@ -7,10 +7,11 @@ below a repeat would be applied in each epoch.
 from __future__ import annotations
 
 import itertools
-import random
 from typing import Any, Iterator
 
 import torch.utils.data
+
+from dethpc.pytorch._shuffle import RandomState
 
 
 class RepeatSampler(torch.utils.data.Sampler):
@@ -110,11 +111,11 @@ class SkipBatchSampler(torch.utils.data.BatchSampler):
 
 
 class ReproducibleShuffleSampler(torch.utils.data.Sampler):
-    """Shuffles ``sampler``, again in each epoch, in an order that follows from ``seed`` alone."""
+    """Shuffles ``sampler``, again in each epoch, in an order that follows from ``seed`` alone: Determined's."""
 
     def __init__(self, sampler: torch.utils.data.Sampler, seed: int) -> None:
         self._sampler = sampler
-        self._rng = random.Random(seed)
+        self._rng = RandomState(seed)
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -124,14 +125,14 @@ class ReproducibleShuffleSampler(torch.utils.data.Sampler):
 
 
 class ReproducibleShuffleBatchSampler(torch.utils.data.Sampler):
-    """Shuffles whole batches of ``batch_sampler``, again in each epoch, in an order that follows from ``seed`` alone.
+    """Shuffles whole batches of ``batch_sampler``, again in each epoch, in an order that follows from ``seed`` alone: Determined's.
 
     Shuffling records is the better shuffle: here a batch has the same records in every epoch.
     """
 
     def __init__(self, batch_sampler: torch.utils.data.BatchSampler, seed: int) -> None:
         self._batch_sampler = batch_sampler
-        self._rng = random.Random(seed)
+        self._rng = RandomState(seed)
 
     def __len__(self) -> int:
         return len(self._batch_sampler)
@@ -149,7 +150,7 @@ def _share(length: int, workers: int, rank: int) -> int:
     return length // workers + (length % workers > rank)
 
 
-def _shuffled(sampler: Any, rng: random.Random) -> list[Any]:
+def _shuffled(sampler: Any, rng: RandomState) -> list[Any]:
     items = list(sampler)
     rng.shuffle(items)
     return items

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +98,26 @@ def test_skipping_repeating_and_shuffling() -> None:
     assert epochs == [list(other), list(other)] and epochs[0] != epochs[1]
     shuffled = samplers.ReproducibleShuffleBatchSampler(BatchSampler(base, 2, False), 1)
     assert sorted(shuffled) == [[0, 1], [2, 3]] and len(shuffled) == 2
+
+
+NUMPYS = json.loads((Path(__file__).parent / "numpy_orders.json").read_text())
+
+
+@pytest.mark.parametrize("made", NUMPYS, ids=lambda made: f"seed{made['seed']}")
+def test_records_and_batches_are_shuffled_as_numpy_shuffles_for_determined(made: dict[str, Any]) -> None:
+    """``numpy_orders.json`` holds what ``numpy.random.RandomState(seed).shuffle(list(range(n)))`` makes, twice for each seed."""
+    first, second = made["epochs"]
+    records = samplers.ReproducibleShuffleSampler(SequentialSampler(range(len(first))), made["seed"])
+    assert [list(records), list(records)] == [first, second]
+    of_one = BatchSampler(SequentialSampler(range(len(first))), 1, False)
+    batches = samplers.ReproducibleShuffleBatchSampler(of_one, made["seed"])
+    assert list(batches) == [[record] for record in first]
+
+
+def test_a_seed_that_numpy_refuses_is_refused() -> None:
+    for seed in (-1, 1 << 32):
+        with pytest.raises(ValueError, match="from 0 to"):
+            samplers.ReproducibleShuffleSampler(SequentialSampler(range(3)), seed)
 
 
 @pytest.mark.parametrize(
