@@ -45,8 +45,8 @@ CHECKPOINT_KEYS: Mapping[str, ColumnElement[Any]] = {
 
 @dataclass(slots=True)
 class CheckpointFilter:
-    """Exactly one of ``experiment_id`` and ``trial_id``. With ``metric`` only checkpoints with that validation metric,
-    sorted by its value."""
+    """Exactly one of ``experiment_id`` and ``trial_id``. With ``metric`` they are sorted by that validation metric; those without
+    it come last, the newest of them first."""
 
     experiment_id: int | None = None
     trial_id: int | None = None
@@ -80,20 +80,18 @@ def list_checkpoints(
         begin = page.begin(total)
         key = sort_key(CHECKPOINT_KEYS, order)
         return cut(connection, Checkpoint, where, key, _checkpoint.uuid, order, begin, page), total, begin
-    measured = (
-        select(_checkpoint.uuid, _metric.metrics)
-        .where(*where, at_step_of_checkpoint)
-        .order_by(_checkpoint.reported_at, _checkpoint.uuid, _metric.id)
-    )
+    newest = select(_checkpoint.uuid).where(*where).order_by(_checkpoint.reported_at.desc(), _checkpoint.uuid.desc())
+    uuids = list(connection.scalars(newest))
+    measured = select(_checkpoint.uuid, _metric.metrics).where(*where, at_step_of_checkpoint).order_by(_metric.id)
     values: dict[str, float] = {}
     for uuid, metrics in connection.execution_options(yield_per=1000).execute(measured):
         value = metrics.get(wanted.metric)
         if isinstance(value, (int, float)) and value == value:
             values[uuid] = value
-    begin = page.begin(len(values))
-    chosen = by_value(list(values), values, order, page)
+    begin = page.begin(len(uuids))
+    chosen = by_value(uuids, values, order, page)
     found = {item.uuid: item for item in having(connection, Checkpoint, _checkpoint.uuid, chosen)}
-    return [found[uuid] for uuid in chosen], len(values), begin
+    return [found[uuid] for uuid in chosen], len(uuids), begin
 
 
 def checkpoints_of_trial(connection: Connection, trial_id: int) -> list[Checkpoint]:

@@ -14,7 +14,7 @@ from sqlalchemy.event import listen
 
 from dethpc.client import Session, experiments
 from dethpc.domain.context_files import WORTH_ASKING
-from dethpc.domain.facts import Checkpoint, Row
+from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
 from dethpc.state import queries
@@ -211,9 +211,25 @@ def test_checkpoints_in_order(served: Served) -> None:
     got = listed(sortByAttr="SORT_BY_SEARCHER_METRIC")
     assert got[0] == best_first[0] and got[-1] == best_first[-1] and set(got) == set(best_first)
     assert listed(sortByMetric="accuracy", orderBy="ORDER_BY_DESC", limit=1) == [uuid_of(2, 2)]
-    assert listed(sortByMetric="unknown") == []
+    assert listed(sortByMetric="unknown") == [uuid_of(2, 4), uuid_of(1, 4), uuid_of(2, 2), uuid_of(1, 2)]
     assert listed(sortByAttr="SORT_BY_BATCH_NUMBER", orderBy="ORDER_BY_DESC", limit=2) == [uuid_of(2, 4), uuid_of(1, 4)]
     assert listed(states="STATE_DELETED") == []
+
+
+def test_checkpoints_without_a_validation_come_last_in_the_order_of_a_metric(served: Served) -> None:
+    quiet = [row for row in trained(trial(2)) if not isinstance(row, Metric)]
+    served.put([experiment(1), *trained(trial(1)), *quiet])
+
+    def listed(owner: str, **params: Any) -> list[str]:
+        answer = served.session.get(f"/api/v1/{owner}/checkpoints", params=params)
+        assert answer["pagination"]["total"] == (4 if owner == "experiments/1" else 2)
+        return [checkpoint["uuid"] for checkpoint in answer["checkpoints"]]
+
+    best, worse, last = uuid_of(1, 2), uuid_of(1, 4), [uuid_of(2, 4), uuid_of(2, 2)]
+    assert listed("experiments/1", sortByAttr="SORT_BY_SEARCHER_METRIC") == [best, worse, *last]
+    assert listed("experiments/1", sortByMetric="loss", orderBy="ORDER_BY_DESC") == [worse, best, *last]
+    assert listed("experiments/1", sortByMetric="loss", orderBy="ORDER_BY_ASC", offset=1, limit=2) == [worse, last[0]]
+    assert listed("trials/2", sortByAttr="SORT_BY_SEARCHER_METRIC") == last
 
 
 def test_how_the_best_value_was_found(served: Served) -> None:
