@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, String, func, literal, select,
 
 from dethpc.domain.facts import Checkpoint, Experiment, Run, Trial
 from dethpc.domain.states import RunState, State
+from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import sizes_of
 from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
@@ -26,8 +27,11 @@ _TRIAL_IDS = 1000  # more ids than that tell nobody anything in the answer about
 
 
 def experiment(connection: Connection, experiment_id: int) -> Experiment:
-    """Raises: NotFound."""
-    return one(connection, Experiment, _experiment.id == experiment_id, f"experiment {experiment_id}")
+    """Raises: NotFound, also where it was deleted: its row stays, for decisions that were taken are kept."""
+    found = one(connection, Experiment, _experiment.id == experiment_id, f"experiment {experiment_id}")
+    if found.state is State.DELETED:
+        raise NotFound(f"experiment {experiment_id} not found: it was deleted")
+    return found
 
 
 def experiment_of_job(connection: Connection, queue_id: str) -> Experiment | None:
@@ -127,13 +131,11 @@ def list_experiments(
 
 
 def _experiment_conditions(wanted: ExperimentFilter) -> list[ColumnElement[bool]]:
-    where: list[ColumnElement[bool]] = []
+    where: list[ColumnElement[bool]] = [_experiment.state != State.DELETED]
     if wanted.archived is not None:
         where.append(_experiment.archived == wanted.archived)
     if wanted.states:
         where.append(in_states(_experiment.state, wanted.states, _running_of_experiment))
-    elif wanted.ids is None:
-        where.append(_experiment.state != State.DELETED)
     for label in wanted.labels:
         text = type_coerce(_experiment.labels, String)
         where.append(func.replace(text, json.dumps(label), "") != text)  # exact, where LIKE may ignore the case

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, select
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Task, Trial
-from dethpc.domain.states import CheckpointState, RunState
+from dethpc.domain.states import CheckpointState, RunState, State
+from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import sizes_of
 from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
@@ -27,8 +28,11 @@ _summary = rows.table(Summary).c
 
 
 def trial(connection: Connection, trial_id: int) -> Trial:
-    """Raises: NotFound."""
-    return one(connection, Trial, _trial.id == trial_id, f"trial {trial_id}")
+    """Raises: NotFound, also where its experiment was deleted."""
+    found = one(connection, Trial, _trial.id == trial_id, f"trial {trial_id}")
+    if connection.scalar(select(_experiment.state).where(_experiment.id == found.experiment_id)) is State.DELETED:
+        raise NotFound(f"trial {trial_id} not found: its experiment {found.experiment_id} was deleted")
+    return found
 
 
 def trials_of_experiment(connection: Connection, experiment_id: int) -> list[Trial]:

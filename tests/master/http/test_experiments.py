@@ -290,8 +290,19 @@ def test_changes_at_the_same_time_to_an_experiment_that_has_ended_all_count(serv
 def test_a_trial_of_a_deleted_experiment_cannot_be_killed(served: Served) -> None:
     served.put([experiment(1), *trained(trial(1))])
     served.session.delete("/api/v1/experiments/1")
-    with pytest.raises(NotFound, match="no experiment 1"):
+    with pytest.raises(NotFound, match="trial 1 not found: its experiment 1 was deleted"):
         served.session.post("/api/v1/trials/1/kill")
+
+
+def test_what_was_deleted_is_not_found(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1)), experiment(2)])
+    served.session.delete("/api/v1/experiments/1")
+    for path in ("/experiments/1", "/experiments/1/trials", "/experiments/1/checkpoints", "/trials/1", "/tasks/1.1"):
+        with pytest.raises(NotFound, match="experiment 1.* deleted"):
+            served.session.get(f"/api/v1{path}")
+    with pytest.raises(NotFound):
+        served.session.delete("/api/v1/experiments/1")
+    assert ids(served, **{"experimentIdFilter.incl": [1, 2]}) == [2] and ids(served, states="STATE_DELETED") == []
 
 
 def test_a_trial_of_its_own_is_refused_to_an_experiment_of_the_scheduler(served: Served) -> None:

@@ -13,10 +13,9 @@ from fastapi import APIRouter, Query
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.searcher import Custom
 from dethpc.domain.facts import Experiment
-from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.fold import fold
-from dethpc.errors import NotFound, Refused
+from dethpc.errors import Refused
 from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheControl, TheStore, may_see_experiment
 from dethpc.master.http.wire.base import state
 from dethpc.master.http.wire.search import Operations, Search, SearcherEvents
@@ -44,21 +43,12 @@ def search(
     """Brackets and rungs, who stands where and why, and when it may end; of a search that has ended, too."""
     may_see_experiment(who, experiment_id)
     rows = queries.search(connection, experiment_id)
-    _refuse_deleted(*rows.of(Experiment))
-    # A run that was submitted by hand and imported is no searcher's.
     (experiment,) = rows.of(Experiment)
-    if experiment.state is State.DELETED:
-        raise NotFound(f"experiment {experiment_id} not found")
+    # A run that was submitted by hand and imported is no searcher's.
     known = replace(rows, rows={Experiment: [experiment]}) if not experiment.kind.submitted else rows
     searcher = fold(build, known).experiments[experiment_id].searcher
     end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
     return Search.of(searcher.describe(), rows, end, limit or None)
-
-
-def _refuse_deleted(experiment: Experiment) -> None:
-    """The state of the cluster has no deleted experiment. Raises: NotFound."""
-    if experiment.state is State.DELETED:
-        raise NotFound(f"experiment {experiment.id} not found: it was deleted")
 
 
 def estimated_end(progress: float, times: list[tuple[float, float | None]], now: float) -> float | None:
@@ -91,9 +81,7 @@ class _Inbox:
 
     def _experiment(self) -> Experiment:
         with self._store.read() as connection:
-            found = queries.experiment(connection, self._id)
-        _refuse_deleted(found)
-        return found
+            return queries.experiment(connection, self._id)
 
     def look(self) -> list[dict[str, Any]]:
         """Oldest first. Of an experiment that has ended: a last event that says so."""

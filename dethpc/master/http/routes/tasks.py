@@ -20,8 +20,10 @@ router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
 
 def _task(connection: Connection, who: Principal, task_id: str) -> facts.Task:
-    """Raises: NotFound, Forbidden."""
+    """Raises: NotFound, also where its experiment was deleted, and Forbidden."""
     task = queries.task(connection, task_id)
+    if task.trial_id is not None:
+        queries.trial(connection, task.trial_id)
     may_see_experiment(who, task.experiment_id)
     return task
 
