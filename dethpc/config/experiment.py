@@ -118,6 +118,10 @@ class ExperimentConfig(Section):
         """The same in another resource pool."""
         return self.model_copy(update={"resources": self.resources.model_copy(update={"resource_pool": name})})
 
+    def with_name(self, name: str) -> ExperimentConfig:
+        """The same under this name."""
+        return self.model_copy(update={"name": name})
+
     def with_seed(self, seed: int) -> ExperimentConfig:
         """The same with this ``reproducibility.experiment_seed``."""
         return self.model_copy(update={"reproducibility": Reproducibility(experiment_seed=seed)})

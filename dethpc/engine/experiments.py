@@ -6,6 +6,7 @@ import math
 
 from dethpc.domain.facts import Experiment, Run, Task
 from dethpc.domain.ids import task_id
+from dethpc.domain.names import made_up
 from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.engine.changes import UNSET
@@ -23,7 +24,9 @@ DEFAULT_PRIORITY = 42
 
 
 def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
-    config, resources = event.config, event.config.resources
+    named = event.config.name.strip()
+    config = event.config if named else event.config.with_name(made_up(event.queue_id))
+    resources = config.resources
     row = Experiment(
         id=state.next_experiment_id,
         owner=event.owner,

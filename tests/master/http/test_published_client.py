@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_login_by_password_and_by_token(published: Published) -> None:
         "        s = a.login(master, user, password); bindings.get_GetMe(s); bindings.post_Logout(s)\n"
         "        try: bindings.get_GetMe(s); out.append('still in')\n"
         "        except api.errors.UnauthenticatedException: out.append('out')\n"
-        "    except api.errors.ForbiddenException: out.append('refused')\n"
+        "    except api.errors.UnauthenticatedException: out.append('refused')\n"
         "print(json.dumps(out))" % (owner, owner, owner)
     ) == ["refused", "refused", "refused", "refused", "out"]
 
@@ -87,6 +88,18 @@ def test_an_experiments_life_by_the_cli(published: Published, project: Path) -> 
     assert "det_version" not in published.det("experiment", "config", str(id))
     published.det("experiment", "pause", str(id))
     published.det("experiment", "cancel", str(id))
+
+
+def test_an_experiment_without_a_name_gets_one_and_takes_labels(published: Published, project: Path) -> None:
+    (project / "config.yaml").write_text(YAML.replace("name: digits\n", ""))
+    first, second = (create(published, project, "--paused") for _ in "ab")
+    published.det("experiment", "label", "add", str(first), "blue")
+    made = [json.loads(published.det("experiment", "describe", str(id), "--json"))[0] for id in (first, second)]
+    names = [one["experiment"]["name"] for one in made]
+    assert all(re.fullmatch(r"Experiment \([a-z]+-[a-z]+\)", name) for name in names) and len(set(names)) == 2
+    assert [one["config"]["name"] for one in made] == names and made[0]["experiment"]["labels"] == ["blue"]
+    published.served.put([experiment(3, name="")])
+    published.det("experiment", "label", "add", "3", "green")  # made by an earlier release
 
 
 def test_a_killed_experiment_is_waited_for_and_archived(published: Published, project: Path) -> None:
