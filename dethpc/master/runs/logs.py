@@ -26,6 +26,9 @@ from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.lines import backward, forward
 
+NO_RANK = -1
+"""Stands for "without a rank" among the ranks that a filter names, as with Determined."""
+
 _READ = 1 << 20  # bytes of one file that a follower takes in at a time
 _AT_ONCE = 500  # lines of a piece of an answer
 _PATIENCE = 64 << 20  # bytes of a file that are no line, after which it is not read on
@@ -51,7 +54,8 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Filter:
-    """Which lines are wanted; an empty set or None is no condition. Times are seconds since the epoch."""
+    """Which lines are wanted; an empty set or None is no condition. Times are seconds since the epoch. ``ranks`` may hold
+    ``NO_RANK``."""
 
     levels: frozenset[str] = frozenset()
     ranks: frozenset[int] = frozenset()
@@ -66,7 +70,7 @@ class Filter:
     def __call__(self, line: Line) -> bool:
         return (
             (not self.levels or line.level in self.levels)
-            and (not self.ranks or (0 if line.alone and line.rank is None else line.rank) in self.ranks)
+            and (not self.ranks or self._of_ranks(line))
             and (not self.nodes or line.node in self.nodes)
             and (not self.stdtypes or line.stdtype in self.stdtypes)
             and (not self.sources or line.source in self.sources)
@@ -75,6 +79,11 @@ class Filter:
             and (self.before is None or line.at < self.before)
             and self._has_text(line.text)
         )
+
+    def _of_ranks(self, line: Line) -> bool:
+        if line.rank is not None:
+            return line.rank in self.ranks
+        return NO_RANK in self.ranks or (line.alone and 0 in self.ranks)
 
     def _has_text(self, text: str) -> bool:
         if not self.text:

@@ -264,6 +264,24 @@ def test_no_pattern_in_a_log_filter_keeps_the_master_from_others(served: Served)
     assert found(r"step \d+") == ["step 12"]
 
 
+@pytest.mark.parametrize(("slots", "of_rank_0"), [(1, ["said", "unranked"]), (2, ["said"])])
+def test_lines_without_a_rank_are_found_by_rank_minus_one(served: Served, slots: int, of_rank_0: list[str]) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    write(served, "1.1.1", "said", "unranked")
+    run = served.daemon.installation.home.run("1.1.1")
+    log = run.attempt(0).log(0)
+    said, unranked = log.read_text().splitlines()
+    log.write_text(f"{said}\n" + unranked.replace("\t0\t", "\t-\t") + "\n")
+    run.spec.write_text(json.dumps({"slots": slots}))
+
+    def found(*ranks: int) -> list[str]:
+        params = {"rankIds": list(ranks)}
+        return [line["log"] for line in served.session.stream("/api/v1/trials/1/logs", params=params)]
+
+    assert found(-1) == ["unranked"] and found(-1, 0) == ["said", "unranked"] and found(1) == []
+    assert found(0) == of_rank_0
+
+
 def test_log_fields(served: Served) -> None:
     served.put([experiment(1), *trained(trial(1))])
     write(served, "1.1.1", "hello")
