@@ -50,13 +50,15 @@ def grid(space: Space) -> list[dict[str, Any]]:
 def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name in sorted(space):
         hp = space[name]
-        if isinstance(hp, Mapping):
+        if isinstance(hp, Mapping) and hp:
             yield from _leaves(hp, (*path, name))
         else:
             yield (*path, name), hp
 
 
 def _axis(hp: Any) -> list[Any]:
+    if isinstance(hp, Mapping):
+        return [{}]  # one that holds nothing: training code reads it all the same
     if isinstance(hp, Const):
         return [hp.val]
     if isinstance(hp, Categorical):

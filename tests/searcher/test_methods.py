@@ -104,6 +104,13 @@ def test_grid_visits_every_point_once() -> None:
     assert {point["width"] for point in points} == {1, 2, 3}, "fewer integers than count: each one once"
 
 
+@pytest.mark.parametrize(("method", "options"), [("grid", {}), ("random", {"max_trials": 1}), ("single", {})])
+def test_a_mapping_that_holds_nothing_reaches_every_trial(method: str, options: dict[str, Any]) -> None:
+    space = {"lr": 0.1, "model": {"extras": {}, "layers": 2}}
+    (point,) = run_to_the_end(searcher(method, space, **options), random.Random(0))
+    assert point == space
+
+
 @pytest.mark.parametrize(
     ("hp", "middle"),
     [
