@@ -230,19 +230,19 @@ class Auth:
     def login(self, username: str, password: str, *, hashed: bool, peer: str = "") -> str:
         """A new session's token. ``hashed``: the client has put its salt and hash on the password already. ``peer``: who asks.
 
-        Raises: Forbidden, with one message whatever was wrong; TooManyLogins.
+        Raises: Unauthorized, with one message whatever was wrong; TooManyLogins.
         """
         given, user = password if hashed else salted(password), self.user
         known = username.encode() == self.owner.encode() and given.encode() != b""
         # Nobody guesses the token: who has it need not wait for those who guess.
         if not (known and hmac.compare_digest(given.encode(), salted(self._token).encode())):
             if not self._passwords.check(given, user.password, known=known, peer=peer, name=username):
-                raise Forbidden("invalid credentials")
+                raise Unauthorized("invalid credentials", 401)
             if self._passwords.outdated(user.password):
                 user = self._keep_password(given)
         with self._changing:
             if self.user.password != user.password:
-                raise Forbidden("the password was changed meanwhile: log in again")
+                raise Unauthorized("the password was changed meanwhile: log in again", 401)
             return self.make_token(TokenKind.SESSION, SESSION_SECONDS)[0]
 
     def set_password(self, password: str, *, hashed: bool) -> None:

@@ -24,7 +24,6 @@ from dethpc.master.http import auth as auth_module
 from dethpc.master.http.auth import (
     RUN_GRACE_SECONDS,
     Auth,
-    Forbidden,
     digest,
     mint_run_token,
     salted,
@@ -79,7 +78,7 @@ def test_a_login_is_a_token_of_its_own_and_ends_with_the_logout(tmp_path: Path, 
 @pytest.mark.parametrize("name, password", [("ada", ""), ("ada", "x"), ("determined", ""), ("admin", ""), ("", "")])
 def test_no_door_is_open_by_default(auth: Auth, name: str, password: str) -> None:
     for hashed in (False, True):
-        with pytest.raises(Forbidden, match="^invalid credentials$"):
+        with pytest.raises(Unauthorized, match="^invalid credentials$"):
             auth.login(name, password, hashed=hashed)
 
 
@@ -89,7 +88,7 @@ def test_a_password_is_kept_as_argon2(tmp_path: Path, auth: Auth) -> None:
     assert "$argon2" in kept and "horse" not in kept and mode(tmp_path / "records.jsonl") == 0o600
     assert auth.login("ada", salted("Correct-horse-1"), hashed=True)
     assert auth.login("ada", "Correct-horse-1", hashed=False)
-    with pytest.raises(Forbidden):
+    with pytest.raises(Unauthorized):
         auth.login("determined", "Correct-horse-1", hashed=False)
     with pytest.raises(Refused):
         auth.set_password("", hashed=True)

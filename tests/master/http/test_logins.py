@@ -18,7 +18,7 @@ from dethpc.errors import Refused, Unauthorized
 from dethpc.experimental import Determined
 from dethpc.master.durable.records import Records
 from dethpc.master.http import passwords
-from dethpc.master.http.auth import Auth, Forbidden, salted
+from dethpc.master.http.auth import Auth, salted
 from dethpc.master.http.passwords import Delays, Passwords, TooManyLogins
 from dethpc.rundir.home import Home
 from dethpc.state.store import SqlStore, open_store
@@ -88,12 +88,12 @@ def test_what_is_remembered_of_failures_is_bounded(clock: Clock) -> None:
 
 def test_others_do_not_feel_the_delay_of_who_guesses(auth: Auth, clock: Clock) -> None:
     for _ in range(3):
-        with pytest.raises(Forbidden):
+        with pytest.raises(Unauthorized):
             auth.login("ada", "guess", hashed=False, peer="user 1001")
     with pytest.raises(TooManyLogins, match="too many wrong passwords for 'ada': try again in 1 s"):
         auth.login("ada", PASSWORD, hashed=False, peer="user 1001")
     assert auth.login("ada", PASSWORD, hashed=False, peer="user 1000")
-    with pytest.raises(Forbidden):
+    with pytest.raises(Unauthorized):
         auth.login("grace", "guess", hashed=False, peer="user 1001")
     clock.now += 1
     assert auth.login("ada", PASSWORD, hashed=False, peer="user 1001")
@@ -123,9 +123,9 @@ def test_an_unknown_name_takes_the_same_work_and_gets_the_same_answer(
 
     monkeypatch.setattr(argon2.PasswordHasher, "verify", counted)
     for name in ("ada", "grace"):
-        with pytest.raises(Forbidden, match="^invalid credentials$"):
+        with pytest.raises(Unauthorized, match="^invalid credentials$"):
             auth.login(name, "guess", hashed=False)
-    with pytest.raises(Forbidden, match="^invalid credentials$"):
+    with pytest.raises(Unauthorized, match="^invalid credentials$"):
         auth.login("grace", PASSWORD, hashed=False)
     assert checked == [auth.user.password] * 3
 
@@ -297,5 +297,5 @@ def test_nobody_logs_in_by_a_password_that_was_changed_meanwhile(auth: Auth, mon
         return right
 
     monkeypatch.setattr(auth._passwords, "check", changed_meanwhile)
-    with pytest.raises(Forbidden, match="changed meanwhile"):
+    with pytest.raises(Unauthorized, match="changed meanwhile"):
         auth.login("ada", PASSWORD, hashed=False)

@@ -22,6 +22,7 @@ from dethpc.master.http.middleware import PUBLIC as PUBLIC_PATHS
 from tests.master.conftest import Served, experiment, run_of, trained, trial, uuid_of
 from tests.waiting import LONG_ENOUGH
 
+LOGIN = "POST /api/v1/auth/login"
 PUBLIC = """
     GET /
     GET /docs
@@ -270,7 +271,8 @@ def test_a_stranger_and_a_session_that_ended_get_what_is_public_and_nothing_else
         for row in [*RUNS, *rows(OWNER)]:
             assert ask(row, filled_with_missing(row), token) == 401, row
         for row in [*rows(PUBLIC), *(f"GET {path}" for path in PUBLIC_PATHS if path.startswith(PAGE_FILES))]:
-            assert ask(row, filled_with_missing(row), token) != 401, row
+            if row != LOGIN:  # which says 401 of a wrong password
+                assert ask(row, filled_with_missing(row), token) != 401, row
 
 
 def filled_with_missing(row: str) -> str:
