@@ -269,6 +269,20 @@ class Published:
         path.write_text(json.dumps({"version": 2, "masters": {self.served.url: entry}}))
         path.chmod(0o600)
 
+    def run(self, program: Path, *words: str) -> str:
+        """What a program prints that runs in the client's environment."""
+        done = subprocess.run(
+            [self.venv / "bin" / "python", program, *words],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=LONG_ENOUGH,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def python(self, code: str) -> Any:
         """Run code that ends by printing JSON; ``sess``, ``bindings`` and ``client`` are there."""
         prelude = (

@@ -148,9 +148,11 @@ class Creator:
             raise Refused(f"run {run_id} is experiment {known.experiment_id} already")
 
     def context(self, experiment_id: int) -> bytes:
-        """The context directory as tar.gz."""
+        """The context directory as tar.gz. Raises NotFound, also where there is none: the experiment trains elsewhere."""
         with self._store.read() as connection:
             experiment = queries.experiment(connection, experiment_id)
+        if not experiment.context_sha256:
+            raise NotFound(f"experiment {experiment_id} has no context directory: it trains outside dethpc")
         return self._home.context(experiment.context_sha256).read_bytes()
 
     # --- the configuration

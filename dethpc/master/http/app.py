@@ -25,6 +25,7 @@ from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.routes import ROUTERS
 from dethpc.master.http.service import Services
+from dethpc.master.http.unserved import why_not
 
 _log = logging.getLogger(__name__)
 
@@ -144,6 +145,8 @@ def _unfit(request: Request, error: Exception) -> JSONResponse:
 
 def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code in (404, 405) and (why := why_not(request.url.path)) is not None:
+        return JSONResponse(error_body(12, "Unimplemented", f"{request.method} {request.url.path}: {why}"), 501)
     code, reason = {404: (5, "NotFound"), 405: (12, "Unimplemented")}.get(error.status_code, (2, "Unknown"))
     message = f"{request.method} {request.url.path}: {error.detail or HTTPStatus(error.status_code).phrase}"
     return JSONResponse(error_body(code, reason, message), error.status_code, error.headers)

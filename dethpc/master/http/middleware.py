@@ -21,6 +21,7 @@ PUBLIC = frozenset(
     {
         "/",
         "/info",
+        "/health",
         "/api/v1/master",
         "/api/v1/master/telemetry",
         "/api/v1/master/cluster_message",

@@ -236,6 +236,24 @@ def test_the_cluster(published: Published, served: Served) -> None:
     assert "Uncategorized" in published.det("project", "list", "Uncategorized")
 
 
+def test_every_function_of_the_published_bindings_is_served_or_says_why_not(
+    published: Published, served: Served
+) -> None:
+    served.put([experiment(1, owner=served.owner), *trained(trial(1))])
+    program = Path(__file__).with_name("every_binding.py")
+    outcomes = json.loads(published.run(program, served.url, served.owner, served.token))
+    assert len(outcomes) == 261
+    no_route = re.compile("(Not Found|Method Not Allowed)$")  # and not what a route says of a thing that is not there
+    refused = {
+        name: said
+        for name, said in outcomes.items()
+        if said and (said[0] not in (400, 404, 501) or no_route.search(said[1]))
+    }
+    assert not refused
+    unserved = [said[1] for said in outcomes.values() if said and said[0] == 501]
+    assert unserved and all(len(words.rpartition(": ")[2].split()) > 3 for words in unserved)
+
+
 TRAIN = """
 import determined as det
 

@@ -26,6 +26,7 @@ LOGIN = "POST /api/v1/auth/login"
 PUBLIC = """
     GET /
     GET /docs
+    GET /health
     GET /info
     GET /openapi.json
     GET /api/v1/auth/munge

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
 from dethpc.domain.secrets import masked
@@ -29,6 +29,15 @@ def short_info(installation: TheInstallation) -> wire.ShortInfo:
         master_id=installation.cluster_id,
         dethpc_version=installation.version,
     )
+
+
+@router.get("/health", responses={503: {"model": wire.Health}})
+def health(installation: TheInstallation, response: Response) -> wire.Health:
+    """503 while the master does not get on; ``GET /api/v1/master`` says why. It asks nobody, for strangers may ask it."""
+    status = "down" if installation.trouble else "up"
+    response.status_code = 503 if installation.trouble else 200
+    manager = wire.ManagerHealth(cluster_name=installation.cluster_name, status=status)
+    return wire.Health(status=status, database=status, resource_managers=[manager])
 
 
 @router.get("/api/v1/master")

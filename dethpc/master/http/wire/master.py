@@ -39,6 +39,19 @@ class ShortInfo(BaseModel):
     dethpc_version: str
 
 
+class ManagerHealth(BaseModel):
+    cluster_name: str
+    status: str
+
+
+class Health(BaseModel):
+    """``GET /health``, whose names are not in camelCase. Each status is "up" or "down"."""
+
+    status: str
+    database: str
+    resource_managers: list[ManagerHealth]
+
+
 class Config(Wire):
     config: Plain
 

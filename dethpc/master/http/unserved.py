@@ -1,0 +1,53 @@
+"""What Determined's API has and this one does not: a sentence for each part of it, so that a client's user learns why."""
+
+from __future__ import annotations
+
+import re
+
+_TASKS = "commands, shells, notebooks, TensorBoards and other tasks of their own are not supported yet"
+_ONE_BY_ONE = "actions on many experiments at a time are not supported yet: send one request for each"
+_ALONE = "a master serves its owner alone: users, groups, roles and what is shared between them are not supported yet"
+_ONE_PROJECT = "there is one workspace with one project, which nobody can change: others are not supported yet"
+_KUBERNETES = "this cluster runs Slurm, and no Kubernetes"
+_RETENTION = "logs are kept until their experiment is deleted: log retention is not supported yet"
+_OURS = "jobs of dethpc do not start, meet or end by this request, but by their run directory (docs/run-directory.md)"
+
+_PARTS: dict[str, str] = {
+    # a regular expression of the beginning of paths, up to a "/"; the first that fits counts
+    r"/api/v1/models?": "the model registry is not supported yet; a checkpoint has metadata of its own",
+    r"/api/v1/(commands|shells|notebooks|tensorboards|generic-tasks)": _TASKS,
+    r"/api/v1/tasks/[^/]+/(kill|pause|unpause|config|context_directory)": _TASKS,
+    r"/proxy": _TASKS,
+    r"/api/v1/(allocations|tasks)/[^/]+/acceleratorData": "which accelerators an attempt had is not kept yet",
+    r"/api/v1/allocations": _OURS,
+    r"/api/v1/task/logs": "lines of a task's log are taken at POST /task-logs",
+    r"/api/v1/projects/[^/]+/experiments/metric-ranges": "ranges of metrics come with the WebUI's table, not yet",
+    r"/api/v1/projects/[^/]+/experiments": _ONE_BY_ONE,
+    r"/api/v1/runs": "lists of runs and actions on many of them are not supported yet: ask for an experiment's trials",
+    r"/api/v1/(k8s-resource-managers|namespace-bindings)": _KUBERNETES,
+    r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
+    r"/api/v1/(workspaces|projects|user/projects)": _ONE_PROJECT,
+    r"/api/v1/resource-pools/[^/]+/workspace-bindings": _ONE_PROJECT,
+    r"/api/v1/(roles|groups|permissions|users)": _ALONE,
+    r"/users": _ALONE,
+    r"/api/v1/config-policies": "configuration policies are not supported yet; site.yaml holds a site's defaults",
+    r"/api/v1/templates?": "templates are not supported yet",
+    r"/api/v1/webhooks": "webhooks are not supported yet",
+    r"(/api/v1)?/resources/allocation": "reports of use are not supported yet; det goodput shows slot-hours, and sacct jobs",
+    r"/api/v1/master/cluster_message": "a message to all users is not supported yet",
+    r"/api/v1/cleanup_logs": _RETENTION,
+    r"/api/v1/trials/[^/]+/(retain_logs|remaining_log_retention_days)": _RETENTION,
+    r"/api/v1/trials/[^/]+/profiler": "series of the profiler are not supported yet; the profiler writes for TensorBoard",
+    r"/api/v1/trials/by-external-id": "a trial is not found by its external id yet; PUT /api/v1/trials finds or makes it",
+    r"/api/v1/(trial-source-info|checkpoints/[^/]+/metrics)": "which trials used a checkpoint is not kept yet",
+    r"/api/v1/experiments/[^/]+/metrics-stream": "these come with the WebUI; GET /api/v1/trials/time-series has the metrics",
+    r"/api/v1/experiments/[^/]+/tensorboard-files": "TensorBoard files are not deleted by request yet",
+    r"/experiments/[^/]+/preview_gc": "no checkpoint is deleted unless its owner asks for it",
+    r"/checkpoints": "archives of checkpoints are not supported yet: det checkpoint download copies the files",
+}
+_SENTENCES = [(re.compile(f"(?:{beginning})(?:/|$)"), sentence) for beginning, sentence in _PARTS.items()]
+
+
+def why_not(path: str) -> str | None:
+    """Why there is no answer to any request at ``path`` that no route serves; None where Determined has none either."""
+    return next((sentence for pattern, sentence in _SENTENCES if pattern.match(path)), None)
