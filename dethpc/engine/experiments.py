@@ -163,7 +163,7 @@ def _end(state: ClusterState, experiment_id: int, how: State, reason: str, at: f
     experiment = state.experiment(experiment_id)
     row = experiment.row
     if row.state.terminal:
-        raise Refused(f"experiment {row.id} has already ended ({row.state.value})")
+        return Decision()  # scripts race with the end
     decision = Decision([replace(row, state=how, reason=reason)])
     for index in sorted(experiment.open):
         end_trial(experiment, experiment.trials[index], how, reason, at, decision)
@@ -177,7 +177,7 @@ def kill_trial(state: ClusterState, event: events.KillTrial) -> Decision:
     if trial is None:
         raise NotFound(f"no trial {event.trial_id}")
     if trial.state.terminal:
-        raise Refused(f"trial {trial.id} has already ended ({trial.state.value})")
+        return Decision()
     decision = Decision()
     experiment = state.experiments[trial.experiment_id]
     end_trial(experiment, trial, State.STOPPING_KILLED, "killed by its owner", event.at, decision)

@@ -294,6 +294,15 @@ def test_a_trial_of_a_deleted_experiment_cannot_be_killed(served: Served) -> Non
         served.session.post("/api/v1/trials/1/kill")
 
 
+def test_to_end_what_has_ended_changes_nothing_and_is_no_error(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    before = served.session.get("/api/v1/experiments/1")["experiment"]
+    for path in ("/experiments/1/kill", "/experiments/1/cancel", "/trials/1/kill"):
+        assert served.session.post(f"/api/v1{path}") == {}
+    assert served.session.get("/api/v1/experiments/1")["experiment"] == before
+    assert served.session.get("/api/v1/trials/1")["trial"]["state"] == "STATE_COMPLETED"
+
+
 def test_what_was_deleted_is_not_found(served: Served) -> None:
     served.put([experiment(1), *trained(trial(1)), experiment(2)])
     served.session.delete("/api/v1/experiments/1")
