@@ -21,6 +21,7 @@ from dethpc import errors
 from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.bodies import BodyLimits
 from dethpc.master.http.middleware import PAGE_FILES, AuthMiddleware, error_body
+from dethpc.master.http.parameters import only_known_parameters
 from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.routes import ROUTERS
@@ -76,11 +77,11 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.preemptions = Preemptions(services.doorbell.should_stop)
-    # the gate checks tokens; HTTPBearer puts them into /docs
-    first = [Depends(HTTPBearer(auto_error=False)), Depends(_ids_that_can_be)]
+    # The gate checks the token: HTTPBearer puts it into /docs.
+    each = [Depends(HTTPBearer(auto_error=False)), Depends(_ids_that_can_be), Depends(only_known_parameters)]
     app.router.routes.insert(0, Route(str(app.openapi_url), _described))
     for router in ROUTERS:
-        app.include_router(router, dependencies=first, responses=_REFUSALS)
+        app.include_router(router, dependencies=each, responses=_REFUSALS)
     app.add_exception_handler(errors.DethpcError, _failed)
     app.add_exception_handler(RequestValidationError, _misshaped)
     app.add_exception_handler(HTTPException, _http)

@@ -220,10 +220,11 @@ def experiment_figures(
     return figures
 
 
-def labels(connection: Connection) -> list[str]:
-    """All labels in use, the most popular first."""
+def labels(connection: Connection, project_id: int | None = None) -> list[str]:
+    """All labels in use, the most popular first. ``project_id``: those of its experiments (None or 0: of all)."""
     counts: dict[str, int] = {}
-    for names in connection.scalars(select(_experiment.labels).where(_experiment.state != State.DELETED)):
+    where = _experiment_conditions(ExperimentFilter(project_id=project_id))
+    for names in connection.scalars(select(_experiment.labels).where(*where)):
         for name in names:
             counts[name] = counts.get(name, 0) + 1
     return sorted(counts, key=lambda name: (-counts[name], name))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time as clock
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 
 from dethpc.domain.ids import AttemptId
@@ -14,8 +15,10 @@ from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.access import (
     Limit,
     Offset,
+    OrderBy,
     Owner,
     Reading,
+    SortBy,
     TheCluster,
     TheControl,
     TheInstallation,
@@ -49,9 +52,11 @@ def resource_pools(
     cluster: TheCluster,
     connection: Reading,
     who: Owner,
+    unbound: bool = False,
     limit: Limit = 0,
     offset: Offset = 0,
 ) -> ResourcePools:
+    """None is bound to a workspace: with ``unbound``, too, these are all."""
     stats = pool_stats(connection)
     pools = [
         ResourcePool.of(
@@ -102,10 +107,23 @@ def agents(
     cluster: TheCluster,
     connection: Reading,
     who: Owner,
+    sort_by: SortBy = "",
+    order_by: OrderBy = "",
+    without_slots: Annotated[bool, Query(alias="excludeSlots")] = False,
+    without_containers: Annotated[bool, Query(alias="excludeContainers")] = False,
     limit: Limit = 0,
     offset: Offset = 0,
 ) -> Agents:
-    found, pagination = paged(_agents(installation, cluster, connection), offset, limit)
+    """By name: when each was registered, Slurm does not say."""
+    every = _agents(installation, cluster, connection)
+    if order_by == "ORDER_BY_DESC":
+        every.reverse()
+    found, pagination = paged(every, offset, limit)
+    for one in found:
+        if without_slots:
+            one.slots = {}
+        if without_containers:
+            one.containers = {}
     return Agents(agents=found, pagination=pagination)
 
 

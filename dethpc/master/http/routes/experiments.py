@@ -76,6 +76,7 @@ def list_experiments(
     users: Annotated[list[str] | None, Query()] = None,
     user_ids: Annotated[list[int] | None, Query(alias="userIds")] = None,
     project_id: Annotated[int | None, Query(alias="projectId")] = None,
+    trial_data: Annotated[bool, Query(alias="showTrialData", description="It is always shown.")] = True,
     ids: Annotated[list[int] | None, Query(alias="experimentIdFilter.incl")] = None,
     not_ids: Annotated[tuple[int, ...], Query(alias="experimentIdFilter.notIn")] = (),
     id_gt: Annotated[int | None, Query(alias="experimentIdFilter.gt")] = None,
@@ -137,14 +138,19 @@ def search_experiments(request: wire.SearchRequest, connection: Reading, who: Ow
 
 @router.get("/experiment/labels", name="labels_in_use")
 @router.get("/experiments/labels")
-def all_labels(connection: Reading, who: Owner) -> wire.Labels:
+def all_labels(
+    connection: Reading, who: Owner, project_id: Annotated[int | None, Query(alias="projectId")] = None
+) -> wire.Labels:
     """Labels in use, the most popular first."""
-    return wire.Labels(labels=queries.labels(connection))
+    return wire.Labels(labels=queries.labels(connection, project_id))
 
 
 @router.get("/experiments/metrics-stream/metric-names")
 def metric_names(
-    connection: Reading, who: Owner, ids: Annotated[list[int], Query()], period_seconds: int = 0
+    connection: Reading,
+    who: Owner,
+    ids: Annotated[list[int], Query()],
+    period: Annotated[int, Query(alias="periodSeconds", description="There is one answer: the names so far.")] = 0,
 ) -> StreamingResponse:
     searcher = sorted({queries.experiment(connection, id).metric for id in ids} - {""})
     names = queries.metric_names(connection, ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -113,8 +114,8 @@ def _over(store: SqlStore, trial_id: int) -> bool:
         return queries.trial_is_over(connection, trial_id)
 
 
-def fields(installation: Installation, store: SqlStore, trial_id: int) -> StreamingResponse:
-    """The values that the trial's log can be filtered by, so far."""
+def fields(installation: Installation, store: SqlStore, trial_id: int, *, follow: bool) -> StreamingResponse:
+    """The values that the trial's log can be filtered by, so far; with ``follow`` again whenever there are more, until it ends."""
 
     def found() -> LogFields:
         attempts = _sources(installation, store, trial_id)
@@ -128,7 +129,16 @@ def fields(installation: Installation, store: SqlStore, trial_id: int) -> Stream
             sources=["slurm", "task"],
         )
 
-    async def once() -> AsyncIterator[bytes]:
-        yield streams.line(await asyncio.to_thread(found))
+    async def lines() -> AsyncIterator[bytes]:
+        told = b""
+        while True:
+            over, begun = not follow or await asyncio.to_thread(_over, store, trial_id), time.monotonic()
+            now = streams.line(await asyncio.to_thread(found))
+            if now != told:
+                yield now
+            if over:
+                return
+            told = now
+            await asyncio.sleep(max(streams.PAUSE, 10 * (time.monotonic() - begun)))  # it reads the whole log
 
-    return streams.ndjson(once())
+    return streams.ndjson(lines())

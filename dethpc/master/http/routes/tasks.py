@@ -81,6 +81,11 @@ def task_logs(
 
 @router.get("/{task_id}/logs/fields")
 def task_log_fields(
-    task_id: str, installation: TheInstallation, store: TheStore, connection: Reading, who: AnyPrincipal
+    task_id: str,
+    installation: TheInstallation,
+    store: TheStore,
+    connection: Reading,
+    who: AnyPrincipal,
+    follow: bool = False,
 ) -> StreamingResponse:
-    return fields(installation, store, _trial(connection, who, task_id).id)
+    return fields(installation, store, _trial(connection, who, task_id).id, follow=follow)

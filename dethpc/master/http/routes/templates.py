@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from dethpc.errors import NotFound
-from dethpc.master.http.routes.access import Limit, Offset, Owner
+from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, SortBy
 from dethpc.master.http.wire.base import Pagination
 from dethpc.master.http.wire.workspace import Templates
 
@@ -13,7 +15,15 @@ router = APIRouter(prefix="/api/v1/templates", tags=["templates"])
 
 
 @router.get("")
-def templates(who: Owner, limit: Limit = 0, offset: Offset = 0) -> Templates:
+def templates(
+    who: Owner,
+    name: str = "",
+    workspace_ids: Annotated[tuple[int, ...], Query(alias="workspaceIds")] = (),
+    sort_by: SortBy = "",
+    order_by: OrderBy = "",
+    limit: Limit = 0,
+    offset: Offset = 0,
+) -> Templates:
     return Templates(pagination=Pagination.of(0, 0, limit, 0))
 
 

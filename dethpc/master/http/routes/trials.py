@@ -14,7 +14,7 @@ from dethpc.domain import facts
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import RunState
 from dethpc.engine import events
-from dethpc.errors import NotFound
+from dethpc.errors import NotFound, NotSupportedYet
 from dethpc.master.http.routes import streams
 from dethpc.master.http.routes.access import (
     AnyPrincipal,
@@ -203,8 +203,11 @@ def workloads(
     metric_type: Annotated[str, Query(alias="metricType")] = "",
     batch_metrics: Annotated[bool, Query(alias="includeBatchMetrics")] = False,
     no_deleted: Annotated[bool, Query(alias="removeDeletedCheckpoints")] = False,
+    sort_key: Annotated[str, Query(alias="sortKey")] = "",
 ) -> Workloads:
     """Reports of training and validation, and checkpoints, by steps."""
+    if sort_key not in ("", "batches"):
+        raise NotSupportedYet(f"workloads sorted by {sort_key!r} are not supported yet; allowed: batches")
     visible(connection, who, trial_id)
     groups = ["training", "validation"] if not group else [group]
     if metric_type in ("METRIC_TYPE_TRAINING", "METRIC_TYPE_VALIDATION"):
@@ -252,7 +255,12 @@ def trial_logs(
 
 @router.get("/trials/{trial_id}/logs/fields")
 def trial_log_fields(
-    trial_id: int, installation: TheInstallation, store: TheStore, connection: Reading, who: AnyPrincipal
+    trial_id: int,
+    installation: TheInstallation,
+    store: TheStore,
+    connection: Reading,
+    who: AnyPrincipal,
+    follow: bool = False,
 ) -> StreamingResponse:
     visible(connection, who, trial_id)
-    return fields(installation, store, trial_id)
+    return fields(installation, store, trial_id, follow=follow)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Request
 
 from dethpc.domain.records import User as UserRecord
 from dethpc.errors import NotFound, NotSupportedYet, Refused
-from dethpc.master.http.routes.access import Limit, Offset, Owner, Peer, TheAuth, TheRecords
+from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Peer, SortBy, TheAuth, TheRecords
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.user import (
     Credential,
@@ -73,9 +73,40 @@ def me(auth: TheAuth, who: Owner) -> UserAnswer:
 
 
 @router.get("/users")
-def users(records: TheRecords, who: Owner, limit: Limit = 0, offset: Offset = 0) -> Users:
-    found, pagination = paged([User.of(user) for user in records.find(UserRecord)], offset, limit)
-    return Users(users=found, pagination=pagination)
+def users(
+    records: TheRecords,
+    who: Owner,
+    name: str = "",
+    active: bool | None = None,
+    admin: bool | None = None,
+    sort_by: SortBy = "",
+    order_by: OrderBy = "",
+    limit: Limit = 0,
+    offset: Offset = 0,
+) -> Users:
+    """``name``: part of the user's name or of the one that is shown, in any case."""
+    found = [
+        user
+        for user in (User.of(record) for record in records.find(UserRecord))
+        if (name.lower() in user.username.lower() or name.lower() in user.display_name.lower())
+        and active in (None, user.active)
+        and admin in (None, user.admin)
+    ]
+    key = _SORTED_BY.get(sort_by.removeprefix("SORT_BY_"), "id")
+    found.sort(key=lambda user: (getattr(user, key), user.id), reverse=order_by == "ORDER_BY_DESC")
+    shown, pagination = paged(found, offset, limit)
+    return Users(users=shown, pagination=pagination)
+
+
+_SORTED_BY = {
+    "DISPLAY_NAME": "display_name",
+    "USER_NAME": "username",
+    "NAME": "display_name",
+    "ADMIN": "admin",
+    "ACTIVE": "active",
+    "MODIFIED_TIME": "modified_at",
+    "REMOTE": "remote",
+}
 
 
 @router.post("/users")

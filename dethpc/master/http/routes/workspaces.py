@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
 from sqlalchemy import Connection
 
 from dethpc.errors import NotFound
 from dethpc.master.http.auth import Principal
-from dethpc.master.http.routes.access import Limit, Offset, Owner, Reading
+from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Reading, SortBy
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.workspace import (
     Project,
@@ -23,6 +25,7 @@ from dethpc.state.queries import ExperimentFilter, Order, Page
 router = APIRouter(prefix="/api/v1", tags=["workspaces"])
 
 NAME = "Uncategorized"
+OWNER_ID = 1
 
 
 def _count(connection: Connection, *states: str) -> int:
@@ -42,10 +45,39 @@ def _project(connection: Connection, who: Principal) -> Project:
     )
 
 
+class _Wanted:
+    """Whether the one that there is, is among those that a list asks for; alone it is in every order."""
+
+    def __init__(
+        self,
+        who: Owner,
+        name: str = "",
+        archived: bool | None = None,
+        users: Annotated[tuple[str, ...], Query()] = (),
+        user_ids: Annotated[tuple[int, ...], Query(alias="userIds")] = (),
+        sort_by: SortBy = "",
+        order_by: OrderBy = "",
+    ) -> None:
+        self.it = (
+            name.lower() in NAME.lower()
+            and not archived
+            and (not users or who.owner in users)
+            and (not user_ids or OWNER_ID in user_ids)
+        )
+
+
 @router.get("/workspaces")
-def workspaces(connection: Reading, who: Owner, name: str = "", limit: Limit = 0, offset: Offset = 0) -> Workspaces:
-    every = [_workspace(connection, who)] if name.lower() in NAME.lower() else []
-    found, pagination = paged(every, offset, limit)
+def workspaces(
+    connection: Reading,
+    who: Owner,
+    wanted: Annotated[_Wanted, Depends()],
+    exact_name: Annotated[str, Query(alias="nameCaseSensitive")] = "",
+    pinned: bool | None = None,
+    limit: Limit = 0,
+    offset: Offset = 0,
+) -> Workspaces:
+    there = wanted.it and exact_name in ("", NAME) and pinned is not False
+    found, pagination = paged([_workspace(connection, who)] if there else [], offset, limit)
     return Workspaces(workspaces=found, pagination=pagination)
 
 
@@ -58,13 +90,17 @@ def workspace(workspace_id: int, connection: Reading, who: Owner) -> WorkspaceAn
 
 @router.get("/workspaces/{workspace_id}/projects")
 def projects(
-    workspace_id: int, connection: Reading, who: Owner, name: str = "", limit: Limit = 0, offset: Offset = 0
+    workspace_id: int,
+    connection: Reading,
+    who: Owner,
+    wanted: Annotated[_Wanted, Depends()],
+    limit: Limit = 0,
+    offset: Offset = 0,
 ) -> Projects:
     """Of every workspace when its id is 0."""
     if workspace_id not in (0, 1):
         raise NotFound(f"workspace {workspace_id} not found")
-    every = [_project(connection, who)] if name.lower() in NAME.lower() else []
-    found, pagination = paged(every, offset, limit)
+    found, pagination = paged([_project(connection, who)] if wanted.it else [], offset, limit)
     return Projects(projects=found, pagination=pagination)
 
 
