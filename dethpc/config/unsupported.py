@@ -40,8 +40,6 @@ UNSUPPORTED = (
     Unsupported("optimizations.mixed_precision", "apex is not supported; O1 is PyTorch's own", ("O0", "O1")),
     Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),
     Unsupported("resources.slots", "commands are not supported yet; for trials, use slots_per_trial"),
-    Unsupported("pbs.slots_per_node", "this cluster runs Slurm; use slurm.slots_per_node"),
-    Unsupported("pbs.pbsbatch_args", "this cluster runs Slurm; use slurm.sbatch_args"),
     Unsupported("data_layer", "the cache is not supported yet", ({},)),
     Unsupported("integrations.pachyderm", "Pachyderm is not supported"),
 )
@@ -69,6 +67,8 @@ IGNORED = {
     "log_policies": "have no effect yet: no line of the log ends or moves a trial",
     "retention_policy": "has no effect yet: logs are kept until the experiment is deleted",
     "integrations.webhooks": "have no effect yet: none is called",
+    "pbs.slots_per_node": "has no effect (also in Determined on Slurm): this cluster runs Slurm; use slurm.slots_per_node",
+    "pbs.pbsbatch_args": "has no effect (also in Determined on Slurm): this cluster runs Slurm; use slurm.sbatch_args",
     "debug": "has no effect yet: there is one level of the master's own log",
     "min_validation_period": _OWN_LOOP,
     "min_checkpoint_period": _OWN_LOOP,

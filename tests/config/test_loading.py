@@ -442,8 +442,6 @@ EXAMPLES = {
     "optimizations.mixed_precision": "O2",
     "resources.native_parallel": True,
     "resources.slots": 3,
-    "pbs.slots_per_node": 1,
-    "pbs.pbsbatch_args": ["-l x"],
     "data_layer": {"type": "s3", "bucket": "b", "bucket_directory_path": "p"},
     "integrations.pachyderm": {
         "pachd": {"host": "h", "port": 1},
@@ -546,8 +544,14 @@ def test_later_storage_is_checked_and_then_refused(storage: dict[str, Any]) -> N
 
 
 def test_a_refused_field_is_said_beside_other_mistakes() -> None:
-    problems = problems_of(LEAST + "pbs: {slots_per_node: 1}\nresources: {slots_per_trial: y}\n")
-    assert [p.field for p in problems] == ["pbs.slots_per_node", "resources.slots_per_trial"]
+    problems = problems_of(LEAST + "resources: {slots: 3, slots_per_trial: y}\n")
+    assert sorted(p.field for p in problems) == ["resources.slots", "resources.slots_per_trial"]
+
+
+def test_a_section_for_another_scheduler_changes_nothing_beside_that_for_slurm() -> None:
+    text = LEAST + "slurm: {sbatch_args: [--time=1:00:00]}\n"
+    both = load(text + "pbs: {pbsbatch_args: ['-l walltime=1:00:00'], slots_per_node: 4}\n", file="c.yaml")
+    assert both.config.slurm == load(text, file="c.yaml").config.slurm and len(both.warnings) == 2
 
 
 @pytest.mark.parametrize("field", IGNORED)
@@ -572,6 +576,8 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
         "log_policies": [{"pattern": "CUDA", "action": {"type": "exclude_node"}}],
         "retention_policy": {"log_retention_days": 30},
         "integrations.webhooks": {"webhook_id": [1]},
+        "pbs.slots_per_node": 1,
+        "pbs.pbsbatch_args": ["-l x"],
         "debug": True,
         "optimizations.grad_updates_size_file": "x",
         "security": {},
