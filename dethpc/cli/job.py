@@ -54,7 +54,7 @@ def list_jobs(
     if wanted.as_json:
         output.print_json({"jobs": found})
         return
-    fair = pool is not None and pool["schedulerType"] == "SCHEDULER_TYPE_FAIR_SHARE"
+    fair = pool is not None and pool["queueOrder"] == "fair_share"
     columns = [
         tables.Column("#", lambda j: j["summary"]["jobsAhead"], tables.COUNT),
         tables.Column("ID", lambda j: ids[str(j["jobId"])]),

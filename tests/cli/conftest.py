@@ -149,7 +149,7 @@ class Answers:
             return {"jobId": "28", "runs": [run_of_job("31.1"), run_of_job("31.2", jobId="28", endTime=None)]}
         if path == "/api/v1/resource-pools":
             pool = {"name": "gpu", "slotType": "TYPE_CUDA", "numAgents": 2, "slotsAvailable": 8, "slotsUsed": 3}
-            pool |= {"schedulerType": "SCHEDULER_TYPE_FAIR_SHARE"}
+            pool |= {"schedulerType": "SCHEDULER_TYPE_SLURM", "queueOrder": "fair_share"}
             return {"resourcePools": [{**pool, "defaultComputePool": True, "description": "all of it"}]}
         if path == "/api/v1/resource-pools/goodput":
             return {"since": "2026-10-22T00:00:00Z", "pools": []}

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dethpc.domain.ports import PoolInfo
+from dethpc.domain.states import RunState, State
+from dethpc.master.http.wire.cluster import ResourcePool
 from tests.master.conftest import CONFIG, Published, Served, experiment, run_of, trained, trial, uuid_of
 
 YAML = """
@@ -226,8 +229,6 @@ def test_the_cluster(published: Published, served: Served) -> None:
     assert node in published.det("agent", "list")
     assert published.det("slot", "list").count("FREE") >= 4
     busy = trial(1, state=trial(1).state)
-    from dethpc.domain.states import RunState
-
     served.put([experiment(1), busy, run_of(busy, state=RunState.RUNNING, nodes=[node], slots=2)])
     assert published.det("slot", "list").count("Trial 1") == 2
     assert "1.1.1.0" in published.det("task", "list")
@@ -252,6 +253,36 @@ def test_every_function_of_the_published_bindings_is_served_or_says_why_not(
     assert not refused
     unserved = [said[1] for said in outcomes.values() if said and said[0] == 501]
     assert unserved and all(len(words.rpartition(": ")[2].split()) > 3 for words in unserved)
+
+
+def test_what_scripts_ask_of_a_cluster(published: Published, served: Served) -> None:
+    busy = trial(1, state=State.ACTIVE)
+    node = served.daemon.services.cluster.nodes()[0].name
+    served.put([experiment(1), busy, run_of(busy, state=RunState.RUNNING, nodes=[node], slots=2)])
+    got = published.python(
+        "config = bindings.get_GetMasterConfig(sess).config\n"
+        "(pool,) = bindings.get_GetResourcePools(sess).resourcePools\n"
+        "print(json.dumps({\n"
+        "  'manager': config['resource_manager']['type'], 'switches': config['feature_switches'],\n"
+        "  'pool': pool.schedulerType.value, 'agent': bindings.get_GetAgents(sess).agents[0].version,\n"
+        "  'tasks': sess.get('tasks').json(), 'health': bindings.get_health(sess).to_json(),\n"
+        "}))"
+    )
+    assert (got["manager"], got["switches"], got["pool"]) == ("agent", [], "SCHEDULER_TYPE_PRIORITY")
+    assert got["agent"] == "0.38.1" and got["health"]["status"] == got["health"]["database"] == "up"
+    (task,) = got["tasks"].values()
+    assert got["tasks"].keys() == {"1.1.1.0"} == {task["allocation_id"]}
+    assert (task["task_id"], task["slots_needed"], task["resource_pool"]) == ("1.1", 2, "default")
+    (resources,) = task["resources"]
+    assert resources["allocation_id"] == "1.1.1.0" and resources["agent_devices"] == {node: []}
+
+
+def test_a_pool_of_slurm_says_so_and_how_its_queue_is_ordered() -> None:
+    info = PoolInfo("gpu", "gpu", nodes=1, slots=8, slots_used=0)
+    for kind, local in (("priority", "PRIORITY"), ("fair_share", "FAIR_SHARE"), ("fifo", "ROUND_ROBIN")):
+        for scheduler, said in (("slurm", "SLURM"), ("local", local)):
+            pool = ResourcePool.of(info, kind=kind, scheduler=scheduler, cluster="c", stats=None)
+            assert (pool.scheduler_type, pool.queue_order) == (f"SCHEDULER_TYPE_{said}", kind)
 
 
 TRAIN = """

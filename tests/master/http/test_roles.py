@@ -141,6 +141,7 @@ OWNER = """
     GET /api/v1/resource-pools
     GET /api/v1/resource-pools/goodput
     GET /api/v1/scheduler-jobs/{job_id}
+    GET /tasks
     GET /api/v1/tasks
     GET /api/v1/tasks/count
     GET /api/v1/templates

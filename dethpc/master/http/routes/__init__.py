@@ -41,6 +41,7 @@ ROUTERS: list[APIRouter] = [
     runs.router,
     search.router,
     tasks.router,
+    tasks.older,
     templates.router,
     tokens.router,
     trials.router,

@@ -37,6 +37,7 @@ from dethpc.master.http.wire.cluster import (
     SlotAnswer,
     Slots,
 )
+from dethpc.master.http.wire.master import API_VERSION
 from dethpc.master.http.wire.task import container_id, name_of
 from dethpc.master.installation import Installation
 from dethpc.master.runs.cluster_view import ClusterView
@@ -60,7 +61,11 @@ def resource_pools(
     stats = pool_stats(connection)
     pools = [
         ResourcePool.of(
-            info, kind=kind(installation, info.name), cluster=installation.cluster_name, stats=stats.get(info.name)
+            info,
+            kind=kind(installation, info.name),
+            scheduler=installation.scheduler,
+            cluster=installation.cluster_name,
+            stats=stats.get(info.name),
         )
         for info in cluster.pools()
     ]
@@ -94,9 +99,7 @@ def _agents(installation: Installation, cluster: ClusterView, connection: Connec
     for info in sorted(cluster.nodes(), key=lambda node: node.name):
         others = running.get(info.name, {}).keys() - ours
         found.append(
-            Agent.of(
-                info, uses.get(info.name, {}), installation.version, held.get(info.name), len(others), clock.time()
-            )
+            Agent.of(info, uses.get(info.name, {}), API_VERSION, held.get(info.name), len(others), clock.time())
         )
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
@@ -17,6 +19,7 @@ from dethpc.master.http.wire.base import time, time_or_none
 from dethpc.state import queries
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+older = APIRouter(tags=["tasks"])
 
 
 def _task(connection: Connection, who: Principal, task_id: str) -> facts.Task:
@@ -43,6 +46,17 @@ def tasks(connection: Reading, who: Owner) -> wire.Tasks:
     names = queries.names_of_experiments(connection, (run.experiment_id for run, _ in live if run.experiment_id))
     summaries = [wire.AllocationSummary.of(run, task, names.get(run.experiment_id or 0, "")) for run, task in live]
     return wire.Tasks(allocation_id_to_summary={summary.allocation_id: summary for summary in summaries})
+
+
+@older.get("/tasks")
+def tasks_as_before(connection: Reading, who: Owner) -> dict[str, Any]:
+    """The same as it was before API v1, which scripts still poll: by allocation, with names in snake_case."""
+    found = {id: summary.model_dump() for id, summary in tasks(connection, who).allocation_id_to_summary.items()}
+    for summary in found.values():
+        for resources in summary["resources"]:
+            of_nodes = resources["agent_devices"]
+            resources["agent_devices"] = {node: held["devices"] for node, held in of_nodes.items()}
+    return found
 
 
 @router.get("/count")

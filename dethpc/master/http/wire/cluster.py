@@ -67,12 +67,13 @@ class ResourcePool(Wire):
     cluster_name: str
     resource_manager_metadata: dict[str, str]
     stats: QueueStats | None = None
+    queue_order: str  # ours: priority, fair_share or fifo; on Slurm the type of the scheduler does not say it
 
     @classmethod
-    def of(cls, info: PoolInfo, *, kind: str, cluster: str, stats: QueueStats | None) -> ResourcePool:
-        """``kind``: priority, fair_share or fifo."""
+    def of(cls, info: PoolInfo, *, kind: str, scheduler: str, cluster: str, stats: QueueStats | None) -> ResourcePool:
+        """``kind``: priority, fair_share or fifo. ``scheduler``: slurm or local."""
         priority = kind == "priority"
-        scheduler = {"priority": "PRIORITY", "fair_share": "FAIR_SHARE"}.get(kind, "ROUND_ROBIN")
+        order = {"priority": "PRIORITY", "fair_share": "FAIR_SHARE"}.get(kind, "ROUND_ROBIN")
         metadata = {"partition": info.partition}
         if info.max_time is not None:
             metadata["max_time_seconds"] = str(int(info.max_time))
@@ -86,7 +87,8 @@ class ResourcePool(Wire):
             slots_per_agent=info.slots // info.nodes if info.nodes else None,
             default_compute_pool=info.default,
             default_aux_pool=info.default,
-            scheduler_type=f"SCHEDULER_TYPE_{scheduler}",
+            scheduler_type=f"SCHEDULER_TYPE_{'SLURM' if scheduler == 'slurm' else order}",
+            queue_order=kind,
             location=info.partition,
             details=PoolDetail(priority_scheduler=PriorityDetail() if priority else None),
             cluster_name=cluster,
