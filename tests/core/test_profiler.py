@@ -79,7 +79,7 @@ def test_the_chief_reports_for_every_node(cluster: Cluster, workers: Workers) ->
         with core.init(distributed=DistributedContext.from_torch_distributed()) as context:
             context.profiler.on(sampling_interval=0.1, samples_per_report=1)
             journal = Path(os.environ["DETHPC_INFO"]).with_name("journal.jsonl")
-            while b'"node2"' not in journal.read_bytes():
+            while not journal.exists() or b'"node2"' not in journal.read_bytes():
                 time.sleep(0.05)
             context.distributed.gather(None)
     """
