@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -199,24 +199,31 @@ class Reader:
         False: that is much, and others come first; to be called again.
         """
         run, run_dir = live.run, self._home.run(live.run.id)
-        try:
+        with self._passed_over_when_killed(run):
             held_by = claimed_by(run_dir)
             if held_by not in (None, run.scheduler_job_id) and (record is not None or run.attempt < 0):
                 assert held_by is not None
                 self._runs.do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
                 return True
+        with self._passed_over_when_killed(run):  # what the attempt reported counts, whatever else is damaged
             # Of a job that was queued again, too: its node may have gone on to the end.
             if run.attempt >= 0 and not self.read_remains(live):
                 return False
-        except Exception as error:
-            if run.intent is not Intent.KILL or everybodys(error):
-                raise
-            log.error("run %s was killed, and its directory cannot be read: %s", run.id, error)
         if record is None and run.scheduler_job_id is not None:
             self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(run.id, lost=not self.report_is_there(run))
         close(run_dir)
         self._runs.do(self.ended(live, record))
         return True
+
+    @contextlib.contextmanager
+    def _passed_over_when_killed(self, run: Run) -> Iterator[None]:
+        """The end of a run that was killed waits for nothing that cannot be read."""
+        try:
+            yield
+        except Exception as error:
+            if run.intent is not Intent.KILL or everybodys(error):
+                raise
+            log.error("run %s was killed, and its directory cannot be read: %s", run.id, error)
 
     def ended(self, live: LiveRun, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
         """What is left of an attempt that is over. Raises OSError, but not of a run that was killed: its end needs no report."""

@@ -328,6 +328,17 @@ def test_a_damaged_line_costs_itself_alone_once_its_attempt_is_over(training: Wo
     assert "1 reports of attempt 0 are damaged" in log_of_master(training)
 
 
+def test_a_damaged_claim_costs_a_killed_run_no_report_that_its_journal_has(training: World) -> None:
+    report_steps(training, 1, 2, 3, 4)
+    flip(training, 2)
+    training.cycle()
+    training.home.run(BROKEN).claim.write_text("{")
+    training.ledger.do(events.KillTrial(1, T0))
+    training.node_ends(BROKEN)
+    training.cycle(2)
+    assert training.ended(BROKEN) and training.trial(1).best_validation == 1 / 4
+
+
 def test_damage_at_the_end_of_a_journal_is_counted(training: World) -> None:
     report_steps(training, 1, 2, 3)
     flip(training, 2)
