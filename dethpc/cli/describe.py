@@ -73,6 +73,30 @@ def job(run: Json) -> str:
     return f"{run['jobId']}{where} ({run['state']}, {run['slots']} slot{'' if run['slots'] == 1 else 's'})"
 
 
+def used(run: Json) -> str:
+    """``CPU 83% of 8, memory 12.3 GiB of 64.0 GiB (19%), GPU 74% of 2, their memory 51%, in 1h02m``; "" where nobody measured."""
+    usage = run.get("usage")
+    if not usage:
+        return ""
+    if usage["cpu"] is None:
+        parts = [f"CPU {output.duration(usage['cpuSeconds'])}"]
+    else:
+        parts = [f"CPU {output.percent(usage['cpu'])} of {usage['cpus']}"]
+    memory = f"memory {output.size(usage['memoryBytes'])}"
+    if usage["memory"] is not None:
+        memory += f" of {output.size(usage['memoryGivenBytes'])} ({output.percent(usage['memory'])})"
+    parts.append(memory)
+    if usage["gpu"] is not None:
+        parts.append(f"GPU {output.percent(usage['gpu'])} of {usage['gpus']}")
+        parts.append(f"their memory {output.percent(usage['gpuMemory'])}")
+    return f"{', '.join(parts)}, in {output.duration(usage['seconds'])}"
+
+
+def advice(run: Json) -> list[tuple[str, str]]:
+    """A field for each thing of which most lay idle."""
+    return [("Advice", words) for words in (run.get("usage") or {}).get("advice") or ()]
+
+
 def waiting(reason: Json) -> str:
     """Why trials wait and what would start them sooner; how many, when it is said of several."""
     many = f"{reason['count']} trials: " if reason.get("count", 1) > 1 else ""

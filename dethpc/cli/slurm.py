@@ -26,7 +26,7 @@ def _job(context: click.Context, parameter: click.Parameter, text: str) -> str:
 @output.as_json
 def slurm(job_id: str, as_json: bool) -> None:
     """Find the trial of a Slurm job, live or ended: its experiment, state, nodes and run folder."""
-    from dethpc.cli.describe import job
+    from dethpc.cli.describe import advice, job, used
     from dethpc.client import trials
 
     found = trials.of_job(connect(), job_id)
@@ -43,6 +43,8 @@ def slurm(job_id: str, as_json: bool) -> None:
                 ("State", output.state(one["trialState"])),
                 ("Job", job(one["run"])),
                 ("Run", one["run"]["directory"]),
+                ("Used", used(one["run"])),
+                *advice(one["run"]),
                 ("Reason", one["run"]["reason"]),
                 ("Started", output.when(one["run"]["startTime"])),
                 ("Ended", output.when(one["run"]["endTime"])),

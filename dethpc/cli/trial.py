@@ -84,7 +84,7 @@ def _print_csv(every: list[dict[str, Any]]) -> None:
 
 
 def _print_trial(about: dict[str, Any]) -> None:
-    from dethpc.cli.describe import WORKLOADS, job, reason, waiting, workload_rows
+    from dethpc.cli.describe import WORKLOADS, advice, job, reason, used, waiting, workload_rows
     from dethpc.cli.trial_table import best_metric
 
     t, waits, last = about["trial"], about["waiting"], about["runs"][-1] if about["runs"] else {}
@@ -98,6 +98,8 @@ def _print_trial(about: dict[str, Any]) -> None:
             ("Waiting", waiting(waits) if waits else ""),
             ("Job", job(last)),
             ("Run", last.get("directory")),
+            ("Used", used(last)),
+            *advice(last),
             ("Restarts", t.get("restarts")),
             ("Steps", t.get("totalBatchesProcessed")),
             ("Best metric", output.number(best_metric(t))),

@@ -23,6 +23,7 @@ from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
 from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
+from dethpc.exec.usage import Meter
 from dethpc.rundir import scratch
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
@@ -55,7 +56,12 @@ def run(run_dir: RunDir, umask: int) -> int:
     processes.dump_no_core()
     with Signals(attempt, spec.grace, os.environ) as signals, contextlib.closing(Log(attempt.log(place.rank))) as log:
         with contextlib.closing(
-            Supervisor(log, signals, Watch(run_dir, place.k, signals, stop_at(os.environ)))
+            Supervisor(
+                log,
+                signals,
+                Watch(run_dir, place.k, signals, stop_at(os.environ)),
+                Meter(attempt.usage(place.rank), os.environ),
+            )
         ) as supervisor:
             outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor).attempt_it()
     return 1 if outcome.exit_code is None else outcome.exit_code
@@ -164,8 +170,9 @@ class _Node:
         return team.settle(mine)
 
     def _clean_up(self) -> None:
-        """Leave no process and no working directory on this node. Doing it twice does no harm."""
+        """Leave no process and no working directory on this node, and say what it used. Doing it twice does no harm."""
         self._supervisor.end_all()
+        self._supervisor.meter.write()
         for folder in filter(None, (self._scratch, self._sockets)):
             remove(folder)
         self._scratch = self._sockets = ""
@@ -222,7 +229,9 @@ class _Node:
             argv = interpreted(self._directory, self._script)
             env["SLURM_SUBMIT_DIR"] = self._directory
         try:
-            write_json(info, self._cluster_info(meeting))
+            known = self._cluster_info(meeting)
+            self._supervisor.meter_gpus(known["resources"]["gpu_uuids"])
+            write_json(info, known)
         except OSError as error:
             return self._failed("train", f"the run directory cannot be written: {error}")
         try:
@@ -257,7 +266,7 @@ class _Node:
     def _environment(self, resume: resuming.Resume) -> dict[str, str]:
         return environment.for_user(self._spec, self._place, resume, self._master(), self._directory, os.environ)
 
-    def _cluster_info(self, meeting: Meeting) -> dict[str, object]:
+    def _cluster_info(self, meeting: Meeting) -> dict[str, Any]:
         return environment.cluster_info(
             self._spec,
             self._run,

@@ -12,12 +12,13 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Callable, Optional
+from typing import Callable, Optional, Sequence
 
 from dethpc.errors import RunDirError
 from dethpc.exec import processes
 from dethpc.exec.signals import Signals
 from dethpc.exec.tee import Log, Stream
+from dethpc.exec.usage import Gpus, Meter
 from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import RunDir
 
@@ -79,8 +80,8 @@ class Watch:
 class Supervisor:
     """The loop, and what it reads: signals, outputs of processes, and whatever else is registered with ``also``."""
 
-    def __init__(self, log: Log, signals: Signals, watch: Watch) -> None:
-        self._log, self._signals, self.watch = log, signals, watch
+    def __init__(self, log: Log, signals: Signals, watch: Watch, meter: Meter) -> None:
+        self._log, self._signals, self.watch, self.meter = log, signals, watch, meter
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals, selectors.EVENT_READ, signals.drain)
         self._outputs: dict[int, Stream] = {}
@@ -99,8 +100,13 @@ class Supervisor:
     def no_more(self, fd: int) -> None:
         self._selector.unregister(fd)
 
+    def meter_gpus(self, uuids: Sequence[str]) -> None:
+        """Measure the use of these from now on, until ``end_all``."""
+        self.meter.gpus = Gpus(uuids, self.also, self.no_more)
+
     def poll(self, seconds: float) -> bool:
         """One turn of the loop; True when something was to do."""
+        self.meter.look(self._sessions)
         ready = self._selector.select(seconds)
         for key, _ in ready:
             if self._selector.get_map().get(key.fd) is key:  # an earlier one of this turn may have closed it
@@ -134,6 +140,8 @@ class Supervisor:
 
     def end_all(self) -> None:
         """End every descendant, and return when none is left. They ignore TERM unless they chose to hear it."""
+        if self.meter.gpus is not None:
+            self.meter.gpus.close()
         kill_at = time.monotonic() + TERM_SECONDS
         left = self._left()
         processes.send(left, signal.SIGTERM)
@@ -148,7 +156,8 @@ class Supervisor:
 
     def _left(self) -> list[int]:
         self._reap()
-        return processes.descendants(self._sessions)
+        abandoned = self.meter.gpus.abandoned if self.meter.gpus is not None else None
+        return [pid for pid in processes.descendants(self._sessions) if pid != abandoned]
 
     def _reap(self) -> None:
         self._statuses.update(processes.reap())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Iterable, Optional, Union
 
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.stopping import StopRequest
+from dethpc.domain.usage import NodeUse
+from dethpc.errors import RunDirError
 from dethpc.rundir.files import read_json
 
 
@@ -65,6 +68,19 @@ class AttemptDir:
     def failure(self, node: int) -> Path:
         """``{"phase", "rank", "exit_code", "message", "at"}``: what a launcher on this node saw fail first."""
         return self.path / f"failure-{node}.json"
+
+    def usage(self, node: int) -> Path:
+        """The ``NodeUse`` of this node, written now and then, and at the end."""
+        return self.path / f"usage-{node}.json"
+
+    def node_uses(self, nodes: int) -> list[NodeUse]:
+        """What each of so many nodes has said of its use, as far as it can be read. Raises: OSError."""
+        found = []
+        for node in range(nodes):
+            with suppress(RunDirError):
+                obj = read_json(self.usage(node))
+                found += [] if obj is None else [NodeUse.from_json(obj)]
+        return found
 
     @property
     def logs(self) -> Path:

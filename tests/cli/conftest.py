@@ -53,6 +53,11 @@ def run_of_job(trial_and_number: str, **more: Any) -> Json:
     return {"run": run, **whose, "experimentId": 16, "experimentName": "digits"}
 
 
+USAGE: Json = {
+    "seconds": 3725.0, "cpuSeconds": 900.0, "cpus": 8, "cpu": 0.0302, "memoryBytes": 2 << 30, "memoryGivenBytes": 64 << 30,
+    "memory": 1 / 32, "gpus": 2, "gpu": 0.74, "gpuMemory": 0.51, "advice": ["3% of the memory was used: ask for less"],
+}  # fmt: skip
+
 JOB: Json = {
     "jobId": "0d714127-3c1f-4b5e-9d2a-000000000001",
     "entityId": "1",
@@ -146,7 +151,10 @@ class Answers:
         if path in ("/api/v1/trials/1", "/api/v1/trials/2"):
             return {"trial": self.trials[int(path[-1]) - 1], "runs": self.runs}
         if path == "/api/v1/scheduler-jobs/28":
-            return {"jobId": "28", "runs": [run_of_job("31.1"), run_of_job("31.2", jobId="28", endTime=None)]}
+            return {
+                "jobId": "28",
+                "runs": [run_of_job("31.1"), run_of_job("31.2", jobId="28", endTime=None, usage=USAGE)],
+            }
         if path == "/api/v1/resource-pools":
             pool = {"name": "gpu", "slotType": "TYPE_CUDA", "numAgents": 2, "slotsAvailable": 8, "slotsUsed": 3}
             pool |= {"schedulerType": "SCHEDULER_TYPE_SLURM", "queueOrder": "fair_share"}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.conftest import Answers, Det, run_of_job
+from tests.cli.conftest import USAGE, Answers, Det, run_of_job
 
 
 def test_a_slurm_job_leads_to_its_trial(det: Det, master: Answers) -> None:
@@ -34,3 +34,15 @@ def test_a_trial_tells_its_last_job_and_its_run_folder(det: Det, master: Answers
     master.runs = []
     said = [line.split()[0] for line in det("trial", "describe", "1", master=master).stdout.splitlines() if line]
     assert "Job:" not in said and "Run:" not in said, "a trial that was never submitted has neither"
+
+
+def test_a_trial_and_a_job_tell_what_was_used_of_what_they_asked_for(det: Det, master: Answers) -> None:
+    master.runs = [run_of_job("1.2", usage=USAGE)["run"]]
+    said = [" ".join(line.split()) for line in det("trial", "describe", "1", master=master).stdout.splitlines()]
+    used = "Used: CPU 3% of 8, memory 2.0 GiB of 64.0 GiB (3%), GPU 74% of 2, their memory 51%, in 1h02m"
+    assert used in said and "Advice: 3% of the memory was used: ask for less" in said
+    nobody_said = {"cpus": None, "cpu": None, "memoryGivenBytes": None, "memory": None, "gpu": None, "advice": []}
+    master.runs = [run_of_job("1.2", usage={**USAGE, **nobody_said})["run"]]
+    said = [" ".join(line.split()) for line in det("trial", "describe", "1", master=master).stdout.splitlines()]
+    assert "Used: CPU 15m00s, memory 2.0 GiB, in 1h02m" in said and not [s for s in said if s.startswith("Advice")]
+    assert used in [" ".join(line.split()) for line in det("slurm", "28", master=master).stdout.splitlines()]

@@ -36,6 +36,7 @@ ROOMS = (
     "dethpc/domain/states.py",
     "dethpc/domain/stopping.py",
     "dethpc/domain/trial_config.py",
+    "dethpc/domain/usage.py",
     "dethpc/searcher/__init__.py",
     "dethpc/rundir",
     "dethpc/client",

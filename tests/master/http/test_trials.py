@@ -13,10 +13,12 @@ import requests
 
 from dethpc.domain.facts import Checkpoint, Metric
 from dethpc.domain.states import Intent, RunState, State
+from dethpc.domain.usage import NodeUse
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.series import lttb
 from dethpc.rundir import logline
+from dethpc.rundir.files import write_json
 from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial, uuid_of
 from tests.waiting import LONG_ENOUGH, wait_until
 
@@ -72,6 +74,27 @@ def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served:
     assert served.session.get("/api/v1/trials/2")["runs"] == [one["run"] for one in got]
     with pytest.raises(NotFound, match="no run had job 7: it is not one of this installation's"):
         served.session.get("/api/v1/scheduler-jobs/7")
+
+
+def test_a_run_says_what_its_last_attempt_used_of_what_it_was_given(served: Served) -> None:
+    whose = trial(2, state=State.ACTIVE)
+    run = replace(run_of(whose, 1, attempt=1), state=RunState.RUNNING, nodes=["n0", "n1"])
+    served.put([experiment(1), whose, run, run_of(whose, 2, attempt=-1)])
+    for k, seconds in ((0, 50.0), (1, 1000.0)):
+        attempt = served.daemon.installation.home.run(run.id).attempt(k)
+        attempt.make()
+        for node in (0, 1):
+            use = NodeUse(seconds, 10.0 * seconds, (node + 1) << 30, cpus=100, memory_given=64 << 30)
+            write_json(attempt.usage(node), use.to_json())
+    first, second = served.session.get("/api/v1/trials/2")["runs"]
+    assert second["usage"] is None, "it has not started"
+    about = first["usage"]
+    assert (about["seconds"], about["cpus"], about["cpu"], about["gpu"]) == (1000.0, 200, 0.1, None)
+    assert (about["memoryBytes"], about["memoryGivenBytes"], about["memory"]) == (2 << 30, 64 << 30, 2 / 64)
+    assert [words.partition(":")[0] for words in about["advice"]] == [
+        "3% of the memory was used",
+        "20.0 of 200 CPUs were busy",
+    ]
 
 
 @pytest.mark.parametrize("levels", [150, 252, 900])

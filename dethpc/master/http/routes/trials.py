@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time as clock
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from dethpc.domain.ids import task_id
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.errors import NotFound, NotSupportedYet
+from dethpc.insight import usage
 from dethpc.master.http.routes import streams
 from dethpc.master.http.routes.access import (
     AnyPrincipal,
@@ -153,8 +155,17 @@ def get_trial(trial_id: int, connection: Reading, installation: TheInstallation,
     runs = queries.runs_of_trial(connection, trial_id)[-_RUNS:]
     return TrialAnswer(
         trial=Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id]),
-        runs=[TrialRun.of(run, str(installation.home.run(run.id).path)) for run in runs],
+        runs=[_run(installation, run) for run in runs],
     )
+
+
+def _run(installation: Installation, run: facts.Run) -> TrialRun:
+    directory = installation.home.run(run.id)
+    uses = []
+    if run.attempt >= 0:
+        with contextlib.suppress(OSError):
+            uses = directory.attempt(run.attempt).node_uses(len(run.nodes))
+    return TrialRun.of(run, str(directory.path), usage.of_nodes(uses))
 
 
 @router.get("/scheduler-jobs/{job_id}")
@@ -170,7 +181,7 @@ def _run_of_job(connection: Connection, installation: Installation, run: facts.R
     trial = None if trial_id is None else queries.trial(connection, trial_id)
     experiment = None if trial is None else queries.experiment(connection, trial.experiment_id)
     return RunOfJob(
-        run=TrialRun.of(run, str(installation.home.run(run.id).path)),
+        run=_run(installation, run),
         trial_id=trial_id,
         trial_state="" if trial is None else trial_state(trial, run.state is RunState.RUNNING),
         experiment_id=None if experiment is None else experiment.id,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time as clock
+from dataclasses import asdict
 from typing import Any
 
 from dethpc.domain import facts
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import State
+from dethpc.insight.usage import Usage
 from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time, time_or_none
 from dethpc.state.queries import TrialFigures
 
@@ -124,6 +126,22 @@ class Trial(Wire):
         )
 
 
+class RunUsage(Wire):
+    """Ours: what the run's last attempt used of what it was given, as ``insight.usage`` has it."""
+
+    seconds: Float
+    cpu_seconds: Float
+    cpus: int | None
+    cpu: Float | None
+    memory_bytes: int
+    memory_given_bytes: int | None
+    memory: Float | None
+    gpus: int
+    gpu: Float | None
+    gpu_memory: Float | None
+    advice: list[str]
+
+
 class TrialRun(Wire):
     """Ours: one submission of the trial, one job of the scheduler. ``directory`` is where its script, logs and reports are."""
 
@@ -137,9 +155,10 @@ class TrialRun(Wire):
     end_time: str | None
     reason: str
     directory: str
+    usage: RunUsage | None  # None: nobody has measured it yet, or the files are gone
 
     @classmethod
-    def of(cls, fact: facts.Run, directory: str) -> TrialRun:
+    def of(cls, fact: facts.Run, directory: str, usage: Usage | None) -> TrialRun:
         return cls(
             id=fact.id,
             job_id=fact.scheduler_job_id,
@@ -151,6 +170,7 @@ class TrialRun(Wire):
             end_time=time_or_none(fact.ended_at),
             reason=fact.reason,
             directory=directory,
+            usage=None if usage is None else RunUsage(**asdict(usage)),
         )
 
 
