@@ -92,8 +92,9 @@ class Sweep:
     the waiting alone, and ``dethpc.sweeps.attach(experiment_id)`` takes it up again.
     """
 
-    def __init__(self, session: Session, experiment_id: int) -> None:
-        self.session = session
+    def __init__(self, session: Session, experiment_id: int, start: Optional[Callable[[], None]] = None) -> None:
+        """``start`` brings up one's own master; None: another's is followed."""
+        self.session, self._start = session, start
         self.experiment_id = experiment_id
         self._futures: dict[int, TrialFuture] = {}
         self._about: Json = {}
@@ -119,8 +120,9 @@ class Sweep:
         return list(self._futures.values())
 
     def refresh(self) -> None:
-        """Look at the experiment and its trials; bears with a master that restarts. Raises MasterUnreachable."""
-        about, found = patiently(self._look)
+        """Look at the experiment and its trials; bears with a master that restarts, and starts one's own
+        that stays away. Raises MasterUnreachable."""
+        about, found = patiently(self._look, start=self._start)
         self._about = about["experiment"]
         self._searcher = SearcherConfig.of(about.get("config") or {})
         for wire in found:

@@ -81,11 +81,16 @@ def sweep(
         _pack(fn, metric, Path(folder))
         files = collect(Path(folder), _paths(include)).model_definition()
     session = _session(master)
+    return Sweep(session, _created(session, text, files, space, config or {}), _start if _own(master) else None)
+
+
+def _created(session: Session, text: str, files: list[Json], space: Mapping[str, Any], config: Mapping[str, Any]) -> int:
+    """The experiment's id. Raises ConfigError in the words of the call: there is no file that a line could be in."""
     try:
         answer = experiments.create(session, text, files)
     except errors.ConfigError as error:
-        raise errors.ConfigError([as_called(problem, space, config or {}) for problem in error.problems]) from None
-    return Sweep(session, int(answer["experiment"]["id"]))
+        raise errors.ConfigError([as_called(problem, space, config) for problem in error.problems]) from None
+    return int(answer["experiment"]["id"])
 
 
 def _paths(include: Union[str, Path, Iterable[Union[str, Path]]]) -> list[Path]:
@@ -95,7 +100,7 @@ def _paths(include: Union[str, Path, Iterable[Union[str, Path]]]) -> list[Path]:
 def attach(experiment_id: int, *, master: Optional[str] = None) -> Sweep:
     """The sweep of an experiment that is there already: after Ctrl-C, or in another notebook. Raises NotFound."""
     session = _session(master)
-    sweep = Sweep(session, experiment_id)
+    sweep = Sweep(session, experiment_id, _start if _own(master) else None)
     sweep.refresh()
     return sweep
 
@@ -129,18 +134,25 @@ def _session(master: Optional[str]) -> Session:
     """With the master that was named, else one's own, started when it does not answer."""
     url = address.canonical(master) if master else address.master_url()
     if master is None and not _answers(url):
-        up = [sys.executable, "-m", "dethpc.cli", "master", "up"]
-        done = subprocess.run(
-            up, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        if done.returncode != 0:
-            raise errors.MasterUnreachable(done.stderr.strip().removeprefix("det: error: "))
+        _start()
         url = address.master_url()
     if url is None:
         raise errors.MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
     # One's own master may move to another port or login node while a sweep waits: its home says where it is.
-    moves = master is None and not os.environ.get("DET_MASTER")
-    return Session(address.own_finder() if moves else url, address.token(url))
+    return Session(address.own_finder() if _own(master) else url, address.token(url))
+
+
+def _own(master: Optional[str]) -> bool:
+    """Whether the user's own master is meant, and none that was named."""
+    return master is None and not os.environ.get("DET_MASTER")
+
+
+def _start() -> None:
+    """Start one's own master unless it answers. Raises MasterUnreachable."""
+    up = [sys.executable, "-m", "dethpc.cli", "master", "up"]
+    done = subprocess.run(up, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise errors.MasterUnreachable(done.stderr.strip().removeprefix("det: error: "))
 
 
 def _answers(url: Optional[str]) -> bool:

@@ -9,12 +9,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dethpc import errors
+from dethpc.client import Session
 from dethpc.deploy.slurm_dev import Cluster
+from dethpc.sweeps import follow
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import user_of
 from tests.waiting import LONG_ENOUGH
@@ -184,6 +188,33 @@ def test_the_waiting_goes_on_when_the_master_comes_back_at_another_port(user: Us
         found, said = process.communicate(timeout=LONG_ENOUGH)
     assert process.returncode == 0, said
     assert json.loads(found) == ["COMPLETED", 0.5]
+
+
+@pytest.mark.parametrize("stays_away", [False, True])
+def test_a_sweep_starts_its_master_again_once_when_that_stays_away(
+    monkeypatch: pytest.MonkeyPatch, stays_away: bool
+) -> None:
+    started: list[None] = []
+
+    def get(session: Session, experiment_id: int) -> Any:
+        if not started or stays_away:
+            raise errors.MasterUnreachable("no answer")
+        return {"experiment": {"id": experiment_id, "state": "STATE_COMPLETED"}, "config": {}}
+
+    monkeypatch.setattr(follow, "patiently", partial(follow.patiently, patience=0.0))
+    monkeypatch.setattr(follow.experiments, "get", get)
+    monkeypatch.setattr(follow.experiments, "trials", lambda session, number: [])
+    one = follow.Sweep(Session("http://own:1"), 1, lambda: started.append(None))
+    if stays_away:
+        with pytest.raises(errors.MasterUnreachable):
+            one.refresh()
+    else:
+        one.refresh()
+        assert one.done()
+    assert len(started) == 1
+    with pytest.raises(errors.MasterUnreachable):
+        started.clear()
+        follow.Sweep(Session("http://named:1"), 1).refresh()
 
 
 def test_what_cannot_be_swept_is_refused_before_anything_is_sent(user: User) -> None:
