@@ -212,6 +212,23 @@ def test_info_and_config_name_the_cluster(det: Any, home: Path) -> None:
     assert "cluster_id:" in det("master", "config").stdout
 
 
+def test_info_tells_what_the_master_serves_where_it_runs_and_whose_files_it_uses(
+    det: Any, environment: dict[str, str], home: Path, tmp_path: Path
+) -> None:
+    environment["DETHPC_SITE_CONFIG"] = str(tmp_path / "site.yaml")
+    (tmp_path / "site.yaml").write_text("cluster_name: hill\n")
+    told = dict(line.split(": ", 1) for line in det("master", "info").stdout.splitlines() if ": " in line)
+    info, lease = json.loads(det("master", "info", "--json").stdout), master_file(home)
+    assert (told["Address"].strip(), told["Process"].strip()) == (lease["url"], str(lease["pid"]))
+    assert told["Scheduler"].strip() == f"the machine that it runs on, {lease['host']}, without Slurm"
+    assert told["Host"].strip() == lease["host"] and told["Since"].strip().startswith("20")
+    assert told["Home"].strip() == info["home"] == str(home)
+    assert told["Site file"].strip() == str(tmp_path / "site.yaml")
+    assert told["Cluster"].strip() == f"hill ({lease['cluster_id']})"
+    assert told["Version"].strip() == f"{info['dethpcVersion']}, speaks the API of Determined {info['version']}"
+    assert (info["url"], info["lease"]["pid"], "Trouble" in told) == (lease["url"], lease["pid"], False)
+
+
 def test_rebuild_needs_the_master_down(det: Any) -> None:
     det("master", "up")
     done = det("master", "rebuild", "--yes")

@@ -157,6 +157,20 @@ def test_two_nodes_train_one_network_and_a_pause_changes_no_bit(on_slurm: User) 
     assert user.master()["url"].startswith("https://")
 
 
+def test_a_job_leads_to_its_trial_and_back_and_says_what_it_used(on_slurm: User) -> None:
+    user = on_slurm
+    experiment = user.create(name="digits: a search", hyperparameters={"lr": 0.01, "steps": 2, "pause": 0.0})
+    user.det("experiment", "wait", str(experiment))
+    (trial,) = user.trials(experiment)
+    (run,) = user.json("trial", "describe", str(trial["id"]))["runs"]
+    (found,) = user.json("slurm", run["jobId"])["runs"]
+    assert (found["run"], found["trialId"], found["experimentId"]) == (run, trial["id"], experiment)
+    name = slurm_command(user, "scontrol", "show", "job", run["jobId"], "--oneliner").split("JobName=")[1].split()[0]
+    assert name.startswith(f"{run['id']}_digits-a-search_")
+    usage = run["usage"]
+    assert usage["cpus"] >= 1 and usage["cpu"] > 0 and usage["cpuSeconds"] > 0.01 and usage["memoryBytes"] > 10 << 20
+
+
 def test_a_master_killed_ten_times_changes_nothing(on_slurm: User) -> None:
     user = on_slurm
     undisturbed = user.create(**SEARCH)
