@@ -143,7 +143,7 @@ def progress(experiment: Json, search: Json) -> str:
     if experiment.get("endTime"):
         return output.percent(experiment.get("progress"))
     done, end = output.percent(search.get("progress")), search.get("estimatedEndTime")
-    if not end or output.state(experiment.get("state")) == "PAUSED":
+    if not end:
         return done
     import datetime
 
@@ -210,7 +210,7 @@ def _print_experiment(about: Json, shown: Sequence[Json], *, search: bool) -> No
             ("Experiment", e["id"]),
             ("Name", e.get("name")),
             ("Description", e.get("description")),
-            ("State", output.state(e.get("state"))),
+            ("State", output.standing(e)),
             ("Reason", reason(e)),
             *(("Warning", words) for words in warnings(about["trials"])),
             *(("Waiting", waiting(group)) for group in about["waiting"]["groups"]),

@@ -102,7 +102,7 @@ def _columns(everybody: bool, archived: bool, project: bool) -> list[tables.Colu
         tables.Column("ID", "id", tables.COUNT),
         tables.Column("Owner", "username", rank=1, least=8, terminal=everybody),
         tables.Column("Name", "name", least=16),
-        tables.Column("State", "state", tables.STATE),
+        tables.Column("State", output.standing, tables.STANDING),
         tables.Column("Progress", "progress", tables.PERCENT, rank=2),
         tables.Column("Trials", "numTrials", tables.COUNT, rank=3),
         tables.Column("Best", "bestTrialSearcherMetric", tables.METRIC, rank=1, pipe=False),
@@ -113,6 +113,7 @@ def _columns(everybody: bool, archived: bool, project: bool) -> list[tables.Colu
         tables.Column("Resource pool", "resourcePool", rank=6, least=12),
         tables.Column("Workspace", "workspaceName", rank=1, least=8, terminal=project, pipe=project),
         tables.Column("Project", "projectName", rank=1, least=8, terminal=project, pipe=project),
+        tables.Column("Held slots", "heldSlots", tables.COUNT, terminal=False, pipe=False),
         tables.Column("Labels", lambda e: ", ".join(e.get("labels") or []), terminal=False, pipe=False),
         tables.Column("Archived", lambda e: e.get("archived", False), terminal=False, pipe=everybody or archived),
     ]

@@ -101,6 +101,21 @@ def state(value: Optional[str]) -> str:
     return (value or "").removeprefix("STATE_")
 
 
+def standing(noun: dict[str, Any]) -> str:
+    """The state of an experiment or a trial, and what it still holds: ``PAUSED (stopping, holds 2 slots)`` while its job saves a
+    last checkpoint."""
+    word, still = state(noun.get("state")), holding(noun)
+    return f"{word} ({still})" if still else word
+
+
+def holding(noun: dict[str, Any]) -> str:
+    """``stopping, holds 2 slots``; "" for what may run, and for what holds nothing any more."""
+    slots = noun.get("heldSlots")
+    if slots is None or state(noun.get("state")) in ("ACTIVE", "QUEUED", "RUNNING"):
+        return ""
+    return f"stopping, holds {slots} slot{'' if slots == 1 else 's'}" if slots else "stopping"
+
+
 def when(value: Optional[str]) -> str:
     """A time of the wire (RFC 3339) as local ISO 8601, to the second. A terminal has no room for the offset."""
     if not value:

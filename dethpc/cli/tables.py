@@ -34,6 +34,9 @@ COUNT = Kind(output.plain, right=True)
 METRIC = Kind(output.digits, right=True, whole=True)
 SETTING = Kind(lambda value: output.digits(value, 3), right=True, whole=True)  # a hyperparameter
 STATE = Kind(output.state, output.state)
+STANDING = Kind(
+    output.plain, lambda words: words.partition(" (")[0]
+)  # of ``output.standing``; a script reads the state alone
 AGE = Kind(output.ago, output.when, right=True)
 DURATION = Kind(output.duration, right=True)  # seconds
 PERCENT = Kind(output.percent, output.percent, right=True)
@@ -193,7 +196,7 @@ _COLOURS = {
 
 def colour(state: str) -> str:
     """The colour of a state, as rich names it; "" for one that is neither good nor bad."""
-    return _COLOURS.get(state.partition("_")[0], "")
+    return _COLOURS.get(state.partition(" (")[0].partition("_")[0], "")
 
 
 def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every: bool) -> None:

@@ -92,7 +92,7 @@ def _print_trial(about: dict[str, Any]) -> None:
         [
             ("Trial", t["id"]),
             ("Experiment", t.get("experimentId")),
-            ("State", output.state(t.get("state"))),
+            ("State", output.standing(t)),
             ("Reason", reason(t)),
             ("Warning", t.get("warning")),
             ("Waiting", waiting(waits) if waits else ""),

@@ -114,7 +114,7 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
     varying = _varying(trials, hyperparameters)
     return [
         tables.Column("Trial", "id", tables.COUNT),
-        tables.Column("State", "state", tables.STATE),
+        tables.Column("State", output.standing, tables.STANDING),
         tables.Column("Steps", "totalBatchesProcessed", tables.COUNT),
         tables.Column(f"Best {metric or 'metric'}", best_metric, tables.METRIC, heading=metric or "Best"),
         tables.Column("Restarts", "restarts", _SOME, rank=4),
@@ -123,6 +123,7 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
         tables.Column("Took", "wallClockTime", tables.DURATION, rank=3, pipe=False),
         tables.Column("Started", "startTime", tables.AGE, rank=6),
         tables.Column("Ended", "endTime", tables.AGE, terminal=False),
+        tables.Column("Held slots", "heldSlots", tables.COUNT, terminal=False, pipe=False),
         tables.Column("Reason", "reason", _NEWS, rank=1, least=16),
     ]
 

@@ -11,7 +11,7 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.arguments import IDS
-from dethpc.cli.connect import connect, reconnect
+from dethpc.cli.connect import connect, named_master, reconnect
 
 Json = dict[str, Any]
 
@@ -70,9 +70,9 @@ Show = Callable[[Found], None]
 
 
 def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
-    """Returns a function that fetches experiments and their trials, and bears with a master that restarts. One that has ended is
-    not asked for again. ``closely``: with ``estimatedEndTime`` and the ``slots`` that each holds."""
-    from dethpc.client import experiments, jobs
+    """Returns a function that fetches experiments and their trials, and bears with a master that restarts; the user's own is
+    started when it stays away. An experiment that has ended is not asked for again. ``closely``: with ``estimatedEndTime``."""
+    from dethpc.client import experiments
     from dethpc.client.patience import patiently
 
     again = reconnect(connect())
@@ -88,15 +88,13 @@ def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
             ended[number] = found
         elif closely:
             about["estimatedEndTime"] = experiments.search(session, number, limit=1).get("estimatedEndTime")
-            held = (j for j in jobs.listing(session, about.get("resourcePool")) if j.get("entityId") == str(number))
-            about["slots"] = sum(int(job.get("allocatedSlots") or 0) for job in held)
         return found
 
     def look() -> Found:
         session = again()
         return [one(session, number) for number in ids]
 
-    return lambda: patiently(look)
+    return lambda: patiently(look, start=None if named_master() else connect)
 
 
 def _watch(look: Look, interval: float, show: Show) -> list[str]:
@@ -135,17 +133,18 @@ class _Lines:
             )
             if why and (first := self.had.setdefault(why, trial["id"])) != trial["id"]:
                 why = f"as trial {first}"
-            self._line(f"trial {trial['id']}", output.state(trial.get("state")), details + (f": {why}" if why else ""))
-        self._line(f"experiment {about['id']}", output.state(about.get("state")), reason(about))
+            self._line(f"trial {trial['id']}", trial, details + (f": {why}" if why else ""))
+        self._line(f"experiment {about['id']}", about, reason(about))
         warned = f"warning {about['id']}"
         if about.get("warning") and warned not in self.shown:
             self.shown[warned] = "told"
             output.echo(f"experiment {about['id']}: warning: {about['warning']}", err=self.to_stderr)
 
-    def _line(self, noun: str, state: str, details: str) -> None:
-        if self.shown.get(noun) != state:
-            self.shown[noun] = state
-            line = f"{noun}: {state}" + (f" ({details})" if details else "")
+    def _line(self, noun: str, about: Json, details: str) -> None:
+        if self.shown.get(noun) != output.standing(about):
+            self.shown[noun] = output.standing(about)
+            details = "; ".join(filter(None, [output.holding(about), details]))
+            line = f"{noun}: {output.state(about.get('state'))}" + (f" ({details})" if details else "")
             if noun.startswith("trial") and line in self.said:
                 return
             self.said.add(line)
@@ -183,7 +182,7 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
         f"Experiment {about['id']}",
         ProgressBar(total=1, completed=progress, width=40),
         output.percent(progress),
-        output.state(about.get("state")),
+        output.standing(about),
         Text(output.plain(reason(about))),
     )
     shown = trials
@@ -194,7 +193,7 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
     for trial in shown:
         lines.add_row(
             f"  trial {trial['id']}",
-            output.state(trial.get("state")),
+            output.standing(trial),
             f"{trial.get('totalBatchesProcessed') or 0} steps",
             output.digits(best_metric(trial)),
             Text(output.plain(reason(trial)), overflow="ellipsis", no_wrap=True),
@@ -207,7 +206,7 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
 
 def so_far(about: Json) -> str:
     """``best validation_loss 0.25 (trial 3) · 4m05s · about 12m10s to go · 8 slots · Ctrl-C stops only the watching``."""
-    ended, slots = output.state(about.get("state")) in _ENDED, about.get("slots")
+    ended, slots = output.state(about.get("state")) in _ENDED, about.get("heldSlots")
     best = about.get("bestTrialSearcherMetric")
     name = about.get("searcherMetric") or "metric"
     parts = [
@@ -222,7 +221,7 @@ def so_far(about: Json) -> str:
 
 def _to_go(about: Json) -> str:
     end = about.get("estimatedEndTime")
-    if not end or output.state(about.get("state")) == "PAUSED":
+    if not end:
         return ""
     import datetime
 

@@ -10,12 +10,15 @@ import pty
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dethpc.cli import wait
+from dethpc import errors
+from dethpc.cli import output, tables, wait
+from dethpc.client import experiments, patience
 from tests.waiting import LONG_ENOUGH
 
 
@@ -372,7 +375,80 @@ def test_follow_and_tail_exclude_each_other(det: Any, master: Any) -> None:
     assert det("trial", "logs", 1, "-f", "--tail", 3, master=master).returncode == 2
 
 
+def test_a_503_is_told_with_its_reason(det: Any, master: Any) -> None:
+    why = "the scheduler does not answer: slurmctld is away; try again once `scontrol ping` does"
+    master.refuse = (503, {"error": {"code": 14, "reason": "Unavailable", "error": why}})
+    done = det("resource-pool", "list", master=master)
+    assert done.returncode == 1 and done.stderr.strip() == f"det: error: {why}"
+
+
+def test_what_is_paused_and_holds_slots_says_so_to_people_and_not_to_scripts(det: Any, master: Any) -> None:
+    for noun in (master.experiment, master.trials[0]):
+        noun.update(state="STATE_PAUSED", heldSlots=2)
+    shown = "State: PAUSED (stopping, holds 2 slots)"
+    for words in ("experiment describe 1", "trial describe 1"):
+        assert shown in [" ".join(line.split()) for line in det(*words.split(), master=master).stdout.splitlines()]
+    for words in ("experiment list", "trial list 1"):
+        piped, rows = (det(*words.split(), *more, master=master).stdout.splitlines() for more in ((), ("--csv",)))
+        row = next(line.split() for line in piped if line.startswith("1 "))
+        assert "PAUSED" in row and "(stopping," not in row
+        assert [one["Held slots"] for one in csv.DictReader(rows) if one["State"] == "PAUSED"][0] == "2"
+    assert tables.STANDING.shown(output.standing(master.experiment)) == "PAUSED (stopping, holds 2 slots)"
+    for state, slots, standing in (
+        ("RUNNING", 2, "RUNNING"),
+        ("PAUSED", None, "PAUSED"),
+        ("PAUSED", 0, "PAUSED (stopping)"),
+        ("STOPPING_CANCELED", 1, "STOPPING_CANCELED (stopping, holds 1 slot)"),
+    ):
+        assert output.standing({"state": f"STATE_{state}", "heldSlots": slots}) == standing
+
+
 # --- waiting
+
+
+def test_wait_says_when_what_is_paused_has_given_its_slots_back(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = wait._Lines()
+    for held in (2, 2, None):
+        both = {"id": 1, "state": "STATE_PAUSED", "heldSlots": held, "reason": "paused by its owner"}
+        lines([(both, [{**both, "totalBatchesProcessed": 5, "reason": ""}])])
+    assert capsys.readouterr().out.splitlines() == [
+        "trial 1: PAUSED (stopping, holds 2 slots; 5 steps)",
+        "experiment 1: PAUSED (stopping, holds 2 slots; paused by its owner)",
+        "trial 1: PAUSED (5 steps)",
+        "experiment 1: PAUSED (paused by its owner)",
+    ]
+
+
+def away(again: int) -> Any:
+    """A look that finds no master so many times, then the end."""
+    left = [errors.MasterUnreachable("no answer")] * again
+
+    def get(session: Any, experiment_id: int) -> Any:
+        if left:
+            raise left.pop()
+        return {"experiment": {"id": experiment_id, "state": "STATE_COMPLETED", "numTrials": 0}}
+
+    return get
+
+
+@pytest.mark.parametrize(("named", "absences", "started"), [(None, 1, 1), (None, 2, 1), ("http://there:8080", 1, 0)])
+def test_wait_starts_the_users_own_master_when_it_stays_away(
+    monkeypatch: pytest.MonkeyPatch, named: Any, absences: int, started: int
+) -> None:
+    connected: list[None] = []
+    monkeypatch.setattr(wait, "connect", lambda: connected.append(None))
+    monkeypatch.setattr(wait, "reconnect", lambda session: lambda: session)
+    monkeypatch.setattr(wait, "named_master", lambda: named)
+    monkeypatch.setattr(patience, "patiently", partial(patience.patiently, patience=0.0))
+    monkeypatch.setattr(experiments, "get", away(absences))
+    monkeypatch.setattr(experiments, "trials", lambda session, number: [])
+    look = wait._looking([1])
+    if absences == started:
+        assert look()[0][0]["state"] == "STATE_COMPLETED"
+    else:
+        with pytest.raises(errors.MasterUnreachable):
+            look()
+    assert len(connected) == 1 + started, "once at its beginning, as every command"
 
 
 @pytest.mark.parametrize("state, code", [("COMPLETED", 0), ("ERROR", 1), ("CANCELED", 3)])
@@ -426,6 +502,7 @@ def test_wait_for_several_ends_with_the_last_and_tells_the_worst(det: Any, maste
 
 def test_wait_on_a_terminal_draws_a_bar_and_a_line_per_trial(environment: dict[str, str], master: Any) -> None:
     master.states, master.search["estimatedEndTime"] = ["ACTIVE", "COMPLETED"], "2026-11-20T10:00:00Z"
+    master.experiment["heldSlots"] = 1
     primary, secondary = pty.openpty()
     words = [
         sys.executable,

@@ -168,7 +168,7 @@ def test_wait_is_as_it_was_drawn(
     """A look in the middle: the screen that moves is drawn by rich."""
     from rich.console import Console
 
-    about = {**master.experiment, "estimatedEndTime": "2026-11-20T10:18:45Z", "slots": 8}
+    about = {**master.experiment, "estimatedEndTime": "2026-11-20T10:18:45Z", "heldSlots": 8}
     running = {**trial(4, "RUNNING", metric=0.91), "totalBatchesProcessed": 40}
     failed = trial(5, "ERROR", reason="exit code 1: KeyError: 'learning_rate' at train.py:31 (after 5 restarts)")
     parts = []

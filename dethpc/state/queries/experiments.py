@@ -175,6 +175,11 @@ class ExperimentFigures:
     best_metric: float | None = None
     trial_ids: list[int] = field(default_factory=list)
 
+    @property
+    def held_slots(self) -> int | None:
+        """Slots of the runs that the scheduler runs now; None: it runs none."""
+        return self.slots_running if self.running else None
+
 
 def experiment_figures(
     connection: Connection, experiment_ids: Sequence[int], *, trial_ids: bool = False

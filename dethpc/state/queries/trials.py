@@ -124,7 +124,7 @@ def list_trials(
 class TrialFigures:
     """What a trial's row does not say itself. ``summary``: group (as clients name it) -> metric -> its summary."""
 
-    running: bool = False
+    held_slots: int | None = None  # slots of the run that the scheduler runs now; None: it runs none
     checkpoints: int = 0
     checkpoint_bytes: int = 0
     best: Metric | None = None  # the validation with the best value of the searcher's metric
@@ -137,10 +137,10 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
     """Figures of the trials of one page."""
     figures = {trial.id: TrialFigures() for trial in trials}
     for ids in chunks(list(figures)):
-        for id in connection.scalars(
-            select(_task.trial_id).where(_task.id == _run.task_id, _task.trial_id.in_(ids), _running_now)
+        for id, slots in connection.execute(
+            select(_task.trial_id, _run.slots).where(_task.id == _run.task_id, _task.trial_id.in_(ids), _running_now)
         ):
-            figures[id].running = True
+            figures[id].held_slots = slots + (figures[id].held_slots or 0)
         validation = and_(_metric.trial_id.in_(ids), _metric.group == "validation")
         at_best = and_(_metric.trial_id == _trial.id, _metric.steps_completed == _trial.best_validation_steps)
         best = rows.query(Metric, validation, at_best).order_by(_metric.id)

@@ -63,6 +63,20 @@ def end(served: Served, run: Run) -> None:
     served.daemon.ledger.do(events.AttemptEnded(run.id, 0, report, None, time.time()))
 
 
+def test_what_is_paused_has_no_time_to_go(served: Served) -> None:
+    id = create(served, **ASHA)
+    url = f"/api/v1/experiments/{id}/search"
+    runs = live(served, id)
+    train(served, runs[0], 4, 0.5)
+    train(served, runs[1], 4, 0.75)
+    end(served, runs[1])
+    assert served.session.get(url)["estimatedEndTime"] > "2026"
+    served.session.post(f"/api/v1/experiments/{id}/pause")
+    assert served.session.get(url)["estimatedEndTime"] is None
+    served.session.post(f"/api/v1/experiments/{id}/activate")
+    assert served.session.get(url)["estimatedEndTime"] > "2026"
+
+
 def test_a_search_shows_its_rungs_and_why_a_trial_was_stopped(served: Served) -> None:
     id = create(served, **ASHA)
     url = f"/api/v1/experiments/{id}/search"

@@ -76,6 +76,21 @@ def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served:
         served.session.get("/api/v1/scheduler-jobs/7")
 
 
+def test_what_is_paused_says_which_slots_it_holds_until_its_job_has_ended(served: Served) -> None:
+    paused, whole = trial(2, state=State.PAUSED, ended_at=None), replace(experiment(1), state=State.PAUSED)
+    run = run_of(paused, state=RunState.RUNNING, intent=Intent.STOP, slots=2)
+    served.put([whole, paused, run, trial(3)])
+
+    def told() -> list[tuple[str, Any]]:
+        about = served.session.get("/api/v1/experiments/1")["experiment"]
+        trials = served.session.get("/api/v1/experiments/1/trials")["trials"]
+        return [(one["state"].removeprefix("STATE_"), one["heldSlots"]) for one in (about, *trials)]
+
+    assert told() == [("PAUSED", 2), ("PAUSED", 2), ("COMPLETED", None)], "the state is Determined's"
+    served.put([replace(run, state=RunState.ENDED)])
+    assert told() == [("PAUSED", None), ("PAUSED", None), ("COMPLETED", None)]
+
+
 def test_a_run_says_what_its_last_attempt_used_of_what_it_was_given(served: Served) -> None:
     whose = trial(2, state=State.ACTIVE)
     run = replace(run_of(whose, 1, attempt=1), state=RunState.RUNNING, nodes=["n0", "n1"])

@@ -47,7 +47,9 @@ def search(
     # A run that was submitted by hand and imported is no searcher's.
     known = replace(rows, rows={Experiment: [experiment]}) if not experiment.kind.submitted else rows
     searcher = fold(build, known).experiments[experiment_id].searcher
-    end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
+    end = None
+    if experiment.state is State.ACTIVE:  # nobody knows how long it will be paused, and what stops does so soon
+        end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
     return Search.of(searcher.describe(), rows, end, limit or None)
 
 

@@ -71,6 +71,7 @@ class Experiment(Wire):
     unmanaged: bool
     reason: str  # ours: why it is in this state, in words
     warning: str  # ours: what its trials report that its search can do nothing with
+    held_slots: int | None  # ours: slots that its jobs hold now, also while they stop; None: none runs
 
     @classmethod
     def of(cls, fact: facts.Experiment, figures: ExperimentFigures) -> Experiment:
@@ -107,6 +108,7 @@ class Experiment(Wire):
             unmanaged=not fact.kind.submitted,
             reason=fact.reason,
             warning=fact.warning,
+            held_slots=figures.held_slots,
         )
 
 

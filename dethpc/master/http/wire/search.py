@@ -55,7 +55,9 @@ class Search(Wire):
     smaller_is_better: bool
     unit: str | None
     progress: Float
-    estimated_end_time: str | None  # from the rate of progress while anything trained; None: unknown
+    estimated_end_time: (
+        str | None
+    )  # from the rate of progress while anything trained; None: unknown, or it is not active
     trials_total: int
     trials_created: int
     trials_ended: int

@@ -93,6 +93,7 @@ class Trial(Wire):
     progress: Float  # ours
     reason: str  # ours: why it is in this state, in words
     warning: str  # ours: why its search can do nothing with what it reports
+    held_slots: int | None  # ours: slots that its job holds now, also while it stops; None: none runs
 
     @classmethod
     def of(cls, fact: facts.Trial, figures: TrialFigures) -> Trial:
@@ -102,7 +103,7 @@ class Trial(Wire):
             id=fact.id,
             experiment_id=fact.experiment_id,
             hparams=fact.hparams,
-            state=trial_state(fact, figures.running),
+            state=trial_state(fact, figures.held_slots is not None),
             runner_state=fact.status or "UNSPECIFIED",
             metadata=fact.metadata or None,
             restarts=fact.restarts,
@@ -123,6 +124,7 @@ class Trial(Wire):
             progress=fact.progress,
             reason=fact.reason,
             warning=fact.warning,
+            held_slots=figures.held_slots,
         )
 
 
