@@ -286,3 +286,35 @@ class WorkerFinishedGracefully(DethpcError):
 
 class SkipWorkloadException(DethpcError):
     """A trial may raise it where a phase can be left out."""
+
+
+class BadRequestException(DethpcError):
+    """A request of a client did not work. The client's session raises its kinds, each of which is one of dethpc's own as well."""
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class APIException(BadRequestException):
+    """The master answered with an error. ``status_code`` is the HTTP status."""
+
+    status_code = 0
+
+
+class NotFoundException(APIException, NotFound):
+    """404."""
+
+    status_code = 404
+
+
+class ForbiddenException(BadRequestException, Unauthorized):
+    """403."""
+
+
+class UnauthenticatedException(BadRequestException, Unauthorized):
+    """401."""
+
+
+class MasterNotFoundException(BadRequestException, MasterUnreachable):
+    """Nobody answers at the master's address."""

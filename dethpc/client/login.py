@@ -12,14 +12,18 @@ from dethpc.client.transport import HttpTransport
 _SALT = "GubPEmmotfiK9TMD6Zdw"  # what Determined's clients mix into a password before they send it
 
 
+def hashed(password: str) -> str:
+    """What is sent of a password."""
+    return hashlib.sha512((_SALT + password).encode()).hexdigest() if password else ""
+
+
 def login(url: str, user: str, password: str, *, cert: Optional[str] = None, cert_name: Optional[str] = None) -> str:
     """A token. Where you have the token file of the master at ``url``, its server must prove that it is that master before it gets
     the password, as it must before it gets the file's token. ``cert``, ``cert_name``: see Session.
 
     Raises Unauthorized when name or password is wrong, or the server does not prove itself.
     """
-    hashed = hashlib.sha512((_SALT + password).encode()).hexdigest() if password else ""
-    body = {"username": user, "password": hashed, "isHashed": True}
+    body = {"username": user, "password": hashed(password), "isHashed": True}
     # A password that is the file's content goes to nobody else either, whatever the address.
     owner = owner_token(url) or (own if (own := owner_token(None)) == password else None)
     session = Session(HttpTransport(url, owner, cert=cert, cert_name=cert_name))

@@ -11,15 +11,17 @@ from dethpc.client.address import MasterFinder
 from dethpc.client.proof import proved_token
 from dethpc.client.transport import HttpTransport, NoAnswer, Response, Transport
 from dethpc.errors import (
+    APIException,
     ConfigError,
+    ForbiddenException,
     MasterError,
-    MasterUnreachable,
-    NotFound,
+    MasterNotFoundException,
+    NotFoundException,
     NotSupportedYet,
     Problem,
     Refused,
     RunOver,
-    Unauthorized,
+    UnauthenticatedException,
     path_of,
 )
 
@@ -50,6 +52,7 @@ class Session:
 
     Every call raises MasterUnreachable (no answer; with a run's token also: no proof), Unauthorized (401, 403), NotFound (404),
     RunOver (410), ConfigError (the answer lists problems), Refused (other 4xx), NotSupportedYet (501), MasterError (anything else).
+    Each is a BadRequestException, too, and what the master answered an APIException, for scripts that catch Determined's.
     """
 
     def __init__(
@@ -100,7 +103,21 @@ class Session:
 
     def raw(self, path: str, params: Optional[Params] = None, *, timeout: Optional[float] = None) -> bytes:
         """GET whatever is there, undecoded: archives and other files."""
-        return self._exchange(_Request("GET", path, params, None, timeout), _whole, self._retries)
+        return self.exchange("GET", path, params=params, timeout=timeout)
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Optional[Params] = None,
+        json: Any = None,
+        timeout: Optional[float] = None,
+        idempotent: bool = False,
+    ) -> bytes:
+        """The answer undecoded."""
+        wanted = _Request(method, path, params, json, timeout, idempotent or method in _IDEMPOTENT)
+        return self._exchange(wanted, _whole, self._retries)
 
     def request(
         self,
@@ -113,8 +130,7 @@ class Session:
         idempotent: bool = False,
     ) -> Any:
         """The decoded JSON of the answer; None when the answer is empty."""
-        wanted = _Request(method, path, params, json, timeout, idempotent or method in _IDEMPOTENT)
-        body = self._exchange(wanted, _whole, self._retries)
+        body = self.exchange(method, path, params=params, json=json, timeout=timeout, idempotent=idempotent)
         if not body:
             return None
         try:
@@ -165,7 +181,7 @@ class Session:
                 if answer.status not in (502, 503, 504) or not again:
                     _fail(answer.status, content, path)
                 words = _message(content)[0] or f"{self.url} answers {answer.status}"
-                failure, sent = MasterUnreachable(words, answer.status), True
+                failure, sent = MasterNotFoundException(words, answer.status), True
             except NoAnswer as error:
                 failure, sent = self._unreachable(error), error.sent
             if tries >= retries or (sent and not again):
@@ -181,8 +197,8 @@ class Session:
             headers["Content-Type"] = "application/json"
         return headers
 
-    def _unreachable(self, error: NoAnswer) -> MasterUnreachable:
-        return MasterUnreachable(f"the master at {self.url} does not answer: {error}")
+    def _unreachable(self, error: NoAnswer) -> MasterNotFoundException:
+        return MasterNotFoundException(f"the master at {self.url} does not answer: {error}")
 
 
 def _whole(answer: Response) -> bytes:
@@ -238,24 +254,46 @@ def _message(body: bytes) -> Tuple[str, Sequence[Any]]:
     return str(error.get("error") or error.get("message") or error.get("reason") or ""), problems
 
 
+class _Misconfigured(APIException, ConfigError):
+    status_code = 400
+
+
+class _Refused(APIException, Refused):
+    pass
+
+
+class _NotSupported(APIException, NotSupportedYet):
+    status_code = 501
+
+
+class _RunOver(APIException, RunOver):
+    status_code = 410
+
+
+class _Failed(APIException, MasterError):
+    pass
+
+
 def _fail(status: int, body: bytes, path: str) -> NoReturn:
     message, problems = _message(body)
     message = message or f"the master answers {status} to {path}"
     if problems:
-        raise ConfigError([_problem(item) for item in problems])
-    if status in (401, 403):
-        raise Unauthorized(message, status)
+        raise _Misconfigured([_problem(item) for item in problems])
+    if status == 401:
+        raise UnauthenticatedException(message, status)
+    if status == 403:
+        raise ForbiddenException(message, status)
     if status == 404:
-        raise NotFound(message)
+        raise NotFoundException(message)
     if status == 410:
-        raise RunOver(message, status)
+        raise _RunOver(message, status)
     if status == 501:
-        raise NotSupportedYet(message)
+        raise _NotSupported(message)
     if status in (502, 503, 504):
-        raise MasterUnreachable(message, status)
-    if 400 <= status < 500:
-        raise Refused(message)
-    raise MasterError(message, status)
+        raise MasterNotFoundException(message, status)
+    error: APIException = _Refused(message) if 400 <= status < 500 else _Failed(message, status)
+    error.status_code = status
+    raise error
 
 
 def _problem(item: Mapping[str, Any]) -> Problem:

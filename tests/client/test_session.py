@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
+from dethpc import errors
 from dethpc.client.address import MasterFinder, auth_json, canonical, home, master_url, token
 from dethpc.client.session import Session
 from dethpc.client.transport import NoAnswer
@@ -203,6 +204,11 @@ def test_an_error_answer_is_an_exception_with_the_masters_words(status: int, bod
         Session(Answers((status, body))).post("/x", {})
     words = body["error"]["error"] if isinstance(body, dict) else "boom"
     assert words in str(caught.value)
+    # What scripts catch that were written for Determined's client.
+    kinds = {401: errors.UnauthenticatedException, 403: errors.ForbiddenException, 404: errors.NotFoundException}
+    theirs: Any = caught.value
+    assert isinstance(theirs, kinds.get(status, errors.APIException)) and words in theirs.message
+    assert status in (401, 403) or theirs.status_code == status
 
 
 def test_problems_of_a_config_arrive_one_by_one() -> None:
