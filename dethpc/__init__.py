@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dethpc.core._info import get_cluster_info as get_cluster_info
     from dethpc.errors import InvalidHP as InvalidHP
     from dethpc.sweeps import sweep as sweep
+    from dethpc.util import import_from_path as import_from_path
 
 __version__ = "0.1.0"
 
@@ -31,12 +32,13 @@ _LAZY = {
     "ResourcesInfo": "dethpc.core._info",
     "RendezvousInfo": "dethpc.core._info",
     "get_cluster_info": "dethpc.core._info",
+    "import_from_path": "dethpc.util",
     "sweep": "dethpc.sweeps",
 }
 _SUBMODULES = (
     *("core", "launch", "errors", "exec", "storage", "client", "experimental"),
     *("pytorch", "keras", "transformers", "lightning"),
-    *("util", "horovod", "searcher", "sweeps"),
+    *("util", "horovod", "searcher", "sweeps", "common", "tensorboard"),
 )
 
 

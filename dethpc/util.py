@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import pathlib
 import random
+import sys
 import time
-from typing import Any, Dict
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, Union
 
 
 def merge_dicts(base_dict: Dict[Any, Any], source_dict: Dict[Any, Any]) -> Dict[Any, Any]:
@@ -28,3 +33,31 @@ def download_gcs_blob_with_backoff(blob: Any, n_retries: int = 32, max_backoff: 
                 raise
             time.sleep(min(2**tried + random.random(), max_backoff))
     raise ValueError(f"n_retries is at least 1, not {n_retries}")
+
+
+@contextmanager
+def import_from_path(path: Union[str, os.PathLike[str]]) -> Iterator[None]:
+    """Imports in the block look into ``path`` first, and leave nothing behind: another checkpoint may hold another module of
+    the same name."""
+    folder = pathlib.Path(path).absolute()
+    before = dict(sys.modules)
+    here = {
+        name
+        for name in before
+        if (folder / f"{name.partition('.')[0]}.py").exists() or (folder / name.partition(".")[0]).is_dir()
+    }
+    for name in here:
+        del sys.modules[name]
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        sys.dont_write_bytecode = writes
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if name in here or (name not in before and file and pathlib.Path(file).is_relative_to(folder)):
+                sys.modules.pop(name)
+        sys.modules.update({name: before[name] for name in here})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dethpc.experimental import checkpoint, client, metrics
 from dethpc.experimental._determined import Determined
+from dethpc.experimental._one_batch import test_one_batch
 from dethpc.experimental._order import OrderBy
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.experiment import Experiment, ExperimentReference
@@ -22,4 +23,5 @@ __all__ = [
     "checkpoint",
     "client",
     "metrics",
+    "test_one_batch",
 ]

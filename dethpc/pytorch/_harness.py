@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, ContextManager, Optional, Type
+from typing import Any, Callable, ContextManager, Dict, Optional, Type
 
 import dethpc
 from dethpc.core._info import get_cluster_info
@@ -39,6 +39,15 @@ def train(trial_class: Any, legacy: bool, init: Callable[..., ContextManager[Any
             step_zero_validation=settings.perform_initial_validation,
             profiling_enabled=settings.profiling_enabled,
         )
+
+
+def test_one_batch(
+    trial_class: Any, config: Dict[str, Any], init: Callable[..., ContextManager[Any]], trainer: Type[_Trainer]
+) -> None:
+    """Outside the cluster: see ``experimental.test_one_batch``."""
+    hparams = config.get("hyperparameters") or {}
+    with init(hparams=hparams, exp_conf=config, enable_tensorboard_logging=False) as context:
+        trainer(trial_class(context), context).fit(max_length=Batch(1), test_mode=True)
 
 
 def _period(period: Optional[Length], size: Any) -> TrainUnit:

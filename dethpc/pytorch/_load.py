@@ -6,9 +6,7 @@ import importlib
 import json
 import logging
 import pathlib
-import sys
-from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Optional, Type
+from typing import Any, Dict, Optional, Type
 
 import torch
 
@@ -16,6 +14,7 @@ from dethpc import core
 from dethpc.pytorch import _state
 from dethpc.pytorch._context import PyTorchTrialContext
 from dethpc.pytorch._trial import PyTorchTrial
+from dethpc.util import import_from_path
 
 logger = logging.getLogger("dethpc.pytorch")
 
@@ -93,30 +92,3 @@ def _import(code: pathlib.Path, origin: Dict[str, Any]) -> Type[PyTorchTrial]:
     if not isinstance(found, type):
         raise ValueError(f"{code} has no class {module}:{name}: pass trial_class")
     return found
-
-
-@contextmanager
-def import_from_path(path: pathlib.Path) -> Iterator[None]:
-    """Imports in the block look into ``path`` first, and leave nothing behind: another checkpoint may hold another module of
-    the same name."""
-    before = dict(sys.modules)
-    here = {
-        name
-        for name in before
-        if (path / f"{name.partition('.')[0]}.py").exists() or (path / name.partition(".")[0]).is_dir()
-    }
-    for name in here:
-        del sys.modules[name]
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    sys.path.insert(0, str(path.absolute()))
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(str(path.absolute()))
-        sys.dont_write_bytecode = writes
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if name in here or (name not in before and file and pathlib.Path(file).is_relative_to(path.absolute())):
-                sys.modules.pop(name)
-        sys.modules.update({name: before[name] for name in here})

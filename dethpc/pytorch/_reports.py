@@ -8,8 +8,9 @@ from typing import List
 
 from dethpc.pytorch._metrics import Metrics
 from dethpc.pytorch._state import _TrialState
-from dethpc.pytorch._tensorboard import rank_aware, write_metrics
+from dethpc.pytorch._tensorboard import write_metrics
 from dethpc.pytorch._trial_context import _TrialContext
+from dethpc.tensorboard.util import get_rank_aware_path
 
 logger = logging.getLogger("dethpc.pytorch")
 
@@ -61,6 +62,6 @@ class Reports:
         self._context._maybe_reset_tbd_writer()
         # Every worker's writer would name its file the same; profiles carry the rank in their names.
         chief = self._chief
-        self._train.upload_tensorboard_files(lambda path: chief or "tfevents" not in path.name, rank_aware)
+        self._train.upload_tensorboard_files(lambda path: chief or "tfevents" not in path.name, get_rank_aware_path)
         ended = time.monotonic()
         self._upload_at = ended + max(UPLOAD_EVERY, 100 * (ended - began))

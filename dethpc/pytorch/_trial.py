@@ -58,6 +58,12 @@ class PyTorchTrial(_Trial):
 
         _harness.train(cls, legacy, _trainer.init, _trainer.Trainer)
 
+    @classmethod
+    def _test_one_batch(cls, config: Dict[str, Any]) -> None:
+        from dethpc.pytorch import _harness, _trainer
+
+        _harness.test_one_batch(cls, config, _trainer.init, _trainer.Trainer)
+
 
 class _PyTorchTrialController(Loop):
     """Trains a PyTorchTrial."""

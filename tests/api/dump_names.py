@@ -18,6 +18,17 @@ from typing import Any
 
 MODULES = (
     "determined",
+    "determined.common.api",
+    "determined.common.api.authentication",
+    "determined.common.api.errors",
+    "determined.common.experimental",
+    "determined.common.experimental.checkpoint",
+    "determined.common.experimental.determined",
+    "determined.common.experimental.experiment",
+    "determined.common.experimental.metrics",
+    "determined.common.experimental.trial",
+    "determined.common.experimental.user",
+    "determined.common.util",
     "determined.core",
     "determined.errors",
     "determined.experimental",
@@ -36,7 +47,13 @@ MODULES = (
     "determined.pytorch.deepspeed",
     "determined.pytorch.experimental",
     "determined.pytorch.samplers",
+    "determined.tensorboard",
+    "determined.tensorboard.metric_writers",
+    "determined.tensorboard.metric_writers.pytorch",
+    "determined.tensorboard.metric_writers.tensorflow",
+    "determined.tensorboard.util",
     "determined.transformers",
+    "determined.util",
 )
 FRAMEWORKS = (
     "accelerate",

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import determined as det
-from determined import pytorch
+from determined import experimental, pytorch
+from determined.errors import NotSupportedYet
 from determined.pytorch import Batch, Epoch, LRScheduler
 from tests.core.conftest import Cluster
 from tests.pytorch.small import HPARAMS, SmallTrial, same, train, weights
@@ -284,6 +285,21 @@ def test_the_context_knows_the_trial(cluster: Cluster) -> None:
     assert pytorch._trial_context.batch_sizes({"global_batch_size": 9}, 2) == (4, 8)
     with pytest.raises(ValueError, match="at least one record"):
         pytorch._trial_context.batch_sizes({"global_batch_size": 1}, 2)
+
+
+def test_one_batch_of_a_trial_class_is_tried(off_cluster: Path) -> None:
+    batches: List[int] = []
+
+    class Counting(SmallTrial):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
+            batches.append(batch_idx)
+            assert self.context.get_experiment_config()["name"] == "try"
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    experimental.test_one_batch(Counting, {"name": "try", "hyperparameters": HPARAMS})
+    assert batches == [0]
+    with pytest.raises(NotSupportedYet, match="PyTorchTrial"):
+        experimental.test_one_batch(dict)
 
 
 def test_off_the_cluster_there_may_be_no_hyperparameters(off_cluster: Path) -> None:

@@ -45,6 +45,8 @@ ROOMS = (
     "dethpc/core",
     "dethpc/launch",
     "dethpc/experimental",
+    "dethpc/common",
+    "dethpc/tensorboard",
     "dethpc/pytorch",
     "dethpc/keras",
     "dethpc/transformers",

@@ -93,6 +93,13 @@ class DeepSpeedTrial(_Trial):
 
         _harness.train(cls, legacy, _trainer.init, _trainer.Trainer)
 
+    @classmethod
+    def _test_one_batch(cls, config: Dict[str, Any]) -> None:
+        from dethpc.pytorch import _harness
+        from dethpc.pytorch.deepspeed import _trainer
+
+        _harness.test_one_batch(cls, config, _trainer.init, _trainer.Trainer)
+
 
 class DeepSpeedTrialController(Loop):
     """Trains a DeepSpeedTrial; the Trainer makes it."""

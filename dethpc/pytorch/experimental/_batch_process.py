@@ -20,7 +20,7 @@ from dethpc.core._info import get_cluster_info
 from dethpc.pytorch import _backend
 from dethpc.pytorch._data import DataLoader, TorchData, _Data, to_device
 from dethpc.pytorch._reducer import _PyTorchReducerContext
-from dethpc.pytorch._tensorboard import rank_aware
+from dethpc.tensorboard.util import get_rank_aware_path
 
 logger = logging.getLogger("dethpc.pytorch")
 
@@ -213,7 +213,7 @@ class _Process:
 
     def _upload_tensorboard(self) -> None:
         if self._on_cluster:
-            self._core.train.upload_tensorboard_files(mangler=rank_aware)
+            self._core.train.upload_tensorboard_files(mangler=get_rank_aware_path)
 
 
 def _loader_options(options: Dict[str, Any], batch_size: Optional[int]) -> Dict[str, Any]:

@@ -1,0 +1,38 @@
+"""An older name of ``determined.experimental``."""
+
+from __future__ import annotations
+
+from dethpc.common.experimental import checkpoint, determined, experiment, metrics, trial, user
+from dethpc.experimental import (
+    Checkpoint,
+    Determined,
+    Experiment,
+    ExperimentReference,
+    OrderBy,
+    Trial,
+    TrialOrderBy,
+    TrialReference,
+    TrialSortBy,
+)
+from dethpc.experimental.metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
+
+__all__ = [
+    "Checkpoint",
+    "Determined",
+    "Experiment",
+    "ExperimentReference",
+    "OrderBy",
+    "TrainingMetrics",
+    "Trial",
+    "TrialMetrics",
+    "TrialOrderBy",
+    "TrialReference",
+    "TrialSortBy",
+    "ValidationMetrics",
+    "checkpoint",
+    "determined",
+    "experiment",
+    "metrics",
+    "trial",
+    "user",
+]
