@@ -17,11 +17,13 @@ from dethpc.engine import events
 from dethpc.engine.ends import conclusive
 from dethpc.errors import NotFound, RunDirError, SchedulerUnavailable
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs import milestones
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.evidence import why_no_report
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
+from dethpc.master.runs.milestones import Milestone
 from dethpc.master.runs.reuse import ReusableJobs
-from dethpc.master.runs.trouble import close, everybodys, tell
+from dethpc.master.runs.trouble import close, everybodys, tell, write
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
@@ -89,6 +91,7 @@ class Reader:
         if run.state is RunState.RUNNING and run.attempt >= 0:
             self._runs.do(self.ended(live, None, requeued=True))
         self._runs.started[run.pool] += 1
+        self._tell_milestone(run, k, milestones.of_start(run, k, started))
         if started.job_id and started.job_id != live.run.scheduler_job_id:
             self._runs.do(events.Submitted(run.id, started.job_id, time.time()))
         self._runs.do(
@@ -212,8 +215,15 @@ class Reader:
         if record is None and run.scheduler_job_id is not None:
             self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(run.id, lost=not self.report_is_there(run))
         close(run_dir)
-        self._runs.do(self.ended(live, record))
+        ended = self.ended(live, record)
+        if run.attempt >= 0:
+            self._tell_milestone(run, run.attempt, milestones.of_end(ended.report, record))
+        self._runs.do(ended)
         return True
+
+    def _tell_milestone(self, run: Run, k: int, milestone: Milestone | None) -> None:
+        if milestone is not None:
+            write(self._home, run.id, k, milestone.words, milestone.level)
 
     @contextlib.contextmanager
     def _passed_over_when_killed(self, run: Run) -> Iterator[None]:

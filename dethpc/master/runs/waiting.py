@@ -21,6 +21,7 @@ from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence
+from dethpc.master.runs.milestones import WAITS
 from dethpc.rundir import logline
 from dethpc.rundir.home import Home
 
@@ -124,14 +125,14 @@ class WaitExplainer:
         waiting = in_scheduler(
             run.reason, self._asked(experiment.row, experiment.config), view, run.scheduler_job_id or ""
         )
-        self._write(run, waiting)
+        self._write(run, f"{WAITS}; waiting: {waiting}")
 
     def on_refused(self, run: Run, why: str) -> None:
         """Write into its trial's log that the scheduler does not take its job at present."""
-        self._write(run, refused(why))
+        self._write(run, f"waiting: {refused(why)}")
 
-    def _write(self, run: Run, waiting: WaitReason) -> None:
-        line = logline.LogLine(time.time(), "INFO", None, "stdout", f"waiting: {waiting}")
+    def _write(self, run: Run, words: str) -> None:
+        line = logline.LogLine(time.time(), "INFO", None, "stdout", words)
         try:
             with open(self._home.run(run.id).waiting(run.attempt + 1), "a", encoding="utf-8") as file:
                 file.write(logline.format(line))

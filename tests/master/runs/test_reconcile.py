@@ -385,6 +385,29 @@ def test_a_job_that_died_without_a_report_ends_its_run_by_the_schedulers_record(
     assert world.ends["1.1.1", 0] is End.OUT_OF_MEMORY
 
 
+def test_the_log_tells_of_the_beginning_and_the_end_in_the_words_that_scripts_look_for(
+    worlds: Callable[..., World],
+) -> None:
+    world = worlds(trials=3)
+    world.cycle()
+    for id in ("1.1.1", "1.2.1", "1.3.1"):
+        world.node_starts(id)
+    world.cycle()
+    world.node_ends("1.1.1", finished=True, exit_code=0)
+    world.node_ends("1.2.1", exit_code=3, message="exit code 3")
+    world.cycle()
+    job = world.job("1.3.1").job_id
+    world.fake.end(job, JobState.FAILED, 137)
+    world.cycle(2)
+    told = {id: world.home.run(id).waiting(0).read_text() for id in ("1.1.1", "1.2.1", "1.3.1")}
+    assert "INFO\t-\tstderr\tNew trial runner in (container 1.3.1.0) on agent " in told["1.3.1"]
+    assert "INFO\t-\tstderr\tresources exited successfully with a zero exit code\n" in told["1.1.1"]
+    for id, code in (("1.2.1", 3), ("1.3.1", 137)):
+        for words in ("resources failed with", "container failed with"):
+            assert f"{words} non-zero exit code: {code}" in told[id] and "\tERROR\t" in told[id]
+        assert told[id].endswith(f"Exited with exit code {code}\n")
+
+
 def test_a_job_that_is_listed_no_more_is_given_up_only_after_a_while(world: World) -> None:
     world.cycle()
     world.node_starts()

@@ -1,0 +1,34 @@
+"""Lines in a trial's log that say how its run begins and ends: scripts look for these words, which are Determined's."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dethpc.domain.end_report import EndReport
+from dethpc.domain.facts import Run
+from dethpc.domain.ports import JobRecord
+from dethpc.rundir.started import Started
+
+WAITS = "HPC job waiting to be scheduled"
+
+
+class Milestone(NamedTuple):
+    level: str
+    words: str
+
+
+def of_start(run: Run, k: int, started: Started) -> Milestone:
+    return Milestone("INFO", f"New trial runner in (container {run.id}.{k}) on agent {', '.join(started.nodes)}")
+
+
+def of_end(report: EndReport | None, record: JobRecord | None) -> Milestone | None:
+    """None where no process is known to have ended: its node was lost, or it never began."""
+    code = report.exit_code if report is not None else None
+    if code is None and record is not None:
+        code = 128 + record.signal if record.signal else record.exit_code
+    if code is None or (report is None and code == 0):
+        return None  # a batch script that exits with 0 and leaves no report has started nothing
+    if code == 0:
+        return Milestone("INFO", "resources exited successfully with a zero exit code")
+    failed = f"failed with non-zero exit code: {code}"
+    return Milestone("ERROR", f"resources {failed} (container {failed}). Exited with exit code {code}")
