@@ -14,6 +14,7 @@ from dethpc import core
 from dethpc.pytorch import _state
 from dethpc.pytorch._context import PyTorchTrialContext
 from dethpc.pytorch._trial import PyTorchTrial
+from dethpc.rundir.files import read_json
 from dethpc.util import import_from_path
 
 logger = logging.getLogger("dethpc.pytorch")
@@ -52,7 +53,8 @@ def load_trial_from_checkpoint_path(
     ``trial_class``: else the one that was trained, from the code in the checkpoint. ``trial_kwargs``: for its constructor,
     after the context. ``torch_load_kwargs``: for ``torch.load``; ``kwargs`` is the deprecated form of it.
 
-    Raises ValueError when the class cannot be imported, FileNotFoundError when ``path`` holds no checkpoint of a PyTorchTrial.
+    Checkpoints of Determined since 0.13 are loaded; those until 0.17.6 as ``Checkpoint.download()`` left them. Raises ValueError
+    when the class cannot be imported, FileNotFoundError when ``path`` holds no checkpoint of a PyTorchTrial.
     """
     if kwargs and torch_load_kwargs:
         raise ValueError("give torch_load_kwargs or, as it was once, keyword arguments; not both")
@@ -72,12 +74,28 @@ def _origin(directory: pathlib.Path) -> Dict[str, Any]:
     try:
         origin: Dict[str, Any] = json.loads((directory / _state.LOAD_DATA).read_text())
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{directory} has no {_state.LOAD_DATA}: it is no checkpoint of a trial class"
-        ) from None
+        return _origin_before_0_17_7(directory)
     if origin.get("trial_type") != "PyTorchTrial":
         logger.warning("%s is a checkpoint of a %s", directory, origin.get("trial_type"))
     return origin
+
+
+def _origin_before_0_17_7(directory: pathlib.Path) -> Dict[str, Any]:
+    """Determined's releases until 0.17.6 left it to the master: it is in the file that a download writes."""
+    metadata = read_json(directory / "metadata.json") or {}
+    config = metadata.get("experiment_config")
+    if not isinstance(config, dict) or "entrypoint" not in config:
+        raise FileNotFoundError(
+            f"{directory} has no {_state.LOAD_DATA}, and no metadata.json that names an entrypoint: it is no checkpoint of a "
+            "trial class, or one of a release before 0.17.7 that was not copied by Checkpoint.download()"
+        )
+    hparams = metadata.get("hparams") or {}
+    return {
+        "experiment_config": config,
+        "hparams": hparams,
+        "trial_cls_spec": config["entrypoint"],
+        "trial_type": "PyTorchTrial",
+    }
 
 
 def _import(code: pathlib.Path, origin: Dict[str, Any]) -> Type[PyTorchTrial]:

@@ -202,6 +202,27 @@ def test_a_trial_is_loaded_from_its_checkpoint(off_cluster: Path, tmp_path: Path
         pytorch.load_trial_from_checkpoint_path(str(tmp_path))
 
 
+def test_a_trial_is_loaded_from_a_checkpoint_of_a_release_before_load_data(off_cluster: Path) -> None:
+    """Until 0.17.6: the class, hyperparameters and configuration are in what the master said when it was downloaded."""
+    trial, saved = train(max_length=Batch(3))
+    path = off_cluster / "checkpoints" / saved.saved[-1]
+    for file in ("load_data.json", "trial_state.pkl", "code/small_def.py"):
+        (path / file).unlink(missing_ok=True)
+    (path / "code").mkdir(exist_ok=True)
+    (path / "code" / "small_def.py").write_text("from tests.pytorch.small import SmallTrial\n")
+    written = {
+        "determined_version": "0.14.2",
+        "framework": "torch-1.7.1",
+        "format": "pickle",
+        "steps_completed": 3,
+        "experiment_config": {"entrypoint": "small_def:SmallTrial", "description": "old"},
+        "hparams": HPARAMS,
+    }
+    (path / "metadata.json").write_text(json.dumps(written))
+    loaded: Any = pytorch.load_trial_from_checkpoint_path(str(path))
+    assert same(weights(loaded), weights(trial)) and loaded.context.get_hparams() == HPARAMS
+
+
 def test_training_goes_on_from_a_checkpoints_path(off_cluster: Path, tmp_path: Path) -> None:
     _, saved = train(max_length=Batch(3))
     moved = (off_cluster / "checkpoints" / saved.saved[-1]).rename(tmp_path / "by hand")
