@@ -45,7 +45,11 @@ def parser(name: str, description: str, overrides: str = "", meaning: str = "") 
         description=description,
         epilog=f"{overrides} are {meaning}; they must end with --." if overrides else None,
     )
-    made.add_argument("--trial", metavar="TRIAL", help="a Trial class to train, as module:Class, instead of SCRIPT")
+    made.add_argument(
+        "--trial",
+        metavar="TRIAL",
+        help="a Trial class to train, as module:Class or path/to/file.py:Class, instead of SCRIPT",
+    )
     made.add_argument(
         "script", metavar="SCRIPT...", nargs=argparse.REMAINDER, help="the training script, with its arguments"
     )

@@ -51,6 +51,14 @@ def is_trial_class(word: str) -> bool:
     return _TRIAL_CLASS.fullmatch(word.strip()) is not None
 
 
+def by_module(spec: str) -> str:
+    """``path/to/file.py:Class`` and ``path/to/file:Class`` as ``path.to.file:Class``; what names a module already as it is."""
+    path, colon, name = spec.strip().partition(":")
+    path = path[2:] if path.startswith("./") else path
+    path = path[:-3] if path.endswith(".py") else path
+    return path.replace("/", ".") + colon + name
+
+
 def trains_a_trial_class(entrypoint: object) -> bool:
     """Whether the entrypoint names a trial class: alone or for a launcher, inside another command, ``--trial`` before it or not."""
     words: list[str] = []

@@ -11,7 +11,7 @@ import sys
 from typing import Any, Sequence
 
 from dethpc.core._info import get_cluster_info
-from dethpc.domain.entrypoint import is_trial_class
+from dethpc.domain.entrypoint import by_module, is_trial_class
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,11 +32,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def load(spec: str) -> Any:
-    """The trial class of ``module:Class``, the module as seen from the working directory. Raises ValueError; what the module
-    itself raises passes through."""
-    if not is_trial_class(spec):
-        raise ValueError(f"{spec!r} is not of the form module:Class, such as model_def:MyTrial")
-    module, _, name = spec.strip().partition(":")
+    """The trial class of ``module:Class`` or ``path/to/file.py:Class``, as seen from the working directory. Raises ValueError; what
+    the module itself raises passes through."""
+    if not is_trial_class(by_module(spec)):
+        raise ValueError(
+            f"{spec!r} is not of the form module:Class, such as model_def:MyTrial, or path/to/file.py:Class"
+        )
+    module, _, name = by_module(spec).partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

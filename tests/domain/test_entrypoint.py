@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dethpc.domain.entrypoint import is_trial_class, named_script, trains_a_trial_class
+from dethpc.domain.entrypoint import by_module, is_trial_class, named_script, trains_a_trial_class
+from dethpc.exec import harness
 
 
 @pytest.mark.parametrize(
@@ -60,3 +63,20 @@ def test_entrypoint_may_name_a_trial_class_for_a_launcher(entrypoint: object, tr
 )
 def test_the_script_that_an_entrypoint_runs_is_told_where_that_is_certain(entrypoint: Any, script: str) -> None:
     assert named_script(entrypoint) == script
+
+
+@pytest.mark.parametrize(
+    "spec", ["pkg.of_trial:T.Inner", "pkg/of_trial:T.Inner", "pkg/of_trial.py:T.Inner", " ./pkg/of_trial.py:T.Inner"]
+)
+def test_a_trial_class_is_found_by_its_module_and_by_its_file(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert by_module(spec) == "pkg.of_trial:T.Inner"
+    (tmp_path / "pkg").mkdir()
+    code = "class T:\n    class Inner:\n        def _train_on_cluster(self): pass\n"
+    (tmp_path / "pkg" / "of_trial.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for name in ("pkg", "pkg.of_trial"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert harness.load(spec).__qualname__ == "T.Inner"
