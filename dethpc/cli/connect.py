@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Optional
 
@@ -14,36 +15,53 @@ from dethpc.cli.group import Settings
 if TYPE_CHECKING:
     from dethpc.client import Session
 
+_BETWEEN_STARTS = 10.0  # seconds between two attempts to start a master, for one that fails fails again
+_MET = f"{__name__}: a master answered"  # in the meta of click's context
+_NONE = "no master is running; start one with: det master up"
+
 
 def connect(*, start: bool = True) -> Session:
-    """A session with the master. ``start``: start the user's own when none is named and none runs.
+    """A session with the master. ``start``: start the user's own when none is named and none runs. One that a command has met is
+    started again only where it was killed: who types ``det master down`` beside a list that is watched means it.
 
     Raises MasterUnreachable.
     """
-    settings = _settings()
+    settings, context = _settings(), click.get_current_context()
     session = _session(settings)
     if settings.master:
         assert session is not None
         return session
     from dethpc.cli import master_process
+    from dethpc.client import address
 
     if session is None or not master_process.answers(session.url):
-        if not start:
-            raise errors.MasterUnreachable("no master is running; start one with: det master up")
+        if not start or (_MET in context.meta and not (session and address.was_killed(session.url))):
+            raise errors.MasterUnreachable(_NONE)
         master_process.up()
         session = _session(settings)
         assert session is not None
+    context.meta[_MET] = True
     return session
 
 
 def reconnect(session: Session) -> Callable[[], Session]:
-    """A function that returns the session, or a new one when the master has moved meanwhile."""
-    settings = _settings()
+    """A function that returns the session, or a new one when the master has moved meanwhile. The user's own is started again where
+    it was killed. The function raises MasterUnreachable."""
+    settings, tried = _settings(), -_BETWEEN_STARTS
 
     def again() -> Session:
-        nonlocal session
+        nonlocal session, tried
+        if not settings.master and time.monotonic() - tried >= _BETWEEN_STARTS:
+            from dethpc.cli import master_process
+            from dethpc.client import address
+
+            if address.was_killed(session.url):
+                tried = time.monotonic()
+                master_process.up()
         found = _session(settings)
-        if found is not None and found.url != session.url:
+        if found is None:
+            raise errors.MasterUnreachable(_NONE)
+        if found.url != session.url:
             session = found
         return session
 

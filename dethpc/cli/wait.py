@@ -11,7 +11,7 @@ import click
 
 from dethpc.cli import output
 from dethpc.cli.arguments import IDS
-from dethpc.cli.connect import connect, named_master, reconnect
+from dethpc.cli.connect import connect, reconnect
 
 Json = dict[str, Any]
 
@@ -71,7 +71,7 @@ Show = Callable[[Found], None]
 
 def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
     """Returns a function that fetches experiments and their trials, and bears with a master that restarts; the user's own is
-    started when it stays away. An experiment that has ended is not asked for again. ``closely``: with ``estimatedEndTime``."""
+    started again where it was killed. An experiment that has ended is not asked for again. ``closely``: with ``estimatedEndTime``."""
     from dethpc.client import experiments
     from dethpc.client.patience import patiently
 
@@ -94,7 +94,7 @@ def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
         session = again()
         return [one(session, number) for number in ids]
 
-    return lambda: patiently(look, start=None if named_master() else connect)
+    return lambda: patiently(look)
 
 
 def _watch(look: Look, interval: float, show: Show) -> list[str]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Mapping, Optional, Tuple
 
 from dethpc.client.proof import OwnerToken
 from dethpc.rundir.files import read_object
 from dethpc.rundir.home import Home, home
+from dethpc.rundir.process import lives
 from dethpc.rundir.token import read as read_token
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -78,6 +80,18 @@ def certificate(url: str, env: Optional[Mapping[str, str]] = None) -> Optional[s
     """The SHA-256 of the one certificate that the server at ``url`` may show; None unless it is the home's own master."""
     held = Home(home(env)).own_master()
     return _certificate_of(held) if _same(canonical(url), _url_of(held)) else None
+
+
+def was_killed(url: str, env: Optional[Mapping[str, str]] = None) -> bool:
+    """Whether the master at ``url`` is the home's own, ran on this host and ended without a word. One that is stopped takes its
+    address back."""
+    held = Home(home(env)).own_master()
+    return (
+        bool(held.get("pid"))
+        and held.get("host") == gethostname()
+        and not lives(held)
+        and _same(canonical(url), _url_of(held))
+    )
 
 
 class MasterFinder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Optional, TypeVar
+from typing import Callable, TypeVar
 
 from dethpc.errors import MasterUnreachable, NotTheMaster
 
@@ -13,21 +13,13 @@ PATIENCE = 60.0
 """Seconds without the master."""
 
 
-def patiently(ask: Callable[[], T], patience: float = PATIENCE, *, start: Optional[Callable[[], object]] = None) -> T:
-    """What ``ask`` returns, asked again while the master is away. After ``patience`` seconds raises what it then raises.
-
-    ``start`` brings up one's own master that stays away for so long; then it is asked for as long again, once. Who waits for an end
-    needs that: trials go on without a master, and nobody would tell of it.
-    """
+def patiently(ask: Callable[[], T], patience: float = PATIENCE) -> T:
+    """What ``ask`` returns, asked again while the master is away. After ``patience`` seconds raises what it then raises."""
     deadline = time.monotonic() + patience
     while True:
         try:
             return ask()
         except (MasterUnreachable, NotTheMaster):
-            if time.monotonic() <= deadline:
-                time.sleep(0.5)
-                continue
-            if start is None:
+            if time.monotonic() > deadline:
                 raise
-            start()
-            start, deadline = None, time.monotonic() + patience
+            time.sleep(0.5)

@@ -12,6 +12,7 @@ from dethpc.client import Session, experiments, logs
 from dethpc.client.patience import patiently
 from dethpc.domain.not_finite import numbers_in
 from dethpc.domain.trial_config import SearcherConfig
+from dethpc.sweeps import own_master
 
 Json = dict[str, Any]
 
@@ -92,9 +93,8 @@ class Sweep:
     the waiting alone, and ``dethpc.sweeps.attach(experiment_id)`` takes it up again.
     """
 
-    def __init__(self, session: Session, experiment_id: int, start: Optional[Callable[[], None]] = None) -> None:
-        """``start`` brings up one's own master; None: another's is followed."""
-        self.session, self._start = session, start
+    def __init__(self, session: Session, experiment_id: int) -> None:
+        self.session = session
         self.experiment_id = experiment_id
         self._futures: dict[int, TrialFuture] = {}
         self._about: Json = {}
@@ -120,9 +120,11 @@ class Sweep:
         return list(self._futures.values())
 
     def refresh(self) -> None:
-        """Look at the experiment and its trials; bears with a master that restarts, and starts one's own
-        that stays away. Raises MasterUnreachable."""
-        about, found = patiently(self._look, start=self._start)
+        """Look at the experiment and its trials; bears with a master that restarts, and starts one's own again where it was killed.
+
+        Raises MasterUnreachable.
+        """
+        about, found = patiently(self._look)
         self._about = about["experiment"]
         self._searcher = SearcherConfig.of(about.get("config") or {})
         for wire in found:
@@ -130,6 +132,7 @@ class Sweep:
             future._wire = wire
 
     def _look(self) -> tuple[Json, list[Json]]:
+        own_master.start_again(self.session)
         about = experiments.get(self.session, self.experiment_id)  # first: trials made before its end are then seen
         return about, list(experiments.trials(self.session, self.experiment_id))
 
@@ -213,6 +216,7 @@ class Sweep:
         """Print the curves of the best trials (``det experiment plot``)."""
         from subprocess import run
 
+        self.refresh()  # the master may have moved
         done = run(
             [sys.executable, "-m", "dethpc.cli", "-m", self.session.url, "experiment", "plot", str(self.experiment_id)]
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +13,7 @@ from typing import Any, Optional, Union
 from dethpc import errors
 from dethpc.client import Session, address, experiments
 from dethpc.context.collect import collect
+from dethpc.sweeps import own_master
 from dethpc.sweeps.follow import Sweep
 from dethpc.sweeps.mistakes import as_called
 from dethpc.sweeps.space import dialect
@@ -81,7 +81,7 @@ def sweep(
         _pack(fn, metric, Path(folder))
         files = collect(Path(folder), _paths(include)).model_definition()
     session = _session(master)
-    return Sweep(session, _created(session, text, files, space, config or {}), _start if _own(master) else None)
+    return Sweep(session, _created(session, text, files, space, config or {}))
 
 
 def _created(session: Session, text: str, files: list[Json], space: Mapping[str, Any], config: Mapping[str, Any]) -> int:
@@ -100,7 +100,7 @@ def _paths(include: Union[str, Path, Iterable[Union[str, Path]]]) -> list[Path]:
 def attach(experiment_id: int, *, master: Optional[str] = None) -> Sweep:
     """The sweep of an experiment that is there already: after Ctrl-C, or in another notebook. Raises NotFound."""
     session = _session(master)
-    sweep = Sweep(session, experiment_id, _start if _own(master) else None)
+    sweep = Sweep(session, experiment_id)
     sweep.refresh()
     return sweep
 
@@ -134,25 +134,13 @@ def _session(master: Optional[str]) -> Session:
     """With the master that was named, else one's own, started when it does not answer."""
     url = address.canonical(master) if master else address.master_url()
     if master is None and not _answers(url):
-        _start()
+        own_master.start()
         url = address.master_url()
     if url is None:
         raise errors.MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
     # One's own master may move to another port or login node while a sweep waits: its home says where it is.
-    return Session(address.own_finder() if _own(master) else url, address.token(url))
-
-
-def _own(master: Optional[str]) -> bool:
-    """Whether the user's own master is meant, and none that was named."""
-    return master is None and not os.environ.get("DET_MASTER")
-
-
-def _start() -> None:
-    """Start one's own master unless it answers. Raises MasterUnreachable."""
-    up = [sys.executable, "-m", "dethpc.cli", "master", "up"]
-    done = subprocess.run(up, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise errors.MasterUnreachable(done.stderr.strip().removeprefix("det: error: "))
+    moves = master is None and not os.environ.get("DET_MASTER")
+    return Session(address.own_finder() if moves else url, address.token(url))
 
 
 def _answers(url: Optional[str]) -> bool:

@@ -10,7 +10,6 @@ import pty
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pytest
 
 from dethpc import errors
 from dethpc.cli import output, tables, wait
-from dethpc.client import experiments, patience
 from tests.waiting import LONG_ENOUGH
 
 
@@ -429,26 +427,6 @@ def away(again: int) -> Any:
         return {"experiment": {"id": experiment_id, "state": "STATE_COMPLETED", "numTrials": 0}}
 
     return get
-
-
-@pytest.mark.parametrize(("named", "absences", "started"), [(None, 1, 1), (None, 2, 1), ("http://there:8080", 1, 0)])
-def test_wait_starts_the_users_own_master_when_it_stays_away(
-    monkeypatch: pytest.MonkeyPatch, named: Any, absences: int, started: int
-) -> None:
-    connected: list[None] = []
-    monkeypatch.setattr(wait, "connect", lambda: connected.append(None))
-    monkeypatch.setattr(wait, "reconnect", lambda session: lambda: session)
-    monkeypatch.setattr(wait, "named_master", lambda: named)
-    monkeypatch.setattr(patience, "patiently", partial(patience.patiently, patience=0.0))
-    monkeypatch.setattr(experiments, "get", away(absences))
-    monkeypatch.setattr(experiments, "trials", lambda session, number: [])
-    look = wait._looking([1])
-    if absences == started:
-        assert look()[0][0]["state"] == "STATE_COMPLETED"
-    else:
-        with pytest.raises(errors.MasterUnreachable):
-            look()
-    assert len(connected) == 1 + started, "once at its beginning, as every command"
 
 
 @pytest.mark.parametrize("state, code", [("COMPLETED", 0), ("ERROR", 1), ("CANCELED", 3)])

@@ -9,16 +9,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dethpc import errors
-from dethpc.client import Session
 from dethpc.deploy.slurm_dev import Cluster
-from dethpc.sweeps import follow
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import user_of
 from tests.waiting import LONG_ENOUGH
@@ -190,33 +186,6 @@ def test_the_waiting_goes_on_when_the_master_comes_back_at_another_port(user: Us
     assert json.loads(found) == ["COMPLETED", 0.5]
 
 
-@pytest.mark.parametrize("stays_away", [False, True])
-def test_a_sweep_starts_its_master_again_once_when_that_stays_away(
-    monkeypatch: pytest.MonkeyPatch, stays_away: bool
-) -> None:
-    started: list[None] = []
-
-    def get(session: Session, experiment_id: int) -> Any:
-        if not started or stays_away:
-            raise errors.MasterUnreachable("no answer")
-        return {"experiment": {"id": experiment_id, "state": "STATE_COMPLETED"}, "config": {}}
-
-    monkeypatch.setattr(follow, "patiently", partial(follow.patiently, patience=0.0))
-    monkeypatch.setattr(follow.experiments, "get", get)
-    monkeypatch.setattr(follow.experiments, "trials", lambda session, number: [])
-    one = follow.Sweep(Session("http://own:1"), 1, lambda: started.append(None))
-    if stays_away:
-        with pytest.raises(errors.MasterUnreachable):
-            one.refresh()
-    else:
-        one.refresh()
-        assert one.done()
-    assert len(started) == 1
-    with pytest.raises(errors.MasterUnreachable):
-        started.clear()
-        follow.Sweep(Session("http://named:1"), 1).refresh()
-
-
 def test_what_cannot_be_swept_is_refused_before_anything_is_sent(user: User) -> None:
     told = python(
         user,
@@ -274,3 +243,19 @@ def test_a_sweep_runs_as_jobs_of_a_real_slurm(slurm_user: User) -> None:
     )
     assert {row["loss"] for row in found} == {1, 2} and all(row["job"] > 0 for row in found)
     assert len({row["job"] for row in found}) == 2
+
+
+def test_a_sweep_starts_its_master_again_where_it_was_killed(user: User) -> None:
+    found = python(
+        user,
+        """
+        import json, os, pathlib, signal, dethpc
+        sweep = dethpc.sweep(lambda hparams: hparams["x"], {"x": [1, 2]}, searcher="grid")
+        held = json.loads(pathlib.Path(os.environ["DETHPC_HOME"], "master.json").read_text())
+        os.kill(held["pid"], signal.SIGKILL)
+        sweep.wait()
+        sweep.plot()
+        print(json.dumps([sweep.best.metrics["loss"], sorted(trial.metrics["loss"] for trial in sweep.trials)]))
+        """,
+    )
+    assert found == [1, [1, 2]]
