@@ -222,7 +222,7 @@ def _query(params: Optional[Params]) -> str:
     from urllib.parse import quote, urlencode
 
     flat = {name: _text(value) for name, value in (params or {}).items() if value is not None}
-    return "?" + urlencode(flat, doseq=True, quote_via=quote) if flat else ""
+    return "?" + urlencode(flat, doseq=True, errors="replace", quote_via=quote) if flat else ""
 
 
 def _text(value: Any) -> Union[str, Sequence[str]]:

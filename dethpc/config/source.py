@@ -190,8 +190,8 @@ class _Reader:
             if not isinstance(key_node, yaml.ScalarNode):
                 self._wrong(key_node, path, "a key that is not a word", "text as key")
                 continue
-            key = key_node.value
             line = key_node.start_mark.line + 1
+            key = self._text(key_node, path)
             if key in written:
                 hint = f"it is also on line {written[key]}"
                 self._wrong(key_node, (*path, key), "the key a second time", "each key once", hint)
@@ -213,7 +213,7 @@ class _Reader:
         return found
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
-        kind, text = node.tag.removeprefix(_TAG), node.value
+        kind, text = node.tag.removeprefix(_TAG), self._text(node, path)
         try:
             if kind in ("str", "merge"):
                 return text
@@ -238,6 +238,18 @@ class _Reader:
                 return None
         self._wrong(node, path, show(text), f"a value of type {kind}")
         return None
+
+    def _text(self, node: yaml.ScalarNode, path: Path) -> str:
+        """What a scalar spells. JSON escapes an emoji as a pair that makes one character; half a pair spells nothing, and no file,
+        database or answer could hold it."""
+        text = str(node.value)
+        if text.isascii():
+            return text
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            self._wrong(node, path, show(text), "text in UTF-8")
+            return text.encode("utf-8", "replace").decode()
 
     def _check_tag(self, node: yaml.Node, path: Path, kind: str) -> None:
         if node.tag != _TAG + kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -100,6 +101,8 @@ def test_anchors_and_merge_keys_work() -> None:
         ("a: 1\n---\nb: 2\n", 2, "another document"),
         ("a: \x07\n", 1, "#x0007"),
         ("a: 1\n<<: 3\n", 2, "merge"),
+        ('a: 1\nb: ["x\\udcff"]\n', 2, "UTF-8"),
+        ('a: 1\n"x\\ud800": 2\n', 2, "UTF-8"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(text: str, line: int, words: str) -> None:
@@ -107,6 +110,11 @@ def test_what_is_wrong_is_said_with_its_line(text: str, line: int, words: str) -
     assert [problem.line for problem in problems] == [line]
     assert words in str(problems[0])
     assert str(problems[0]).startswith(f"f.yaml:{line}: ")
+
+
+def test_a_character_that_json_escapes_as_a_pair_is_one() -> None:
+    source, problems = read(json.dumps({"name": "🦊", "🦊": ["é🦊"]}), "f.yaml")
+    assert not problems and source.data == {"name": "🦊", "🦊": ["é🦊"]}
 
 
 def test_a_small_text_cannot_unfold_into_gigabytes() -> None:

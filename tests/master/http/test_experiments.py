@@ -158,6 +158,21 @@ def test_validate_only_creates_nothing(served: Served) -> None:
         served.session.post("/api/v1/experiments", json={"config": "searcher: 3", "validateOnly": True})
 
 
+def test_labels_that_no_utf8_spells_are_refused_and_those_of_before_spoil_no_list(served: Served) -> None:
+    served.put([experiment(1, labels=["caf\udce9"]), experiment(2)])
+    listed = served.session.get("/api/v1/experiments")["experiments"]
+    assert [e["labels"] for e in listed] == [["caf?"], []]
+    assert served.session.get("/api/v1/experiments/labels")["labels"] == ["caf?"]
+    for field in ("name", "description", "notes"):
+        with pytest.raises(Refused, match=f"{field}: .*UTF-8"):
+            served.session.patch("/api/v1/experiments/2", json={field: "x\udcff"})
+    with pytest.raises(Refused, match="labels.*UTF-8"):
+        served.session.patch("/api/v1/experiments/2", json={"labels": ["x\udcff"]})
+    with pytest.raises(ConfigError, match="labels"):
+        served.session.post("/api/v1/experiments", json={"config": 'labels: ["x\\udcff"]\n' + YAML})
+    assert ids(served, name="x\udcff") == []
+
+
 def test_changes(served: Served) -> None:
     id = served.session.post("/api/v1/experiments", json={"config": YAML, "activate": False})["experiment"]["id"]
     path = f"/api/v1/experiments/{id}"

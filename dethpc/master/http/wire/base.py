@@ -48,6 +48,18 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def _spelled(text: str) -> str:
+    if encodable(text) != text:
+        raise ValueError("found characters that UTF-8 cannot spell; allowed: text in UTF-8")
+    return text
+
+
+Given = Annotated[str, AfterValidator(_spelled)]
+"""Text that a request brings to be kept."""
+
+Told = Annotated[str, PlainSerializer(encodable, when_used="json")]
+"""Text of a user's in an answer: what an earlier release took spoils none."""
+
 TOO_DEEP = f"(more than {MOST_LEVELS} levels deep: not shown)"
 
 Plain = Annotated[Any, PlainSerializer(lambda value: plain(value), when_used="json")]

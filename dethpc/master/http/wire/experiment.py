@@ -11,11 +11,13 @@ from dethpc.domain.states import State
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.master.http.wire.base import (
     Float,
+    Given,
     MaskedConfig,
     MaskedText,
     Pagination,
     Plain,
     Shallow,
+    Told,
     Wire,
     state,
     time,
@@ -37,7 +39,7 @@ class Experiment(Wire):
     name: str
     description: str
     notes: str
-    labels: list[str]
+    labels: list[Told]
     state: str
     archived: bool
     config: MaskedConfig
@@ -189,16 +191,16 @@ class ResourcesPatch(Wire):
 
 
 class ExperimentPatch(Wire):
-    name: str | None = None
-    description: str | None = None
-    notes: str | None = None
-    labels: list[str] | None = None
+    name: Given | None = None
+    description: Given | None = None
+    notes: Given | None = None
+    labels: list[Given] | None = None
     resources: ResourcesPatch | None = None
     checkpoint_storage: Annotated[dict[str, Any] | None, Shallow] = None
 
 
 class Labels(Wire):
-    labels: list[str]
+    labels: list[Told]
 
 
 class ModelDefinition(Wire):

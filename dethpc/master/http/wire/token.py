@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dethpc.domain import records
-from dethpc.master.http.wire.base import Pagination, Wire, time, time_or_none
+from dethpc.master.http.wire.base import Given, Pagination, Wire, time, time_or_none
 
 
 class TokenInfo(Wire):
@@ -42,7 +42,7 @@ class NewToken(Wire):
 
     user_id: int | None = None
     lifespan: str | None = None
-    description: str | None = None
+    description: Given | None = None
 
 
 class MadeToken(Wire):
@@ -53,5 +53,5 @@ class MadeToken(Wire):
 
 
 class TokenPatch(Wire):
-    description: str | None = None
+    description: Given | None = None
     set_revoked: bool | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dethpc.domain import records
-from dethpc.master.http.wire.base import Pagination, Wire, time
+from dethpc.master.http.wire.base import Given, Pagination, Wire, time
 
 
 class User(Wire):
@@ -67,7 +67,7 @@ class Users(Wire):
 
 class UserPatch(Wire):
     username: str | None = None
-    display_name: str | None = None
+    display_name: Given | None = None
     active: bool | None = None
     admin: bool | None = None
     password: str | None = None
