@@ -162,11 +162,11 @@ def _all(problems: Sequence[str]) -> list[str]:
 
 def _patterns(root: Path) -> str:
     try:
-        return (root / IGNORE_FILE).read_text(encoding="utf-8", errors="surrogateescape")
+        return (root / IGNORE_FILE).read_text(encoding="utf-8-sig", errors="surrogateescape")
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise _unreadable(root / IGNORE_FILE, error) from None
+        raise ContextError(f"{root / IGNORE_FILE} cannot be read ({error.strerror})") from None
 
 
 def _entry(path: str, source: Path, *, follow: bool = False) -> Entry:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
-from pathspec import GitIgnoreSpec
+from pathspec import GitIgnoreSpec, RegexPattern
 
 from dethpc.domain.context_files import LEFT_OUT
 
@@ -34,15 +35,20 @@ class Ignore:
 
     def __init__(self, text: str) -> None:
         lines = [line for line in (_explicit(line) for line in text.split("\n")) if line]
-        spec = GitIgnoreSpec.from_lines(_bytewise(line) for line in (*LEFT_OUT, *lines, *ALWAYS))
-        self._patterns = [
-            (pattern.regex, bool(pattern.include)) for pattern in reversed(spec.patterns) if pattern.regex
-        ]
+        patterns = [pattern for line in (*LEFT_OUT, *lines, *ALWAYS) for pattern in _patterns(_bytewise(line))]
+        self._patterns = [(pattern.regex, bool(pattern.include)) for pattern in reversed(patterns) if pattern.regex]
 
     def __call__(self, path: str, is_dir: bool) -> bool:
         """``path`` is relative with ``/``. Its parents are not ignored, or nobody would ask."""
         name = _bytewise(path + "/" if is_dir else path)
         return next((ignored for regex, ignored in self._patterns if regex.fullmatch(name)), False)
+
+
+def _patterns(line: str) -> Sequence[RegexPattern]:
+    try:
+        return GitIgnoreSpec.from_lines([line]).patterns
+    except ValueError:
+        return ()  # such as "!" or "data\\": to git, too, it matches nothing
 
 
 def _bytewise(text: str) -> str:

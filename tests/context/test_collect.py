@@ -300,6 +300,8 @@ TABLE = [
     "!x.log\n*.log",
     "b/**/x.log",
     "\r\n*.txt\r\n",
+    "!\n\\\n*.txt\\\n!x.log\\\n",  # to git they mean nothing
+    "\ufeff*.txt",
 ]
 
 
