@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional
 
@@ -88,6 +89,38 @@ EXPERIMENT = _one
 ID = click.argument("experiment_id", metavar="ID", type=EXPERIMENT)
 
 
+class Number(click.FloatRange):
+    """A number in a range; NaN, which is in every range, and infinity are none."""
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
+
+
+def _states(context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[str]:
+    """Of experiments or trials, as a list shows them."""
+    from dethpc.domain.states import State
+
+    known = ["QUEUED", "RUNNING", *(state.value for state in State)]
+    words = [word.strip() for some in given for word in some.split(",")]
+    for word in words:
+        if word.upper().removeprefix("STATE_") not in known:
+            raise click.BadParameter(f"{word!r} is no state; allowed: {', '.join(known).lower()}")
+    return [word.upper() for word in words]
+
+
+STATES = click.option(
+    "--state",
+    "states",
+    metavar="STATE",
+    multiple=True,
+    callback=_states,
+    help="Only those in this state, such as running (repeatable).",
+)
+
+
 def _once(context: click.Context, parameter: click.Parameter, given: Iterable[list[int]]) -> list[int]:
     return list(dict.fromkeys(number for some in given for number in some))
 
@@ -154,7 +187,7 @@ def listing(command: Callable[..., Any]) -> Callable[..., Any]:
         output.as_csv,
         click.option(
             "--watch",
-            type=click.FloatRange(0.5),
+            type=Number(0.5, 86_400),
             metavar="[SECONDS]",
             is_flag=False,
             flag_value=2.0,

@@ -10,7 +10,7 @@ import click
 
 from dethpc import errors
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import ID, IDS, each, listing
+from dethpc.cli.arguments import ID, IDS, STATES, each, listing
 from dethpc.cli.attributes import label, set_attribute
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
@@ -46,7 +46,7 @@ def experiment(ctx: click.Context) -> None:
 @experiment.command("list")
 @click.option("-a", "--all", "everybody", is_flag=True, help="Include everybody's and archived ones.")
 @click.option("--show-archived", is_flag=True, help="Include archived ones.")
-@click.option("--state", "states", multiple=True, help="Only those in this state, such as running (repeatable).")
+@STATES
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
 @click.option("--label", "labels", multiple=True, help="Only those with this label (repeatable: with all of them).")
 @click.option(
@@ -59,7 +59,7 @@ def experiment(ctx: click.Context) -> None:
 def list_experiments(
     everybody: bool,
     show_archived: bool,
-    states: tuple[str, ...],
+    states: list[str],
     name: Optional[str],
     labels: tuple[str, ...],
     limit: int,
@@ -76,7 +76,7 @@ def list_experiments(
         session,
         archived=None if everybody or show_archived else False,
         users=() if everybody else (users.me(session)["username"],),
-        states=[state.upper() for state in states],
+        states=states,
         name=name,
         labels=labels,
         newest_first=True,

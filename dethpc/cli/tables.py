@@ -65,6 +65,11 @@ class Column:
         """What --columns and --sort call it."""
         return self.name.lower().replace(" ", "-")
 
+    @property
+    def title(self) -> str:
+        """Its heading but on a terminal. A metric's name may hold anything."""
+        return output.plain(self.name)
+
     def of(self, row: Any) -> Any:
         if callable(self.value):
             return self.value(row)
@@ -118,14 +123,14 @@ def show(table: Table, wanted: Wanted = Wanted()) -> None:
         return
     if table.title:
         output.echo(table.title)
-    for line in (form or aligned)([c.name for c in columns], _full(columns, rows)):
+    for line in (form or aligned)([c.title for c in columns], _full(columns, rows)):
         output.echo(line)
 
 
 def write_csv(columns: Sequence[Column], rows: Iterable[Any], file: IO[str]) -> None:
     import csv
 
-    csv.writer(file, lineterminator="\n").writerows([[c.name for c in columns], *_full(columns, rows)])
+    csv.writer(file, lineterminator="\n").writerows([[c.title for c in columns], *_full(columns, rows)])
 
 
 def _full(columns: Sequence[Column], rows: Iterable[Any]) -> list[list[str]]:
@@ -133,8 +138,10 @@ def _full(columns: Sequence[Column], rows: Iterable[Any]) -> list[list[str]]:
 
 
 def _named(table: Table, word: str) -> Column:
-    for column in table.columns:
-        if word.lower() in (column.word, column.name.lower()):
+    words = [{c.word, c.name.lower()} for c in table.columns]
+    shown = [{c.heading.lower(), c.title.lower()} for c in table.columns]  # what a terminal shows is taken, too
+    for called, column in zip([*words, *shown], [*table.columns] * 2):
+        if word and word.lower() in called:
             return column
     known = ", ".join(column.word for column in table.columns)
     raise click.UsageError(f"there is no column {word!r}; there are: {known}")
@@ -145,19 +152,27 @@ def in_order(table: Table, sort: str) -> list[Any]:
     if not sort:
         return list(table.rows)
     column = _named(table, sort.removeprefix("-"))
-    some = [row for row in table.rows if column.of(row) not in (None, "")]
-    numbers = all(isinstance(column.of(row), (int, float)) for row in some)
-    some.sort(key=lambda row: column.of(row) if numbers else str(column.of(row)), reverse=sort.startswith("-"))
-    return some + [row for row in table.rows if column.of(row) in (None, "")]
+    some = [row for row in table.rows if _place(column.of(row))]
+    some.sort(key=lambda row: _place(column.of(row)), reverse=sort.startswith("-"))
+    return some + [row for row in table.rows if not _place(column.of(row))]
+
+
+def _place(value: Any) -> tuple[Any, ...]:
+    """Where it stands among others of its column: numbers by size, text behind them; () for what has no place: nothing, and NaN."""
+    if value in ("Infinity", "-Infinity", "NaN"):  # as JSON has them
+        value = float(value)
+    if isinstance(value, (int, float)):
+        return (0, value) if value == value else ()
+    return () if value in (None, "") else (1, str(value))
 
 
 # --- plain text
 
 
 def aligned(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Columns two blanks apart."""
+    """Columns two blanks apart. A very long cell moves the rest of its own line alone."""
     grid = [list(headers), *([cell or "-" for cell in row] for row in cells)]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(headers))]
+    widths = [max([0, *(len(row[i]) for row in grid if len(row[i]) <= _LONG)]) for i in range(len(headers))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in grid]
 
 
@@ -173,6 +188,7 @@ def ruled(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
     return [line(headers), "+".join("-" * (width + 2) for width in widths), *(line(row) for row in cells)]
 
 
+_LONG = 200
 _LEAST = {"#": 3, "Submitted": 20}
 
 Form = Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]
@@ -210,7 +226,7 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
     cells = [[output.plain(write(c.of(row))) for write, c in zip(written, columns)] for row in rows]
     best = [table.best(row) for row in rows]
     margin = 2 if any(best) else 0
-    headings = [c.heading or c.name for c in columns]
+    headings = [output.plain(c.heading) or c.title for c in columns]
     bodies = [max([0, *(cell_len(row[n]) for row in cells)]) for n in range(len(columns))]
     shown = [n for n, c in enumerate(columns) if not rows or c.rank == 0 or every or any(row[n] for row in cells)]
     room = None if every else console.width - margin

@@ -7,7 +7,7 @@ from typing import Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import EXPERIMENT, PAGES, listing
+from dethpc.cli.arguments import EXPERIMENT, PAGES, STATES, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.trial_table import found_trials, trial_table, with_curves
 
@@ -15,21 +15,20 @@ from dethpc.cli.trial_table import found_trials, trial_table, with_curves
 @click.command("list-trials")
 @click.argument("experiment_id", metavar="EXPERIMENT", type=EXPERIMENT)
 @click.option("--best", type=click.IntRange(1), metavar="N", help="The N best by the searcher's metric, best first.")
-@click.option("--state", "states", multiple=True, help="Only those in this state, such as running (repeatable).")
+@STATES
 @click.option("--limit", type=click.IntRange(0), default=0, help="At most this many (0: no limit).")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
 @PAGES
 @listing
 def list_trials(
-    experiment_id: int, best: Optional[int], states: tuple[str, ...], limit: int, offset: int, wanted: tables.Wanted
+    experiment_id: int, best: Optional[int], states: list[str], limit: int, offset: int, wanted: tables.Wanted
 ) -> None:
     """List the trials of an experiment, and the values of each hyperparameter that is searched."""
     from dethpc.client import experiments
 
     session = connect()
     about = experiments.get(session, experiment_id)
-    upper = [state.upper() for state in states]
-    found, wanted = found_trials(session, about, best=best, limit=limit, offset=offset, wanted=wanted, states=upper)
+    found, wanted = found_trials(session, about, best=best, limit=limit, offset=offset, wanted=wanted, states=states)
     if wanted.as_json:
         output.print_json(found)
         return

@@ -19,8 +19,22 @@ def test_columns_in_a_pipe_can_be_counted() -> None:
 
 
 def test_a_name_can_neither_break_a_line_nor_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(tables.plain(["Name"], [["a\nb\x1b[2Jc"]]))
-    assert capsys.readouterr().out == "Name\na\\nb\\x1b[2Jc\n"
+    for form in ("", "determined"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DET_TABLES", form)
+            tables.show(tables.plain(["N\x1b[31m\u202e"], [["a\nb\x1b[2Jc"]]))
+        heading, *_, row = capsys.readouterr().out.splitlines()
+        assert (heading.strip(), row.strip()) == ("N\\x1b[31m\\u202e", "a\\nb\\x1b[2Jc")
+
+
+def test_a_very_long_cell_widens_no_other_line() -> None:
+    assert tables.aligned(["Name", "ID"], [["x" * 300, "1"], ["ab", "2"]])[2] == "ab    2"
+
+
+def test_rows_without_a_number_come_last_whichever_way_a_list_is_sorted() -> None:
+    table = tables.plain(["Loss"], [[9.5], ["NaN"], [None], [10.0], ["Infinity"], [float("nan")], [-1]])
+    assert [row[0] for row in tables.in_order(table, "loss")][:4] == [-1, 9.5, 10.0, "Infinity"]
+    assert [row[0] for row in tables.in_order(table, "-loss")][:4] == ["Infinity", 10.0, 9.5, -1]
 
 
 def test_csv_quotes_what_must_be_quoted(capsys: pytest.CaptureFixture[str]) -> None:

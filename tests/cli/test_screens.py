@@ -190,6 +190,7 @@ def test_wide_shows_whole_values_and_columns_are_chosen_and_sorted(screen: Calla
     assert [line.split() for line in chosen[:4]] == [["Trial", "hidden"], ["1", "112"], ["★", "2", "107"], ["3", "22"]]
     with pytest.raises(click.UsageError, match="there is no column 'colour'; there are: trial, state, "):
         screen(80, "e", "lt", "1", "--columns", "colour")
+    assert "★" in screen(80, "e", "lt", "1", "--columns", "trial,validation_accuracy")  # as the terminal heads it
 
 
 def test_any_table_can_be_had_in_determineds_form(screen: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +227,8 @@ def test_filters_of_a_list_are_the_masters(screen: Callable[..., str], master: A
     screen(80, "e", "ls", "--state", "running", "--name", "digits", "--label", "a", "--label", "b")
     query = next(q for _, p, q, _ in master.asked if p == "/api/v1/experiments")
     assert (query["states"], query["name"], query["labels"]) == (["RUNNING"], ["digits"], ["a", "b"])
+    with pytest.raises(click.BadParameter, match="'complete' is no state; allowed: queued, .*completed"):
+        screen(80, "e", "ls", "--state", "error,complete")
 
 
 def test_trials_are_listed_by_state_whatever_they_are_sorted_by(screen: Callable[..., str], master: Any) -> None:

@@ -25,6 +25,12 @@ def test_what_is_no_job_id_is_answered_with_what_is_one(det: Det, text: str) -> 
     assert done.returncode == 2 and "such as 28, as squeue shows it" in " ".join(done.stderr.split())
 
 
+@pytest.mark.parametrize("text", ["8_1", "8_[1-3]"])
+def test_a_job_array_has_no_trial(det: Det, text: str) -> None:
+    done = det("slurm", text)
+    assert done.returncode == 2 and f"{text} is of a job array, and no trial is" in " ".join(done.stderr.split())
+
+
 def test_a_trial_tells_its_last_job_and_its_run_folder(det: Det, master: Answers) -> None:
     master.runs = [run_of_job("1.1", jobId="27")["run"], run_of_job("1.2", slots=1, nodes=["n3"])["run"]]
     said = [" ".join(line.split()) for line in det("trial", "describe", "1", master=master).stdout.splitlines()]
