@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dethpc.cli import output
-from dethpc.cli.arguments import ID
+from dethpc.cli.arguments import ID, Number
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
@@ -90,7 +90,7 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
 
 @set_attribute.command("weight")
 @ID
-@click.argument("weight", type=click.FloatRange(0, min_open=True))
+@click.argument("weight", type=Number(0, min_open=True))
 def set_weight(experiment_id: int, weight: float) -> None:
     """Set the weight (fair-share pools)."""
     _set(experiment_id, "weight", weight, resources={"weight": weight})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Optional
 import click
 
 from dethpc.cli import output
+from dethpc.cli.arguments import Number
 
 if TYPE_CHECKING:
     from dethpc.doctor import Finding
@@ -24,7 +25,7 @@ _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 @click.option("--pool", "pools", multiple=True, metavar="NAME", help="With --check-nodes: only this pool (repeatable).")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     default=300.0,
     show_default=True,
     help="With --check-nodes: seconds to wait for the small jobs.",

@@ -7,7 +7,7 @@ from typing import Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import ID, listing
+from dethpc.cli.arguments import ID, Number, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.pool import no_pool
 
@@ -42,7 +42,7 @@ def of_experiment(experiment_id: int, wanted: tables.Wanted) -> None:
 
 @click.command("goodput")
 @click.argument("name", required=False)
-@click.option("--days", type=click.FloatRange(0, min_open=True), default=30, help="Count runs of the last N days [30].")
+@click.option("--days", type=Number(0, min_open=True), default=30, help="Count runs of the last N days [30].")
 @listing
 def of_pools(name: Optional[str], days: float, wanted: tables.Wanted) -> None:
     """Show where the slot-hours of your trials in each pool went."""

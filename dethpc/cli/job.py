@@ -7,7 +7,7 @@ from typing import Any, Optional
 import click
 
 from dethpc.cli import output, tables
-from dethpc.cli.arguments import PAGES, listing
+from dethpc.cli.arguments import PAGES, Number, listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 from dethpc.cli.pool import no_pool
@@ -108,7 +108,7 @@ def short(ids: list[str]) -> dict[str, str]:
 @click.option(
     "-p", "--priority", type=click.IntRange(1, 99), help="New priority, 1 (first) to 99 (last); priority pools only."
 )
-@click.option("-w", "--weight", type=click.FloatRange(0, min_open=True), help="New weight; fair-share pools only.")
+@click.option("-w", "--weight", type=Number(0, min_open=True), help="New weight; fair-share pools only.")
 @click.option("--resource-pool", metavar="POOL", help="Move to this pool; runs that have started stay.")
 @click.option(
     "--ahead-of", metavar="ID", help="Move directly ahead of this job, with its priority; priority pools only."

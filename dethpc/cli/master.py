@@ -14,6 +14,7 @@ import click
 
 from dethpc import errors
 from dethpc.cli import elsewhere, master_process, output, tables
+from dethpc.cli.arguments import Number
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup, NotHere
 from dethpc.rundir.home import Home
@@ -97,9 +98,7 @@ def _job_name(root: Path) -> str:
 
 
 @master.command()
-@click.option(
-    "--timeout", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds to wait for it to stop."
-)
+@click.option("--timeout", type=Number(0), default=30.0, show_default=True, help="Seconds to wait for it to stop.")
 def down(timeout: float) -> None:
     """Stop your master. Trials go on; the next master takes up their reports."""
     pid = master_process.stop(_home(), timeout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def draw(found: Sequence[Curve], title: str, path: Path, *, x: str, log_x: bool,
     metrics = list(dict.fromkeys(curve.metric for curve in found))
     figure = Figure(figsize=(9, 1 + 4 * len(metrics)), layout="constrained")
     axes: Any = figure.subplots(len(metrics), 1, squeeze=False)
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)  # a name with two $ is no formula
     for metric, (ax,) in zip(metrics, axes):
         here = [curve for curve in found if curve.metric == metric]
         for curve in here:
@@ -34,12 +35,15 @@ def draw(found: Sequence[Curve], title: str, path: Path, *, x: str, log_x: bool,
             marker = "o" if len(line) == 1 else ""
             ax.plot(*zip(*line), marker=marker, label=f"trial {curve.trial} {curve.group}") if line else None
         ax.set_xlabel("seconds since the start of the trial" if x == "time" else x)
-        ax.set_ylabel(metric)
+        ax.set_ylabel(metric, parse_math=False)
         ax.set_xscale("log" if log_x else "linear")
         ax.set_yscale("log" if log_y else "linear")
         ax.grid(alpha=0.3)
-        ax.legend()
+        for words in ax.legend().get_texts():
+            words.set_parse_math(False)
     try:
-        figure.savefig(path, dpi=150)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a character that its font lacks becomes a box
+            figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise errors.Refused(f"{path} was not written: {error}") from None

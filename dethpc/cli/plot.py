@@ -13,7 +13,7 @@ import click
 
 from dethpc import errors
 from dethpc.cli import curves, output, tables
-from dethpc.cli.arguments import IDS, TRIALS
+from dethpc.cli.arguments import IDS, TRIALS, Number
 from dethpc.cli.connect import connect
 from dethpc.cli.curves import Curve
 from dethpc.domain.not_finite import spelled
@@ -71,7 +71,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             ),
             click.option(
                 "--smooth",
-                type=click.FloatRange(0, 1, max_open=True),
+                type=Number(0, 1, max_open=True),
                 default=0.0,
                 metavar="W",
                 help="Debiased exponential moving average with weight W from 0 (none) to below 1.",

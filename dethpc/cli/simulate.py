@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import click
 
 from dethpc.cli import output
+from dethpc.cli.arguments import Number
 
 if TYPE_CHECKING:
     from dethpc.simulator import Faults, Pace, Result, Site, Workload
@@ -19,7 +20,7 @@ _WIDTH, _HEIGHT = 60, 8  # of the chart, in characters
 
 Json = dict[str, Any]
 AtLeastOne = click.IntRange(min=1)
-Positive = click.FloatRange(min=0)
+Positive = Number(min=0)
 
 
 @click.command()
@@ -30,7 +31,7 @@ Positive = click.FloatRange(min=0)
 @click.option("--slots-per-node", type=AtLeastOne, metavar="N", help="Slots per node [8].")
 @click.option(
     "--load",
-    type=click.FloatRange(0, 0.95),
+    type=Number(0, 0.95),
     default=0.0,
     metavar="SHARE",
     help="Share of the slots that others hold [0].",

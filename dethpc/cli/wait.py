@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dethpc.cli import output
-from dethpc.cli.arguments import IDS
+from dethpc.cli.arguments import IDS, Number
 from dethpc.cli.connect import connect, reconnect
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ _MANY = 1000  # trials; beyond, only the experiment itself is watched
 @click.command()
 @IDS
 @click.option(
-    "--polling-interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between two polls."
+    "--polling-interval", type=Number(0.1, 86_400), default=2.0, show_default=True, help="Seconds between two polls."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; only set the exit code.")
 def wait(ids: list[int], polling_interval: float, quiet: bool) -> None:

@@ -199,15 +199,18 @@ def test_what_cannot_be_plotted_is_said(det: Any, master: Any) -> None:
     master.trials = []
     assert "no trial has started yet" in det("e", "plot", 1, master=master).stderr
     assert det("t", "plot", 1, "--smooth", 1, master=master).returncode == 2
+    assert "nan is not a finite number" in det("t", "plot", 1, "--smooth", "nan", master=master).stderr
 
 
 def test_a_picture_has_a_chart_for_each_metric(det: Any, master: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     both = series(1, [1.0, 2.0])
-    both["metrics"] += series(1, [3.0], metric="accuracy")["metrics"]
+    both["metrics"] += series(1, [3.0], metric="精度 $\\no$ {$")[
+        "metrics"
+    ]  # no formula, and characters without a glyph
     master.series = [both]
     done = det("t", "plot", 1, "--metric", "*", "--png", "curves.svg", "--x", "epochs", master=master)
-    assert (done.returncode, done.stdout) == (0, "curves.svg\n"), done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, "curves.svg\n", "")
     assert "<svg" in (tmp_path / "curves.svg").read_text()
     refused = det("t", "plot", 1, "--png", "no/where.png", master=master)
     assert refused.returncode == 1 and "was not written" in refused.stderr
