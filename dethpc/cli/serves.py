@@ -18,7 +18,9 @@ def scheduler(master: Mapping[str, Any]) -> str:
 def another(master: Mapping[str, Any], env: Mapping[str, str]) -> str:
     """Why what this shell submits goes elsewhere than the shell is set up for; "" when it does not."""
     told, wanted = master.get("scheduler") or {}, env.get("SLURM_CONF", "")
-    if not told or not wanted or told.get("chosen") or env.get("DETHPC_SCHEDULER"):
+    if not told or not wanted or env.get("DETHPC_SCHEDULER"):
+        return ""
+    if told.get("chosen") not in (None, "", "DETHPC_SCHEDULER"):  # which another shell had set
         return ""
     if told.get("slurm_conf") and os.path.realpath(told["slurm_conf"]) == os.path.realpath(wanted):
         return ""
