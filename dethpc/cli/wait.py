@@ -71,7 +71,7 @@ Show = Callable[[Found], None]
 
 def _looking(ids: Sequence[int], *, closely: bool = False) -> Look:
     """Returns a function that fetches experiments and their trials, and bears with a master that restarts; the user's own is
-    started again where it was killed. An experiment that has ended is not asked for again. ``closely``: with ``estimatedEndTime``."""
+    started again where it was killed. An experiment that has ended is not asked for again. ``closely``: estimate ends."""
     from dethpc.client import experiments
     from dethpc.client.patience import patiently
 

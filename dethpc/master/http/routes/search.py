@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.searcher import Custom
 from dethpc.domain.facts import Experiment
+from dethpc.domain.states import State
 from dethpc.engine import events
 from dethpc.engine.fold import fold
 from dethpc.errors import Refused
