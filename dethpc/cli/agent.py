@@ -62,7 +62,7 @@ _COLUMNS = [
     tables.Column("Resource pool", lambda a: ", ".join(a.get("resourcePools") or []), rank=2, least=12),
     tables.Column("Slots", lambda a: len(a.get("slots") or {}), tables.COUNT),
     tables.Column("Used", _used, tables.COUNT),
-    tables.Column("Used by", users, least=24),
+    tables.Column("Used by", users, least=20),
     tables.Column("State", _state, least=12),
     tables.Column("Address", lambda a: ", ".join(a.get("addresses") or []), rank=3),
     tables.Column("Reason", "reason", rank=1, least=16),

@@ -73,10 +73,21 @@ def doctor(
 
 def _print(finding: Finding) -> None:
     level = finding.level.value
-    click.echo(f"{click.style(f'{level:<7}', fg=_COLOURS[level])}  {finding.check:<11}  {output.plain(finding.found)}")
-    for word, text in (("dethpc", finding.dethpc), ("change", finding.change)):
-        if text and level != "ok":
-            output.echo(f"{'':22}{word}: {text}")
+    said = [output.plain(finding.found)]
+    if level != "ok":
+        said += [f"{word}: {text}" for word, text in (("dethpc", finding.dethpc), ("change", finding.change)) if text]
+    first, *rest = (line for text in said for line in _indented(text))
+    click.echo(f"{output.styled(f'{level:<7}', fg=_COLOURS[level])}  {finding.check:<11}  {first.lstrip()}")
+    for line in rest:
+        output.echo(line)
+
+
+def _indented(text: str) -> list[str]:
+    first, *rest = output.wrapped(text, _INDENT)
+    return [" " * _INDENT + first, *rest]
+
+
+_INDENT = 22  # where what was found begins
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ class Failed(click.ClickException):
         for message in self.messages:
             first, *rest = message.splitlines() or ["unknown error"]
             for line in (f"det: error: {first}", *(f"    {line}" for line in rest)):
-                output.echo(line, err=True) if file is None else click.echo(line, file=file)
+                output.say(line) if file is None else click.echo(line, file=file)
 
 
 class NotHere(Failed):

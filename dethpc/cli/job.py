@@ -66,9 +66,15 @@ def list_jobs(
         tables.Column("Slots (acquired/needed)", _slots, heading="Slots"),
         tables.Column("Status", lambda j: j["summary"]["state"], _STATUS),
         tables.Column("User", "username", rank=5, least=8),
-        *([tables.Column("Waiting for", lambda j: _waiting(j["waiting"]), least=24)] if why else []),
+        *([tables.Column("Waiting for", lambda j: _waiting(j["waiting"]), terminal=False)] if why else []),
     ]
-    tables.show(tables.Table(columns, found), wanted)
+    # a terminal has no room for sentences in a table: they stand below it
+    reasons = [f"{_called(j, ids)}: {_waiting(j['waiting'])}" for j in found if why and j["waiting"]]
+    tables.show(tables.Table(columns, found, below=reasons), wanted)
+
+
+def _called(job: Json, ids: dict[str, str]) -> str:
+    return f"experiment {_experiment(job)}" if _experiment(job) else ids[str(job["jobId"])]
 
 
 def _experiment(job: Json) -> str:

@@ -75,18 +75,35 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
             click.echo(line)
 
 
-def wrapped(text: str, indent: int) -> list[str]:
-    """``text`` in the lines that it takes on a terminal, those after the first one indented; one line in a pipe."""
-    if not sys.stdout.isatty():
+def wrapped(text: str, indent: int, *, hanging: int = 0, err: bool = False) -> list[str]:
+    """``text``, which begins in column ``indent``, in the lines that it takes on a terminal; those after the first are indented by
+    that and ``hanging`` more. A long word stays whole: it may be a path. One line in a pipe."""
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty():
         return [text]
-    import shutil
     import textwrap
 
-    room = max(shutil.get_terminal_size().columns, indent + 20)
     lines = textwrap.wrap(
-        text, room, initial_indent=" " * indent, subsequent_indent=" " * indent, break_on_hyphens=False
+        text,
+        max(_columns(stream), indent + 20),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hanging),
+        break_on_hyphens=False,
+        break_long_words=False,
     )
     return [lines[0][indent:], *lines[1:]] if lines else [""]
+
+
+def _columns(terminal: Any) -> int:
+    """As COLUMNS has it, or the terminal, which need not be that of standard output."""
+    import contextlib
+    import os
+    import shutil
+
+    if not os.environ.get("COLUMNS"):
+        with contextlib.suppress(OSError, ValueError):
+            return os.get_terminal_size(terminal.fileno()).columns
+    return shutil.get_terminal_size().columns
 
 
 def styled(text: str, **style: Any) -> str:
@@ -199,8 +216,12 @@ def settings(named: Optional[dict[str, Any]]) -> str:
 
 
 def say(message: str) -> None:
-    """Tell the user what goes on; stderr, so that output stays clean."""
-    echo(message, err=True)
+    """Tell the user what goes on; stderr, so that output stays clean. Lines that a terminal has no room for go on indented."""
+    for line in message.split("\n"):
+        begun = len(line) - len(line.lstrip())
+        first, *rest = wrapped(line[begun:], begun, hanging=4, err=True)
+        for part in (line[:begun] + first, *rest):
+            echo(part, err=True)
 
 
 def plain(value: Any) -> str:

@@ -257,7 +257,8 @@ def _print_chart(found: Sequence[Curve], what: str, wish: Wish) -> None:
         lines.append(Line(name, points, COLOURS[number % len(COLOURS)]))
     metric = found[0].metric + (f" ({groups[0]})" if len(groups) == 1 else "")
     smoothing = f", smoothed {wish.smooth:g}" if wish.smooth else ""
-    output.echo(f"{output.plain(metric)} over {unit}{smoothing}: {what}")
+    for row in output.wrapped(f"{output.plain(metric)} over {unit}{smoothing}: {what}", 0, hanging=4):
+        output.echo(row)
     if any(line.points for line in lines):
         x, y, old = Axis(wish.log_x), Axis(wish.log_y), "utf" not in (sys.stdout.encoding or "").lower()
         drawn = [line for line in lines if line.points]

@@ -244,11 +244,15 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
         text.rstrip()
         return text
 
-    def say(text: Union[Text, str]) -> None:
-        console.print(text if isinstance(text, Text) else Text(output.plain(text), style="dim"), soft_wrap=True)
+    def say(text: Text) -> None:
+        console.print(text, soft_wrap=True)
+
+    def note(words: str, style: str) -> None:
+        for part in output.wrapped(output.plain(words), 0, hanging=2):
+            say(Text(part, style=style))
 
     for heading in filter(None, [table.title, *table.above]):
-        console.print(Text(output.plain(heading), style="bold"), soft_wrap=True)
+        note(heading, "bold")
     say(line(headings, "", "bold"))
     for row, marked in zip(cells, best):
         text = line(row, star if marked else "")
@@ -257,8 +261,8 @@ def _draw(table: Table, columns: Sequence[Column], rows: Sequence[Any], *, every
         say(text)
     hidden = [c.name for n, c in enumerate(columns) if n not in shown and any(row[n] for row in cells)]
     notes = [*table.below, f"not shown: {', '.join(hidden)} (--wide shows all)" if hidden else ""]
-    for note in filter(None, notes):
-        say(note)
+    for words in filter(None, notes):
+        note(words, "dim")
 
 
 def fit(

@@ -160,7 +160,7 @@ def _on_terminal(look: Look, interval: float) -> list[str]:
     with Live(Text("..."), console=console, refresh_per_second=8, vertical_overflow="crop") as live:
 
         def draw(found: Found) -> None:
-            room = max(1, (console.height - 1) // len(found) - 4)
+            room = max(1, (console.height - 1) // len(found) - 5)
             live.update(Group(*(_picture(about, trials, room) for about, trials in found)))
 
         return _watch(look, interval, draw)
@@ -169,6 +169,7 @@ def _on_terminal(look: Look, interval: float) -> list[str]:
 def _picture(about: Json, trials: list[Json], room: int) -> Any:
     """A bar for the experiment, then a line per trial: those that run first, when not all of them fit."""
     from rich.console import Group
+    from rich.padding import Padding
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -201,7 +202,7 @@ def _picture(about: Json, trials: list[Json], room: int) -> Any:
     hidden = len(trials) - len(shown)
     more = [Text(f"  and {hidden} more")] if hidden else []
     warned = [Text(f"warning: {output.plain(about['warning'])}", style="yellow")] if about.get("warning") else []
-    return Group(head, Text(output.plain(so_far(about)), overflow="ellipsis", no_wrap=True), *warned, lines, *more)
+    return Group(head, Padding(Text(output.plain(so_far(about))), (0, 0, 0, 2)), *warned, lines, *more)
 
 
 def so_far(about: Json) -> str:
@@ -216,7 +217,7 @@ def so_far(about: Json) -> str:
         "" if ended or slots is None else f"{slots} slot{'' if slots == 1 else 's'}",
         "" if ended else "Ctrl-C stops only the watching",
     ]
-    return "  " + " · ".join(part for part in parts if part)
+    return " · ".join(part for part in parts if part)
 
 
 def _to_go(about: Json) -> str:

@@ -12,17 +12,22 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from dethpc import errors
 from dethpc.cli import logs, main, output, tables, wait, watching
+from dethpc.cli.group import Failed
+from dethpc.doctor.finding import Finding, Level, ok
 from tests.cli.conftest import trial
 
 SCREENS = Path(__file__).parent / "screens"
 FOUR_HUNDRED_SECONDS_LATER = 1795169200.0  # than 2026-11-20T10:00:00Z
 
+CUDA = {"type": "TYPE_CUDA", "brand": "NVIDIA H100 80GB HBM3"}
 VALUES = [("tanh", 0.19, 112, 0.019557973661340232), ("relu", 0.0393, 107, 0.00223), ("relu", 0.263, 22, 1e-5)]
 
 
@@ -69,6 +74,82 @@ def _checkpoint(number: int, state: str, reason: str = "") -> dict[str, Any]:
     }
 
 
+# What more commands ask a master for.
+MORE: dict[str, Any] = {
+    "/api/v1/users": {
+        "users": [
+            {"id": 1, "username": "ada", "displayName": "Ada, Countess of Lovelace", "active": True, "admin": True},
+            {"id": 2, "username": "a-service-with-a-name-of-forty-letters-ab", "active": True, "admin": False},
+        ]
+    },
+    "/api/v1/tokens": {
+        "tokenInfo": [
+            {
+                "id": number,
+                "userId": 1,
+                "description": what,
+                "createdAt": "2026-11-01T10:00:00Z",
+                "expiry": "2026-12-01T10:00:00Z",
+                "revoked": number == 2,
+            }
+            for number, what in ((1, "the nightly job that copies the best checkpoints to the archive"), (2, ""))
+        ]
+    },
+    "/api/v1/master/config": {
+        "config": {
+            "scheduler": "slurm",
+            "home": "/home/ada/.dethpc",
+            "site_file": "/etc/dethpc/site.yaml",
+            "pools": {f"pool-of-a-long-name-{n}": {} for n in range(5)},
+        }
+    },
+    "/api/v1/experiments/1/goodput": {
+        "total": (
+            hours := {"allocated": 3.6e6, "useful": 2e6, "lost": 6e5, "overhead": 1e6, "waiting": 0, "goodput": 0.55}
+        ),
+        "trials": [{"trialId": n, **hours} for n in (1, 2)],
+    },
+    "/api/v1/resource-pools/goodput": {
+        "pools": [{"resourcePool": name, **hours} for name in ("gpu", "a-pool-with-a-name-of-forty-letters-abcdef")]
+    },
+    "/api/v1/resource-pools": {
+        "resourcePools": [
+            {
+                "name": name,
+                "slotType": "TYPE_CUDA",
+                "numAgents": 128,
+                "slotsAvailable": 1024,
+                "slotsUsed": 1000,
+                "schedulerType": "SCHEDULER_TYPE_FAIR_SHARE",
+                "defaultComputePool": name == "gpu",
+                "description": "everything with eight cards, but for what the chemists have bought, until March",
+            }
+            for name in ("gpu", "a-pool-with-a-name-of-forty-letters-abcdef")
+        ]
+    },
+    "/api/v1/agents": {
+        "agents": [
+            {
+                "id": f"gpu-node-{n:03d}",
+                "slots": {
+                    f"{k:03d}": {"id": f"{k:03d}", "device": CUDA, "container": {"id": f"{'xyz'[k]}@"}}
+                    for k in range(3 - n)
+                },
+                "resourcePools": ["gpu", "a-pool-with-a-name-of-forty-letters-abcdef"],
+                "state": "mixed+drain",
+                "reason": "the fan of card 3 is loud: ticket 4711" if n else "",
+                "uses": [
+                    {"trialId": 7, "experimentId": 2, "allocationId": "x"},
+                    {"trialId": 8, "experimentId": 2, "allocationId": "y"},
+                ],
+                "otherJobs": n,
+            }
+            for n in (0, 1)
+        ]
+    },
+}
+
+
 @pytest.fixture
 def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """Prints a command of ``det`` on a terminal of so many columns; 0: in a pipe."""
@@ -109,6 +190,14 @@ def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         _checkpoint(2, "COMPLETED"),
         _checkpoint(3, "ERROR", "its file model.pt is damaged"),
     ]
+    answers = master.answer
+
+    def answered(method: str, path: str, query: Any, body: Any) -> Any:
+        if path.startswith("/api/v1/checkpoints/"):
+            return {"checkpoint": master.checkpoints[0]}
+        return MORE.get(path) or answers(method, path, query, body)
+
+    master.answer = answered
     for name in ("NO_COLOR", "DET_TABLES", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"DET_MASTER": master.url, "TZ": "UTC", "TERM": "xterm", "NO_COLOR": "1"}.items():
@@ -138,9 +227,21 @@ def screen(master: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         "experiment list-trials 1",
         "experiment describe 1",
         "experiment logs --all 1",
+        "experiment plot 1 --height 6",
+        "trial describe 1",
+        "trial plot 1,2 --height 6 --smooth 0.5",
         "checkpoint list 1",
+        "checkpoint describe 0d714127-3c1f-4b5e-9d2a-000000000001",
         "job list --why",
         "agent list",
+        "slot list",
+        "resource-pool list",
+        "resource-pool goodput",
+        "experiment goodput 1",
+        "user list",
+        "token list",
+        "master info",
+        "slurm 28",
     ],
 )
 def test_a_screen_is_as_it_was_drawn(screen: Callable[..., str], master: Any, words: str) -> None:
@@ -151,7 +252,55 @@ def test_a_screen_is_as_it_was_drawn(screen: Callable[..., str], master: Any, wo
         assert columns == 0 or "logs" in words or max(map(len, said.splitlines())) <= columns, (
             "no line is longer than the terminal is wide, but those that are the user's"
         )
+        said = said.replace(master.url, "http://login1:8080")
         parts.append(f"$ det {words}    # {f'{columns} columns' if columns else 'in a pipe'}\n{said}")
+    as_drawn(words, parts)
+
+
+FINDINGS = [
+    ok("Slurm 22.05.8, cluster hpc1"),
+    Finding(
+        Level.WARNING,
+        "KillWait is 30 s and the checkpoints of the last week took 41 s: a killed job loses what it did since the last",
+        "dethpc asks trials to save 60 s before the time limit, so that what a killed job was at is on disk",
+        "An administrator could set KillWait=90 in /etc/slurm/slurm.conf, for all jobs of the cluster",
+        "kill_wait",
+    ),
+]
+MISTAKES = [
+    errors.Problem(
+        "searcher.name",
+        "'adaptive_ashaa'",
+        f"one of {', '.join(f'method_{n}' for n in range(12))}",
+        "did you mean 'adaptive_asha'?",
+    ),
+    errors.Problem("resources.resource_pool", "7", "text (put it in quotes)", None),
+]
+for problem in MISTAKES:
+    problem.file, problem.line = "typo.yaml", 4
+
+
+@pytest.mark.parametrize("words", ["doctor", "experiment create typo.yaml"])
+def test_findings_and_mistakes_wrap_on_a_terminal_and_are_one_line_each_in_a_pipe(
+    screen: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DETHPC_HOME", str(tmp_path))
+    monkeypatch.setattr("dethpc.doctor.read.read", lambda *_: None)
+    monkeypatch.setattr("dethpc.doctor.examine", lambda _: FINDINGS)
+    monkeypatch.setattr("dethpc.config.load", Mock(side_effect=errors.ConfigError(MISTAKES)))
+    Path("typo.yaml").write_text("name: x")
+    parts = []
+    for columns in (80, 100, 160, 0):
+        said = io.StringIO() if columns == 0 else Terminal()
+        monkeypatch.setattr(sys, "stderr", said)
+        try:
+            text = screen(columns, *words.split())
+        except Failed as error:
+            error.show()
+            text = said.getvalue()
+        assert columns == 0 or max(map(len, text.splitlines())) <= columns
+        parts.append(f"$ det {words}    # {f'{columns} columns' if columns else 'in a pipe'}\n{text}")
     as_drawn(words, parts)
 
 
