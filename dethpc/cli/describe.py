@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from dethpc import errors, storage
 from dethpc.cli import interpreter, output, tables
 from dethpc.cli.trial_table import best_few, trial_columns, trial_table, with_curves
-from dethpc.client import experiments, trials
+from dethpc.client import cluster, experiments, trials
 from dethpc.client.session import Session
-from dethpc.domain.trial_config import SearcherConfig
+from dethpc.domain.trial_config import SearcherConfig, TrialConfig
 
 Json = dict[str, Any]
 
@@ -48,7 +51,23 @@ def describe_experiments(
                 output.echo()
             shown = about["trials"] if metrics else best_few(about, about["trials"])
             with_curves(session, about, shown)
+            about["tensorboard"] = tensorboard(session, about)
             _print_experiment(about, shown, search=search)
+
+
+def tensorboard(session: Session, about: Json, trial_id: Optional[int] = None) -> str:
+    """The command that shows what the experiment's trials, or one of them, reported; "" where no files of theirs can be seen from
+    here. ``about``: the master's answer for the experiment."""
+    config = TrialConfig.from_json(about.get("config") or {}).checkpoint_storage
+    try:
+        place = str(storage.build(config))
+        cluster_id = cluster.master(session)["clusterId"]
+    except errors.DethpcError:
+        return ""
+    path = os.path.join(place, cluster_id, "tensorboard", "experiment", str(about["experiment"]["id"]))
+    if trial_id is not None:
+        path = os.path.join(path, "trial", str(trial_id))
+    return f"tensorboard --logdir {shlex.quote(path)}" if os.path.isdir(path) else ""
 
 
 def reason(noun: Json) -> str:
@@ -221,6 +240,7 @@ def _print_experiment(about: Json, shown: Sequence[Json], *, search: bool) -> No
             ("Searcher", f"{searcher.name} {searcher.metric}".strip()),
             ("Resource pool", e.get("resourcePool")),
             ("Python", interpreter.words(about)),
+            ("TensorBoard", about["tensorboard"]),
             ("Labels", ", ".join(sorted(e.get("labels") or []))),
             ("Archived", "yes" if e.get("archived") else ""),
         ]

@@ -77,8 +77,8 @@ _SENTENCES = {
         "--config KEY=VALUE"
     ),
     "tensorboard": (
-        "TensorBoard reads the files in checkpoint_storage: tensorboard --logdir CHECKPOINTS/CLUSTER_ID/tensorboard/experiment/ID; "
-        "det version shows CLUSTER_ID, det experiment config ID where the checkpoints are"
+        "TensorBoard itself shows the files: det experiment describe ID prints the command, tensorboard --logdir DIRECTORY; "
+        "det experiment plot ID draws curves here"
     ),
     "token login": _NO_LOGIN,
     "trial set": _LOGS_STAY,

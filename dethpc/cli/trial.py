@@ -59,7 +59,7 @@ def describe(
         for n, about in enumerate(every):
             if n:
                 output.echo()
-            _print_trial(about)
+            _print_trial(session, about)
 
 
 def _about(session: Any, trial_id: int, *, batch_metrics: bool) -> dict[str, Any]:
@@ -83,9 +83,10 @@ def _print_csv(every: list[dict[str, Any]]) -> None:
     tables.show(tables.Table(columns, rows), tables.Wanted(as_csv=True))
 
 
-def _print_trial(about: dict[str, Any]) -> None:
-    from dethpc.cli.describe import WORKLOADS, advice, job, reason, used, waiting, workload_rows
+def _print_trial(session: Any, about: dict[str, Any]) -> None:
+    from dethpc.cli.describe import WORKLOADS, advice, job, reason, tensorboard, used, waiting, workload_rows
     from dethpc.cli.trial_table import best_metric
+    from dethpc.client import experiments
 
     t, waits, last = about["trial"], about["waiting"], about["runs"][-1] if about["runs"] else {}
     output.print_fields(
@@ -100,6 +101,7 @@ def _print_trial(about: dict[str, Any]) -> None:
             ("Run", last.get("directory")),
             ("Used", used(last)),
             *advice(last),
+            ("TensorBoard", tensorboard(session, experiments.get(session, int(t["experimentId"])), int(t["id"]))),
             ("Restarts", t.get("restarts")),
             ("Steps", t.get("totalBatchesProcessed")),
             ("Best metric", output.number(best_metric(t))),

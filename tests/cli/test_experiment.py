@@ -17,6 +17,7 @@ import pytest
 
 from dethpc import errors
 from dethpc.cli import output, tables, wait
+from dethpc.core._tensorboard import folder_of
 from tests.waiting import LONG_ENOUGH
 
 
@@ -45,6 +46,20 @@ def test_a_list_tells_what_is_amiss_with_what_is_active_and_describe_with_all(de
     master.trials[0]["warning"] = master.experiment["warning"]
     assert det("e", "ls", master=master).stderr == ""
     assert "loss is not among" in det("e", "describe", 1, master=master).stdout
+
+
+def test_describe_says_how_tensorboard_shows_what_was_reported(det: Any, master: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "check points" / folder_of("c-1", 1, 2)
+    master.config["checkpoint_storage"] = {
+        "type": "shared_fs",
+        "host_path": str(tmp_path),
+        "storage_path": "check points",
+    }
+    assert "TensorBoard" not in det("e", "describe", 1, master=master).stdout, "there are no files"
+    folder.mkdir(parents=True)
+    assert f"tensorboard --logdir '{folder.parents[1]}'\n" in det("e", "describe", 1, master=master).stdout
+    assert f"tensorboard --logdir '{folder}'\n" in det("t", "describe", 2, master=master).stdout
+    assert "TensorBoard" not in det("t", "describe", 1, master=master).stdout
 
 
 def test_list_all_asks_for_everybody(det: Any, master: Any) -> None:
