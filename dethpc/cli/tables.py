@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -177,19 +178,29 @@ def aligned(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]
 
 
 def ruled(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Columns with rules between them, numbers to the right: as Determined's ``det`` prints them."""
-    widths = [max([len(h), _LEAST.get(h, 0), *(len(row[n]) for row in cells)]) for n, h in enumerate(headers)]
-    right = [h in ("#", "Priority", "Weight") for h in headers]
+    """Columns with rules between them, as Determined has them: each two wider than its heading, those of numbers to the
+    right, point below point."""
+    columns = [[row[n] for row in cells] for n in range(len(headers))]
+    numbers = [any(column) and all(_NUMBER.fullmatch(cell) for cell in column if cell) for column in columns]
+    columns = [_by_point(column) if right else column for column, right in zip(columns, numbers)]
+    widths = [max([len(h) + 2, *map(len, column)]) for h, column in zip(headers, columns)]
 
     def line(values: Sequence[str]) -> str:
-        padded = (v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right))
+        padded = (v.rjust(w) if right else v.ljust(w) for v, w, right in zip(values, widths, numbers))
         return (" " + " | ".join(padded)).rstrip()
 
-    return [line(headers), "+".join("-" * (width + 2) for width in widths), *(line(row) for row in cells)]
+    return [line(headers), "+".join("-" * (width + 2) for width in widths), *map(line, zip(*columns))]
 
 
 _LONG = 200
-_LEAST = {"#": 3, "Submitted": 20}
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
+
+
+def _by_point(column: Sequence[str]) -> list[str]:
+    behind = [len(cell) - cell.index(".") if "." in cell else 0 for cell in column]
+    return [cell + " " * (max(behind) - own) for cell, own in zip(column, behind)]
+
+
 
 Form = Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]
 FORMS: dict[str, Form] = {"determined": ruled, "aligned": aligned}

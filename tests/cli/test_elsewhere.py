@@ -201,13 +201,20 @@ def test_the_masters_configuration_is_shown_and_not_set(monkeypatch: pytest.Monk
 
 
 def test_tables_can_be_had_as_determined_prints_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    determined_venv: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Letter for letter."""
+    headers = ["ID", "Name", "Progress", "#", "Empty", "Best", "A rather long heading"]
+    rows = [["12", "digits", "50%", "1", "", "3.5", "x"], ["3", "", "-", "10", "", "10", "2026-11-20T10:00:00+00:00"]]
+    script = "import json, sys; from determined.cli import render; render.tabulate_or_csv(*json.load(sys.stdin), False)"
+    theirs = subprocess.run(
+        [str(determined_venv / "bin" / "python"), "-I", "-W", "ignore", "-c", script],
+        input=json.dumps([headers, rows]),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
     monkeypatch.setenv("DET_TABLES", "determined")
-    tables.show(tables.plain(["ID", "Name"], [["12", "digits"], ["3", ""]]))
-    assert [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()] == [
-        ["ID", "Name"],
-        ["----+--------"],
-        ["12", "digits"],
-        ["3", ""],
-    ]
+    tables.show(tables.plain(headers, rows))
+    assert capsys.readouterr().out == theirs.stdout

@@ -1,4 +1,4 @@
-"""``det job``: the table of the queue, character for character, and what its commands ask of the master."""
+"""``det job``: the table of the queue, and what its commands ask of the master."""
 
 from __future__ import annotations
 
@@ -10,39 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dethpc.cli.job import job, short
-from dethpc.cli.tables import ruled
 from tests.cli.conftest import Answers, Det
-
-HEADERS = ["#", "ID", "Type", "Job Name", "Priority", "Submitted", "Slots (acquired/needed)", "Status", "User"]
-
-
-def test_the_table_is_the_one_that_determined_shows() -> None:
-    rows = [
-        [
-            "0",
-            "0d714127",
-            "TYPE_EXPERIMENT",
-            "first_job",
-            "42",
-            "2022-01-01 00:01:00",
-            "1/1",
-            "STATE_SCHEDULED",
-            "user1",
-        ],
-        ["1", "73853c5c", "TYPE_EXPERIMENT", "second_job", "42", "2022-01-01 00:01:01", "0/1", "STATE_QUEUED", "user1"],
-    ]
-    head, rule, *lines = ruled(HEADERS, rows)
-    assert head == (
-        "   # | ID       | Type            | Job Name   | Priority | Submitted            "
-        "| Slots (acquired/needed) | Status          | User"
-    )
-    assert rule.startswith("-----+----------+-")
-    assert lines == [
-        "   0 | 0d714127 | TYPE_EXPERIMENT | first_job  |       42 | 2022-01-01 00:01:00  "
-        "| 1/1                     | STATE_SCHEDULED | user1",
-        "   1 | 73853c5c | TYPE_EXPERIMENT | second_job |       42 | 2022-01-01 00:01:01  "
-        "| 0/1                     | STATE_QUEUED    | user1",
-    ]
 
 
 def test_ids_are_short_as_long_as_they_differ() -> None:
@@ -72,7 +40,18 @@ def test_commands_and_what_they_ask(det: Det, master: Answers) -> None:
     assert head.endswith("  Waiting for") and row.endswith("  2 of 3: It waits for 4 GPUs")
     assert json.loads(run("list", "--why", "--json"))["jobs"][0]["waiting"]["count"] == 3
     head, row = run("list", "-p", "gpu").splitlines()
-    assert re.split("  +", head) == [*HEADERS[:2], "Experiment", *HEADERS[2:4], "Weight", *HEADERS[5:]]
+    assert re.split("  +", head) == [
+        "#",
+        "ID",
+        "Experiment",
+        "Type",
+        "Job Name",
+        "Weight",
+        "Submitted",
+        "Slots (acquired/needed)",
+        "Status",
+        "User",
+    ]
     assert row.split() == (
         "0 0d714127 1 TYPE_EXPERIMENT digits 2.5 2026-11-20T10:00:00+00:00 1/4 STATE_SCHEDULED ada".split()
     )

@@ -345,7 +345,7 @@ def test_wide_shows_whole_values_and_columns_are_chosen_and_sorted(screen: Calla
 def test_any_table_can_be_had_in_determineds_form(screen: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_TABLES", "determined")
     head, rule, *rows = screen(80, "experiment", "list").splitlines()
-    assert head.startswith(" ID | Owner | Name ") and set(rule) == {"-", "+"} and len(rows) == 2
+    assert head.startswith("   ID | Owner   | Name ") and set(rule) == {"-", "+"} and len(rows) == 2
 
 
 def test_a_name_takes_the_place_of_an_id_where_one_experiment_has_it(screen: Callable[..., str], master: Any) -> None:
