@@ -332,6 +332,13 @@ def test_wait_is_as_it_was_drawn(
     as_drawn("experiment wait 1", parts)
 
 
+def test_a_long_path_stays_whole_where_words_are_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/shared/" + "x" * 90
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "40")
+    assert output.wrapped(f"the context is in {path} now", 4) == ["the context is in", f"    {path}", "    now"]
+
+
 def test_wide_shows_whole_values_and_columns_are_chosen_and_sorted(screen: Callable[..., str]) -> None:
     wide = screen(80, "trial", "list", "1", "--wide")
     assert "0.019557973661340232" in wide and "trained to the full length" in wide and "batch_size" in wide
@@ -368,7 +375,7 @@ def test_a_name_takes_the_place_of_an_id_where_one_experiment_has_it(screen: Cal
 
 @pytest.mark.parametrize("words", ["e describe", "e plot", "t describe", "t kill", "t ls", "c list", "tkn revoke"])
 def test_an_id_that_nothing_can_have_is_answered_before_a_master_is_asked(words: str) -> None:
-    answer = CliRunner().invoke(main, [*words.split(), "9" * 23])
+    answer = CliRunner().invoke(main, ["-m", "http://127.0.0.1:1", *words.split(), "9" * 23])
     assert answer.exit_code == 2 and f"nothing has the id {'9' * 23}: ids are counted from 1" in answer.output
 
 
