@@ -201,7 +201,6 @@ def _by_point(column: Sequence[str]) -> list[str]:
     return [cell + " " * (max(behind) - own) for cell, own in zip(column, behind)]
 
 
-
 Form = Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]
 FORMS: dict[str, Form] = {"determined": ruled, "aligned": aligned}
 """What DET_TABLES may say: headings and whole values as text to lines, the same on a terminal and in a pipe."""

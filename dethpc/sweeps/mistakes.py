@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from dethpc.errors import Path, Problem, dotted, path_of
+from dethpc.errors import ConfigError, Path, Problem, dotted, path_of
 
 _KEYWORDS: Mapping[Path, str] = {
     ("searcher", "name"): "searcher",
@@ -13,6 +14,15 @@ _KEYWORDS: Mapping[Path, str] = {
     ("resources", "resource_pool"): "pool",
     ("entrypoint",): "python",
 }
+
+
+@contextmanager
+def told_as_called(space: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[None]:
+    """Raises ConfigError, its problems as those who called ``sweep`` with these know them."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError([as_called(problem, space, config) for problem in error.problems]) from None
 
 
 def as_called(problem: Problem, space: Mapping[str, Any], config: Mapping[str, Any]) -> Problem:

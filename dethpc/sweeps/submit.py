@@ -15,7 +15,7 @@ from dethpc.client import Session, address, experiments
 from dethpc.context.collect import collect
 from dethpc.sweeps import own_master
 from dethpc.sweeps.follow import Sweep
-from dethpc.sweeps.mistakes import as_called
+from dethpc.sweeps.mistakes import told_as_called
 from dethpc.sweeps.space import dialect
 
 Json = dict[str, Any]
@@ -67,13 +67,12 @@ def sweep(
         section["max_trials"] = 10 if max_trials is None else max_trials
     if searcher == "single":
         section.pop("max_trials", None)
-    resources = {"slots_per_trial": slots, **({"resource_pool": pool} if pool else {})}
     whole = {
         "name": name or getattr(fn, "__name__", type(fn).__name__),
         "entrypoint": [python or sys.executable, _CALL],
         "hyperparameters": dialect(space),
         "searcher": section,
-        "resources": resources,
+        "resources": {"slots_per_trial": slots, **({"resource_pool": pool} if pool else {})},
         "max_restarts": max_restarts,
     }
     text = json.dumps(_merged(whole, config or {}))
@@ -81,16 +80,9 @@ def sweep(
         _pack(fn, metric, Path(folder))
         files = collect(Path(folder), _paths(include)).model_definition()
     session = _session(master)
-    return Sweep(session, _created(session, text, files, space, config or {}))
-
-
-def _created(session: Session, text: str, files: list[Json], space: Mapping[str, Any], config: Mapping[str, Any]) -> int:
-    """The experiment's id. Raises ConfigError in the words of the call: there is no file that a line could be in."""
-    try:
+    with told_as_called(space, config or {}):
         answer = experiments.create(session, text, files)
-    except errors.ConfigError as error:
-        raise errors.ConfigError([as_called(problem, space, config) for problem in error.problems]) from None
-    return int(answer["experiment"]["id"])
+    return Sweep(session, int(answer["experiment"]["id"]))
 
 
 def _paths(include: Union[str, Path, Iterable[Union[str, Path]]]) -> list[Path]:
