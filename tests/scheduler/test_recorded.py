@@ -102,6 +102,11 @@ def test_a_setup_that_fails_goes_no_further_and_is_told_in_the_environment_of_be
             Section(setup=f"{broken}modul load cuda\nexport LATER=1"),
             "environment.setup failed with exit code 127: modul load",
         ),
+        (
+            Section(setup="module() { false; return $?; }\nmodule load x"),
+            "environment.setup failed with exit code 1: module load x",
+        ),
+        (Section(setup="(exit 3)\ntrue"), "environment.setup failed with exit code 3: ( exit 3 )"),
         (Section(setup="echo 'x"), "environment.setup failed"),
         (Section(setup=f"{broken}exit 0"), "environment.setup ended its shell (exit, or set -e), and with it"),
         (Section(python="/nowhere/python3"), "environment.python: /nowhere/python3 is no interpreter here"),
