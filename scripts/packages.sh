@@ -10,6 +10,7 @@ missing_packages() {
     have mpirun || echo openmpi-bin
     have mpicc || echo libopenmpi-dev
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || have initdb || echo postgresql
+    [[ -e /usr/share/lmod/lmod/init/bash || -e /usr/share/modules/init/bash ]] || echo lmod
     have debootstrap || echo debootstrap
     find_python >/dev/null 2>&1 || echo python3-venv
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dethpc.config.environment import _MODULE
 from dethpc.config.environment import Environment as Section
 from dethpc.domain.environment import Environment
 from dethpc.scheduler.slurm.environment import of_submission
@@ -120,6 +122,31 @@ def test_a_setup_that_fails_goes_no_further_and_is_told_in_the_environment_of_be
 
 def test_a_setup_leaves_no_options_of_the_shell_behind(tmp_path: Path) -> None:
     assert variables(run(tmp_path, {}, setup=Section(setup="set -eu\nexport A=1").shell_lines()))["A"] == "1"
+
+
+@pytest.mark.skipif(
+    not any(map(os.path.exists, ("/usr/share/lmod/lmod/init/bash", "/usr/share/modules/init/bash"))),
+    reason="neither Lmod nor Environment Modules is installed",
+)
+def test_modules_are_loaded_by_setup_and_those_of_the_shell_go_along(tmp_path: Path) -> None:
+    (tmp_path / "mods" / "tool").mkdir(parents=True)
+    (tmp_path / "mods" / "tool" / "1.0").write_text(
+        "#%Module1.0\nprepend-path PATH /tool/bin\nsetenv TOOL_HOME /tool\n"
+    )
+    load = [f"module use {tmp_path}/mods", "module load tool"]
+    by_setup = variables(run(tmp_path, {b"PATH": b"/usr/bin:/bin"}, setup=Section(setup=load).shell_lines()))
+    shell = ["bash", "--noprofile", "-lc", "\n".join([*_MODULE, *load, "env -0"])]
+    given = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "USER": "me"}
+    entries = subprocess.run(shell, env=given, capture_output=True, check=True).stdout.split(b"\0")[:-1]
+    recorded = dict(entry.partition(b"=")[::2] for entry in entries)
+    more = ["module unload tool; module load tool; module list 2>&1 | grep -q tool/1.0"]
+    of_shell = variables(run(tmp_path, recorded, setup=Section(setup=more).shell_lines()))
+    for found in (by_setup, of_shell):
+        assert (found["TOOL_HOME"], found["LOADEDMODULES"]) == ("/tool", "tool/1.0")
+        assert found["PATH"].split(":")[0] == "/tool/bin" and f"{tmp_path}/mods" in found["MODULEPATH"].split(":")
+
+    done = run(tmp_path, {}, setup=Section(setup=[load[0], "module load nosuch"]).shell_lines())
+    assert "environment.setup failed with exit code 1: module load nosuch\n" in done.stderr
 
 
 def test_a_file_that_is_gone_ends_the_job_and_says_so(tmp_path: Path) -> None:
