@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
@@ -213,26 +213,38 @@ def _send(config: str, files: list[Json], **options: Any) -> Json:
 
     session = connect()
     content = sum(len(file.get("content") or "") for file in files) * 3 / 4
-    with _progress(f"sending {output.size(content)} in {len(files)} files ...", shown=content >= _LARGE):
-        return experiments.create(session, config, files, **options)
+    with _progress(f"sending {output.size(content)} in {len(files)} files ...", shown=content >= _LARGE) as on_sent:
+        return experiments.create(session, config, files, on_sent=on_sent, **options)
 
 
 @contextmanager
-def _progress(text: str, *, shown: bool) -> Iterator[None]:
-    """What takes a while, and on a terminal for how long it has, on standard error."""
+def _progress(text: str, *, shown: bool) -> Iterator[Optional[Callable[[int, int], None]]]:
+    """What takes a while, on standard error, and on a terminal for how long it has and how much of it is sent."""
     if not shown:
-        yield
+        yield None
     elif not sys.stderr.isatty():
         output.say(text)
-        yield
+        yield None
     else:
         from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            progress.add_task(text, total=None)
-            yield
+            task = progress.add_task(text, total=None)
+
+            def on_sent(sent: int, total: int) -> None:
+                progress.update(task, completed=sent, total=total)
+                if sent == total:
+                    progress.update(task, description="sent; the master packs it ...", refresh=True)
+
+            yield on_sent
 
 
 def _follow(experiment_id: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from dethpc.client import environment
 from dethpc.client.session import Session
+from dethpc.client.transport import OnSent
 from dethpc.domain.context_files import WORTH_ASKING, digest
 from dethpc.errors import ContextError, NotFound
 
@@ -31,12 +32,13 @@ def create(
     project: Optional[int] = None,
     parent: Optional[int] = None,
     validate_only: bool = False,
+    on_sent: Optional[OnSent] = None,
 ) -> Json:
     """Create an experiment; returns {"experiment", "config", "warnings", "notes", "environment"}.
 
     ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode). The
     experiment's jobs run in the environment of this process, which goes along. The master keeps contexts: files that it has already
-    are not sent again.
+    are not sent again. ``on_sent``: hears how many bytes of how many were sent.
     """
     body: Json = {"config": config, "activate": activate, "validateOnly": validate_only}
     try:
@@ -52,7 +54,9 @@ def create(
         with contextlib.suppress(NotFound):  # it is gone meanwhile
             answer = session.post("/api/v1/experiments", json={**body, "contextDigest": known}, timeout=_UPLOAD)
             return answer
-    answer = session.post("/api/v1/experiments", json={**body, "modelDefinition": list(files)}, timeout=_UPLOAD)
+    answer = session.post(
+        "/api/v1/experiments", json={**body, "modelDefinition": list(files)}, timeout=_UPLOAD, on_sent=on_sent
+    )
     return answer
 
 

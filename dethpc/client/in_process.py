@@ -8,7 +8,7 @@ import threading
 from typing import Any, Awaitable, Callable, Dict, Iterator, Mapping, MutableMapping, Optional, Union
 from urllib.parse import unquote
 
-from dethpc.client.transport import NoAnswer
+from dethpc.client.transport import NoAnswer, OnSent
 
 Message = MutableMapping[str, Any]
 App = Callable[[Any, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
@@ -32,7 +32,13 @@ class InProcess:
         self._lock = threading.Lock()
 
     def send(
-        self, method: str, target: str, headers: Mapping[str, str], body: Optional[bytes], timeout: float
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Optional[bytes],
+        timeout: float,
+        on_sent: Optional[OnSent] = None,
     ) -> Exchange:
         loop = self._loop()
         if _running() is loop:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, NoReturn, Optio
 
 from dethpc.client.address import MasterFinder
 from dethpc.client.proof import proved_token
-from dethpc.client.transport import HttpTransport, NoAnswer, Response, Transport
+from dethpc.client.transport import HttpTransport, NoAnswer, OnSent, Response, Transport
 from dethpc.errors import (
     APIException,
     ConfigError,
@@ -36,6 +36,7 @@ class _Request(NamedTuple):
     json: Any = None
     timeout: Optional[float] = None
     again: bool = True  # the master may act on it twice
+    on_sent: Optional[OnSent] = None
 
 
 _IDEMPOTENT = ("GET", "PUT", "DELETE", "HEAD")
@@ -89,8 +90,12 @@ class Session:
         params: Optional[Params] = None,
         timeout: Optional[float] = None,
         idempotent: bool = False,
+        on_sent: Optional[OnSent] = None,
     ) -> Any:
-        return self.request("POST", path, params=params, json=json, timeout=timeout, idempotent=idempotent)
+        """``on_sent`` hears how much of a large body is on its way."""
+        return self.request(
+            "POST", path, params=params, json=json, timeout=timeout, idempotent=idempotent, on_sent=on_sent
+        )
 
     def put(self, path: str, json: Any = None, *, params: Optional[Params] = None) -> Any:
         return self.request("PUT", path, params=params, json=json)
@@ -114,9 +119,10 @@ class Session:
         json: Any = None,
         timeout: Optional[float] = None,
         idempotent: bool = False,
+        on_sent: Optional[OnSent] = None,
     ) -> bytes:
         """The answer undecoded."""
-        wanted = _Request(method, path, params, json, timeout, idempotent or method in _IDEMPOTENT)
+        wanted = _Request(method, path, params, json, timeout, idempotent or method in _IDEMPOTENT, on_sent)
         return self._exchange(wanted, _whole, self._retries)
 
     def request(
@@ -128,9 +134,12 @@ class Session:
         json: Any = None,
         timeout: Optional[float] = None,
         idempotent: bool = False,
+        on_sent: Optional[OnSent] = None,
     ) -> Any:
         """The decoded JSON of the answer; None when the answer is empty."""
-        body = self.exchange(method, path, params=params, json=json, timeout=timeout, idempotent=idempotent)
+        body = self.exchange(
+            method, path, params=params, json=json, timeout=timeout, idempotent=idempotent, on_sent=on_sent
+        )
         if not body:
             return None
         try:
@@ -168,13 +177,14 @@ class Session:
 
     def _exchange(self, wanted: _Request, take: Callable[[Response], T], retries: int) -> T:
         """What ``take`` makes of the answer. A failure while it does counts as a failure of the request."""
-        method, path, params, json, timeout, again = wanted
+        method, path, params, json, timeout, again, on_sent = wanted
         body = None if json is None else _json.dumps(json, separators=(",", ":")).encode()
         target, headers = path + _query(params), self._headers(body)
         tries = 0
         while True:
             try:
-                answer = self._transport.send(method, target, headers, body, timeout or self._timeout)
+                watched = {} if on_sent is None else {"on_sent": on_sent}
+                answer = self._transport.send(method, target, headers, body, timeout or self._timeout, **watched)
                 if answer.status < 400:
                     return take(answer)
                 content = answer.read()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Protocol, Union
 
 from dethpc.client.address import MasterFinder, canonical, certificate
 from dethpc.client.proof import OwnerToken, ProvedToken, in_time, is_proved
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from dethpc.client.munge import Munge
 
 _AT_ONCE = 1 << 16  # bytes of a body that are read at once
+_A_PIECE = 1 << 18  # bytes of a body that are sent at once where somebody watches
+OnSent = Callable[[int, int], None]
+"""Hears how many bytes of a request's body were sent, of how many."""
 _AWAY = (502, 503, 504)  # what a proxy answers while no master is behind it
 
 
@@ -52,7 +55,13 @@ class Transport(Protocol):
         """The master's address, for messages. Raises MasterUnreachable when none is known."""
 
     def send(
-        self, method: str, target: str, headers: Mapping[str, str], body: Optional[bytes], timeout: float
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Optional[bytes],
+        timeout: float,
+        on_sent: Optional[OnSent] = None,
     ) -> Response:
         """One request, once. ``target`` is the path with its query, quoted; ``timeout`` in seconds covers connecting and each wait
         for bytes up to the answer's head, and in ``read``.
@@ -97,14 +106,23 @@ class HttpTransport:
         return url
 
     def send(
-        self, method: str, target: str, headers: Mapping[str, str], body: Optional[bytes], timeout: float
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Optional[bytes],
+        timeout: float,
+        on_sent: Optional[OnSent] = None,
     ) -> HttpResponse:
         url, sent = self.url, False
+        known, pieces = dict(headers), body if body is None or on_sent is None else _watched(body, on_sent)
+        if body is not None:
+            known["Content-Length"] = str(len(body))
         try:
             connection = self._take(url) or self._connect(url, timeout)
             try:
                 connection.sock.settimeout(timeout)
-                connection.request(method, _prefix(url) + target, body, dict(headers))
+                connection.request(method, _prefix(url) + target, pieces, known)
                 sent = True
                 sock = connection.sock  # http.client lets go of it when the server says that it will close
                 answer = connection.getresponse()
@@ -257,6 +275,13 @@ class HttpResponse:
     def _broken(self, error: BaseException) -> BaseException:
         self.close()
         return NoAnswer(error, sent=True) if isinstance(error, (OSError, _http_exception())) else error
+
+
+def _watched(body: bytes, on_sent: OnSent) -> Iterator[memoryview]:
+    """The body in pieces, of each of which is told when it was sent."""
+    for start in range(0, len(body), _A_PIECE):
+        yield memoryview(body)[start : start + _A_PIECE]
+        on_sent(min(len(body), start + _A_PIECE), len(body))
 
 
 def _prefix(url: str) -> str:

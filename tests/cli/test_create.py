@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dethpc.config.source import read
+from tests.waiting import LONG_ENOUGH
 
 CONFIG = """\
 name: digits
@@ -70,6 +76,24 @@ def test_what_to_do_next_and_what_was_not_sent_is_told_beside_the_answer(det: An
     (folder / "code" / "data.npy").write_bytes(bytes(5 << 20))
     done = det("experiment", "create", "config.yaml", "code", "--json", master=master)
     assert "sending 5.0 MiB in 4 files" in done.stderr and "next:" not in done.stderr
+
+
+def test_a_terminal_shows_how_much_of_a_large_context_is_sent(
+    environment: dict[str, str], master: Any, folder: Path
+) -> None:
+    (folder / "code" / "data.npy").write_bytes(bytes(5 << 20))
+    words = [sys.executable, "-m", "dethpc.cli", "-m", master.url, "experiment", "create", "config.yaml", "code"]
+    primary, secondary = pty.openpty()
+    env = {**environment, "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(words, cwd=folder, stdin=secondary, stdout=secondary, stderr=secondary, env=env)
+    os.close(secondary)
+    shown = b""
+    with contextlib.suppress(OSError):  # which ends what a terminal shows
+        while data := os.read(primary, 65536):
+            shown += data
+    os.close(primary)
+    assert process.wait(LONG_ENOUGH) == 0 and b"Created experiment 7" in shown
+    assert b"sent; the master packs it" in shown and b"100%" in shown
 
 
 def test_every_mistake_is_a_line_and_nothing_is_sent(det: Any, master: Any, folder: Path) -> None:

@@ -231,6 +231,13 @@ def test_nobody_listening_is_unreachable_and_says_where() -> None:
         Session("http://127.0.0.1:1", retries=1).get("/")
 
 
+def test_a_large_body_arrives_whole_and_who_watches_hears_how_much_of_it_is_sent(serve: Callable[..., Master]) -> None:
+    master, heard = serve({"/x": lambda handler, body: say(handler, 200, {"bytes": len(body)})}), []
+    answer = Session(master.url).post("/x", json="a" * 600_000, on_sent=lambda *sent: heard.append(sent))
+    assert answer == {"bytes": 600_002} and "Transfer-Encoding" not in master.asked[0][2]
+    assert heard == [(262_144, 600_002), (524_288, 600_002), (600_002, 600_002)]
+
+
 def test_a_get_survives_a_broken_connection_and_a_post_is_not_sent_twice(serve: Callable[..., Master]) -> None:
     broken = {"left": 2}
 
