@@ -170,7 +170,7 @@ class _Circle:
     def _prepared(self) -> list[str]:
         """What runs a command as ``environment.setup`` and ``environment.python`` want it."""
         lines = self._loaded.config.environment.shell_lines()
-        failed = 'dethpc_failed() { trap - ERR EXIT; echo "$1" >&2; exit 1; }'
+        failed = 'dethpc_failed() { trap - DEBUG ERR EXIT; echo "$1" >&2; exit 1; }'
         return ["/bin/bash", "-c", "\n".join([failed, *lines, 'exec "$@"']), "bash"] if lines else []
 
     def _environment(self, k: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from dethpc.config.section import Section, Whole, absolute, wrong
 from dethpc.config.wording import show
+from dethpc.domain import bash
 
 SLOT_TYPES = ("cpu", "cuda", "rocm")
 
@@ -134,18 +135,7 @@ _CONDA = [
     '[ "$(type -t conda)" = function ] || ! command -v "${CONDA_EXE:-conda}" >/dev/null || '
     'eval "$("${CONDA_EXE:-conda}" shell.bash hook)"'
 ]
-# What failed last inside of a function such as Lmod's "module" is its return. DEBUG, which does not look into functions, knows
-# the line that called it: the command before the one of the trap, which it sees as well.
-_FAILED_LINE = [
-    "dethpc_failed_line() {",
-    "    trap - DEBUG ERR EXIT",
-    "    local line=$2",
-    "    case $2 in return*) line=$3 ;; esac",
-    "    dethpc_failed \"environment.setup failed with exit code $1: ${line%%$'\\n'*}\"",
-    "}",
-    "trap 'dethpc_before_last=$dethpc_last dethpc_last=$BASH_COMMAND' DEBUG",
-    """trap 'dethpc_failed_line "$?" "$BASH_COMMAND" "$dethpc_before_last"' ERR""",
-]
+_TELL = 'dethpc_tell() { dethpc_failed "environment.setup failed with exit code $1: $2"; }'
 
 
 class Environment(Section):
@@ -174,8 +164,8 @@ class Environment(Section):
             if re.search(r"\bconda\b", self.setup):
                 lines += _CONDA
             left = 'dethpc_failed "environment.setup ended its shell (exit, or set -e), and with it the job"'
-            lines += [*_FAILED_LINE, f"trap {shlex.quote(left)} EXIT"]
-            lines += [f"eval {shlex.quote(self.setup)}", "trap - DEBUG ERR EXIT; set +eu"]
+            lines += [_TELL, *bash.watched("dethpc_tell"), f"trap {shlex.quote(left)} EXIT"]
+            lines += [f"eval {shlex.quote(self.setup)}", f"{bash.UNWATCHED} EXIT; set +eu"]
         if self.python:
             folder = (
                 f'"$HOME"/{shlex.quote(self.python[2:])}' if self.python.startswith("~/") else shlex.quote(self.python)

@@ -19,6 +19,7 @@ from dethpc.config.site import PoolConfig
 from dethpc.doctor.facts import Node
 from dethpc.doctor.probe import ERRORS, probe
 from dethpc.doctor.read_slurm import environment
+from dethpc.domain import bash
 from dethpc.domain.secrets import hide
 from dethpc.errors import Refused
 from dethpc.scheduler.slurm.commands import SlurmCommands
@@ -160,8 +161,9 @@ def watched(prologue: Sequence[str], place: Path) -> list[str]:
     if not prologue:
         return []
     failed, complained = (shlex.quote(str(place / name)) for name in (_FAILED, _COMPLAINED))
-    trap = f'trap \'printf "%s\\t%s\\n" "$?" "$BASH_COMMAND" >>{failed}\' ERR'
-    return [f"exec 9>&2 2>{complained}", trap, *prologue, "trap - ERR", "exec 2>&9 9>&-"]
+    note = f'dethpc_note() {{ printf "%s\\t%s\\n" "$1" "$2" >>{failed}; }}'
+    watch = [note, *bash.watched("dethpc_note")]
+    return [f"exec 9>&2 2>{complained}", *watch, *prologue, bash.UNWATCHED, "exec 2>&9 9>&-"]
 
 
 def prologue_failure(place: Path) -> str:

@@ -15,6 +15,7 @@ from dethpc.doctor.read_nodes import prologue_failure, watched
     [
         (["module load nothing_of_this_kind"], '"module load nothing_of_this_kind" exits 127: '),
         (["false", "export A=1"], '"false" exits 1'),
+        (["module() { local status; false; status=$?; return $status; }", "module load x"], '"module load x" exits 1'),
         (["export A=1", "if false; then", "  B=2", "fi", "false || true"], ""),
         (["false && export KEY_TOKEN=hunter2", "export API_TOKEN=hunter2 && (exit 3)"], '"( exit 3 )" exits 3'),
         (["export API_TOKEN=hunter2; no_such_command API_TOKEN=hunter2"], "exits 127"),
