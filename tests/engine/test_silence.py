@@ -144,7 +144,7 @@ def test_others_that_wait_for_the_first_trial_go_when_it_has_ended_is_killed_or_
             world.start(run)
         for run in world.live():
             world.end(run, NAME_ERROR, rest=5)
-        assert world.live() == []
+        assert world.live() == [] and for_first_trial(world.state.experiments[experiment.id]) is not None
         if let == "end":
             awake(world)
             world.start(world.live()[0])
