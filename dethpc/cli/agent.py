@@ -88,15 +88,17 @@ def enable(node: Optional[str], every: bool) -> None:
 @_NODE
 @_ALL
 @click.option("--reason", default="", help="The reason, shown by det agent list.")
-@click.option("--drain", is_flag=True, help="Accepted for compatibility: running trials always continue.")
+@click.option("--drain", is_flag=True, help="Let the trials that run there go on to their end.")
 def disable(node: Optional[str], every: bool, reason: str, drain: bool) -> None:
-    """Send no more trials to a node, as far as enough other nodes are left. Those that run there go on."""
+    """Send no more trials to a node, as far as enough other nodes are left. Those that run there checkpoint and go on elsewhere."""
     from dethpc.client import cluster
 
     session = connect()
     for name in _names(session, node, every):
-        cluster.disable_agent(session, name, reason)
+        notes = cluster.disable_agent(session, name, reason, drain=drain)
         output.say(f"Disabled {name}")
+        for note in notes:
+            output.say(f"warning: {note}")
 
 
 def _names(session: Any, node: Optional[str], every: bool) -> list[str]:

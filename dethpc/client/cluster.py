@@ -46,10 +46,11 @@ def enable_agent(session: Session, name: str) -> Json:
     return found
 
 
-def disable_agent(session: Session, name: str, reason: str = "") -> Json:
-    """Send no trial to the node any more. Raises NotFound."""
-    found: Json = session.post(f"/api/v1/agents/{name}/disable", json={"reason": reason})["agent"]
-    return found
+def disable_agent(session: Session, name: str, reason: str = "", *, drain: bool = False) -> List[str]:
+    """Send no trial to the node any more; those that run there go on elsewhere, with ``drain`` there. What is to be known of it.
+    Raises NotFound."""
+    answer = session.post(f"/api/v1/agents/{name}/disable", json={"reason": reason, "drain": drain})
+    return list(answer.get("notes") or [])
 
 
 def change_slot(session: Session, agent: str, slot: str, action: str) -> None:

@@ -13,12 +13,13 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, NodeHealth, Run
 from dethpc.domain.ports import JobState, NodeInfo
 from dethpc.domain.resource_request import ResourceRequest, count
-from dethpc.domain.states import End
+from dethpc.domain.states import End, RunState
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
+from dethpc.engine.stop import stop_run
 
 TRIALS = 2
 """How many different trials must have failed on a node before it is excluded."""
@@ -120,7 +121,14 @@ def _blamed(
 
 def disable(state: ClusterState, event: events.DisableNode) -> Decision:
     node = state.nodes.get(event.name) or NodeHealth(event.name)
-    return Decision([replace(node, excluded_since=event.at, excluded_until=None, reason=event.reason)])
+    decision = Decision([replace(node, excluded_since=event.at, excluded_until=None, reason=event.reason)])
+    if event.drain:
+        return decision
+    for job in state.jobs.values():
+        for member, run in list(job.live.items()):
+            if run.state is RunState.RUNNING and event.name in run.nodes:
+                stop_run(job, member, f"node {event.name} was disabled: {event.reason}", event.at, decision)
+    return decision
 
 
 def enable(state: ClusterState, event: events.EnableNode) -> Decision:

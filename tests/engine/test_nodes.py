@@ -12,9 +12,10 @@ from dethpc.domain.facts import NodeHealth, Run
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobState, NodeInfo
 from dethpc.domain.resource_request import ResourceRequest
+from dethpc.domain.states import Intent
 from dethpc.engine import events
 from dethpc.engine.nodes import avoided, left_out
-from tests.engine.world import FAILED, FINISHED, World, config
+from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
 ECC = {**FAILED, "message": "exit code 1", "tail": ["RuntimeError: CUDA error: uncorrectable ECC error encountered"]}
 UNPACK = {**FAILED, "phase": "unpack", "message": "no space"}
@@ -109,6 +110,25 @@ def test_training_that_goes_well_clears_a_node_but_not_what_a_person_said() -> N
     assert off(world) == {"n0"} and world.state.nodes["n0"].reason == "smells"
     world.do(events.EnableNode("n0", world.now()))
     assert off(world) == set()
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
+def test_without_drain_what_runs_on_a_disabled_node_stops_there_and_goes_on() -> None:
+    world = World()
+    searching(world)
+    experiment = next(iter(world.state.experiments.values()))
+    for index, node in enumerate(("n0", "n1")):
+        world.start(experiment.live[index], node)
+    world.do(events.DisableNode("n0", "smells", world.now()))
+    assert {run.intent for run in experiment.live.values()} == {Intent.GO}, "drain: they go on"
+    world.do(events.DisableNode("n0", "smells", world.now(), drain=False))
+    stopped, other = experiment.live[0], experiment.live[1]
+    assert (stopped.intent, other.intent) == (Intent.STOP, Intent.GO)
+    assert stopped.intent_reason == "node n0 was disabled: smells"
+    world.end(stopped, STOPPED)
+    again = experiment.live[0]
+    assert again.id != stopped.id and again.intent is Intent.GO and experiment.trials[0].restarts == 0
+    assert off(world) == {"n0"}
     world.assert_memory_is_a_fold_of_the_rows()
 
 

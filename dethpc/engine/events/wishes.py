@@ -151,11 +151,13 @@ class KillTask:
 
 @dataclass(slots=True)
 class DisableNode:
-    """No trial is to be sent to the node until somebody enables it."""
+    """No trial is to be sent to the node until somebody enables it. ``drain``: those that run there go on; else they checkpoint,
+    stop, and go on elsewhere."""
 
     name: str
     reason: str
     at: float
+    drain: bool = True
 
 
 @dataclass(slots=True)

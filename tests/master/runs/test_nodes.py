@@ -104,7 +104,8 @@ def test_the_published_client_enables_and_disables(published: Published, served:
 
 def test_the_one_node_that_there_is_is_never_left_out(served: Served) -> None:
     name = node_of(served)
-    served.session.post(f"/api/v1/agents/{name}/disable")
+    (note,) = served.session.post(f"/api/v1/agents/{name}/disable")["notes"]
+    assert f"no other node of default can be used: until there is one, trials run on {name} and are sent there" in note
     builder = served.daemon.builder
     config = ExperimentConfig.from_json(experiment().config)
     assert builder._left_out(-1, config) == []

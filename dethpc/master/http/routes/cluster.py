@@ -155,11 +155,24 @@ def disable(
     who: Owner,
     request: AgentDisable | None = None,
 ) -> AgentAnswer:
-    """Send no trial there any more; those that run there go on."""
-    _agent(installation, cluster, connection, name)
-    reason = (request.reason if request is not None else "") or f"disabled by {who.owner}"
-    control.do(events.DisableNode(name, reason, clock.time()))
-    return _now(installation, store, cluster, name)
+    """Send no trial there any more, as long as another node is left; those that run there go on elsewhere, with ``drain`` there."""
+    agents = _agents(installation, cluster, connection)
+    wanted = next((agent for agent in agents if agent.id == name), None)
+    if wanted is None:
+        raise NotFound(f"node {name} not found")
+    request = request or AgentDisable()
+    pools = set(wanted.resource_pools)
+    alone = not any(agent.enabled and agent.id != name and pools & set(agent.resource_pools) for agent in agents)
+    reason = request.reason or f"disabled by {who.owner}"
+    control.do(events.DisableNode(name, reason, clock.time(), drain=request.drain or alone))
+    answer = _now(installation, store, cluster, name)
+    if alone:
+        where = ", ".join(sorted(pools)) or "its pool"
+        answer.notes.append(
+            f"no other node of {where} can be used: until there is one, trials run on {name} and are sent there all the same; "
+            "det experiment pause stops them"
+        )
+    return answer
 
 
 @router.post("/agents/{name}/enable")

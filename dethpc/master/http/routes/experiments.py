@@ -391,18 +391,3 @@ def searcher_progress(experiment_id: int, connection: Reading, who: AnyPrincipal
     states = queries.states_of_trials(connection, experiment_id)
     by_state = {f"STATE_{name}": count for name, count in states.items()}
     return wire.SearcherProgress(progress=fact.progress, trials=sum(states.values()), trials_by_state=by_state)
-
-
-# --- what a later release brings
-
-
-def _later(what: str) -> Any:
-    def route(who: Owner) -> None:
-        raise NotSupportedYet(f"{what} is not supported yet")
-
-    return route
-
-
-router.post("/experiments/continue", name="continue_experiment")(_later("continuing an experiment"))
-router.post("/experiments/{experiment_id}/move", name="move_experiment")(_later("moving an experiment"))
-router.put("/experiments/{experiment_id}/retain_logs", name="retain_logs")(_later("log retention"))

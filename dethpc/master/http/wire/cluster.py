@@ -213,7 +213,7 @@ class Agent(Wire):
 
 
 class AgentDisable(Wire):
-    """``drain`` is taken and changes nothing: trials that run there go on in any case."""
+    """``drain``: trials that run there go on. Else they checkpoint, stop, and go on elsewhere."""
 
     drain: bool = False
     reason: str = ""
@@ -226,6 +226,7 @@ class Agents(Wire):
 
 class AgentAnswer(Wire):
     agent: Agent
+    notes: list[str] = []  # ours: what the owner should know, in words
 
 
 class Slots(Wire):
