@@ -67,9 +67,3 @@ def test_labels_of_a_project_and_workloads_by_steps(served: Served) -> None:
     assert count(served, "trials/1/workloads", sortKey="batches") > 0
     with pytest.raises(NotSupportedYet, match="'loss' are not supported yet; allowed: batches"):
         count(served, "trials/1/workloads", sortKey="loss")
-
-
-def test_the_fields_of_a_log_are_followed_until_the_trial_ends(served: Served) -> None:
-    served.put([experiment(1), *trained(trial(1))])
-    fields = list(served.session.stream("/api/v1/trials/1/logs/fields", params={"follow": True}))
-    assert len(fields) == 1

@@ -102,7 +102,6 @@ OWNER = """
     POST /api/v1/experiments
     POST /api/v1/experiments-search
     PUT /api/v1/experiments/by-external-id/{external_id:path}
-    POST /api/v1/experiments/continue
     POST /api/v1/experiments/import
     GET /api/v1/experiments/labels
     GET /api/v1/experiments/metrics-stream/metric-names
@@ -119,9 +118,7 @@ OWNER = """
     POST /api/v1/experiments/{experiment_id}/kill
     DELETE /api/v1/experiments/{experiment_id}/labels/{label:path}
     PUT /api/v1/experiments/{experiment_id}/labels/{label:path}
-    POST /api/v1/experiments/{experiment_id}/move
     POST /api/v1/experiments/{experiment_id}/pause
-    PUT /api/v1/experiments/{experiment_id}/retain_logs
     GET /api/v1/experiments/{experiment_id}/searcher/events
     POST /api/v1/experiments/{experiment_id}/searcher/operations
     GET /api/v1/experiments/{experiment_id}/searcher_events

@@ -327,6 +327,20 @@ def test_log_fields(served: Served) -> None:
     assert fields[0]["rankIds"] == [0] and fields[0]["allocationIds"] == ["1.1.1.0"]
 
 
+def test_the_fields_of_a_log_are_followed_until_the_trial_ends(served: Served) -> None:
+    busy = trial(1, state=State.ACTIVE, ended_at=None)
+    served.put([experiment(1, state=State.ACTIVE), busy, run_of(busy, state=RunState.RUNNING)])
+    write(served, "1.1.1", "hello")
+    fields = served.session.stream("/api/v1/trials/1/logs/fields", params={"follow": True})
+    assert next(fields)["rankIds"] == [0]
+    log = served.daemon.installation.home.run("1.1.1").attempt(0).log(0)
+    with open(log, "a") as file:
+        file.write(logline.format(logline.LogLine(T0, "INFO", 3, "stdout", "from another")))
+    assert next(fields)["rankIds"] == [0, 3]
+    served.put([run_of(busy), trial(1)])
+    assert list(fields) == []
+
+
 # --- signals
 
 
