@@ -91,6 +91,7 @@ _REBUILD = (
 _ADVICE = {
     "database disk image is malformed": _REBUILD,
     "file is not a database": _REBUILD,
+    "due to lock timeout": "\nA master of yours is in the middle of writing to it: one that is frozen, perhaps on another host",
     "no schema has been selected": "\nNo schema of its search_path exists: create one, or leave search_path alone",
     "database or disk is full": "\nIts disk is full: make room, and the same will succeed. Trials go on meanwhile",
 }
@@ -158,10 +159,15 @@ def _postgresql(url: URL) -> tuple[Engine, Engine]:
     @event.listens_for(writer, "connect")
     def connected(connection: Any, _: Any) -> None:
         connection.execute(_DURABLE)
+        connection.execute(f"SET lock_timeout = {_BUSY_MS}")
         doubt = connection.execute(_DOUBT).fetchone()
         connection.commit()
         if doubt:
             log.warning("%s is off on the database server: a power failure there can destroy the database", doubt[0])
+
+    @event.listens_for(writer, "begin")
+    def alone(connection: Connection) -> None:
+        connection.exec_driver_sql(_ALONE)
 
     @event.listens_for(reader, "connect")
     def may_only_read(connection: Any, _: Any) -> None:
@@ -172,6 +178,10 @@ def _postgresql(url: URL) -> tuple[Engine, Engine]:
 
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 """A commit is on disk when it is acknowledged, whatever the default of server, database or role."""
+
+_ALONE = "SELECT pg_advisory_xact_lock(233262093, hashtext(current_schema()))"
+"""One writer's transaction at a time in each schema, as SQLite's BEGIN IMMEDIATE has it. A master that took over opens the store
+behind the last commit of the one before it, which may have been frozen between its look at the lease and that commit."""
 
 _DOUBT = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name"
 

@@ -11,14 +11,11 @@ from dethpc.errors import StoreError
 from dethpc.state.tables import REVISION, TABLES, metadata
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-_LOCK = 0x0DE7_4C0D
 _UNRELEASED = frozenset({"0001", "0002", "0003", "0004", "0005"})
 
 
 def upgrade(connection: Connection) -> None:
-    """Raises: StoreError when a newer release wrote the database, or none."""
-    if connection.dialect.name == "postgresql":  # SQLite's BEGIN IMMEDIATE already keeps others out
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    """In a writer's transaction, which keeps others out. Raises: StoreError when a newer release wrote the database, or none."""
     found = revision(connection)
     if found != REVISION:
         _migrate(connection, found)

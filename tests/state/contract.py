@@ -316,6 +316,29 @@ class StoreContract(RecordContract):
         store.commit([experiment()])
         assert len(store.load().of(facts.Experiment)) == 1
 
+    def test_a_store_is_opened_behind_a_commit_that_has_looked_at_its_lease(self, store: SqlStore, url: str) -> None:
+        """Its master may have been frozen there, and another has taken over."""
+        looked, thawed, opened = threading.Event(), threading.Event(), threading.Event()
+
+        def look() -> None:
+            looked.set()
+            thawed.wait(LONG_ENOUGH)
+
+        def take_over() -> list[Any]:
+            with open_store(url) as later:
+                opened.set()
+                return later.load().of(facts.Experiment)
+
+        store.before_commit = look
+        first = store.begin([experiment()])
+        assert looked.wait(LONG_ENOUGH)
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(take_over)
+            assert not opened.wait(1)
+            thawed.set()
+            first.result(LONG_ENOUGH)
+            assert found.result(LONG_ENOUGH) == [experiment()]
+
     def test_a_readers_view_does_not_change_under_it_and_it_cannot_write(self, store: SqlStore) -> None:
         store.commit([experiment(), trial()])
         with store.read() as connection:
