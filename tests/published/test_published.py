@@ -102,6 +102,7 @@ def test_a_script_that_starts_its_workers_itself(created: Created) -> None:
 def test_mnist_is_learned(created: Created, name: str) -> None:
     user, (trial,) = finished(created, name)
     assert trial["totalBatchesProcessed"] == SINGLE[name]
+    assert trial["latestValidation"]["totalBatches"] == SINGLE[name]
     assert trial["latestValidation"]["metrics"]["avgMetrics"]["accuracy"] > 0.5
 
 
