@@ -56,12 +56,20 @@ def report(context: core.Context, result: object, metric: str) -> None:
         return
     if not isinstance(result, dict):
         result = {metric: result}
-    value = result.get(metric)
-    if isinstance(value, bool) or not (isinstance(value, numbers.Number) or hasattr(value, "item")):
+    value = number_of(result.get(metric))
+    if isinstance(value, bool) or not isinstance(value, numbers.Number):
         raise TypeError(
             f"the function returned {result!r:.200}; allowed: a number, or a dict in which {metric!r} is one"
         )
     context.train.report_validation_metrics(max(1, context.train._steps), result)
+
+
+def number_of(value: object) -> object:
+    """That of a scalar of numpy or torch; anything else as it is, an array of several among it."""
+    try:
+        return value.item()  # type: ignore[attr-defined]
+    except (AttributeError, ValueError, RuntimeError):
+        return value
 
 
 if __name__ == "__main__":

@@ -66,10 +66,17 @@ class TrialFuture:
 
     def exception(self) -> Optional[TrialFailed]:
         """Why an ended trial has no result; None when it has one, or has not ended."""
-        if not self.done() or (self.state == "COMPLETED" and self.metrics):
+        if not self.reason:
             return None
-        reason = self._wire.get("reason") or ("it reported nothing" if self.state == "COMPLETED" else self.state)
-        return TrialFailed(f"trial {self.trial_id} {self.hparams}: {reason}{self._traceback()}")
+        return TrialFailed(f"trial {self.trial_id} {self.hparams}: {self.reason}{self._traceback()}")
+
+    @property
+    def reason(self) -> str:
+        """The same in a line, without the traceback; "" when there is none."""
+        if not self.done() or (self.state == "COMPLETED" and self.metrics):
+            return ""
+        nothing = "it reported nothing" if self.state == "COMPLETED" else self.state
+        return str(self._wire.get("reason") or nothing)
 
     def _traceback(self) -> str:
         """The last traceback in its log."""
@@ -184,7 +191,7 @@ class Sweep:
         for future in self.trials:
             row: Json = {"trial": future.trial_id, "state": future.state, **_flat(future.hparams)}
             row.update((name if name not in row else f"metric.{name}", value) for name, value in future.metrics.items())
-            row["reason"] = str(future._wire.get("reason") or "") if future.state == "ERROR" else ""
+            row["reason"] = future.reason
             rows.append(row)
         try:
             import pandas

@@ -14,6 +14,7 @@ anything else             the same value in every trial
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ def dialect(space: Mapping[str, Any], where: str = "space") -> Json:
             continue
         try:
             found[name] = _one(value)
+            json.dumps(found[name])  # raises TypeError where there is no such value
         except (TypeError, ValueError) as error:
             raise type(error)(f"{at}: {error}") from None
     return found

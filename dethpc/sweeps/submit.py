@@ -91,6 +91,8 @@ def _paths(include: Union[str, Path, Iterable[Union[str, Path]]]) -> list[Path]:
 
 def attach(experiment_id: int, *, master: Optional[str] = None) -> Sweep:
     """The sweep of an experiment that is there already: after Ctrl-C, or in another notebook. Raises NotFound."""
+    if not isinstance(experiment_id, int):
+        raise TypeError(f"an experiment is known by its number here, not by {experiment_id!r:.100}")
     session = _session(master)
     sweep = Sweep(session, experiment_id)
     sweep.refresh()

@@ -50,6 +50,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
         ({"lr": ("a", "b")}, "space['lr']: ('a', 'b') is no range"),
         ({"net": {"lr": []}}, "space['net']['lr']: there is nothing to choose from"),
         ({"lr": [1.0, "NaN"]}, "space['lr']: the text 'NaN' would reach the function as a number"),
+        ({"lr": (n for n in range(3))}, "space['lr']: Object of type generator"),
         ({1: 2}, "the names of hyperparameters are text, not 1"),
         ([1], "a space is a dict"),
     ],

@@ -82,15 +82,17 @@ def test_an_error_of_the_function_comes_back_with_its_traceback(user: User) -> N
         import json, dethpc, beside
 
         def fails(hparams):
-            return beside.deep(hparams["k"]) if hparams["k"] else "a text"
+            return {0: lambda: "a text", 1: lambda: beside.deep(1), 2: lambda: None}[hparams["k"]]()
 
         def reports_for_itself(hparams):
             with dethpc.core.init() as core:
                 core.train.report_validation_metrics(7, {"loss": 0.5})
 
         if __name__ == "__main__":
-            failed = dethpc.sweep(fails, {"k": [0, 1]}, searcher="grid").wait(progress=False)
+            failed = dethpc.sweep(fails, {"k": [0, 1, 2]}, searcher="grid").wait(progress=False)
             told = {trial.hparams["k"]: str(trial.exception()) for trial in failed.trials}
+            rows = failed.table()
+            told["reasons"] = [row["reason"] for row in (rows if isinstance(rows, list) else rows.to_dict("records"))]
             try:
                 failed.best
             except dethpc.sweeps.TrialFailed as error:
@@ -107,6 +109,8 @@ def test_an_error_of_the_function_comes_back_with_its_traceback(user: User) -> N
     assert "LookupError: there is no 1" in found["1"] and 'beside.py", line 2, in deep' in found["1"]
     assert found["1"] == found["result"] and not found["1"].endswith("exit code 1: LookupError: there is no 1")
     assert "allowed: a number, or a dict in which 'loss' is one" in found["0"]
+    assert found["2"].endswith(nothing := "finished without reporting a usable loss, the searcher's metric")
+    assert found["reasons"][2] == nothing
     assert found["best"].startswith("experiment 1: no trial has a loss that is a number\ntrial ")
     assert found["own"] == {"loss": 0.5}
 
