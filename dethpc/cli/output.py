@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional
 
 import click
@@ -206,8 +206,17 @@ def compact(value: Any) -> str:
 
 
 def values(named: dict[str, Any]) -> str:
-    """``loss=0.25 accuracy=0.9``: hyperparameters or metrics as a person reads them."""
-    return " ".join(f"{name}={digits(value)}" for name, value in named.items())
+    """``loss=0.25 net.depth=3``: hyperparameters or metrics as a person reads them."""
+    return " ".join(f"{name}={digits(value)}" for name, value in flat(named))
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``{"a": {"b": 1}}`` as ``("a.b", 1)``; lists are one value, as JSON."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, compact(value) if isinstance(value, list) else value
 
 
 def settings(named: Optional[dict[str, Any]]) -> str:

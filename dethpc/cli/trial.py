@@ -122,14 +122,11 @@ def kill(ids: list[int]) -> None:
     """End trials at once; their experiments go on."""
 
     def do(session: Any, trial_id: int) -> str:
-        from dethpc import errors
         from dethpc.client import trials
 
         before = output.state(trials.get(session, trial_id).get("state"))
-        if before in ("COMPLETED", "CANCELED"):
+        if before in ("COMPLETED", "CANCELED", "ERROR"):
             return f"Trial {trial_id} is {before}: nothing to do"
-        if before == "ERROR":
-            raise errors.Refused(f"trial {trial_id} is ERROR: it has already ended")
         trials.kill(session, trial_id)
         return f"Killed trial {trial_id}"
 

@@ -110,7 +110,7 @@ def trial_table(about: Json, trials: Sequence[Json], *, more: str = "") -> table
 
 def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters: Json) -> list[tables.Column]:
     """A terminal shows the hyperparameters that are searched or differ; a pipe has them all."""
-    names = list(dict.fromkeys(name for trial in trials for name, _ in flat(trial.get("hparams") or {})))
+    names = list(dict.fromkeys(name for trial in trials for name, _ in output.flat(trial.get("hparams") or {})))
     varying = _varying(trials, hyperparameters)
     return [
         tables.Column("Trial", "id", tables.COUNT),
@@ -135,20 +135,20 @@ _NEWS = tables.Kind(lambda reason: "" if str(reason).startswith("trained to the 
 
 def _setting(name: str, varies: bool) -> tables.Column:
     return tables.Column(
-        name, lambda t: dict(flat(t.get("hparams") or {})).get(name), tables.SETTING, rank=2, terminal=varies
+        name, lambda t: dict(output.flat(t.get("hparams") or {})).get(name), tables.SETTING, rank=2, terminal=varies
     )
 
 
 def constants(trials: Sequence[Json], hyperparameters: Json) -> str:
     """``constants: batch_size=64 epochs=16``; "" without any."""
     varying = _varying(trials, hyperparameters)
-    first = flat(trials[0].get("hparams") or {}) if trials else ()
+    first = output.flat(trials[0].get("hparams") or {}) if trials else ()
     same = [f"{name}={output.digits(value)}" for name, value in first if name not in varying]
     return f"constants: {' '.join(same)}" if same else ""
 
 
 def _varying(trials: Sequence[Json], hyperparameters: Json) -> set[str]:
-    seen = [dict(flat(trial.get("hparams") or {})) for trial in trials]
+    seen = [dict(output.flat(trial.get("hparams") or {})) for trial in trials]
     names = {name for one in seen for name in one}
     return set(_searched(hyperparameters)) | {
         name for name in names if any(one.get(name) != seen[0].get(name) for one in seen)
@@ -163,15 +163,6 @@ def _searched(hyperparameters: Mapping[str, Any], prefix: str = "") -> Iterator[
                 yield prefix + name
         elif isinstance(about, dict):
             yield from _searched(about, f"{prefix}{name}.")
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """``{"a": {"b": 1}}`` as ``("a.b", 1)``; lists are one value, as JSON."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, output.compact(value) if isinstance(value, list) else value
 
 
 def best_metric(trial: Json) -> Any:

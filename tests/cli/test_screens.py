@@ -120,7 +120,8 @@ MORE: dict[str, Any] = {
                 "numAgents": 128,
                 "slotsAvailable": 1024,
                 "slotsUsed": 1000,
-                "schedulerType": "SCHEDULER_TYPE_FAIR_SHARE",
+                "schedulerType": "SCHEDULER_TYPE_SLURM",
+                "queueOrder": "fair_share",
                 "defaultComputePool": name == "gpu",
                 "description": "everything with eight cards, but for what the chemists have bought, until March",
             }
