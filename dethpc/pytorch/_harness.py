@@ -7,7 +7,7 @@ from typing import Any, Callable, ContextManager, Dict, Optional, Type
 
 import dethpc
 from dethpc.core._info import get_cluster_info
-from dethpc.domain.trial_config import Length
+from dethpc.domain.trial_config import Length, TrialConfig
 from dethpc.pytorch._fit import _Trainer
 from dethpc.pytorch._units import Batch, TrainUnit
 
@@ -45,7 +45,7 @@ def test_one_batch(
     trial_class: Any, config: Dict[str, Any], init: Callable[..., ContextManager[Any]], trainer: Type[_Trainer]
 ) -> None:
     """Outside the cluster: see ``experimental.test_one_batch``."""
-    hparams = config.get("hyperparameters") or {}
+    hparams = TrialConfig.from_json(config).hyperparameters
     with init(hparams=hparams, exp_conf=config, enable_tensorboard_logging=False) as context:
         trainer(trial_class(context), context).fit(max_length=Batch(1), test_mode=True)
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, Optional, Type
 import torch
 
 from dethpc import core
+from dethpc.domain.trial_config import TrialConfig
 from dethpc.pytorch import _state
 from dethpc.pytorch._context import PyTorchTrialContext
 from dethpc.pytorch._trial import PyTorchTrial
@@ -84,7 +85,8 @@ def _origin_before_0_17_7(directory: pathlib.Path) -> Dict[str, Any]:
     """Determined's releases until 0.17.6 left it to the master: it is in the file that a download writes."""
     metadata = read_json(directory / "metadata.json") or {}
     config = metadata.get("experiment_config")
-    if not isinstance(config, dict) or "entrypoint" not in config:
+    entrypoint = TrialConfig.from_json(config).entrypoint if isinstance(config, dict) else ""
+    if not entrypoint:
         raise FileNotFoundError(
             f"{directory} has no {_state.LOAD_DATA}, and no metadata.json that names an entrypoint: it is no checkpoint of a "
             "trial class, or one of a release before 0.17.7 that was not copied by Checkpoint.download()"
@@ -93,7 +95,7 @@ def _origin_before_0_17_7(directory: pathlib.Path) -> Dict[str, Any]:
     return {
         "experiment_config": config,
         "hparams": hparams,
-        "trial_cls_spec": config["entrypoint"],
+        "trial_cls_spec": entrypoint,
         "trial_type": "PyTorchTrial",
     }
 
