@@ -153,9 +153,9 @@ def in_order(table: Table, sort: str) -> list[Any]:
     if not sort:
         return list(table.rows)
     column = _named(table, sort.removeprefix("-"))
-    some = [row for row in table.rows if _place(column.of(row))]
-    some.sort(key=lambda row: _place(column.of(row)), reverse=sort.startswith("-"))
-    return some + [row for row in table.rows if not _place(column.of(row))]
+    places = [(_place(column.of(row)), row) for row in table.rows]
+    some = sorted((both for both in places if both[0]), key=lambda both: both[0], reverse=sort.startswith("-"))
+    return [row for _, row in some] + [row for place, row in places if not place]
 
 
 def _place(value: Any) -> tuple[Any, ...]:

@@ -183,8 +183,7 @@ class Session:
         tries = 0
         while True:
             try:
-                watched = {} if on_sent is None else {"on_sent": on_sent}
-                answer = self._transport.send(method, target, headers, body, timeout or self._timeout, **watched)
+                answer = self._transport.send(method, target, headers, body, timeout or self._timeout, on_sent)
                 if answer.status < 400:
                     return take(answer)
                 content = answer.read()

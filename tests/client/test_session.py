@@ -96,7 +96,7 @@ class Answers:
         self.left = list(answers)
         self.asked: List[Tuple[str, str, Dict[str, str], Any]] = []
 
-    def send(self, method: str, target: str, headers: Any, body: Any, timeout: float) -> Reply:
+    def send(self, method: str, target: str, headers: Any, body: Any, timeout: float, on_sent: Any = None) -> Reply:
         self.asked.append((method, target, dict(headers), body))
         answer = self.left.pop(0)
         if isinstance(answer, Exception):
