@@ -269,7 +269,7 @@ class Published:
         path.write_text(json.dumps({"version": 2, "masters": {self.served.url: entry}}))
         path.chmod(0o600)
 
-    def run(self, program: Path, *words: str) -> str:
+    def run(self, program: Path | str, *words: str) -> str:
         """What a program prints that runs in the client's environment."""
         done = subprocess.run(
             [self.venv / "bin" / "python", program, *words],
@@ -292,17 +292,7 @@ class Published:
             "from determined.experimental import client\n"
             f"sess = api.Session({self.served.url!r}, {self.served.owner!r}, {self.served.token!r}, None)\n"
         )
-        done = subprocess.run(
-            [self.venv / "bin" / "python", "-c", prelude + code],
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=LONG_ENOUGH,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        return json.loads(self.run("-c", prelude + code).splitlines()[-1])
 
 
 @pytest.fixture
