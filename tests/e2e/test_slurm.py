@@ -23,12 +23,13 @@ from tests.waiting import LONG_ENOUGH, wait_until
 
 TORCH = '''
 """Two processes on two nodes train one small network; its final weights are printed as a hash."""
-import hashlib, sys, time
+import atexit, hashlib, sys, time
 import torch, torch.distributed as dist
 import determined as det
 
 info = det.get_cluster_info()
 dist.init_process_group("gloo")
+atexit.register(dist.destroy_process_group)  # its threads can end an interpreter that is going down by SIGABRT
 torch.manual_seed(info.trial.trial_seed)
 torch.set_num_threads(1)
 net = torch.nn.Linear(8, 1)

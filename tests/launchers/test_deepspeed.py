@@ -42,6 +42,7 @@ for _ in range(2):
 weights = distributed.allgather([p.tolist() for p in net.parameters()])
 print("same", all(w == weights[0] for w in weights), distributed.size, distributed.cross_rank, flush=True)
 distributed.close()
+torch.distributed.destroy_process_group()  # its threads can end an interpreter that is going down by SIGABRT
 """
 
 

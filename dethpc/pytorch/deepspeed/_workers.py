@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from typing import Optional
 
 import deepspeed
@@ -32,6 +34,7 @@ def initialize() -> Optional[DistributedContext]:
         if alone and not torch.distributed.is_initialized():
             _meet_nobody()
         deepspeed.init_distributed(auto_mpi_discovery=False)
+        atexit.register(_leave)
     if alone:
         return None
     return DistributedContext.from_torch_distributed() if by_torchrun else DistributedContext.from_deepspeed()
@@ -53,6 +56,13 @@ def _meet_nobody() -> None:
         os.environ.setdefault(name, value)
     backend = get_accelerator().communication_backend_name()
     torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+
+def _leave() -> None:
+    """Without it the threads of a process group can end an interpreter that goes down by SIGABRT: a trial that had trained to its
+    end would fail. After an error the other workers may be waiting, and leaving could wait for them: then the launcher ends all."""
+    if torch.distributed.is_initialized() and getattr(sys, "last_value", None) is None:
+        torch.distributed.destroy_process_group()
 
 
 def _compile_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from typing import Any, Dict
@@ -18,6 +19,7 @@ from determined.pytorch.deepspeed import DeepSpeedTrialContext
 _due.LOOK_EVERY = 0.0  # whether to stop is asked after each batch
 _reporter._FLUSH = 0.1  # there is no master to wait for
 torch.set_num_threads(1)
+atexit.register(lambda: print("left", not torch.distributed.is_initialized(), flush=True))
 out: Dict[str, Any] = {}
 reports: list[Any] = []
 checkpoints = det.get_cluster_info()._checkpoint_storage["host_path"]  # type: ignore[union-attr,index]
