@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -38,43 +38,50 @@ class Question(Generic[Answer]):
         self._lock = threading.Lock()  # never held while the scheduler is asked
         self._answer: tuple[float, Answer] | None = None  # when the question was put, and what was answered
         self._failure: tuple[float, SchedulerUnavailable] | None = None
-        self._under_way: Future[Answer] | None = None
+        self._under_way: tuple[float, Future[Answer]] | None = None  # when it was put, and what will be answered
 
     def latest(self, max_age: float) -> Answer:
         """An answer not older than ``max_age`` seconds; an older one while somebody else asks, or nobody answers.
 
         Raises SchedulerUnavailable when there has been no answer yet.
         """
+        since = time.monotonic() - max_age
         with self._lock:
-            if self._answer is not None and (self._under_way is not None or self._failed(max_age)):
+            if self._answer is not None and (self._under_way is not None or self._failed(since)):
                 return self._answer[1]
         try:
-            return self.current(max_age)
+            return self.current(since)
         except SchedulerUnavailable:
             if self._answer is None:
                 raise
             return self._answer[1]
 
-    def current(self, max_age: float) -> Answer:
-        """An answer not older than ``max_age`` seconds, waiting for it where needed. Raises SchedulerUnavailable."""
-        with self._lock:
-            if self._answer is not None and time.monotonic() - self._answer[0] <= max_age:
-                return self._answer[1]
-            if self._failure is not None and self._failed(max_age):
-                raise self._failure[1]
-            under_way, mine = self._under_way, Future[Answer]()
-            if under_way is None:
-                self._under_way = mine
-        if under_way is not None:
-            return under_way.result()
-        self._put(mine)
-        return mine.result()
+    def current(self, since: float) -> Answer:
+        """The answer to a question put at ``since`` (as time.monotonic has it) or later, waiting for it where needed.
 
-    def _failed(self, max_age: float) -> bool:
-        return self._failure is not None and time.monotonic() - self._failure[0] <= min(max_age, RETRY)
+        Raises SchedulerUnavailable.
+        """
+        while True:
+            with self._lock:
+                if self._answer is not None and self._answer[0] >= since:
+                    return self._answer[1]
+                if self._failure is not None and self._failed(since):
+                    raise self._failure[1]
+                asked_before, mine = self._under_way, Future[Answer]()
+                if asked_before is None:
+                    at = time.monotonic()
+                    self._under_way = (at, mine)
+            if asked_before is None:
+                self._put(mine, at)
+                return mine.result()
+            if asked_before[0] >= since:
+                return asked_before[1].result()
+            wait([asked_before[1]])  # it may be answered with what was so before
 
-    def _put(self, future: Future[Answer]) -> None:
-        at = time.monotonic()
+    def _failed(self, since: float) -> bool:
+        return self._failure is not None and self._failure[0] >= max(since, time.monotonic() - RETRY)
+
+    def _put(self, future: Future[Answer], at: float) -> None:
         try:
             answer = self._ask()
         except BaseException as error:
@@ -108,13 +115,13 @@ class ClusterView:
     def nodes(self, max_age: float | None = None) -> list[NodeInfo]:
         return self._nodes.latest(self._page if max_age is None else max_age)
 
-    def current_nodes(self, max_age: float = 0.0) -> list[NodeInfo]:
-        """Never older than ``max_age`` seconds."""
-        return self._nodes.current(max_age)
+    def current_nodes(self, since: float) -> list[NodeInfo]:
+        """As they were at ``since`` (of time.monotonic) or later."""
+        return self._nodes.current(since)
 
-    def nodes_down(self, max_age: float) -> frozenset[str]:
-        """Names of the nodes that take no work, as of at most ``max_age`` seconds ago."""
-        return frozenset(node.name for node in self.current_nodes(max_age) if not node.state.usable)
+    def nodes_down(self, since: float) -> frozenset[str]:
+        """Names of the nodes that took no work at ``since`` (of time.monotonic) or later."""
+        return frozenset(node.name for node in self.current_nodes(since) if not node.state.usable)
 
     def queue(self, partition: str, max_age: float = QUEUE) -> list[QueuedJob]:
         """Everybody's jobs that wait for the partition or run in it."""

@@ -150,6 +150,7 @@ class Cadence:
 
     pace: Pace
     unavailable_because: str = ""  # why the scheduler gave no answer last; empty while it answers
+    listed_at: float = 0.0  # when it said last what has become of our jobs (time.monotonic)
     _next_poll: float = 0.0
     _interval: float = field(init=False)
     _ask_not_before: float = 0.0

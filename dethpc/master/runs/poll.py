@@ -98,7 +98,8 @@ class Poller:
             ]
             # A listing that lacks a job proves nothing: it is asked for a second way.
             records = {**listed, **(self._scheduler.records(missing) if missing else {})}
-            nodes = self._view.current_nodes() if self._something_waits() else []
+            self._cadence.listed_at = time.monotonic()
+            nodes = self._view.current_nodes(self._cadence.listed_at) if self._something_waits() else []
         finally:
             self._cadence.polled()
         self._cadence.answered()

@@ -256,14 +256,17 @@ class Reader:
             log_tail="" if report or requeued else why_no_report(run_dir),
             asked=asked,
             rest=self._cadence.pace.rest,
-            down=self._down(run) if requeued and not (record is not None and record.preempted) else (),
+            down=self._down(run, record) if requeued and not (record is not None and record.preempted) else (),
             missing=live.missing_reports[1] if live.missing_reports[0] == run.attempt else 0,
         )
 
-    def _down(self, run: Run) -> tuple[str, ...]:
-        """Nodes of the run that are down: a reason why the scheduler queued its job again, which it does not tell itself."""
+    def _down(self, run: Run, record: JobRecord | None) -> tuple[str, ...]:
+        """Nodes of the run that are down: a reason why the scheduler queued its job again, which it does not tell itself.
+
+        What was said of nodes before the job was seen to be queued again may be of a time when none was down.
+        """
         try:
-            down = self._view.nodes_down(self._cadence.pace.fastest_poll)
+            down = self._view.nodes_down(time.monotonic() if record is None else self._cadence.listed_at)
         except SchedulerUnavailable:
             return ()
         return tuple(name for name in run.nodes if name in down)

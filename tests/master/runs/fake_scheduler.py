@@ -48,6 +48,7 @@ class FakeScheduler:
     defers: str = ""  # why no submission is taken at present
     forgotten: set[str] = field(default_factory=set)  # jobs that ``jobs`` does not list, and accounting does
     unseen: set[str] = field(default_factory=set)  # jobs that nobody tells of yet
+    node_state: NodeState = NodeState.MIXED
 
     kind = "slurm"
 
@@ -169,7 +170,7 @@ class FakeScheduler:
         with self._asked("nodes"):
             self._advance()
             return [
-                NodeInfo("node1", NodeState.MIXED, self.slots, self._used(), ("default",), "cpu", cpus=2 * self.slots)
+                NodeInfo("node1", self.node_state, self.slots, self._used(), ("default",), "cpu", cpus=2 * self.slots)
             ]
 
     def queue(self, partition: str) -> list[QueuedJob]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -97,7 +98,20 @@ def test_nodes_that_are_down_are_never_told_from_an_old_answer(fake: FakeSchedul
     view.nodes(OLD)
     fake.silent = True
     with pytest.raises(SchedulerUnavailable):
-        view.nodes_down(NOW)
+        view.nodes_down(time.monotonic())
+
+
+def test_who_asks_what_is_so_now_does_not_get_the_answer_to_an_earlier_question(
+    fake: FakeScheduler, view: ClusterView
+) -> None:
+    fake.gate = threading.Event()
+    with ThreadPoolExecutor(2) as threads:
+        earlier = threads.submit(view.current_nodes, time.monotonic())
+        wait_until(lambda: fake.requests["nodes"])
+        now = threads.submit(view.nodes_down, time.monotonic())
+        fake.gate.set()
+        assert len(earlier.result()) == 1 and now.result() == frozenset()
+    assert fake.requests["nodes"] == 2
 
 
 def test_a_pool_whose_queue_is_not_known_is_still_shown(

@@ -13,6 +13,7 @@ import pytest
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ids import AttemptId, earlier_job_name, job_name
+from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRequest, JobState
 from dethpc.domain.states import CheckpointState, End, Intent, RunState, State
 from dethpc.engine import events
@@ -701,6 +702,23 @@ def test_a_job_is_not_let_go_while_its_node_would_refuse_the_next_start(world: W
     world.fake.queued_ago(job_id, AFTER_REQUEUE)
     world.cycle(4)
     assert world.fake.hastened == [job_id]
+
+
+@pytest.mark.parametrize("started_again", [False, True])
+def test_a_requeued_jobs_node_is_not_judged_by_what_was_said_of_it_before(
+    worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch, started_again: bool
+) -> None:
+    monkeypatch.setattr(Cadence, "poll_is_due", lambda cadence: True)
+    world = worlds(trials=1, fastest_poll=NEVER)  # for anybody else the answer before is young enough
+    world.cycle()
+    world.node_starts()
+    world.cycle()
+    world.fake.node_state = NodeState.DOWN
+    world.fake.start_again(world.job().job_id)
+    if started_again:
+        world.node_starts(k=1, prior={"0": 0})
+    world.cycle()
+    assert [failure["kind"] for failure in world.ledger.state.nodes["node1"].failures] == ["went down"]
 
 
 def test_the_next_attempt_that_has_started_before_anybody_asked_ends_the_one_before(world: World) -> None:
