@@ -203,9 +203,8 @@ class Reader:
         """
         run, run_dir = live.run, self._home.run(live.run.id)
         with self._passed_over_when_killed(run):
-            held_by = claimed_by(run_dir)
-            if held_by not in (None, run.scheduler_job_id) and (record is not None or run.attempt < 0):
-                assert held_by is not None
+            held_by = _held_by(self._home, live)
+            if held_by is not None and held_by != run.scheduler_job_id and (record is not None or run.attempt < 0):
                 self._runs.do(events.Submitted(run.id, held_by, time.time()))  # this was a surplus job
                 return True
         with self._passed_over_when_killed(run):  # what the attempt reported counts, whatever else is damaged
@@ -270,6 +269,21 @@ class Reader:
         except SchedulerUnavailable:
             return ()
         return tuple(name for name in run.nodes if name in down)
+
+
+def _held_by(home: Home, live: LiveRun) -> str | None:
+    """The job that has claimed the run. Raises OSError, and RunDirError before its first attempt: later the claim says
+    nothing that ``started.json`` has not said, and one that is damaged costs no report."""
+    try:
+        return claimed_by(home.run(live.run.id))
+    except RunDirError as error:
+        if live.run.attempt < 0:
+            raise
+        if live.in_trouble(str(error)):
+            words = f"{error}; attempt {live.run.attempt} says itself that job {live.run.scheduler_job_id} runs it"
+            log.error("run %s: %s", live.run.id, words)
+            tell(home, live.run, words)
+        return None
 
 
 def _size(path: Path) -> int:

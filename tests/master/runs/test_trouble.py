@@ -175,17 +175,19 @@ def test_an_end_of_an_odd_shape_ends_its_attempt(training: World, odd: dict[str,
     innocent_goes_on(training)
 
 
-def test_a_claim_damaged_under_a_run_that_ends_stops_nobody_else_and_then_its_own_attempt(training: World) -> None:
-    training.home.run(BROKEN).claim.write_text("")
-    training.node_ends(BROKEN)
-    training.cycle()
-    assert not training.ended(BROKEN)
-    assert "claim is damaged" in log_of_master(training) and "tries again" in log_of_master(training)
-    innocent_goes_on(training)
-    training.cycle(TRIES)
-    assert training.ended(BROKEN) and training.ends[BROKEN, 0] is End.USER_ERROR
-    assert "claim is damaged" in training.trial(1).reason and "this run ends here" in log_of_master(training)
-    assert training.job(BROKEN).job_id in training.fake.cancelled
+def test_a_claim_damaged_under_a_run_that_ends_before_it_starts_stops_nobody_else_and_then_that_run(
+    world: World,
+) -> None:
+    world.cycle()
+    world.node_starts(INNOCENT)
+    world.home.run(BROKEN).claim.write_text("")
+    world.fake.end(world.job(BROKEN).job_id, JobState.FAILED, 1)
+    world.cycle()
+    assert not world.ended(BROKEN)
+    assert "claim is damaged" in log_of_master(world) and "tries again" in log_of_master(world)
+    innocent_goes_on(world)
+    world.cycle(TRIES)
+    assert world.ended(BROKEN) and "this run ends here" in log_of_master(world)
 
 
 def test_a_kill_needs_nothing_of_the_directory(training: World) -> None:
@@ -328,15 +330,21 @@ def test_a_damaged_line_costs_itself_alone_once_its_attempt_is_over(training: Wo
     assert "1 reports of attempt 0 are damaged" in log_of_master(training)
 
 
-def test_a_damaged_claim_costs_a_killed_run_no_report_that_its_journal_has(training: World) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_damaged_claim_costs_a_run_that_has_started_no_report_that_its_journal_has(
+    training: World, killed: bool
+) -> None:
     report_steps(training, 1, 2, 3, 4)
     flip(training, 2)
     training.cycle()
     training.home.run(BROKEN).claim.write_text("{")
-    training.ledger.do(events.KillTrial(1, T0))
+    if killed:
+        training.ledger.do(events.KillTrial(1, T0))
     training.node_ends(BROKEN)
     training.cycle(2)
     assert training.ended(BROKEN) and training.trial(1).best_validation == 1 / 4
+    assert killed or training.ends[BROKEN, 0] is End.COMPLETED
+    assert "claim is damaged" in log_of_master(training)
 
 
 def test_damage_at_the_end_of_a_journal_is_counted(training: World) -> None:
