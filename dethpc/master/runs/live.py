@@ -36,6 +36,7 @@ class Pace:
     slowest_poll: float = 60.0  # when nothing does
     rest: float = 5.0  # a trial's after its first failure; after each further one twice as long
     submit_at_once: int = 1  # submissions under way at the same time
+    confirm: float = 1.0  # before the scheduler is asked what has become of jobs that it was told to end
 
 
 @dataclass(slots=True)
@@ -155,6 +156,7 @@ class Cadence:
     _interval: float = field(init=False)
     _ask_not_before: float = 0.0
     _submit_not_before: float = 0.0
+    _confirm_not_before: float = 0.0
     _unclear_pause: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +180,15 @@ class Cadence:
         """Something is about to change: ask again as soon as the pace allows."""
         self._interval = self.pace.fastest_poll
         self._next_poll = min(self._next_poll, time.monotonic() + self._interval)
+
+    def confirm_soon(self) -> None:
+        """Jobs were cancelled, and others may wait for their slots. Asked out of turn once in ``fastest_poll`` seconds at most:
+        somebody may kill a thousand jobs one by one."""
+        now = time.monotonic()
+        self.poll_soon()
+        if now >= self._confirm_not_before:
+            self._confirm_not_before = now + self.pace.fastest_poll
+            self._next_poll = min(self._next_poll, now + self.pace.confirm)
 
     def answered(self) -> None:
         self.unavailable_because = ""

@@ -62,7 +62,7 @@ class Stopper:
             return
         for live in due:
             live.killed_at = now
-        self._cadence.poll_soon()
+        self._cadence.confirm_soon()
 
     def _records(self, due: Sequence[LiveRun]) -> dict[str, JobRecord]:
         """A job that the listing lacks is asked for a second way: its id may have been given to somebody else's job meanwhile."""

@@ -204,6 +204,19 @@ def test_a_job_that_claimed_its_run_is_adopted_without_a_question(world: World) 
     assert "find" not in world.fake.requests - before and world.fake.named("1.1.1") == []
 
 
+def test_a_kill_is_seen_at_once_and_many_kills_ask_out_of_turn_once(worlds: Callable[..., World]) -> None:
+    world = worlds(fastest_poll=NEVER, confirm=0.0)
+    world.cycle()
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(2)
+    assert world.ended("1.1.1"), "what waits for its slots does not wait for the next poll"
+    polls = world.fake.requests["nodes"] + world.fake.requests["records"]
+    world.ledger.do(events.KillTrial(2, T0))
+    world.cycle(5)
+    assert world.fake.cancelled == ["1", "2"] and not world.ended("1.2.1")
+    assert world.fake.requests["nodes"] + world.fake.requests["records"] == polls
+
+
 def test_another_master_that_took_over_ends_this_one_before_it_submits(world: World) -> None:
     (world.home.master_file).write_text('{"host": "elsewhere", "pid": 1, "generation": 99}')
     with pytest.raises(LeaseHeld):
