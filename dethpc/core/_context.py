@@ -199,7 +199,7 @@ def _on_cluster(
     tensorboard = _tensorboard_files(info, distributed, store)
     automatic = tensorboard_mode is TensorboardMode.AUTO and distributed.rank == 0
     writer = TensorboardWriter(tensorboard) if automatic else None
-    reports = reporter or _beside_chief(info, finder)
+    reports = reporter or _beside_chief(info, finder, attempt.journal_of(distributed.rank))
     train = TrainContext(
         session, trial.trial_id, trial.experiment_id, reports, distributed, tensorboard_mode, tensorboard, writer
     )
@@ -224,12 +224,12 @@ def _on_cluster(
     )
 
 
-def _beside_chief(info: ClusterInfo, finder: MasterFinder) -> Reports:
+def _beside_chief(info: ClusterInfo, finder: MasterFinder, journal: Path) -> Reports:
     from dethpc.client.session import Session
-    from dethpc.core._rest import RestReporter
+    from dethpc.core._rest import WorkerReporter
 
     session = Session(finder, info.session_token, retries=0)
-    return RestReporter(session, info.trial.trial_id, info.trial._trial_run_id, info.task_id)
+    return WorkerReporter(journal, session, info.trial.trial_id, info.trial._trial_run_id, info.task_id)
 
 
 def _tensorboard_files(info: ClusterInfo, distributed: DistributedContext, store: CheckpointStore) -> TensorboardFiles:

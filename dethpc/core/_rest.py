@@ -1,4 +1,4 @@
-"""Reports of those who have no journal: to the master by its REST API, in order, from a thread."""
+"""Reports of those who have not the attempt's journal: to the master by its REST API, in order, from a thread."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import logging
 import queue
 import threading
 import time
+from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
 from dethpc.client.session import Session
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import DethpcError, MasterUnreachable, NotTheMaster, Unauthorized
+from dethpc.rundir.journal import JournalWriter
 
 logger = logging.getLogger("dethpc.core")
 
@@ -20,7 +22,7 @@ _MOST_WAITING = 10_000  # reports; a script that is faster than the master for s
 
 
 class RestReporter:
-    """Does what the journal's reporter does for a script outside the cluster, and for the workers of a trial beside its chief.
+    """Does what the journal's reporter does for a script outside the cluster.
 
     A report is taken at once and sent soon; while the master is away it waits. What the master refuses is lost, and logged.
     """
@@ -110,6 +112,44 @@ class RestReporter:
         if kind is ReportKind.ALERT:
             return "POST", "/api/v1/webhooks/custom", {"data": data, "trialId": self._trial_id}
         return "POST", f"{trial}/{kind.value}", data  # progress, early_exit
+
+
+class WorkerReporter(RestReporter):
+    """That of a trial's workers beside its chief: metrics go to a journal of the worker's own, which the master reads, and need no
+    master; the rest is sent."""
+
+    def __init__(self, journal: Path, session: Session, trial_id: int, run_number: int, task_id: str) -> None:
+        super().__init__(session, trial_id, run_number, task_id)
+        self._path = journal
+        self._opening = threading.Lock()
+        self._journal: Optional[JournalWriter] = None  # most workers report no metrics, and have none
+        self._disk_refuses = False
+
+    def report(self, kind: ReportKind, data: Dict[str, Any], *, durable: bool = False) -> None:
+        if kind is not ReportKind.METRICS:
+            super().report(kind, data)
+            return
+        try:
+            with self._opening:
+                if self._journal is None:
+                    self._path.parent.mkdir(mode=0o700, exist_ok=True)
+                    self._journal = JournalWriter(self._path)
+            self._journal.append(kind, data, durable=durable)
+            self._disk_refuses = False
+        except OSError as error:
+            if not self._disk_refuses:
+                self._disk_refuses = True
+                logger.warning("%s cannot be written (%s): its metrics wait for the next that can", self._path, error)
+
+    def close(self) -> None:
+        with self._opening:
+            journal, self._journal = self._journal, None
+        try:
+            if journal is not None:
+                journal.close()
+        except OSError as error:
+            logger.error("metrics of this worker are lost: %s cannot be written: %s", self._path, error)
+        super().close()
 
 
 class UnmanagedReporter(RestReporter):

@@ -36,9 +36,10 @@ class EarlyExitReason(enum.Enum):
 class TrainContext:
     """Reports metrics, progress and status of a trial.
 
-    The chief (rank 0) should report. Its report returns when the attempt's journal has it, some tens of microseconds (a
-    validation: when the disk has it), whether the master runs or not. What another worker reports has no journal: it goes to
-    the master soon, waits in memory while that is away, and is lost if the worker dies before.
+    Any worker may report, and each report counts: what all of them know, the chief (rank 0) alone should report. Reporting
+    metrics returns when a journal on disk has them, some tens of microseconds (a validation: when the disk has it), whether the
+    master runs or not. Progress, status and metadata of other workers than the chief go to the master soon, and wait in memory
+    while that is away.
     """
 
     _told = logging.DEBUG  # reports of metrics: the log is the user's, and describe and plot show what was reported

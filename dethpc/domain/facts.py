@@ -216,7 +216,10 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Metric:
-    """One report of a group of metrics. Identified by (run_id, attempt, seq), the journal event it came from; never altered."""
+    """One report of a group of metrics. Identified by (run_id, attempt, seq), the journal event it came from; never altered.
+
+    ``seq`` is below zero where it did not come from the attempt's chief: report -n is number n of ``AttemptDir.taken``.
+    """
 
     run_id: str
     attempt: int

@@ -213,7 +213,8 @@ class Store(Protocol):
         """Write the rows in order. A row replaces the one with the same key; a Metric that exists already is left alone.
 
         When an Attempt's ``void_after`` is set, metrics of that attempt with a larger ``seq`` no longer count: they leave every
-        reader's answer and the summaries.
+        reader's answer and the summaries. So do those with a ``seq`` below zero, which are in no order with the others, of more
+        steps than the checkpoint that has ``void_after`` for its ``seq``; without such a checkpoint all of them.
         """
         ...
 

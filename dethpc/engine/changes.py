@@ -42,3 +42,4 @@ class ExperimentChanges(Changes):
 class TrialChanges(Changes):
     status: str | Unset = UNSET
     metadata: dict[str, Any] | Unset = UNSET
+    progress: float | Unset = UNSET

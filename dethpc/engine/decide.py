@@ -80,6 +80,7 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.QueueSeen: queue.seen,
     events.AttemptStarted: runs.started,
     events.Reported: runs.reported,
+    events.Posted: runs.posted,
     events.SourceDamaged: checkpoints.source_damaged,
     events.AttemptEnded: runs.ended,
     events.Tick: runs.tick,

@@ -10,15 +10,12 @@ from dethpc.domain.facts import Attempt
 from dethpc.domain.reports import Report, ReportKind
 
 
-def marks(attempt: Attempt, reports: Sequence[Report], seq: int) -> dict[str, Any]:
-    """What the attempt's row keeps of ``reports``, those of them that are taken in now: up to number ``seq``."""
+def marks(attempt: Attempt, reports: Sequence[Report]) -> dict[str, Any]:
+    """What the attempt's row keeps of ``reports``, which are taken in now."""
     first_at, first_steps = attempt.first_at, attempt.first_steps
     last_at, last_steps, saved_at, saving = attempt.last_at, attempt.last_steps, attempt.saved_at, attempt.saving
     for report in reports:
-        if not attempt.applied_seq < report.seq <= seq or report.kind not in (
-            ReportKind.METRICS,
-            ReportKind.CHECKPOINT,
-        ):
+        if report.kind not in (ReportKind.METRICS, ReportKind.CHECKPOINT):
             continue
         steps = int(report.data.get("steps_completed") or 0)
         if first_at is None:

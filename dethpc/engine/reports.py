@@ -41,19 +41,7 @@ def taken_in(
 def _metrics(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:
     group, steps = str(report.data["group"]), int(report.data["steps_completed"])
     metrics = reported_values(report.data)
-    decision.rows.append(
-        Metric(
-            run_id=attempt.run_id,
-            attempt=attempt.number,
-            seq=report.seq,
-            experiment_id=trial.experiment_id,
-            trial_id=trial.id,
-            group=group,
-            steps_completed=steps,
-            reported_at=report.at,
-            metrics=metrics,
-        )
-    )
+    decision.rows.append(metric_of(trial.experiment_id, trial.id, attempt, report))
     early_exit = "" if trial.early_exit.startswith((CHECKPOINT_DAMAGED, SOURCE_DAMAGED)) else trial.early_exit
     trial = replace(trial, steps_completed=max(trial.steps_completed, steps), early_exit=early_exit)
     searcher = experiment.config.searcher
@@ -110,6 +98,21 @@ def _searcher_op(
     if math.isfinite(value):
         trial = _with_warning(experiment, trial, "", decision)
     return _with_value(trial, experiment.config.searcher, value, trial.steps_completed)
+
+
+def metric_of(experiment_id: int, trial_id: int, attempt: Attempt, report: Report) -> Metric:
+    """The row of a report of metrics."""
+    return Metric(
+        run_id=attempt.run_id,
+        attempt=attempt.number,
+        seq=report.seq,
+        experiment_id=experiment_id,
+        trial_id=trial_id,
+        group=str(report.data["group"]),
+        steps_completed=int(report.data["steps_completed"]),
+        reported_at=report.at,
+        metrics=reported_values(report.data),
+    )
 
 
 def reported_values(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dethpc.engine.decision import Decision
 from dethpc.engine.ends import classify
 from dethpc.engine.marks import marks
 from dethpc.engine.replace import replace
+from dethpc.engine.reports import metric_of
 from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import kill_run
 from dethpc.engine.tasks import TaskRun
@@ -109,8 +110,7 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     run, attempt = state.runs.get(event.run_id), state.attempt(event.run_id, event.attempt)
     if run is None or attempt is None:
         return Decision()
-    queued_again = run.state is RunState.PENDING and run.attempt == event.attempt
-    if attempt.state is AttemptState.ENDED and not queued_again:
+    if _is_over(run, attempt):
         return Decision()
     accepted = _following(event.reports, attempt.applied_seq, gaps=event.remains)
     seq = accepted[-1].seq if accepted else attempt.applied_seq
@@ -119,9 +119,30 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
         return Decision()
     sound = [report for report in accepted if not fault(report)]
     decision = _owned(state, run).reported(attempt, sound)
-    seen = marks(attempt, sound, seq)
+    seen = marks(attempt, sound)
     decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
     return decision
+
+
+def posted(state: ClusterState, event: events.Posted) -> Decision:
+    """Take in metrics that did not come from the attempt's chief. When it is over they are kept, and nothing follows from them."""
+    run = state.runs.get(event.attempt.run_id)
+    attempt = state.attempt(event.attempt.run_id, event.attempt.number)
+    if run is None or attempt is None or _is_over(run, attempt):
+        assert event.attempt.experiment_id is not None
+        whose = event.attempt.experiment_id, event.trial_id, event.attempt
+        return Decision([metric_of(*whose, report) for report in event.reports])
+    if not event.reports:
+        return Decision()
+    decision = _owned(state, run).reported(attempt, event.reports)
+    decision.rows.append(replace(attempt, **marks(attempt, event.reports)))
+    return decision
+
+
+def _is_over(run: Run, attempt: Attempt) -> bool:
+    """Whether nothing that the attempt says counts any more."""
+    queued_again = run.state is RunState.PENDING and run.attempt == attempt.number
+    return attempt.state is AttemptState.ENDED and not queued_again
 
 
 def _following(reports: Iterable[Report], seq: int, *, gaps: bool) -> list[Report]:

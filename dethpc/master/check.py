@@ -7,6 +7,7 @@ database was read, the database knows; what the database says, the change log sa
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -167,7 +168,9 @@ class _Check:
             known = _read(connection, id)
         yield from self._change_log(id, path, before, known)
         for attempt in known.of(Attempt):
-            yield from self._journal(id, attempt, known.reports.get((attempt.run_id, attempt.number), {}))
+            kept = known.reports.get((attempt.run_id, attempt.number), {})
+            yield from self._journal(id, attempt, {seq: said for seq, said in kept.items() if seq >= 0})
+            yield from self._taken(id, attempt, known, {-seq: said for seq, said in kept.items() if seq < 0})
         for run in known.of(Run):
             if run.attempt >= 0 and not self._home.run(run.id).path.is_dir():
                 yield Difference(id, "run directory", f"{self._home.run(run.id).path} is missing")
@@ -215,13 +218,35 @@ class _Check:
             return
         last = attempt.applied_seq if attempt.void_after is None else min(attempt.applied_seq, attempt.void_after)
         written = {each.seq: each for each in reports if each.kind == ReportKind.METRICS and each.seq <= last}
+        yield from self._compared(id, path, written, kept)
+        yield from self._damaged(id, "journal", path, damaged)
+
+    def _taken(self, id: int, attempt: Attempt, known: _Rows, kept: Mapping[int, int]) -> Iterator[Difference]:
+        """What did not come from the attempt's chief."""
+        path = self._home.run(attempt.run_id).attempt(attempt.number).taken
+        try:
+            reports, damaged = read_all(path)
+        except OSError as error:
+            yield _unreadable(id, "journal", error)
+            return
+        most = math.inf
+        if attempt.void_after is not None:
+            gone_on_from = (attempt.run_id, attempt.number, attempt.void_after)
+            own = (c for c in known.of(Checkpoint) if (c.run_id, c.attempt, c.seq) == gone_on_from)
+            most = next((c.steps_completed for c in own), -1)
+        written = {each.seq: each for each in reports if each.data.get("steps_completed", 0) <= most}
+        yield from self._compared(id, path, written, kept)
+        yield from self._damaged(id, "journal", path, damaged)
+
+    def _compared(
+        self, id: int, path: Path, written: Mapping[int, Report], kept: Mapping[int, int]
+    ) -> Iterator[Difference]:
         if len(written) != len(kept):
             many = f"{path} has {len(written)} reports of metrics that count, the database {len(kept)}"
             yield Difference(id, "journal", many)
         if other := [seq for seq in written if seq in kept and _digest_of(written[seq]) != kept[seq]]:
             some = ", ".join(map(str, other[:5])) + (", ..." if len(other) > 5 else "")
             yield Difference(id, "journal", f"{path}: in the database otherwise than in the journal: report {some}")
-        yield from self._damaged(id, "journal", path, damaged)
 
     def _damaged(self, id: int | None, where: str, path: Path, lines: list[int]) -> Iterator[Difference]:
         if lines:

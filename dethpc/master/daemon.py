@@ -30,6 +30,7 @@ from dethpc.master.http.service import Services
 from dethpc.master.http.tls import tls_of
 from dethpc.master.installation import Installation
 from dethpc.master.runs.admission import Admission
+from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
@@ -51,8 +52,7 @@ class Daemon:
     """One user's master on one cluster: puts its parts together, and lets them run."""
 
     def __init__(self, home: Home, site: SiteConfig, scheduler: Scheduler, cluster_id: str, pace: Pace) -> None:
-        self._stopped = threading.Event()
-        self._broken_by = ""
+        self._stopped, self._broken_by = threading.Event(), ""
         self._server: Server | None = None
         self.installation = Installation(home, site, cluster_id, scheduler.kind)
         self.lease = Lease(home.master_file, cluster_id)
@@ -73,11 +73,11 @@ class Daemon:
         script = JobScript(site, harness, use_srun=scheduler.kind == "slurm")
         admission = Admission(site, view, script)
         self.builder = JobBuilder(home, site, self.ledger, self.store, view, admission, script, cluster_id, harness)
-        holds = Holds(pace)
+        holds, runs = Holds(pace), LiveRuns(self.ledger)
         waits = WaitExplainer(self.ledger, admission, view, cadence, holds, home)
-        runs = LiveRuns(self.ledger)
         runs.listen(waits.on_run_changed)
         short = {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
+        beside, unmanaged = Beside(self.ledger, home, self.store), Unmanaged(self.ledger, home, self.store)
         self._reconciler = Reconciler(
             self.ledger,
             self.store,
@@ -92,9 +92,9 @@ class Daemon:
             holds,
             waits.on_refused,
             Warner(self.ledger, home),
+            beside,
             self.stop,
         )
-        unmanaged = Unmanaged(self.ledger, home, self.store)
         records = Records(self.store, home, self.lease.check)
         self.services = Services(
             installation=self.installation,
@@ -105,6 +105,7 @@ class Daemon:
             control=Control(self.ledger, self.store, admission, home),
             creator=Creator(self.installation, self.ledger, self.store, scheduler, admission, self.builder, unmanaged),
             unmanaged=unmanaged,
+            beside=beside,
             checkpoints=Checkpoints(self.ledger, self.store, home),
             cluster=view,
             waits=waits,

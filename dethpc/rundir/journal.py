@@ -110,18 +110,22 @@ class JournalWriter:
         """Bytes of whole lines that the operating system has."""
         return self._offset
 
-    def append(self, kind: ReportKind, data: dict[str, Any], *, durable: bool = False) -> Report:
-        """Append a report, and return it when the operating system has it (the disk, if ``durable``).
+    def append(
+        self, kind: ReportKind, data: dict[str, Any], *, durable: bool = False, at: Optional[float] = None
+    ) -> Report:
+        """Append a report, made now if not ``at``, and return it when the operating system has it (the disk, if ``durable``).
 
         Raises: NotWritten (an OSError that carries the report) on a full or failing disk; TypeError or ValueError when
         ``data`` is not JSON, and then no number is used up.
         """
-        return self.append_line(kind, data, durable=durable)[0]
+        return self.append_line(kind, data, durable=durable, at=at)[0]
 
-    def append_line(self, kind: ReportKind, data: dict[str, Any], *, durable: bool = False) -> tuple[Report, str]:
+    def append_line(
+        self, kind: ReportKind, data: dict[str, Any], *, durable: bool = False, at: Optional[float] = None
+    ) -> tuple[Report, str]:
         """As ``append``; the report and its line, which is made once."""
         with self._lock:
-            report = Report(self._seq + 1, time.time(), kind, data)
+            report = Report(self._seq + 1, time.time() if at is None else at, kind, data)
             line = to_line(report)  # refuse before the number is taken
             self._seq = report.seq
             self._unwritten.append(line)

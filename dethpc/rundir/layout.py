@@ -37,6 +37,25 @@ class AttemptDir:
         return self.path / "journal.jsonl"
 
     @property
+    def beside(self) -> Path:
+        """The directory of metrics that did not come from the chief; most attempts have none."""
+        return self.path / "beside"
+
+    def journal_of(self, rank: int) -> Path:
+        """The metrics of another worker than the chief, in a journal of its own."""
+        return self.beside / f"rank-{rank}.jsonl"
+
+    @property
+    def taken(self) -> Path:
+        """The master's journal of the metrics that counted and did not come from the chief: other workers', or posted."""
+        return self.beside / "taken.jsonl"
+
+    def ranks(self) -> list[int]:
+        """Ranks of the workers that have a journal of their own, in order."""
+        names = [path.name[len("rank-") : -len(".jsonl")] for path in self.beside.glob("rank-*.jsonl")]
+        return sorted(_numbers(names))
+
+    @property
     def started(self) -> Path:
         return self.path / "started.json"
 

@@ -7,11 +7,11 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, delete, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Metric, Row, SearchNote
+from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, SearchNote
 from dethpc.errors import StoreError
 from dethpc.state import summaries, tables
 from dethpc.state.summaries import Summary
@@ -95,7 +95,7 @@ def _add_metrics(connection: Connection, metrics: Sequence[Metric]) -> None:
     if not metrics:
         return
     void = _void_after(connection, {metric.run_id for metric in metrics})
-    counting = [m for m in metrics if m.seq <= void.get((m.run_id, m.attempt), m.seq)]
+    counting = [m for m in metrics if _counts(connection, m, void.get((m.run_id, m.attempt)))]
     added = _add(connection, Metric, counting)
     trials = {metric.trial_id for metric in counting}
     if added == len(counting):
@@ -123,11 +123,35 @@ def _void(connection: Connection, attempts: Iterable[Attempt]) -> None:
             beyond = (
                 columns.run_id == attempt.run_id,
                 columns.attempt == attempt.number,
-                columns.seq > attempt.void_after,
+                or_(
+                    columns.seq > attempt.void_after,
+                    and_(
+                        columns.seq < 0,
+                        columns.steps_completed
+                        > kept_steps(connection, attempt.run_id, attempt.number, attempt.void_after),
+                    ),
+                ),
             )
             trials.update(connection.scalars(select(columns.trial_id).where(*beyond).distinct()))
             connection.execute(delete(table(Metric)).where(*beyond))
     _summarise_anew(connection, trials)
+
+
+def _counts(connection: Connection, metric: Metric, void_after: int | None) -> bool:
+    if void_after is None:
+        return True
+    if metric.seq >= 0:
+        return metric.seq <= void_after
+    return metric.steps_completed <= kept_steps(connection, metric.run_id, metric.attempt, void_after)
+
+
+def kept_steps(connection: Connection, run_id: str, number: int, void_after: int) -> int:
+    """Up to how many steps the attempt's metrics that did not come from its chief count: as many as the checkpoint had that a later
+    attempt went on from; -1: none of them."""
+    columns = table(Checkpoint).c
+    own = columns.run_id == run_id, columns.attempt == number, columns.seq == void_after
+    steps = connection.scalar(select(columns.steps_completed).where(*own))
+    return -1 if steps is None else int(steps)
 
 
 def _void_after(connection: Connection, run_ids: Iterable[str]) -> dict[tuple[str, int], int]:

@@ -24,6 +24,7 @@ import pytest
 from dethpc import core
 from dethpc.domain.reports import Report
 from dethpc.errors import InvalidHP, MasterUnreachable, NotSupportedYet
+from dethpc.rundir.journal import read
 from tests.core.conftest import TOKEN, Cluster
 from tests.waiting import cheapest, wait_until
 
@@ -266,25 +267,30 @@ def test_another_workers_invalid_hyperparameters_are_told_to_the_master(cluster:
     assert told == [{"reason": "EXITED_REASON_INVALID_HP"}]
 
 
-def test_metrics_of_another_worker_reach_the_master_and_not_the_chiefs_journal(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_metrics_of_another_worker_are_in_its_own_journal_without_a_master(cluster: Cluster) -> None:
+    cluster.enter()
+    for values in ({"loss": 0.5}, {"loss": math.nan}):  # the second time it was started again by its launcher
+        with core.init(distributed=beside_chief()) as context:
+            context.train.report_training_metrics(2, values)
+    found = [(event.seq, event.data["metrics"]) for event in read(cluster.attempt.journal_of(1))[0]]
+    assert found == [(1, {"loss": 0.5}), (2, {"loss": "NaN"})] and cluster.journal() == []
+
+
+def test_progress_of_another_worker_goes_to_the_master(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     master = cluster.start_master()
     told: List[Any] = []
     answers = iter([(503, {}), (200, {}), (403, {"error": {"code": 7, "error": "no"}}), (200, {})])
 
     def take(body: Any) -> Any:
-        told.append((body["group"], body["metrics"]["stepsCompleted"], body["metrics"]["metrics"]["avgMetrics"]))
+        told.append(body["progress"])
         return next(answers)
 
-    master.answers["/api/v1/trials/3/metrics"] = take
+    master.answers["/api/v1/trials/3/progress"] = take
     cluster.enter()
     with core.init(distributed=beside_chief()) as context:
-        context.train.report_metrics("inference", 1, {"seen": 10})
-        context.train.report_training_metrics(2, {"loss": 0.5})
-        context.train.report_validation_metrics(3, {"loss": 0.25})
-    first = ("inference", 1, {"seen": 10})
-    assert told == [first, first, ("training", 2, {"loss": 0.5}), ("validation", 3, {"loss": 0.25})]
+        for progress in (0.25, 0.5, 0.75):
+            context.train.report_progress(progress)
+    assert told == [0.25, 0.25, 0.5, 0.75]
     assert "refuses a report of trial 3" in caplog.text and cluster.journal() == []
 
 

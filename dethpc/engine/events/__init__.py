@@ -13,7 +13,7 @@ from typing import Union
 from dethpc.domain.facts import Experiment, Trial
 from dethpc.engine.events.inside import Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
 from dethpc.engine.events.outside import AddTrial, BeginTrial, DescribeTrial, EarlyExit
-from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Reported, SourceDamaged
+from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Posted, Reported, SourceDamaged
 from dethpc.engine.events.scheduler import JobSeen, Prepared, QueueSeen, SubmitDeferred, SubmitFailed, Submitted
 from dethpc.engine.events.wishes import (
     Activate,
@@ -81,6 +81,7 @@ Event = Union[
     QueueSeen,
     AttemptStarted,
     SourceDamaged,
+    Posted,
     Reported,
     AttemptEnded,
     Tick,
@@ -120,6 +121,7 @@ __all__ = [
     "Operated",
     "Parked",
     "Pause",
+    "Posted",
     "Prepared",
     "QueueChange",
     "QueueSeen",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.end_report import EndReport
-from dethpc.domain.facts import Checkpoint
+from dethpc.domain.facts import Attempt, Checkpoint
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.reports import Report
 
@@ -36,6 +36,16 @@ class Reported:
     at: float
     offset: int | None = None
     remains: bool = False
+
+
+@dataclass(slots=True)
+class Posted:
+    """Metrics of an attempt that did not come from its chief: other workers', or posted to the master. ``attempt`` is its row as
+    the store has it, and may be that of a trial that has ended; the numbers of ``reports`` are below zero."""
+
+    trial_id: int
+    attempt: Attempt
+    reports: Sequence[Report]
 
 
 @dataclass(slots=True)

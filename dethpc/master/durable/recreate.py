@@ -19,7 +19,7 @@ from dethpc.domain.ports import Store
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import RunState
 from dethpc.engine.replace import replace
-from dethpc.engine.reports import reported_values
+from dethpc.engine.reports import metric_of
 from dethpc.errors import StoreError
 from dethpc.master.durable import ids, records
 from dethpc.master.durable.change_log import file_of
@@ -123,6 +123,7 @@ class _Recreation:
                 alive()
                 may_write = (attempt.run_id, attempt.number) in live
                 self._commit(list(self._from_journal(experiment_id, trial_id, attempt, may_write=may_write)))
+                self._commit(list(self._taken(experiment_id, trial_id, attempt)))
 
     def _from_journal(
         self, experiment_id: int, trial_id: int, attempt: Attempt, *, may_write: bool
@@ -140,12 +141,29 @@ class _Recreation:
             if may_write and _size(journal) >= attempt.applied_offset:
                 # A full disk refused them, and they came by HTTP alone. They count when their writer has written them.
                 yield replace(attempt, applied_seq=min(attempt.applied_seq, _last(reports, damaged)))
-        for report in counted:
+        yield from self._of(counted, journal, experiment_id, trial_id, attempt)
+
+    def _taken(self, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
+        """What did not come from the chief: all that the master wrote down counted, but for what a later attempt trained again."""
+        journal = self._home.run(attempt.run_id).attempt(attempt.number).taken
+        try:
+            reports, damaged = read_all(journal)
+        except OSError as error:
+            self._made.unreadable[journal] = str(error.strerror)
+            return
+        self._damaged(journal, damaged)
+        numbered = [report._replace(seq=-report.seq) for report in reports]
+        yield from self._of(numbered, journal, experiment_id, trial_id, attempt)
+
+    def _of(
+        self, reports: Sequence[Report], journal: Path, experiment_id: int, trial_id: int, attempt: Attempt
+    ) -> Iterator[Metric]:
+        for report in reports:
             if report.kind == ReportKind.METRICS:
                 try:
                     yield _metric(experiment_id, trial_id, attempt, report)
                 except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-                    self._damaged(journal, [report.seq])
+                    self._damaged(journal, [abs(report.seq)])
 
     # --- the store
 
@@ -168,7 +186,8 @@ class _Recreation:
                 raise
             if len(rows) == 1:
                 metric: Any = rows[0]
-                self._damaged(self._home.run(metric.run_id).attempt(metric.attempt).journal, [metric.seq])
+                attempt = self._home.run(metric.run_id).attempt(metric.attempt)
+                self._damaged(attempt.journal if metric.seq >= 0 else attempt.taken, [abs(metric.seq)])
                 return
             half = len(rows) // 2
             self._store_all(rows[:half])
@@ -179,17 +198,7 @@ def _metric(experiment_id: int, trial_id: int, attempt: Attempt, report: Report)
     steps = int(report.data["steps_completed"])
     if not -(2**63) <= steps < 2**63:
         raise ValueError("steps_completed is out of range")
-    return Metric(
-        run_id=attempt.run_id,
-        attempt=attempt.number,
-        seq=report.seq,
-        experiment_id=experiment_id,
-        trial_id=trial_id,
-        group=str(report.data["group"]),
-        steps_completed=steps,
-        reported_at=report.at,
-        metrics=reported_values(report.data),
-    )
+    return metric_of(experiment_id, trial_id, attempt, report)
 
 
 def read_all(journal: Path) -> tuple[list[Report], list[int]]:

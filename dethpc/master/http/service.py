@@ -13,6 +13,7 @@ from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.installation import Installation
+from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.store import SqlStore
@@ -30,6 +31,7 @@ class Services:
     control: Control
     creator: Creator
     unmanaged: Unmanaged
+    beside: Beside
     checkpoints: Checkpoints
     cluster: ClusterView
     waits: WaitExplainer

@@ -18,6 +18,7 @@ from dethpc.engine.ends import conclusive
 from dethpc.errors import NotFound, RunDirError, SchedulerUnavailable
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs import milestones
+from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.evidence import why_no_report
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
@@ -47,9 +48,10 @@ class Reader:
         home: Home,
         view: ClusterView,
         reusable: ReusableJobs,
+        beside: Beside,
     ) -> None:
         self._runs, self._cadence, self._ledger, self._store = runs, cadence, ledger, store
-        self._home, self._view, self._reusable = home, view, reusable
+        self._home, self._view, self._reusable, self._beside = home, view, reusable, beside
 
     def read_run_dir(self, live: LiveRun) -> None:
         """Take in what the run's attempts have written since the last time. Raises OSError, RunDirError."""
@@ -63,6 +65,7 @@ class Reader:
         if run.attempt < 0 or run.state is not RunState.RUNNING:
             return
         self.read_journal(run)
+        self._beside.take_in(run)
         report = run_dir.attempt(run.attempt).end_report()
         if report is None:
             return
@@ -88,6 +91,8 @@ class Reader:
         # Even when its end is known: a node that the scheduler had given up may have written on.
         if run.attempt >= 0 and not self.read_remains(live, until=started.prior.get(run.attempt)):
             return False
+        if run.attempt >= 0:
+            self._beside.take_in(run, over=True)
         if run.state is RunState.RUNNING and run.attempt >= 0:
             self._runs.do(self.ended(live, None, requeued=True))
         self._runs.started[run.pool] += 1
@@ -211,6 +216,8 @@ class Reader:
             # Of a job that was queued again, too: its node may have gone on to the end.
             if run.attempt >= 0 and not self.read_remains(live):
                 return False
+            if run.attempt >= 0:
+                self._beside.take_in(run, over=True)
         if record is None and run.scheduler_job_id is not None:
             self._runs.leftover_jobs[run.scheduler_job_id] = Leftover(run.id, lost=not self.report_is_there(run))
         close(run_dir)

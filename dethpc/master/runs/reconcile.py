@@ -18,6 +18,7 @@ from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import LeaseHeld, ShuttingDown
 from dethpc.master.durable.lease import RENEW, Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns
@@ -60,6 +61,7 @@ class Reconciler:
         holds: Holds,
         on_refused: OnRefused,
         warner: Warner,
+        beside: Beside,
         on_lease_lost: Callable[[], None],
     ) -> None:
         self._ledger, self._lease, self._runs, self._cadence = ledger, lease, runs, cadence
@@ -70,7 +72,7 @@ class Reconciler:
             runs, cadence, ledger, scheduler, home, lease, prepare, reusable, holds, on_refused, trouble
         )
         self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
-        self._reader = Reader(runs, cadence, ledger, store, home, view, reusable)
+        self._reader = Reader(runs, cadence, ledger, store, home, view, reusable, beside)
         unclear = UnclearSubmissions(runs, cadence, scheduler, lease, whose, trouble)
         self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, unclear, whose, trouble)
         self._stopping = False

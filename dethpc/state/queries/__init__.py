@@ -28,13 +28,14 @@ from dethpc.state.queries.experiments import (
     names_of_experiments,
     queue_ids,
 )
-from dethpc.state.queries.metrics import metric_names, metrics_after, series, validation_history, workloads
+from dethpc.state.queries.metrics import metric_names, metrics_after, posted, series, validation_history, workloads
 from dethpc.state.queries.page import Order, Page
 from dethpc.state.queries.runs import (
     attempt,
     attempts_of_task,
     attempts_of_trial,
     jobs_of_runs,
+    last_attempt,
     nodes,
     run,
     runs_of_job,
@@ -85,12 +86,14 @@ __all__ = [
     "jobs_of_runs",
     "labels",
     "list_checkpoints",
+    "last_attempt",
     "list_experiments",
     "list_trials",
     "live_runs",
     "metric_names",
     "metrics_after",
     "names_of_experiments",
+    "posted",
     "queue_ids",
     "nodes",
     "run",

@@ -86,6 +86,12 @@ def workloads(
     return [checkpoints_by_uuid[uuid] if uuid else reports_by_id[id] for id, uuid in chosen], total, begin
 
 
+def posted(connection: Connection, run_id: str, attempt: int) -> int:
+    """The number of the last report of the attempt that did not come from its chief; 0: there is none."""
+    own = _metric.run_id == run_id, _metric.attempt == attempt
+    return -min(0, connection.scalar(select(func.min(_metric.seq)).where(*own)) or 0)
+
+
 def validation_history(connection: Connection, experiment_id: int) -> list[tuple[int, float, float]]:
     """(trial id, time, value) of each validation that was the best of the experiment until then."""
     of = experiment(connection, experiment_id)

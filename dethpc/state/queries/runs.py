@@ -13,7 +13,8 @@ from dethpc.state.queries.page import one
 from dethpc.state.queries.tasks import of_trial
 
 _experiment = rows.table(Experiment).c
-_run = rows.table(Run).c
+_runs = rows.table(Run)
+_run = _runs.c
 _attempt = rows.table(Attempt).c
 _tasks = rows.table(Task)
 _task = _tasks.c
@@ -90,6 +91,18 @@ def training_times(connection: Connection, experiment_id: int) -> list[tuple[flo
 
 def attempts_of_trial(connection: Connection, trial_id: int) -> list[Attempt]:
     return rows.read(connection, Attempt, _attempt.task_id.in_(of_trial(trial_id)))
+
+
+def last_attempt(connection: Connection, trial_id: int) -> Attempt | None:
+    """The one that started last; None: none has."""
+    found = (
+        rows.query(Attempt, _attempt.task_id.in_(of_trial(trial_id)))
+        .join(_runs, _run.id == _attempt.run_id)
+        .order_by(_run.number.desc(), _attempt.number.desc())
+        .limit(1)
+    )
+    row = connection.execute(found).first()
+    return None if row is None else Attempt(*row)
 
 
 def attempts_of_task(connection: Connection, task_id: str) -> list[Attempt]:

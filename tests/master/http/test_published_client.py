@@ -189,6 +189,26 @@ def test_the_sdk_reads_all_of_it(published: Published, served: Served) -> None:
     assert got["listed"] == [1] and got["pools"] == [pool.name for pool in served.daemon.services.cluster.pools()]
 
 
+POST = """
+def sent(name, **more):
+    values = bindings.v1Metrics(avgMetrics={"seen": 3})
+    return getattr(bindings, name)(metrics=values, stepsCompleted=4, trialId=1, trialRunId=1)
+
+body = bindings.v1ReportTrialMetricsRequest(group="later", metrics=sent("v1TrialMetrics"))
+bindings.post_ReportTrialMetrics(sess, body=body, metrics_trialId=1)
+bindings.post_ReportTrialTrainingMetrics(sess, body=sent("v1TrialMetrics"), trainingMetrics_trialId=1)
+bindings.post_ReportTrialValidationMetrics(sess, body=sent("v1TrialMetrics"), validationMetrics_trialId=1)
+client.login()
+found = client.get_trial(1).iter_metrics
+print(json.dumps([[m.metrics for m in found(group)][-1] for group in ("later", "training", "validation")]))
+"""
+
+
+def test_metrics_are_posted_to_a_trial_of_the_scheduler(published: Published, served: Served) -> None:
+    served.put([experiment(), *trained(trial(1))])
+    assert published.python(POST) == [{"seen": 3}] * 3
+
+
 def test_the_sdk_creates_an_experiment(published: Published, project: Path) -> None:
     got = published.python(
         "client.login()\n"
@@ -286,15 +306,33 @@ def test_a_pool_of_slurm_says_so_and_how_its_queue_is_ordered() -> None:
 
 
 TRAIN = """
+import subprocess, sys
 import determined as det
 
-with det.core.init() as core:
+if len(sys.argv) == 1:
+    workers = [subprocess.Popen([sys.executable, __file__, str(rank)]) for rank in range(2)]
+    sys.exit(max(worker.wait() for worker in workers))
+
+rank = int(sys.argv[1])
+two = det.core.DistributedContext(
+    rank=rank, size=2, local_rank=rank, local_size=2, cross_rank=0, cross_size=1, chief_ip="127.0.0.1"
+)
+with det.core.init(distributed=two) as core:
+    if rank == 1:
+        core.train.report_metrics("second_worker", steps_completed=2, metrics={"seen": 64})
+        sys.exit(0)
     for step in range(1, 4):
         core.train.report_training_metrics(steps_completed=step, metrics={"loss": 1.0 / step})
     with core.checkpoint.store_path({"steps_completed": 3}) as (path, uuid):
         (path / "weights").write_text("w")
     core.train.report_validation_metrics(steps_completed=3, metrics={"loss": det.get_cluster_info().trial.hparams["lr"]})
     print("trained to the end")
+"""
+
+
+TWO_WORKERS = """
+resources: {slots_per_trial: 2}
+max_restarts: 0
 """
 
 
@@ -305,7 +343,7 @@ def test_a_search_from_create_to_download_with_nothing_of_ours_on_the_users_side
     project = running.folder / "project"
     project.mkdir()
     (project / "train.py").write_text(TRAIN)
-    (project / "config.yaml").write_text(YAML.replace("max_trials: 3", "max_trials: 2") + "max_restarts: 0\n")
+    (project / "config.yaml").write_text(YAML.replace("max_trials: 3", "max_trials: 2") + TWO_WORKERS)
     followed = running.det("experiment", "create", f"{project}/config.yaml", str(project), "-f")
     assert "trained to the end" in followed
     running.det("experiment", "wait", "1", "--polling-interval", "1")
@@ -313,6 +351,10 @@ def test_a_search_from_create_to_download_with_nothing_of_ours_on_the_users_side
     best = running.python("client.login(); print(json.dumps(client.get_experiment(1).top_checkpoint().uuid))")
     running.det("checkpoint", "download", best, "-o", "best")
     assert (running.folder / "best" / "weights").read_text() == "w"
+    said = "client.login(); found = client.get_trial(1).iter_metrics('second_worker')"
+    assert running.python(f"{said}; print(json.dumps([[m.steps_completed, m.metrics] for m in found]))") == [
+        [2, {"seen": 64}]
+    ]
     assert running.det("slot", "list").count("FREE") == 8  # four slots, two columns
     file = running.env["DET_MASTER_CERT_FILE"]
     for trusted in ({"FILE": file, "NAME": "localhost"}, {"FILE": "noverify"}):

@@ -46,6 +46,10 @@ RUNS = {
     "POST /api/v1/allocations/{allocation_id}/signals/ack_preemption": "run",
     "POST /api/v1/runs/{run}/attempts/{k}/events": "run",
     "POST /api/v1/trials/{trial_id}/early_exit": "trial",
+    "POST /api/v1/trials/{trial_id}/metrics": "trial",
+    "POST /api/v1/trials/{trial_id}/progress": "trial",
+    "POST /api/v1/trials/{trial_id}/training_metrics": "trial",
+    "POST /api/v1/trials/{trial_id}/validation_metrics": "trial",
     "POST /api/v1/trials/{trial_id}/runner/metadata": "trial",
     "POST /api/v1/runs/{run_id}/metadata": "trial",
     "GET /api/v1/runs/{run_id}/metadata": "experiment",
@@ -76,6 +80,9 @@ RUNS = {
 BODIES = {
     "POST /api/v1/runs/{run}/attempts/{k}/events": {"lines": []},
     "POST /api/v1/runs/{run_id}/metadata": {"metadata": {}},
+    "POST /api/v1/trials/{trial_id}/metrics": {"metrics": {"metrics": {}}},
+    "POST /api/v1/trials/{trial_id}/training_metrics": {"metrics": {}},
+    "POST /api/v1/trials/{trial_id}/validation_metrics": {"metrics": {}},
     "POST /api/v1/webhooks/custom": {"data": {"title": "a", "description": "b", "level": "info"}},
 }
 """Where an empty object is refused before anybody asks who sends it."""
@@ -152,11 +159,7 @@ OWNER = """
     PATCH /api/v1/trials/{trial_id}
     GET /api/v1/trials/{trial_id}/goodput
     POST /api/v1/trials/{trial_id}/kill
-    POST /api/v1/trials/{trial_id}/metrics
-    POST /api/v1/trials/{trial_id}/progress
     POST /api/v1/trials/{trial_id}/start
-    POST /api/v1/trials/{trial_id}/training_metrics
-    POST /api/v1/trials/{trial_id}/validation_metrics
     GET /api/v1/trials/{trial_id}/waiting
     GET /api/v1/users
     POST /api/v1/users

@@ -21,6 +21,7 @@ from dethpc.engine.pools import Rules
 from dethpc.errors import SubmitRejected
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
@@ -49,7 +50,7 @@ class World:
         self.home.make()
         self.fake = FakeScheduler()
         self.scheduler = scheduler or self.fake
-        store = self._store = self._open.enter_context(open_store(self.home.database_url))
+        store = self.store = self._open.enter_context(open_store(self.home.database_url))
         self.ledger = Ledger(store, build, {"default": Rules(window=2 * trials)})
         self.ends: dict[tuple[str, int], End | None] = {}  # attempt -> how it ended
         self.ledger.listen(self._committed)
@@ -76,10 +77,11 @@ class World:
         """A reconciler that knows nothing but the rows, as after a start of the master."""
         reusable = ReusableJobs(self.home, {})
         self.holds, self.told = Holds(self.pace), list[tuple[str, str]]()
+        self.beside = Beside(self.ledger, self.home, self.store)
         self.live, self.cadence = LiveRuns(self.ledger), Cadence(self.pace)
         return Reconciler(
             self.ledger,
-            self._store,
+            self.store,
             self.scheduler,
             self.home,
             self.lease,
@@ -91,6 +93,7 @@ class World:
             self.holds,
             lambda run, why: self.told.append((run.id, why)),
             Warner(self.ledger, self.home),
+            self.beside,
             lambda: None,
         )
 
@@ -141,11 +144,11 @@ class World:
 
     def trial(self, id: int = 1) -> Trial:
         """As it was committed: what has ended is no longer in memory."""
-        with self._store.read() as connection:
+        with self.store.read() as connection:
             return queries.trial(connection, id)
 
     def checkpoint(self, uuid: str) -> Checkpoint:
-        with self._store.read() as connection:
+        with self.store.read() as connection:
             return queries.checkpoint(connection, uuid)
 
     def job(self, id: str = "1.1.1") -> JobRecord:

@@ -21,6 +21,7 @@ from dethpc.master.http.door import Visit
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.http.service import Services
 from dethpc.master.installation import Installation
+from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.queries import Order
@@ -71,6 +72,7 @@ TheStore = Annotated[SqlStore, _part("store")]
 TheControl = Annotated[Control, _part("control")]
 TheCreator = Annotated[Creator, _part("creator")]
 TheUnmanaged = Annotated[Unmanaged, _part("unmanaged")]
+TheBeside = Annotated[Beside, _part("beside")]
 TheCheckpoints = Annotated[Checkpoints, _part("checkpoints")]
 TheCluster = Annotated[ClusterView, _part("cluster")]
 TheWaits = Annotated[WaitExplainer, _part("waits")]

@@ -6,7 +6,7 @@ import logging
 import time as clock
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Depends
 from sqlalchemy import Connection
 
 from dethpc.domain.reports import ReportKind
@@ -21,6 +21,7 @@ from dethpc.master.http.routes.access import (
     AnyPrincipal,
     Owner,
     Reading,
+    TheBeside,
     TheControl,
     TheCreator,
     TheStore,
@@ -121,38 +122,63 @@ def prepare(request: wire.PrepareRequest, who: AnyPrincipal) -> wire.Prepared:
 # --- reports
 
 
+class _Metrics:
+    """Where reports of metrics go: of an unmanaged trial into its run's journal, of another beside that of its chief."""
+
+    def __init__(self, store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, who: AnyPrincipal) -> None:
+        self._store, self._unmanaged, self._beside, self._who = store, unmanaged, beside, who
+
+    def take(self, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
+        unmanaged = _is_unmanaged(self._store, self._who, trial_id)
+        if not group or "." in group:
+            raise Refused(f"a group of metrics has a name without '.', not {group!r}")
+        steps = report.steps_completed
+        data: dict[str, Any] = {"group": group, "steps_completed": steps, "metrics": report.metrics.avg_metrics or {}}
+        if report.metrics.batch_metrics:
+            data["batch_metrics"] = report.metrics.batch_metrics
+        if not unmanaged:
+            self._beside.post(trial_id, data, report.trial_run_id, self._who.run_id)
+            return {}
+        if steps is None:
+            data["steps_completed"] = self._unmanaged.steps(trial_id)
+        self._unmanaged.report(trial_id, ReportKind.METRICS, data, report.trial_run_id or None)
+        return {}
+
+
+TheMetrics = Annotated[_Metrics, Depends()]
+
+
 @router.post("/trials/{trial_id}/metrics")
-def report_metrics(trial_id: int, request: wire.MetricsRequest, unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
-    return _metrics(unmanaged, trial_id, request.group, request.metrics)
+def report_metrics(trial_id: int, request: wire.MetricsRequest, metrics: TheMetrics) -> dict[str, Any]:
+    return metrics.take(trial_id, request.group, request.metrics)
 
 
 @router.post("/trials/{trial_id}/training_metrics")
-def report_training(trial_id: int, request: wire.TrialMetrics, unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
-    return _metrics(unmanaged, trial_id, "training", request)
+def report_training(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
+    return metrics.take(trial_id, "training", request)
 
 
 @router.post("/trials/{trial_id}/validation_metrics")
-def report_validation(trial_id: int, request: wire.TrialMetrics, unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
-    return _metrics(unmanaged, trial_id, "validation", request)
-
-
-def _metrics(unmanaged: Unmanaged, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
-    if not group or "." in group:
-        raise Refused(f"a group of metrics has a name without '.', not {group!r}")
-    steps = unmanaged.steps(trial_id) if report.steps_completed is None else report.steps_completed
-    data: dict[str, Any] = {"group": group, "steps_completed": steps, "metrics": report.metrics.avg_metrics or {}}
-    if report.metrics.batch_metrics:
-        data["batch_metrics"] = report.metrics.batch_metrics
-    unmanaged.report(trial_id, ReportKind.METRICS, data, report.trial_run_id or None)
-    return {}
+def report_validation(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
+    return metrics.take(trial_id, "validation", request)
 
 
 @router.post("/trials/{trial_id}/progress")
 def report_progress(
-    trial_id: int, request: Annotated[wire.Progress | float, Body()], unmanaged: TheUnmanaged, who: Owner
+    trial_id: int,
+    request: Annotated[wire.Progress | float, Body()],
+    store: TheStore,
+    control: TheControl,
+    unmanaged: TheUnmanaged,
+    who: AnyPrincipal,
 ) -> dict[str, Any]:
     value = request if isinstance(request, float) else request.progress
-    unmanaged.report(trial_id, ReportKind.PROGRESS, {"progress": value})
+    if _is_unmanaged(store, who, trial_id):
+        unmanaged.report(trial_id, ReportKind.PROGRESS, {"progress": value})
+    elif not 0 <= value <= 1:
+        raise Refused(f"progress is a number from 0 to 1, not {value}")
+    else:
+        control.do(events.DescribeTrial(trial_id, TrialChanges(progress=value), clock.time()))
     return {}
 
 
