@@ -52,7 +52,7 @@ class PBT(Searcher):
         self._round: list[int] = []  # the round it is in
         self._reported: list[int] = []  # how many rounds it has ended with a value
         self._parked: list[int] = []  # how many rounds it has ended with a checkpoint
-        self._value: list[float] = []  # its latest rank value
+        self._values: list[dict[int, float]] = []  # its rank value by round
         self._gone: set[int] = set()
         self._members: list[list[int]] = []  # by round
 
@@ -134,14 +134,14 @@ class PBT(Searcher):
         alive = [m for m in self._members[number] if m not in self._gone]
         if not alive or any(self._parked[m] <= number and m != arriving for m in alive):
             return []
-        alive.sort(key=lambda m: (self._value[m], m))
+        alive.sort(key=lambda m: (self._value(m, number), m))
         replaced = max(0, self._truncate - (self._size - len(alive)))
         survivors, worst = alive[: len(alive) - replaced], alive[len(alive) - replaced :]
         actions: list[Action] = []
         for index in worst:
             actions.append(Stop(index, self._why(number, index, survivors[-1])))
         for index in survivors:
-            why = f"goes on with round {number + 1}: {self.show(self._value[index])}"
+            why = f"goes on with round {number + 1}: {self.show(self._value(index, number))}"
             actions.append(Note(index, "goes_on", {"round": number + 1}))
             actions.append(Continue(index, self._target(index, number + 1), why))
         for i in range(self._truncate):
@@ -150,9 +150,13 @@ class PBT(Searcher):
 
     def _why(self, number: int, index: int, last_survivor: int) -> str:
         return (
-            f"round {number} ({self._unit} {(number + 1) * self._length}): {self.show(self._value[index])} is among the worst "
-            f"{self._truncate} of {self._size}; the cut-off was {self.show(self._value[last_survivor])}"
+            f"round {number} ({self._unit} {(number + 1) * self._length}): {self.show(self._value(index, number))} is among "
+            f"the worst {self._truncate} of {self._size}; the cut-off was {self.show(self._value(last_survivor, number))}"
         )
+
+    def _value(self, index: int, number: int) -> float:
+        """The trial's rank value at the end of round ``number``; the worst where it has none."""
+        return self._values[index].get(number, math.inf)
 
     @property
     def _planned(self) -> int:
@@ -171,7 +175,7 @@ class PBT(Searcher):
         last = len(self._members) - 1
         rungs = []
         for number, members in enumerate(self._members):
-            ranked = sorted((self._value[m], m) for m in members if self._reported[m] > number)
+            ranked = sorted((self._value(m, number), m) for m in members if self._reported[m] > number)
             rungs.append(
                 {
                     "length": (number + 1) * self._length,
@@ -181,7 +185,7 @@ class PBT(Searcher):
                     "trials": [
                         {
                             "index": index,
-                            "value": self.own_sign(value) if self._round[index] == number else None,
+                            "value": self.own_sign(value),
                             "went_on": self._round[index] > number,
                             "parent": self._parent[index],
                         }
@@ -203,7 +207,7 @@ class PBT(Searcher):
         self._round.append(number)
         self._reported.append(number)
         self._parked.append(number)
-        self._value.append(math.inf)
+        self._values.append({})
         self._join(number, index)
 
     def _join(self, number: int, index: int) -> None:
@@ -215,7 +219,7 @@ class PBT(Searcher):
         number = int(data["round"])
         if kind == "round":
             self._reported[index] = number + 1
-            self._value[index] = recalled(data["value"])
+            self._values[index][number] = recalled(data["value"])
         elif kind == "parked":
             self._parked[index] = number + 1
         else:

@@ -131,10 +131,13 @@ def test_a_population_shows_who_came_from_whom(served: Served) -> None:
     for run, loss in zip(live(served, id), (0.25, 0.5), strict=True):
         train(served, run, 3, loss)
         end(served, run)
-    first, second, copy = served.session.get(f"/api/v1/experiments/{id}/search")["trials"]
+    found = served.session.get(f"/api/v1/experiments/{id}/search")
+    first, second, copy = found["trials"]
     assert copy["parentTrialId"] == first["trialId"] and first["parentTrialId"] is None
     assert (first["nextLength"], second["nextLength"], copy["nextLength"]) == (6, None, 3)
     assert "loss 0.5 is among the worst 1 of 2" in second["reason"]
+    rounds = [[(t["value"], t["wentOn"]) for t in rung["trials"]] for rung in found["brackets"][0]["rungs"]]
+    assert rounds == [[(0.25, True), (0.5, False)], []]
 
 
 def test_a_search_that_an_earlier_master_ended_or_that_was_no_search_is_shown(served: Served) -> None:
