@@ -104,8 +104,9 @@ def _before(job: QueuedJob, other: QueuedJob) -> bool:
 def _down(case: Case) -> Sentences:
     gone = [node for node in case.view.nodes if not node.state.usable]
     if not gone:
+        nodes = case.detail.partition("UnavailableNodes:")[2]
         why = f"the nodes that it needs ({case.asked}) are not available now"
-        return why + (f"; Slurm names {case.detail}" if case.detail else ""), ""
+        return why + (f"; Slurm names {nodes}" if nodes else ""), ""
     names = ", ".join(node.name for node in gone[:4]) + (f" and {len(gone) - 4} more" if len(gone) > 4 else "")
     words = "; ".join(dict.fromkeys(node.reason for node in gone if node.reason))
     why = f"it needs {case.asked}, and {names} {'is' if len(gone) == 1 else 'are'} {gone[0].state}"
@@ -117,6 +118,16 @@ def _down(case: Case) -> Sentences:
 def _not_available(case: Case) -> Sentences:
     if "maintenance" in case.detail.lower():
         return _maintenance(case)
+    if "reserved" in case.detail.lower() and all(node.state.usable for node in case.view.nodes):
+        return f"the nodes that it needs ({case.asked}) may be reserved for another job", ""
+    return _down(case)
+
+
+def _down_or_reserved(case: Case) -> Sentences:
+    """One word of Slurm's with a comma in it, for three cases that only the nodes tell apart."""
+    if all(node.state.usable for node in case.view.nodes):
+        why = f"the nodes that it needs ({case.asked}) are down, drained, or reserved for jobs of partitions with a higher priority"
+        return why, "another pool may start it now"
     return _down(case)
 
 
@@ -165,7 +176,7 @@ _REASONS: Sequence[tuple[str, Callable[[Case], Sentences]]] = (
         _says("partition {partition} starts no jobs now", "choose another pool; " + _ADMIN),
     ),
     (".*reservedformaintenance.*", _maintenance),
-    ("nodesrequiredforjobaredown.*", _down),
+    ("nodesrequiredforjobaredown.*", _down_or_reserved),
     ("reqnodenotavail.*", _not_available),
     ("nodedown|frontenddown|powernotavail|powerreserved", _down),
     ("begintime", _says("it was queued again after its last start, and Slurm waits a while (two minutes by default)")),

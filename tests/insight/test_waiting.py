@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -99,6 +100,20 @@ def test_nodes_that_are_down_are_named_with_slurms_reason_for_it() -> None:
     down = [replace(node, state=NodeState.DRAINED, reason="bad fan") for node in NODES]
     said = in_scheduler("Resources", ASKED, replace(VIEW, nodes=down))
     assert "n0, n1, n2, n3 are drained (bad fan)" in said.why and "administrator" in said.remedy
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        (REASONS[-1], r"are down, drained, or reserved for jobs of partitions with a higher priority"),
+        ("ReqNodeNotAvail,_May_be_reserved_for_other_job", r"may be reserved for another job"),
+        ("ReqNodeNotAvail,_UnavailableNodes:n[1-2]", r"are not available now; Slurm names n\[1-2\]"),
+    ],
+)
+def test_nodes_that_slurm_keeps_back_are_told_in_a_whole_sentence(reason: str, why: str) -> None:
+    assert re.fullmatch(rf"the nodes that it needs \(4 GPUs on one node\) {why}", in_scheduler(reason, ASKED, VIEW).why)
+    down = [replace(node, state=NodeState.DRAINED, reason="bad fan") for node in NODES]
+    assert "are drained (bad fan)" in in_scheduler(reason, ASKED, replace(VIEW, nodes=down)).why
 
 
 def test_priority_counts_who_is_ahead_and_whose_they_are() -> None:
