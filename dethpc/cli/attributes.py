@@ -51,11 +51,13 @@ def set_attribute() -> None:
     """Change an attribute of an experiment."""
 
 
-def _set(experiment_id: int, attribute: str, value: Any, **fields: Any) -> None:
+def _set(experiment_id: int, attribute: str, value: Any, **fields: Any) -> dict[str, Any]:
+    """The experiment as it is then."""
     from dethpc.client import experiments
 
-    experiments.patch(connect(), experiment_id, **fields)
+    answer = experiments.patch(connect(), experiment_id, **fields)
     output.echo(f"Set {attribute} of experiment {experiment_id} to {'none' if value is None else repr(value)}")
+    return answer.get("experiment") or {}
 
 
 @set_attribute.command("name")
@@ -85,7 +87,15 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
         number = int(max_slots)
     else:
         raise click.BadParameter(f"found {max_slots!r}; allowed: a number of slots, or none")
-    _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
+    changed = _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
+    resources = (changed.get("config") or {}).get("resources") or {}
+    each = int(resources.get("slots_per_trial") or 0)
+    if number is not None and number < each:
+        output.say(
+            f"note: a trial of experiment {experiment_id} needs {each} {'slot' if each == 1 else 'slots'}: none starts while "
+            f"max-slots is {number}, and those that run save a checkpoint and wait; "
+            f"det experiment set max-slots {experiment_id} {each} lets one run"
+        )
 
 
 @set_attribute.command("weight")

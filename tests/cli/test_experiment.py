@@ -253,6 +253,14 @@ def test_attributes_are_set(det: Any, master: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(("slots", "told"), [("0", True), ("1", True), ("2", False), ("none", False)])
+def test_a_limit_below_one_trial_is_told(det: Any, master: Any, slots: str, told: bool) -> None:
+    master.experiment["config"] = {"resources": {"slots_per_trial": 2}}
+    done = det("experiment", "set", "max-slots", 1, slots, master=master)
+    words = f"note: a trial of experiment 1 needs 2 slots: none starts while max-slots is {slots}"
+    assert done.returncode == 0 and (words in " ".join(done.stderr.split())) is told
+
+
 def test_the_masters_refusal_is_shown_in_its_words(det: Any, master: Any) -> None:
     master.refuse = (409, {"error": {"code": 9, "reason": "FailedPrecondition", "error": "pool gpu has no priorities"}})
     done = det("experiment", "set", "priority", 1, 3, master=master)
