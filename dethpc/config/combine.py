@@ -24,7 +24,8 @@ _VARIABLES = ("environment", "environment_variables")
 
 
 def override(source: Source, options: Sequence[str]) -> list[Problem]:
-    """Set each ``key.sub=value`` in ``source``, the value read as YAML. A mapping is laid over the mapping that is there."""
+    """Set each ``key.sub=value`` in ``source``, the value read as YAML. A mapping is laid over the mapping that is there; a
+    hyperparameter is replaced by one, and keeps what is not named where a field of it is."""
     problems: list[Problem] = []
     for option in options:
         key, equals, text = option.partition("=")
@@ -42,7 +43,7 @@ def override(source: Source, options: Sequence[str]) -> list[Problem]:
         level = source.data
         for end, name in enumerate(names[:-1], 1):
             inner = level.get(name)
-            if not isinstance(inner, dict) or _is_hyperparameter(names[:end], inner):
+            if not isinstance(inner, dict):
                 # Whatever stood there makes room.
                 inner = level[name] = {}
                 _forget(source, names[:end], f"--config {key}")

@@ -338,12 +338,14 @@ def test_any_value_in_any_field_is_accepted_or_a_problem_of_that_field(field: st
 
 def test_overrides_are_read_as_yaml() -> None:
     whole = effective(
-        LEAST + "slurm:\nhyperparameters: {lr: {type: log, minval: -2, maxval: -1, base: 10}, net: {a: 1}}\n",
+        LEAST + "slurm:\nhyperparameters: {lr: {type: log, minval: -2, maxval: -1, base: 10}, net: {a: 1}, "
+        "width: {type: int, minval: 1, maxval: 9}}\n",
         overrides=[
             "resources.slots_per_trial=4",
             "slurm.sbatch_args=[--time=05:00, --mem=1G]",
             "description=a = b",
             "hyperparameters.lr=1e-3",
+            "hyperparameters.width.count=2",
             "hyperparameters.net={b: 2}",
             "hyperparameters.new.x={type: categorical, vals: [1, 2]}",
             "name=null",
@@ -353,6 +355,7 @@ def test_overrides_are_read_as_yaml() -> None:
     assert whole["slurm"]["sbatch_args"] == ["--time=05:00", "--mem=1G"]
     assert whole["description"] == "a = b"
     assert whole["hyperparameters"]["lr"] == {"type": "const", "val": 0.001}
+    assert whole["hyperparameters"]["width"] == {"type": "int", "minval": 1, "maxval": 9, "count": 2}
     assert set(whole["hyperparameters"]["net"]) == {"a", "b"}
     assert whole["hyperparameters"]["new"]["x"]["vals"] == [1, 2]
     assert whole["name"] == ""
@@ -363,13 +366,15 @@ def test_overrides_are_read_as_yaml() -> None:
     [
         ("resources.slots_per_trial=x", "resources.slots_per_trial", "--config resources.slots_per_trial: "),
         ("resources.slotz=x", "resources.slotz", "unknown"),
+        ("hyperparameters.lr.x=1", "hyperparameters.lr.x", "--config hyperparameters.lr.x: "),
         ("name", "override", "--config: override: found 'name'; allowed: KEY=VALUE"),
         ("a..b=1", "override", "KEY=VALUE"),
         ("labels=[a", "labels", "YAML"),
     ],
 )
 def test_a_wrong_override_is_named_as_such(option: str, field: str, words: str) -> None:
-    (problem,) = problems_of(LEAST, overrides=[option])
+    text = LEAST + "hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}\n"
+    (problem,) = problems_of(text, overrides=[option])
     assert problem.field == field and problem.line is None and words in str(problem)
 
 
