@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import Scheduler
@@ -15,9 +16,11 @@ from dethpc.rundir.home import Home
 def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
     """What the site configuration says; else Slurm where there is one, and this machine where not.
 
-    ``DETHPC_SCHEDULER`` overrides both.
+    ``DETHPC_SCHEDULER`` overrides both. Raises ConfigError.
     """
     kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
+    if kind in ("auto", "slurm"):
+        _check_conf()
     if kind == "auto":
         from dethpc.scheduler.slurm.commands import is_configured
 
@@ -34,6 +37,14 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
         slowest = max(limits.fastest_poll, limits.slowest_poll)
         return _slurm(site), Pace(0.5, limits.fastest_poll, slowest, limits.restart_delay, limits.submit_at_once)
     raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
+
+
+def _check_conf() -> None:
+    """A Slurm that is gone is no reason to train on this machine, and its commands would look for their file for a minute."""
+    conf = os.environ.get("SLURM_CONF")
+    if conf and shutil.which("sbatch") and not os.path.exists(conf):
+        hint = "unset SLURM_CONF for the Slurm of this machine; DETHPC_SCHEDULER=local trains without one"
+        raise ConfigError([Problem("SLURM_CONF", f"{conf}, which is not there", "the slurm.conf of a cluster", hint)])
 
 
 def _slurm(site: SiteConfig) -> Scheduler:
