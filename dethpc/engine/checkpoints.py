@@ -72,15 +72,31 @@ def damaged(
 
 
 def source_damaged(state: ClusterState, event: events.SourceDamaged) -> Decision:
-    """It is marked, whoever finds it so: nobody else shall begin there."""
+    """It is marked, whoever finds it so: nobody else shall begin there. Copies that a search made of its trial begin where that one
+    was before."""
     checkpoint = event.checkpoint
     owner = state.trial(checkpoint.trial_id)
     known = {} if owner is None else state.checkpoints.get(owner.id, {})
+    copies = [] if owner is None else _copies(state, owner, checkpoint, event.others)
     if owner is not None and checkpoint.uuid in known:
-        return Decision(damaged(state, owner, known, checkpoint.uuid, event.why)[0])
+        return Decision([*damaged(state, owner, known, checkpoint.uuid, event.why)[0], *copies])
     if checkpoint.state is CheckpointState.DELETED:
-        return Decision()
-    return Decision([replace(checkpoint, state=CheckpointState.ERROR, reason=event.why)])
+        return Decision(copies)
+    return Decision([replace(checkpoint, state=CheckpointState.ERROR, reason=event.why), *copies])
+
+
+def _copies(state: ClusterState, owner: Trial, checkpoint: Checkpoint, others: Iterable[Checkpoint]) -> list[Row]:
+    """The copies of ``owner`` that were to begin at its ``checkpoint``, and begin now at the one before: its own, else that at
+    which it began itself, else none."""
+    earlier = usable(state, owner, (c for c in others if c.reported_at < checkpoint.reported_at))
+    source = earlier[0].uuid if earlier else owner.source_checkpoint
+    experiment = state.experiments[owner.experiment_id]
+    open_trials = (experiment.trials[index] for index in experiment.open)
+    return [
+        replace(trial, source_checkpoint=source)
+        for trial in open_trials
+        if trial.search.get("parent") == owner.index and trial.source_checkpoint == checkpoint.uuid
+    ]
 
 
 def usable(state: ClusterState, trial: Trial, known: Iterable[Checkpoint]) -> list[Checkpoint]:

@@ -197,10 +197,20 @@ def _checkpoint_damaged(
         return trial
     if rows:
         return replace(trial, early_exit=f"{CHECKPOINT_DAMAGED}{why}; {words}")
+    if (
+        trial.source_checkpoint != uuid
+    ):  # a copy that the search made, of another trial: see ``checkpoints.source_damaged``
+        return replace(trial, early_exit=f"{CHECKPOINT_DAMAGED}{why}; {_begins(trial.source_checkpoint)}")
     words = (
         "this is where the trial was to begin, and it cannot begin elsewhere: create the experiment again from another"
     )
     return replace(trial, early_exit=f"{SOURCE_DAMAGED}{why}; {words}")
+
+
+def _begins(source: str | None) -> str:
+    if source is None:
+        return "no earlier one of the trial that it copies is left, so it begins with new weights"
+    return f"the trial begins at checkpoint {source}, which the trial that it copies had before"
 
 
 def _known(state: ClusterState, trial: Trial, decision: Decision) -> dict[str, Checkpoint]:

@@ -164,6 +164,48 @@ def test_a_source_of_a_trial_that_is_over_is_marked_and_one_of_a_trial_that_trai
     world.assert_memory_is_a_fold_of_the_rows()
 
 
+def test_a_copy_of_a_trial_whose_checkpoint_is_damaged_begins_at_the_one_before_and_at_last_with_new_weights() -> None:
+    world = World()
+    pbt = {
+        "name": "pbt",
+        "metric": "loss",
+        "population_size": 2,
+        "num_rounds": 2,
+        "length_per_round": {"batches": 2},
+        "replace_function": {"truncate_fraction": 0.5},
+        "explore_function": {"resample_probability": 0.0, "perturb_factor": 0.2},
+    }
+    world.create(searcher=pbt)
+    for number, run in enumerate(world.live()):
+        trained(world, run, f"{number}a", f"{number}b")
+        world.report(run, "metrics", group="validation", steps_completed=2, metrics={"loss": float(number)})
+        world.end(run, FINISHED)
+
+    def copy() -> Trial:
+        return next(t for t in world.rows(Trial) if t.search.get("parent") == 0)
+
+    def fails() -> None:
+        (run,) = [run for run in world.live() if world.trial(run).id == copy().id]
+        uuid = copy().source_checkpoint
+        world.do(events.Submitted(run.id, "j", world.now()))
+        world.do(events.AttemptStarted(run.id, 0, ["n0"], uuid, 0, world.now()))
+        if uuid is not None:
+            others = [c for c in world.rows(Checkpoint) if c.trial_id == 1]
+            world.do(events.SourceDamaged(checkpoint(world, uuid), "model is damaged", world.now(), others))
+            world.report(run, "checkpoint_damaged", uuid=uuid, why=f"checkpoint {uuid}: model is damaged")
+            world.end(run, FAILED)
+
+    assert copy().source_checkpoint == "0b"
+    fails()
+    assert (copy().source_checkpoint, copy().restarts) == ("0a", 0)
+    assert copy().reason.endswith("begins at checkpoint 0a, which the trial that it copies had before")
+    fails()
+    assert (copy().source_checkpoint, copy().state.terminal) == (None, False)
+    assert copy().reason.endswith("no earlier one of the trial that it copies is left, so it begins with new weights")
+    assert {c.uuid for c in world.rows(Checkpoint) if c.state is CheckpointState.ERROR} == {"0a", "0b"}
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
 def test_another_trials_checkpoint_is_not_marked_by_whoever_names_it() -> None:
     world = World()
     run = begun(world)

@@ -50,12 +50,13 @@ class Posted:
 
 @dataclass(slots=True)
 class SourceDamaged:
-    """A trial was to begin at a checkpoint of another, which failed its checks. ``checkpoint`` is its row as the store has it: of
-    trials that are over the engine remembers none."""
+    """A trial was to begin at a checkpoint of another, which failed its checks. ``checkpoint`` is its row as the store has it, and
+    ``others`` are those of the same trial: of trials that are over the engine remembers none."""
 
     checkpoint: Checkpoint
     why: str
     at: float
+    others: Sequence[Checkpoint] = ()
 
 
 @dataclass(slots=True)

@@ -179,7 +179,9 @@ class Reader:
 
     def _damaged(self, uuid: str, why: str) -> events.Event:
         with self._store.read() as connection:
-            return events.SourceDamaged(queries.checkpoint(connection, uuid), why, time.time())
+            found = queries.checkpoint(connection, uuid)
+            others = queries.checkpoints_of_trial(connection, found.trial_id)
+        return events.SourceDamaged(found, why, time.time(), others)
 
     def grows(self, live: LiveRun) -> bool:
         """Whether the attempt has written anything since the last call for a run whose job is missed. Its nodes live then."""
