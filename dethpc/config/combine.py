@@ -104,7 +104,7 @@ def _fill(source: Source, upper: dict[str, Any], lower: Mapping[str, Any], path:
                 upper[key] = mine + [label for label in value if label not in mine]
             elif here in _JOINED:
                 name = _JOINED[here]
-                taken = [item.get(name) for item in mine if isinstance(item, dict)]
+                taken = [item.get(name) for item in mine if isinstance(item, dict) and item.get(name) is not None]
                 upper[key] = mine + [
                     item for item in value if not isinstance(item, dict) or item.get(name) not in taken
                 ]

@@ -14,7 +14,7 @@ from dethpc.config.hyperparameters import Space, parse_space, plain, read_space
 from dethpc.config.resources import PBS, Resources, Slurm
 from dethpc.config.searcher import Searcher
 from dethpc.config.section import STORED, Length, Section, Whole, wrong
-from dethpc.config.services import Integrations, LogPolicy, RetentionPolicy, Security
+from dethpc.config.services import USUAL_LOG_POLICIES, Integrations, LogPolicies, RetentionPolicy, Security
 from dethpc.config.training import DataLayer, Optimizations, Profiling, Reproducibility
 from dethpc.errors import ConfigError, Problem, dotted
 
@@ -84,7 +84,7 @@ class ExperimentConfig(Section):
     checkpoint_storage: Optional[CheckpointStorage] = None
     preemption_timeout: Optional[Annotated[Whole, Field(ge=0)]] = None  # seconds
 
-    log_policies: list[LogPolicy] = []
+    log_policies: LogPolicies = list(USUAL_LOG_POLICIES)
     retention_policy: Optional[RetentionPolicy] = None
     integrations: Optional[Integrations] = None
     debug: bool = False

@@ -9,14 +9,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from dethpc.config.patterns import Pattern
 from dethpc.config.section import STORED, Section, Whole, wrong
 from dethpc.config.wording import show
-
-LOG_ACTIONS = ("cancel_retries", "exclude_node")
+from dethpc.domain import log_policies
 
 
 def _action(value: Any) -> Any:
     name = value.get("type") if isinstance(value, dict) and set(value) == {"type"} else value
-    if name not in LOG_ACTIONS:
-        raise wrong("one of " + ", ".join(LOG_ACTIONS), found=show(name))
+    if name not in log_policies.ACTIONS:
+        raise wrong("one of " + ", ".join(log_policies.ACTIONS), found=show(name))
     return name
 
 
@@ -25,13 +24,14 @@ def _pattern(value: str, info: ValidationInfo) -> str:
         return value
     try:
         Pattern(value)
+        log_policies.compiled(value)  # what nodes judge by
     except ValueError as error:
         raise wrong("a regular expression of RE2", found=f"a pattern that is {error}") from None
     return value
 
 
 class LogPolicy(Section):
-    """What to do when a trial logs a line that matches ``pattern``."""
+    """What to do when a trial logs a line that matches ``pattern``. A name alone takes the default policy of that name away."""
 
     omitted: ClassVar[frozenset[str]] = frozenset({"name", "pattern", "action"})
 
@@ -44,6 +44,22 @@ class LogPolicy(Section):
         if self.name is None and (self.pattern is None or self.action is None):
             raise wrong("a name (or, as in older configurations, a pattern together with an action)", found="no name")
         return self
+
+
+USUAL_LOG_POLICIES = (
+    LogPolicy(name="CUDA OOM", pattern=".*CUDA out of memory.*"),
+    LogPolicy(name="ECC Error", pattern=".*uncorrectable ECC error encountered.*"),
+)
+
+
+def _with_usual(policies: list[LogPolicy], info: ValidationInfo) -> list[LogPolicy]:
+    if info.context is STORED:
+        return policies
+    named = {policy.name for policy in policies}
+    return [*policies, *(policy for policy in USUAL_LOG_POLICIES if policy.name not in named)]
+
+
+LogPolicies = Annotated[list[LogPolicy], AfterValidator(_with_usual)]
 
 
 class RetentionPolicy(Section):

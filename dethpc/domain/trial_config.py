@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple, Optional, Union
 
+from dethpc.domain.log_policies import LogPolicy
+
 UNITS = ("batches", "records", "epochs")
 WORKDIR = "/run/determined/workdir"
 """Where the context directory lies in Determined's containers: ``container_path`` of a bind mount may be relative to it."""
@@ -88,6 +90,7 @@ class TrialConfig:
     scheduling_unit: int
     profiling_enabled: bool
     bind_mounts: tuple[BindMount, ...]
+    log_policies: tuple[LogPolicy, ...]
     debug: bool
     hyperparameters: dict[str, Any]
     python: str
@@ -113,6 +116,7 @@ class TrialConfig:
             scheduling_unit=int(config.get("scheduling_unit") or 0),
             profiling_enabled=bool((config.get("profiling") or {}).get("enabled")),
             bind_mounts=tuple(BindMount(str(m["host_path"]), str(m["container_path"])) for m in mounts),
+            log_policies=LogPolicy.all_of(config.get("log_policies") or ()),
             debug=bool(config.get("debug")),
             hyperparameters=config.get("hyperparameters") or {},
             python=str(environment.get("python") or ""),

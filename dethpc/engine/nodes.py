@@ -139,11 +139,16 @@ def enable(state: ClusterState, event: events.EnableNode) -> Decision:
     return Decision([NodeHealth(event.name)], [events.Schedule(event.at)])
 
 
-def left_out(off: Iterable[NodeHealth], members: Sequence[NodeInfo], asked: ResourceRequest) -> list[str]:
+def left_out(
+    off: Iterable[NodeHealth], members: Sequence[NodeInfo], asked: ResourceRequest, refused: Sequence[str] = ()
+) -> list[str]:
     """Names of a pool's nodes that a job is not to be sent to, never so many that too few are left for it.
 
-    First those that a person disabled, then those that failed latest. ``members``: the pool's nodes as they are now.
+    First those that a person disabled, then those that failed latest. ``members``: the pool's nodes as they are now. Those that
+    the job's trial has ``refused`` are left out before all others, even where no node is left.
     """
+    never = {node.name for node in members if node.name in refused}
+    members = [node for node in members if node.name not in never]
     known = {node.name: node for node in members}
     room = sum(node.state.usable and asked.fits(node) for node in members) - asked.nodes
     names = []
@@ -156,7 +161,13 @@ def left_out(off: Iterable[NodeHealth], members: Sequence[NodeInfo], asked: Reso
                 continue
             room -= 1
         names.append(node.name)
-    return sorted(names)
+    return sorted({*names, *never})
+
+
+def too_few_left(members: Sequence[NodeInfo], asked: ResourceRequest, refused: Sequence[str]) -> bool:
+    """Whether a job can run on nodes of the pool as the site has it, but not without those that its trial has ``refused``."""
+    names = {node.name for node in members if asked.fits(node)}
+    return len(names - set(refused)) < asked.nodes <= len(names)
 
 
 def avoided(state: ClusterState, task_id: str, at: float) -> list[NodeHealth]:

@@ -184,7 +184,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
     decision.rows += nodes.judged(state, run, attempt, verdict, event)
     if event.requeued and run.intent is Intent.GO:
         run = replace(run, state=RunState.PENDING, reason=verdict.reason)
-        why, rows = meaning.queued_again(attempt, verdict)
+        why, rows = meaning.queued_again(attempt, verdict, event)
         if why:
             run = replace(run, intent=Intent.KILL, intent_reason=why)
         decision.rows += [run, *rows]

@@ -83,7 +83,9 @@ class TaskRun:
         """What a task without a trial reports, nobody asks for yet."""
         return Decision()
 
-    def queued_again(self, attempt: Attempt | None, verdict: Verdict) -> tuple[str, list[Row]]:
+    def queued_again(
+        self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded
+    ) -> tuple[str, list[Row]]:
         return "", []
 
     def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dethpc.domain.facts import Attempt, Row, Run, Trial
+from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted, against_retrying
 from dethpc.domain.reports import Report
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, State
 from dethpc.engine import events, first_trial, reports
@@ -26,6 +27,9 @@ MAX_DAMAGED = 12
 
 STALLED_BY_TIME = 4
 """How many of these an attempt counts for that reached its time limit: the next would reach it as well."""
+
+NO_RETRY = "trial failed and matched logs to a don't retry policy"
+"""Determined's words, which scripts look for."""
 
 MAX_REST = 300.0
 """The longest delay after a failure, in seconds."""
@@ -78,9 +82,11 @@ class TrialRun:
             decision.rows.append(trial)
         return decision
 
-    def queued_again(self, attempt: Attempt | None, verdict: Verdict) -> tuple[str, list[Row]]:
+    def queued_again(
+        self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded
+    ) -> tuple[str, list[Row]]:
         """Why it makes no sense that the same job starts once more, if so; and what changes."""
-        trial = _weighed(self._state, self._trial, self._run, attempt, verdict)
+        trial = _weighed(self._state, _noting(self._trial, event.matched), self._run, attempt, verdict)
         why = _stuck(trial, verdict, _damaged(self._state, trial))
         if why:
             trial = replace(trial, state=State.STOPPING_ERROR, reason=why)
@@ -88,7 +94,7 @@ class TrialRun:
 
     def ended(self, attempt: Attempt | None, verdict: Verdict, event: events.AttemptEnded) -> Decision:
         decision = Decision()
-        trial = _weighed(self._state, self._trial, self._run, attempt, verdict)
+        trial = _weighed(self._state, _noting(self._trial, event.matched), self._run, attempt, verdict)
         attempts = self._state.attempts.get(self._run.task_id, ())
         _after_run(self._experiment, trial, verdict, event, _damaged(self._state, trial), attempts, decision)
         return decision
@@ -117,6 +123,11 @@ def _void_after_resume(state: ClusterState, run: Run, trial: Trial, event: event
         if ended != attempt:
             changed.append(ended)
     return changed
+
+
+def _noting(trial: Trial, matched: Sequence[LogMatch]) -> Trial:
+    """The trial with what lines of its log mean beyond this attempt."""
+    return replace(trial, search=Noted.of(trial.search).after(matched).into(trial.search)) if matched else trial
 
 
 def _weighed(state: ClusterState, trial: Trial, run: Run, attempt: Attempt | None, verdict: Verdict) -> Trial:
@@ -216,8 +227,12 @@ def _after_failure(
 ) -> None:
     """The trial rests and starts again, as often as it may; what fails alike before its first report would only do so again."""
     restarts, limit = trial.restarts + 1, experiment.config.max_restarts
-    untrained = all(a.first_at is None for a in attempts) and not may_heal_elsewhere(event.report)
-    if restarts <= limit and untrained and _failed_alike(attempts[:-1], verdict):
+    elsewhere = any(match.action == EXCLUDE_NODE for match in event.matched) or may_heal_elsewhere(event.report)
+    untrained = all(a.first_at is None for a in attempts) and not elsewhere
+    if against := against_retrying(event.matched):
+        words = f"{verdict.reason} ({NO_RETRY}: {against.words})"
+        _close(experiment, trial, State.ERROR, words, event.at, decision)
+    elif restarts <= limit and untrained and _failed_alike(attempts[:-1], verdict):
         words = f"{verdict.reason} (twice before its first report: no restart would heal that)"
         _close(experiment, trial, State.ERROR, words, event.at, decision)
     elif restarts > limit:

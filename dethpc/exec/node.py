@@ -18,6 +18,7 @@ from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
 from dethpc.exec.end import NodeResult
+from dethpc.exec.log_policies import LogPolicies
 from dethpc.exec.place import Place, scratch_bases
 from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
 from dethpc.exec.signals import Signals, job_end
@@ -127,6 +128,9 @@ class _Node:
         self._scratch = self._directory = ""
         self._sockets = ""
         self._script = batch_script(spec.entrypoint)
+        matched = self._attempt.matched(place.rank)
+        self._policies = LogPolicies(spec.settings.log_policies, place.name, matched, log.note)
+        log.judge = self._policies.judge
 
     def attempt_it(self) -> NodeResult:
         team: Optional[Team] = None
@@ -173,6 +177,7 @@ class _Node:
         """Leave no process and no working directory on this node, and say what it used. Doing it twice does no harm."""
         self._supervisor.end_all()
         self._supervisor.meter.write()
+        self._policies.write()
         for folder in filter(None, (self._scratch, self._sockets)):
             remove(folder)
         self._scratch = self._sockets = ""

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections import deque
-from typing import Iterable, Optional, Union
+from typing import Callable, Iterable, Optional, Sequence, Union
 
 from dethpc.rundir import logline
 from dethpc.rundir.logline import LogLine
@@ -53,6 +53,12 @@ class Log:
         self.tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._tails: dict[int, deque[str]] = {}
         self.exceptions: deque[tuple[Optional[int], str]] = deque(maxlen=KEPT_EXCEPTIONS)
+        self.judge: Callable[[Sequence[str]], None] = lambda lines: None
+        """Hears what user code wrote, after it was written."""
+
+    def note(self, level: str, text: str) -> None:
+        """A line of our own about others, which explains no end."""
+        self._append([LogLine(time.time(), level, None, "stderr", text)])
 
     def say(self, level: str, text: str) -> None:
         """A line of our own."""
@@ -66,6 +72,9 @@ class Log:
         for line in lines:
             if line.rank is not None:
                 self._tails.setdefault(line.rank, deque(maxlen=KEPT_LINES)).append(line.text)
+        self._append(lines)
+
+    def _append(self, lines: list[LogLine]) -> None:
         if self._missing and time.monotonic() < self._retry_at:
             self._lose(len(lines))
             return
@@ -136,7 +145,10 @@ class Stream:
             whole.append(self._rest[:MAX_LINE])
             self._rest = self._rest[MAX_LINE:]
         now = time.time()
-        self._log.add([self._line(raw, now) for raw in whole])
+        lines = [self._line(raw, now) for raw in whole]
+        self._log.add(lines)
+        if lines:
+            self._log.judge([line.text for line in lines])
 
     def end(self) -> None:
         """The last line may lack its newline."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Iterable, Optional, Union
 
 from dethpc.domain.end_report import EndReport
+from dethpc.domain.log_policies import LogMatch
 from dethpc.domain.stopping import StopRequest
 from dethpc.domain.usage import NodeUse
 from dethpc.errors import RunDirError
@@ -100,6 +101,15 @@ class AttemptDir:
                 obj = read_json(self.usage(node))
                 found += [] if obj is None else [NodeUse.from_json(obj)]
         return found
+
+    def matched(self, node: int) -> Path:
+        """``{"matches"}``: the ``LogMatch`` of each log policy that a line on this node matched."""
+        return self.path / f"matched-{node}.json"
+
+    def log_matches(self, nodes: int) -> list[LogMatch]:
+        """What so many nodes found in their logs. Raises: RunDirError when a file is damaged; OSError."""
+        found = [read_json(self.matched(node)) or {} for node in range(nodes)]
+        return [LogMatch.from_json(match) for obj in found for match in obj.get("matches") or ()]
 
     @property
     def logs(self) -> Path:

@@ -232,6 +232,7 @@ max_restart: 3
         ("checkpoint_storage: {type: gcs, bucket: b, prefix: a/../b}", "checkpoint_storage.prefix", "without '..'"),
         ("profiling: {begin_on_batch: 5, end_after_batch: 4}", "profiling.end_after_batch", "begin_on_batch (5)"),
         ("log_policies: [{pattern: '('}]", "log_policies[0].pattern", "a regular expression"),
+        ("log_policies: [{name: x, pattern: '[[:alpha:]]'}]", "log_policies[0].pattern", "of both RE2 and Python's re"),
         ("log_policies: [{pattern: x}]", "log_policies[0]", "a name"),
         ("log_policies: [{name: x, action: explode}]", "log_policies[0].action", "cancel_retries"),
         ("internal: {}", "internal", "reserved for the master"),
@@ -398,6 +399,29 @@ def test_defaults_fill_what_the_user_left_out() -> None:
     assert (whole["resources"]["resource_pool"], whole["resources"]["weight"]) == ("main", 5)
     assert whole["max_restarts"] == 1
     assert whole["labels"] == ["mine", "site"]
+
+
+USUAL = [
+    {"name": "CUDA OOM", "pattern": ".*CUDA out of memory.*"},
+    {"name": "ECC Error", "pattern": ".*uncorrectable ECC error encountered.*"},
+]
+
+
+@pytest.mark.parametrize("mine", ["", "log_policies: null\n", "log_policies: []\n"])
+def test_everybody_has_the_usual_log_policies(mine: str) -> None:
+    assert effective(LEAST + mine)["log_policies"] == USUAL
+
+
+def test_log_policies_are_joined_by_name_and_a_name_alone_takes_one_away() -> None:
+    site = {"log_policies": [{"pattern": "site", "action": "exclude_node"}, {"name": "n", "pattern": "site's"}]}
+    mine = "log_policies:\n- {pattern: mine, action: {type: cancel_retries}}\n- {name: n, pattern: mine}\n- {name: CUDA OOM}\n"
+    assert effective(LEAST + mine, defaults=site)["log_policies"] == [
+        {"pattern": "mine", "action": "cancel_retries"},
+        {"name": "n", "pattern": "mine"},
+        {"name": "CUDA OOM"},
+        {"pattern": "site", "action": "exclude_node"},
+        USUAL[1],
+    ]
 
 
 def test_of_equal_variables_the_users_counts() -> None:
@@ -578,7 +602,6 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
         "environment.drop_capabilities": ["CAP"],
         "environment.pod_spec": {"spec": {}},
         "bind_mounts": [{"host_path": "/x", "container_path": "/y"}],
-        "log_policies": [{"pattern": "CUDA", "action": {"type": "exclude_node"}}],
         "retention_policy": {"log_retention_days": 30},
         "integrations.webhooks": {"webhook_id": [1]},
         "pbs.slots_per_node": 1,

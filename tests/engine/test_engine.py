@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, Metric, Run, Trial
+from dethpc.domain.log_policies import CANCEL_RETRIES, EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.ports import JobState
 from dethpc.domain.reports import Report
 from dethpc.domain.states import End, Intent, RunState, State
@@ -46,6 +48,50 @@ def test_a_fault_of_the_trial_uses_up_a_restart_and_then_ends_it() -> None:
     assert trial.restarts == 1
     assert "ValueError: bad" in trial.reason
     assert "ValueError: bad" in world.state.experiments[experiment.id].row.reason
+
+
+def matched(action: str, node: str = "n0") -> LogMatch:
+    return LogMatch("card", "bad", action, "a bad card", node, 1.0)
+
+
+def test_a_trial_whose_log_speaks_against_it_does_not_start_again_after_its_failure() -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"], max_restarts=5)
+    (run,) = world.live()
+    world.start(run)
+    world.end(run, FAILED, matched=[matched(CANCEL_RETRIES)])
+    (trial,) = world.rows(Trial)
+    assert (trial.state, trial.restarts, Noted.of(trial.search).name) == (State.ERROR, 0, "card")
+    words = 'trial failed and matched logs to a don\'t retry policy: (log "a bad card" matched regex bad)'
+    assert trial.reason == f"ValueError: bad ({words})"
+
+
+@pytest.mark.parametrize("record", [JobState.PREEMPTED, JobState.NODE_FAIL])
+def test_what_is_no_failure_of_the_trials_starts_again_whatever_its_log_says(record: JobState) -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"])
+    (run,) = world.live()
+    world.start(run)
+    world.end(run, None, record, matched=[matched(CANCEL_RETRIES)])
+    (again,) = world.live()
+    assert again.number == 2 and world.trial(again).state is State.ACTIVE
+
+
+def test_a_trial_remembers_which_nodes_its_log_excludes_and_may_fail_alike_on_another() -> None:
+    world = World()
+    world.create(searcher=config("single")["searcher"], max_restarts=5)
+    for number in range(4):  # the same words before any report: elsewhere they may not come
+        (run,) = world.live()
+        world.start(run, f"n{number}")
+        world.end(run, FAILED, matched=[matched(EXCLUDE_NODE, f"n{number}")])
+    trial = world.trial(world.live()[0])
+    assert (trial.restarts, Noted.of(trial.search)) == (4, Noted("card", ("n0", "n1", "n2", "n3")))
+    world.assert_memory_is_a_fold_of_the_rows()
+    (run,) = world.live()
+    world.start(run)
+    world.do(events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, world.now()))
+    (trial,) = world.rows(Trial)
+    assert trial.state is State.COMPLETED and Noted.of(trial.search).name == "card"
 
 
 def test_what_a_launcher_refused_is_not_tried_again() -> None:
@@ -386,6 +432,7 @@ ACTIONS = st.sampled_from(
         "kill_trial",
         "tick",
         "rest",
+        "matched",
     ]
 )
 
@@ -435,10 +482,11 @@ def play(world: World, experiment_id: int, action: str, choice: int, number: int
         world.end(run, None, None, requeued=True)
     elif action == "rest":
         world.end(run, FAILED, rest=choice)
-    elif action in ("finish", "fail", "stopped", "lost", "node_fail", "scancel"):
-        report = {"finish": FINISHED, "fail": FAILED, "stopped": STOPPED}.get(action)
+    elif action in ("finish", "fail", "stopped", "lost", "node_fail", "scancel", "matched"):
+        report = {"finish": FINISHED, "fail": FAILED, "stopped": STOPPED, "matched": FAILED}.get(action)
+        found = [matched(("", CANCEL_RETRIES, EXCLUDE_NODE)[choice % 3])] * (action == "matched")
         record = {"node_fail": JobState.NODE_FAIL, "scancel": JobState.CANCELLED}.get(action)
-        world.end(run, report, record)
+        world.end(run, report, record, matched=found)
 
 
 def test_an_experiment_whose_stored_configuration_is_invalid_is_named() -> None:

@@ -14,7 +14,7 @@ from dethpc.domain.ports import JobState, NodeInfo
 from dethpc.domain.resource_request import ResourceRequest
 from dethpc.domain.states import Intent
 from dethpc.engine import events
-from dethpc.engine.nodes import avoided, left_out
+from dethpc.engine.nodes import avoided, left_out, too_few_left
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
 ECC = {**FAILED, "message": "exit code 1", "tail": ["RuntimeError: CUDA error: uncorrectable ECC error encountered"]}
@@ -202,3 +202,14 @@ def test_those_that_a_person_disabled_come_first() -> None:
     members = [NodeInfo(name, NodeState.IDLE, 4, 0) for name in ("a", "b")]
     held = [NodeHealth("a", excluded_since=9.0, excluded_until=99.0), NodeHealth("b", excluded_since=1.0)]
     assert left_out(held, members, ResourceRequest("main", 1, 4)) == ["b"]
+
+
+def test_nodes_that_a_trials_log_excludes_are_left_out_before_all_others_and_may_leave_too_few() -> None:
+    asked = ResourceRequest("main", 2, 4)
+    members = [NodeInfo(f"n{i}", NodeState.IDLE, 4, 0) for i in range(3)] + [NodeInfo("small", NodeState.IDLE, 1, 0)]
+    held = [NodeHealth("n1", excluded_since=1.0)]
+    assert left_out(held, members, asked) == ["n1"]
+    assert left_out(held, members, asked, ["n0", "gone"]) == ["n0"], "two have to be left"
+    assert not too_few_left(members, asked, ["n0", "gone"])
+    assert too_few_left(members, asked, ["n0", "n1"]) and left_out([], members, asked, ["n0", "n1"]) == ["n0", "n1"]
+    assert not too_few_left(members[:1], asked, ["n0"]), "the pool has never been large enough: that is told elsewhere"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, Checkpoint
+from dethpc.domain.log_policies import LogMatch
 from dethpc.domain.ports import JobRecord
 from dethpc.domain.reports import Report
 
@@ -79,3 +80,4 @@ class AttemptEnded:
     rest: float = 0.0
     down: Sequence[str] = ()  # nodes of the attempt that the scheduler calls down now
     missing: int = 0  # reports of the attempt that are damaged or gone
+    matched: Sequence[LogMatch] = ()  # what its log policies found

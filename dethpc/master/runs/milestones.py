@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
+from dethpc.domain.log_policies import against_retrying
 from dethpc.domain.ports import JobRecord
+from dethpc.engine import events
+from dethpc.engine.trials import NO_RETRY
 from dethpc.rundir.started import Started
 
 WAITS = "HPC job waiting to be scheduled"
@@ -32,3 +35,11 @@ def of_end(report: EndReport | None, record: JobRecord | None) -> Milestone | No
         return Milestone("INFO", "resources exited successfully with a zero exit code")
     failed = f"failed with non-zero exit code: {code}"
     return Milestone("ERROR", f"resources {failed} (container {failed}). Exited with exit code {code}")
+
+
+def of_no_retry(ended: events.AttemptEnded) -> Milestone | None:
+    """None where the attempt did not fail by itself, or no line of its log speaks against another."""
+    report, match = ended.report, against_retrying(ended.matched)
+    if match is None or report is None or report.finished or report.acked or report.stop_reason:
+        return None
+    return Milestone("ERROR", f"{NO_RETRY}: {match.words}")

@@ -18,6 +18,7 @@ from dethpc.config.resources import Slurm
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import job_name, plain_title
+from dethpc.domain.log_policies import Noted
 from dethpc.domain.ports import JobRequest
 from dethpc.engine import events, nodes
 from dethpc.engine.checkpoints import usable
@@ -85,7 +86,7 @@ class JobBuilder:
             token, cost = tokens[run.id], costs[trial.experiment_id]
             try:
                 jobs[run.id] = self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
-            except SubmitDeferred as error:
+            except (SubmitDeferred, SubmitRejected) as error:
                 jobs[run.id] = error
             except (ValueError, ConfigError) as error:
                 jobs[run.id] = SubmitRejected(str(error))
@@ -120,13 +121,13 @@ class JobBuilder:
     ) -> JobRequest:
         """Write the run directory. ``config``: the experiment's, typed. ``checkpoint``: seconds that saving one takes.
 
-        Raises ValueError, ConfigError, SubmitDeferred, OSError.
+        Raises ValueError, ConfigError, SubmitDeferred, SubmitRejected, OSError.
         """
         run_dir = self._home.run(run.id)
         run_dir.make()
         found = self._admission.shape(config)
         name = job_name(self._cluster_id, run.id, config.name)
-        left_out = self._left_out(run.task_id, config)
+        left_out = self._left_out(run.task_id, config, Noted.of(trial.search).nodes)
         recorded = environment.of_experiment(self._home, experiment, config)
         script = self._script.text(
             run_dir.path,
@@ -212,14 +213,24 @@ class JobBuilder:
             for c in itertools.islice(from_latest, MOST_CHECKPOINTS)
         ]
 
-    def _left_out(self, task_id: str, config: ExperimentConfig) -> list[str]:
-        """Nodes that the task's next run is not to be sent to. A job that names nodes itself gets what it names."""
+    def _left_out(self, task_id: str, config: ExperimentConfig, refused: Sequence[str] = ()) -> list[str]:
+        """Nodes that the task's next run is not to be sent to. A job that names nodes itself gets what it names.
+
+        ``refused``: those that log policies of its trial exclude. Raises SubmitRejected when they leave too few.
+        """
         pool = config.resources.resource_pool
         options = [*pool_of(self._site, pool).sbatch_args, *(config.slurm.sbatch_args or [])]
         if any(_NAMES_NODES.search(option) for option in options):
             return []
         off = nodes.avoided(self._ledger.state, task_id, time.time())
-        return nodes.left_out(off, self._view.pool(pool).nodes, self._admission.request(config)) if off else []
+        if not off and not refused:
+            return []
+        members, asked = self._view.pool(pool).nodes, self._admission.request(config)
+        if refused and nodes.too_few_left(members, asked, refused):
+            raise SubmitRejected(
+                f"its log policies exclude {', '.join(refused)}, and pool {pool} has too few other nodes for {asked}"
+            )
+        return nodes.left_out(off, members, asked, refused)
 
 
 def checkpoint_cost(taken: Sequence[float]) -> float:

@@ -226,6 +226,7 @@ class Reader:
         ended = self.ended(live, record)
         if run.attempt >= 0:
             self._tell_milestone(run, run.attempt, milestones.of_end(ended.report, record))
+            self._tell_milestone(run, run.attempt, milestones.of_no_retry(ended))
         self._runs.do(ended)
         return True
 
@@ -246,7 +247,7 @@ class Reader:
     def ended(self, live: LiveRun, record: JobRecord | None, *, requeued: bool = False) -> events.AttemptEnded:
         """What is left of an attempt that is over. Raises OSError, but not of a run that was killed: its end needs no report."""
         run, run_dir = live.run, self._home.run(live.run.id)
-        report, asked = None, ""
+        report, asked, matched = None, "", []
         passed_over = (RunDirError, OSError) if run.intent is Intent.KILL else (RunDirError,)
         if run.attempt >= 0:
             with contextlib.suppress(*passed_over):
@@ -254,6 +255,8 @@ class Reader:
             with contextlib.suppress(*passed_over):
                 if (request := run_dir.attempt(run.attempt).stop_request()) is not None:
                     asked = request.reason
+            with contextlib.suppress(*passed_over):
+                matched = run_dir.attempt(run.attempt).log_matches(max(1, len(run.nodes)))
         return events.AttemptEnded(
             run.id,
             run.attempt,
@@ -266,6 +269,7 @@ class Reader:
             rest=self._cadence.pace.rest,
             down=self._down(run, record) if requeued and not (record is not None and record.preempted) else (),
             missing=live.missing_reports[1] if live.missing_reports[0] == run.attempt else 0,
+            matched=matched,
         )
 
     def _down(self, run: Run, record: JobRecord | None) -> tuple[str, ...]:

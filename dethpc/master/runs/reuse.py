@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
+from dethpc.domain.log_policies import Noted
 from dethpc.domain.states import Intent
 from dethpc.domain.stopping import StopReason
 from dethpc.engine.queue_index import key
@@ -87,6 +88,9 @@ def _fits(done: Run, run: Run, state: ClusterState) -> bool:
         run.pool,
         run.slots,
     ) or run.experiment_id is None:
+        return False
+    trial = state.trial_of(run)
+    if trial is not None and not set(Noted.of(trial.search).nodes).isdisjoint(done.nodes):
         return False
     kind = state.rules_of(run.pool).kind
     waiting = [state.job_of(other) for other in state.live.pending.get(run.pool, {}).values()]

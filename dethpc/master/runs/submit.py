@@ -227,6 +227,7 @@ class Submitter:
         for live in some:
             run, job = live.run, jobs[live.run.id]
             if isinstance(job, SubmitRejected):
+                self._trouble.tell(live, f"no job can be made of it: {job}")
                 batch.answers.append(events.SubmitFailed(run.id, str(job), time.time()))
             elif isinstance(job, SubmitDeferred):
                 batch.refused.append((live, job))

@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from dethpc.domain.facts import Checkpoint, Metric
+from dethpc.domain.log_policies import Noted
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.domain.usage import NodeUse
 from dethpc.engine import events
@@ -56,6 +57,12 @@ def test_one_trial_says_what_is_best_and_latest(served: Served) -> None:
     assert got["bestCheckpoint"]["uuid"] == uuid_of(2, 2)
     assert (got["checkpointCount"], got["totalCheckpointSize"], got["taskId"]) == (2, "2000", "1.2")
     assert got["summaryMetrics"]["avg_metrics"]["loss"]["count"] == 4
+
+
+def test_a_trial_names_the_log_policy_that_matched_last(served: Served) -> None:
+    served.put([experiment(1), trial(2, search=Noted("CUDA OOM").into({})), trial(3)])
+    listed = served.session.get("/api/v1/experiments/1/trials")["trials"]
+    assert [item["logPolicyMatched"] for item in listed] == ["CUDA OOM", None]
 
 
 def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served: Served) -> None:

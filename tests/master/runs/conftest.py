@@ -108,10 +108,10 @@ class World:
 
     def _job(self, run: Run) -> JobRequest | SubmitRejected:
         self.prepared.append(run.id)
-        if run.id in self.refusals:
-            return SubmitRejected(self.refusals[run.id])
         run_dir = self.home.run(run.id)
         run_dir.make()
+        if run.id in self.refusals:
+            return SubmitRejected(self.refusals[run.id])
         trial = self.ledger.state.trial_of(run)
         assert trial is not None
         whose = {"cluster_id": CLUSTER, "run": run.id, "queue_id": self.ledger.state.tasks[run.task_id].queue_id}

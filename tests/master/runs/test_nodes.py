@@ -12,7 +12,7 @@ from dethpc.config.site import PoolConfig
 from dethpc.domain.facts import Attempt, NodeHealth, Run, Task
 from dethpc.domain.ports import QueuedJob
 from dethpc.domain.states import AttemptState, End, RunState, State, TaskKind
-from dethpc.errors import NotFound, Refused
+from dethpc.errors import NotFound, Refused, SubmitRejected
 from dethpc.master.durable.recreate import recreate
 from dethpc.rundir.home import Home
 from dethpc.state import open_store
@@ -109,6 +109,10 @@ def test_the_one_node_that_there_is_is_never_left_out(served: Served) -> None:
     builder = served.daemon.builder
     config = ExperimentConfig.from_json(experiment().config)
     assert builder._left_out(-1, config) == []
+    with pytest.raises(
+        SubmitRejected, match=f"its log policies exclude {name}, and pool default has too few other nodes"
+    ):
+        builder._left_out(-1, config, [name])
 
 
 def test_goodput_of_an_experiment_its_trials_and_the_pool(served: Served) -> None:

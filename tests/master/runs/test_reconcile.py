@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ids import AttemptId, earlier_job_name, job_name
+from dethpc.domain.log_policies import CANCEL_RETRIES, LogMatch, Noted
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRequest, JobState
 from dethpc.domain.states import CheckpointState, End, Intent, RunState, State
@@ -26,7 +28,7 @@ from dethpc.master.runs.poll import AFTER_REQUEUE
 from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
 from dethpc.master.runs.trouble import TRIES_OF_A_DISK
 from dethpc.master.scheduler import find_scheduler
-from dethpc.rundir.files import create_once, write_json
+from dethpc.rundir.files import create_once, sealed, write_json
 from dethpc.rundir.home import Home
 from tests.master.conftest import CONFIG, T0
 from tests.master.runs.conftest import CLUSTER, NEVER, World
@@ -420,6 +422,32 @@ def test_the_log_tells_of_the_beginning_and_the_end_in_the_words_that_scripts_lo
         for words in ("resources failed with", "container failed with"):
             assert f"{words} non-zero exit code: {code}" in told[id] and "\tERROR\t" in told[id]
         assert told[id].endswith(f"Exited with exit code {code}\n")
+
+
+def test_what_a_log_policy_found_on_the_node_ends_the_trial_that_fails(worlds: Callable[..., World]) -> None:
+    world = worlds(trials=2)
+    world.cycle()
+    match = LogMatch("card", "bad", CANCEL_RETRIES, "a bad card", "n0", T0)
+    failed: dict[str, Any] = {"finished": False, "exit_code": 1}
+    for id, end in (("1.1.1", failed), ("1.2.1", {})):
+        world.node_starts(id)
+        world.cycle()
+        write_json(world.home.run(id).attempt(0).matched(0), sealed({"matches": [match.to_json()]}))
+        world.node_ends(id, **end)
+    world.cycle(2)
+    told = [world.home.run(id).waiting(0).read_text() for id in ("1.1.1", "1.2.1")]
+    words = 'trial failed and matched logs to a don\'t retry policy: (log "a bad card" matched regex bad)'
+    assert words in told[0] and words not in told[1]
+    first, second = world.trial(1), world.trial(2)
+    assert (first.state, first.restarts, second.state) == (State.ERROR, 0, State.COMPLETED) and words in first.reason
+    assert Noted.of(first.search).name == Noted.of(second.search).name == "card"
+
+
+def test_a_trial_whose_job_cannot_be_made_says_why_in_its_log(worlds: Callable[..., World]) -> None:
+    world = worlds(trials=1)
+    world.refusals["1.1.1"] = "its log policies exclude n0"
+    world.cycle()
+    assert "no job can be made of it: its log policies exclude n0" in world.home.run("1.1.1").waiting(0).read_text()
 
 
 def test_a_job_that_is_listed_no_more_is_given_up_only_after_a_while(world: World) -> None:

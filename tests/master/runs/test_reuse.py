@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dethpc.domain.end_report import EndReport
-from dethpc.domain.facts import Experiment, Run, Task
+from dethpc.domain.facts import Experiment, Run, Task, Trial
+from dethpc.domain.log_policies import Noted
 from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine.state import ClusterState
 from dethpc.master.runs import reuse
@@ -95,6 +96,16 @@ def test_a_more_urgent_experiment_that_waits_comes_first(home: Home) -> None:
     other = Run("2.1.1", 2, "2.9", 1, RunState.PENDING, 0.0, 1, "short")
     assert reusable.take(WANTED, state(WANTED, other, other=1), SCRIPT) is None
     assert reusable.take(WANTED, state(WANTED, other, other=42), SCRIPT) == "77"
+
+
+def test_a_job_on_a_node_that_the_log_of_the_trial_excludes_is_not_for_it(home: Home) -> None:
+    reusable = ReusableJobs(home, {"short": 1200.0})
+    reusable.offer(replace(DONE, nodes=["n0"]), GOOD)
+    known = state(WANTED)
+    known.tasks[WANTED.task_id] = replace(known.tasks[WANTED.task_id], trial_id=2)
+    for nodes, job in ((("n1", "n0"), None), (("n1",), "77")):
+        known.apply(Trial(2, 1, 0, {}, 7, State.ACTIVE, 0.0, search=Noted("", nodes).into({})))
+        assert reusable.take(WANTED, known, SCRIPT) == job
 
 
 def test_a_job_that_has_ended_already_takes_nothing(home: Home) -> None:

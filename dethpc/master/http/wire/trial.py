@@ -8,6 +8,7 @@ from typing import Any
 
 from dethpc.domain import facts
 from dethpc.domain.ids import task_id
+from dethpc.domain.log_policies import Noted
 from dethpc.domain.states import State
 from dethpc.insight.usage import Usage
 from dethpc.master.http.wire.base import Float, Pagination, Plain, Wire, state, time, time_or_none
@@ -83,6 +84,7 @@ class Trial(Wire):
     best_validation: MetricsWorkload | None
     latest_validation: MetricsWorkload | None
     best_checkpoint: CheckpointWorkload | None
+    log_policy_matched: str | None
     searcher_metric_value: Float | None
     summary_metrics: Plain
     checkpoint_count: int
@@ -114,6 +116,7 @@ class Trial(Wire):
             best_validation=MetricsWorkload.of(figures.best) if figures.best else None,
             latest_validation=MetricsWorkload.of(figures.latest) if figures.latest else None,
             best_checkpoint=CheckpointWorkload.of(figures.best_checkpoint) if figures.best_checkpoint else None,
+            log_policy_matched=Noted.of(fact.search).name or None,
             searcher_metric_value=fact.best_validation,
             summary_metrics=figures.summary,
             checkpoint_count=figures.checkpoints,
