@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence, Union
 
+from dethpc import storage
 from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
 from dethpc.domain.ids import AttemptId, scratch_name
 from dethpc.domain.reports import ReportKind
@@ -228,6 +229,8 @@ class _Node:
                 env = venv.for_entrypoint(env, self._spec.venv)
             except (OSError, RunDirError) as error:
                 return self._failed("train", f"the experiment's Python environment cannot be used: {error}")
+        if unfit := self._storage_is_unfit():
+            return self._failed("train", f"Checkpoint storage validation failed: {unfit}")
         if self._script is None:
             argv = command(self._spec.entrypoint, self._spec.slots)
         else:
@@ -259,6 +262,18 @@ class _Node:
         # Workers that outlive the entrypoint would keep the slots busy.
         self._supervisor.end_all()
         return outcome
+
+    def _storage_is_unfit(self) -> str:
+        """Why checkpoints could not be written from this node, or "": better told now than after hours of training."""
+        section = self._spec.checkpoint_storage
+        if not section:
+            return ""
+        self._log.note("INFO", "Validating checkpoint storage ...")  # Determined's words, which scripts look for
+        try:
+            with storage.build(section).mark():
+                return ""
+        except (OSError, DethpcError) as error:
+            return str(error)
 
     def _failure(self) -> Optional[dict[str, Any]]:
         """What a launcher noted of the first failure here, unless that was the end that we made ourselves."""

@@ -48,7 +48,9 @@ def spelled(default: Any) -> str:
         return "required"
     if default == "":
         return "empty"
-    return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default)}`"
+    return (
+        f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default, default=lambda section: section.name)}`"
+    )
 
 
 def check(page: str, model: type[BaseModel]) -> None:

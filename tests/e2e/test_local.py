@@ -160,6 +160,31 @@ def test_a_search_completes_though_some_of_its_trials_fail(user: User) -> None:
     assert ended == {0.1: well, 0.5: failed, 0.2: well, 0.9: failed}
 
 
+def test_the_words_that_scripts_look_for_stand_in_the_logs_of_trials(user: User) -> None:
+    """The only node of this machine is excluded by the trial's log: after its failure no node is left."""
+    policy = {"name": "card", "pattern": "ValueError: .* card", "action": "exclude_node"}
+    user.write("context/train.py", "raise ValueError('bad card')\n")
+    failed = user.create(max_restarts=3, log_policies=[policy])
+    user.det("experiment", "wait", str(failed), code=1)
+    (trial,) = user.trials(failed)
+    assert (trial["state"], trial["restarts"], trial["logPolicyMatched"]) == ("STATE_ERROR", 1, "card")
+    assert trial["reason"].startswith("its log policies exclude ") and "too few other nodes" in trial["reason"]
+    log = user.log(failed)
+    assert log.count("Validating checkpoint storage") == log.count("New trial runner") == 1
+    for words in (
+        "resources failed with non-zero exit code: 1",
+        "container failed with non-zero exit code: 1",
+        "Exited with exit code 1",
+        '(log "ValueError: bad card" matched regex ValueError: .* card) therefore will not schedule on ',
+        trial["reason"],
+    ):
+        assert words in log, words
+    user.write("context/train.py", "print('well')\n")
+    well = user.create(log_policies=[policy])
+    user.det("experiment", "wait", str(well))
+    assert "resources exited successfully with a zero exit code" in user.log(well)
+
+
 def test_a_config_with_five_mistakes_gets_five_lines_and_creates_nothing(user: User) -> None:
     user.write(
         "config.yaml",

@@ -99,6 +99,11 @@ class Run:
         lines, _ = read_lines(self.attempt(k).log(rank))
         return "\n".join(line.text for line in lines)
 
+    def printed(self, rank: int = 0, k: int = 0) -> str:
+        """What user code wrote to its standard output."""
+        lines, _ = read_lines(self.attempt(k).log(rank))
+        return "\n".join(line.text for line in lines if line.stdtype == "stdout")
+
     def kill(self) -> None:
         """End the nodes, and what a killed node could not end itself."""
         for node in self.nodes:

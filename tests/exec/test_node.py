@@ -47,7 +47,7 @@ def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
         ["python3", "-c", SHOW], {"a.txt": "x"}, slots=2, slots_per_node=2, latest_checkpoint="c-1", steps_completed=5,
         environment={"MINE": "a 'b' \"c\" $(d)\n\u00e9", "PYTHONPATH": "/mine"}, master_url="http://old:1",
     )  # fmt: skip
-    shown = json.loads(run.text())
+    shown = json.loads(run.printed())
     env = shown["env"]
     assert shown["files"] == ["a.txt"]
     assert env["DET_WORKDIR"] == shown["cwd"]
@@ -85,7 +85,7 @@ def test_slurms_variables_are_made_fit_for_nesting(run) -> None:
             CUDA_VISIBLE_DEVICES="4,5,6,7",
         )  # fmt: skip
     )
-    env = json.loads(run.text())["env"]
+    env = json.loads(run.printed())["env"]
     assert (env["SLURM_OVERLAP"], env["SLURM_TASKS_PER_NODE"], env["SLURM_NTASKS"]) == ("1", "4", "4")
     assert env["SLURM_CPUS_PER_TASK"] == "2"
     assert env["OMPI_MCA_btl"] == "self,tcp"
@@ -152,7 +152,7 @@ def test_core_hears_of_the_time_limit(run) -> None:
     run.make(["python3", "-c", "import os; print(open(os.environ['DETHPC_INFO']).read())"])
     end = time.time() + 3600
     run.finish(run.start(DETHPC_DEADLINE=str(int(end))))
-    assert json.loads(run.text())["stop_at"] == pytest.approx(end - 60, abs=2)
+    assert json.loads(run.printed())["stop_at"] == pytest.approx(end - 60, abs=2)
 
 
 def test_levels_and_ranks_are_told_apart(run) -> None:
@@ -386,7 +386,7 @@ def test_a_later_attempt_goes_on_from_the_last_checkpoint_that_exists(run, tmp_p
         journal.append("checkpoint", {"uuid": "c-void", "steps_completed": 99})
     write_json(run.attempt(1).started, {"prior": {"0": 1}})
     run.finish(run.start(k=2))
-    env = json.loads(run.text(k=2))["env"]
+    env = json.loads(run.printed(k=2))["env"]
     assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("c-2", "20")
     started = read_json(run.attempt(2).started)
     assert (started["resumed_from"], started["resumed_steps"], started["prior"]) == ("c-2", 20, {"0": 1, "1": 2})
@@ -405,8 +405,21 @@ def test_a_later_attempt_looks_where_core_stored_the_checkpoint(run, tmp_path, s
         told = None if whose == "the configuration's" else section
         journal.append("checkpoint", {"uuid": uuid, "steps_completed": 5, "storage": told})
     run.finish(run.start(k=1))
-    env = json.loads(run.text(k=1))["env"]
+    env = json.loads(run.printed(k=1))["env"]
     assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == (uuid, "5")
+
+
+def test_a_storage_that_cannot_be_written_is_told_before_training(run, tmp_path) -> None:
+    (tmp_path / "fs").mkdir()
+    section = {"type": "shared_fs", "host_path": str(tmp_path / "fs")}
+    code, _ = run.run(["python3", "-c", "print('trains')"], checkpoint_storage=section)
+    assert code == 0 and run.text() == "Validating checkpoint storage ...\ntrains"
+    assert list((tmp_path / "fs").iterdir()) == []
+    (tmp_path / "file").touch()
+    run.make(["python3", "-c", "print('trains')"], checkpoint_storage={**section, "host_path": str(tmp_path / "file")})
+    code, _ = run.finish(run.start(k=1))
+    assert code == 1 and "trains" not in run.text(k=1)
+    assert run.end(1)["message"].startswith("Checkpoint storage validation failed: [Errno 20] Not a directory")
 
 
 def test_a_missing_checkpoint_is_reported_where_an_earlier_one_is_there(run, tmp_path) -> None:
@@ -418,7 +431,7 @@ def test_a_missing_checkpoint_is_reported_where_an_earlier_one_is_there(run, tmp
     with JournalWriter(run.attempt(0).journal) as journal:
         journal.append("checkpoint_damaged", {"uuid": "c-3", "why": "bits"})
     run.finish(run.start(k=1))
-    env = json.loads(run.text(k=1))["env"]
+    env = json.loads(run.printed(k=1))["env"]
     assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("c-1", "1")
     reports, _ = read_journal(run.attempt(1).journal)
     assert [(r.kind, r.data["uuid"]) for r in reports] == [("checkpoint_damaged", "c-2")]
@@ -458,7 +471,7 @@ def test_a_storage_of_its_own_that_is_away_is_no_loss_of_its_checkpoints(run, tm
     assert not run.attempt(0).journal.exists(), "none of them is called damaged"
     (tmp_path / "other" / "c-2").mkdir(parents=True)
     run.finish(run.start(k=1))
-    assert json.loads(run.text(k=1))["env"]["DET_LATEST_CHECKPOINT"] == "c-2"
+    assert json.loads(run.printed(k=1))["env"]["DET_LATEST_CHECKPOINT"] == "c-2"
 
 
 def test_all_checkpoints_damaged_begins_where_the_trial_began(run, tmp_path) -> None:
@@ -468,7 +481,7 @@ def test_all_checkpoints_damaged_begins_where_the_trial_began(run, tmp_path) -> 
     with JournalWriter(run.attempt(0).journal) as journal:
         journal.append("checkpoint_damaged", {"uuid": "c-1", "why": "bits"})
     run.finish(run.start(k=1))
-    env = json.loads(run.text(k=1))["env"]
+    env = json.loads(run.printed(k=1))["env"]
     assert (env["DET_LATEST_CHECKPOINT"], env["DET_STEPS_COMPLETED"]) == ("theirs", "0")
 
 
