@@ -27,7 +27,7 @@ _NO_LOGIN = (
 _ONE_USER = "It is not needed: a master serves the one user who started it, and other users start their own"
 _LABELS = "It is not needed: a master has one user; group experiments by label: det experiment label add ID LABEL"
 _NO_MACHINES = "It is not needed: Slurm has the machines; to try a real Slurm on this one: det deploy slurm-dev up"
-_LOGS_STAY = "Logs are kept with the runs for as long as DETHPC_HOME has them; no command removes them yet"
+_LOGS_STAY = "Logs are kept for as long as retention_policy.log_retention_days of the experiment's configuration says"
 
 _SENTENCES = {
     "auth": _NO_LOGIN,

@@ -36,6 +36,7 @@ from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
 from dethpc.master.runs.prepare import JobBuilder
 from dethpc.master.runs.reconcile import Reconciler
+from dethpc.master.runs.retention import LogRetention
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.waiting import WaitExplainer
@@ -122,6 +123,8 @@ class Daemon:
         self._server = Server(create_app(self.services), tls)
         self._reconciler.start()
         self.services.unmanaged.start()
+        retention = LogRetention(self.store, installation.home, self.lease.check)
+        retention.start()
         self.lease.publish(url, tls.fingerprint if tls else None, installation.site.master.munge, installation.serves)
         log.info("master of cluster %s listens at %s", installation.cluster_id, url)
         watch = partial(Watchdog, self._stopped, self._break, partial(setattr, self.installation, "trouble"))
@@ -132,6 +135,7 @@ class Daemon:
                 self._server.run(sockets=[listener])
         finally:
             self._reconciler.stop()
+            retention.stop()
             self.services.unmanaged.stop()
             self.ledger.stop()
             self.lease.release()

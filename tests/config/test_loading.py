@@ -602,7 +602,6 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
         "environment.drop_capabilities": ["CAP"],
         "environment.pod_spec": {"spec": {}},
         "bind_mounts": [{"host_path": "/x", "container_path": "/y"}],
-        "retention_policy": {"log_retention_days": 30},
         "integrations.webhooks": {"webhook_id": [1]},
         "pbs.slots_per_node": 1,
         "pbs.pbsbatch_args": ["-l x"],
@@ -646,8 +645,6 @@ def test_only_mounts_that_change_a_path_are_warned_of() -> None:
     ("field", "usual"), [(field, value) for field, usual in _NOT_WORTH_A_WARNING.items() for value in usual]
 )
 def test_a_default_that_is_spelled_out_gives_no_warning(field: str, usual: Any) -> None:
-    if (field, usual) == ("retention_policy", {}):
-        pytest.skip("needs fields of its own")
     assert load(dump(configuration(field, usual))).warnings == []
 
 

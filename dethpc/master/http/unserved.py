@@ -9,7 +9,9 @@ _ONE_BY_ONE = "actions on many experiments at a time are not supported yet: send
 _ALONE = "a master serves its owner alone: users, groups, roles and what is shared between them are not supported yet"
 _ONE_PROJECT = "there is one workspace with one project, which nobody can change: others are not supported yet"
 _KUBERNETES = "this cluster runs Slurm, and no Kubernetes"
-_RETENTION = "logs are kept until their experiment is deleted: log retention is not supported yet"
+_RETENTION = (
+    "how long logs are kept is said by retention_policy when the experiment is created, and cannot be changed later yet"
+)
 _OURS = "jobs of dethpc do not start, meet or end by this request, but by their run directory (docs/run-directory.md)"
 
 _PARTS: dict[str, str] = {

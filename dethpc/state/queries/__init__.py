@@ -23,6 +23,7 @@ from dethpc.state.queries.experiments import (
     experiment,
     experiment_figures,
     experiment_of_job,
+    experiments_that_configure,
     labels,
     list_experiments,
     names_of_experiments,
@@ -57,6 +58,7 @@ from dethpc.state.queries.trials import (
     trial_is_over,
     trials_by_id,
     trials_of_experiment,
+    trials_that_ended,
 )
 
 __all__ = [
@@ -110,6 +112,8 @@ __all__ = [
     "trial_figures",
     "task",
     "trial_is_over",
+    "trials_that_ended",
+    "experiments_that_configure",
     "trials_by_id",
     "trials_of_experiment",
     "trials_of_tasks",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, String, func, literal, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, String, cast, func, literal, select, type_coerce
 
 from dethpc.domain.facts import Checkpoint, Experiment, Run, Trial
 from dethpc.domain.states import RunState, State
@@ -37,6 +37,13 @@ def experiment(connection: Connection, experiment_id: int) -> Experiment:
 def experiment_of_job(connection: Connection, queue_id: str) -> Experiment | None:
     row = connection.execute(rows.query(Experiment, _experiment.queue_id == queue_id)).first()
     return None if row is None else Experiment(*row)
+
+
+def experiments_that_configure(connection: Connection, field: str) -> dict[int, dict[str, Any]]:
+    """Configurations, by id, in which a key of this name stands somewhere."""
+    mentions = cast(_experiment.config, String).contains(json.dumps(field), autoescape=True)
+    found = connection.execute(select(_experiment.id, _experiment.config).where(mentions))
+    return {row.id: row.config for row in found}
 
 
 def queue_ids(connection: Connection) -> set[str]:

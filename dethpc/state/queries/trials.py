@@ -47,6 +47,14 @@ def trials_by_id(connection: Connection, trial_ids: Sequence[int]) -> list[Trial
     return [found[id] for id in trial_ids if id in found]
 
 
+def trials_that_ended(connection: Connection, experiment_id: int, after: float, until: float) -> list[int]:
+    """Ids of those that ended between these times."""
+    query = select(_trial.id).where(
+        _trial.experiment_id == experiment_id, _trial.ended_at > after, _trial.ended_at <= until
+    )
+    return list(connection.scalars(query.order_by(_trial.id)))
+
+
 def trial_is_over(connection: Connection, trial_id: int) -> bool:
     """Whether nothing of the trial will be written any more: it has ended and so have its runs."""
     state = connection.scalar(select(_trial.state).where(_trial.id == trial_id))

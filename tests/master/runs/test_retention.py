@@ -1,0 +1,73 @@
+"""Logs of trials are deleted when their experiment says so, and not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dethpc.domain.facts import Run
+from dethpc.domain.states import RunState, State
+from dethpc.errors import LeaseHeld
+from dethpc.master.runs.retention import DAY, LogRetention
+from dethpc.rundir import logline
+from dethpc.rundir.logline import LogLine
+from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, task_of, trial
+
+END = T0 + 100
+
+
+def put(served: Served, number: int, days: int | None, **changes: Any) -> Run:
+    """An experiment with one trial that ended and has logs."""
+    policy = {} if days is None else {"retention_policy": {"log_retention_days": days}}
+    whose = trial(number, experiment_id=number, **{"ended_at": END, **changes})
+    run = run_of(whose)
+    served.put([experiment(number, config={**CONFIG, **policy}), whose, task_of(whose), run])
+    directory = served.daemon.installation.home.run(run.id)
+    directory.make()
+    directory.attempt(0).make()
+    directory.attempt(0).log(0).write_text(logline.format(LogLine(T0, "INFO", None, "stdout", "said")))
+    directory.waiting(0).write_text("")
+    directory.log.write_text("slurm says\n")
+    directory.attempt(0).end.write_text("{}")
+    return run
+
+
+def said(served: Served, number: int) -> list[str]:
+    lines = served.session.stream(f"/api/v1/trials/{number}/logs", params={"follow": False})
+    return [line["message"] for line in lines]
+
+
+def retention(served: Served) -> LogRetention:
+    return LogRetention(served.daemon.store, served.daemon.installation.home, lambda: None)
+
+
+def test_logs_go_when_their_days_are_over_and_all_else_stays(served: Served) -> None:
+    run, *_ = [put(served, 1, 30), put(served, 2, -1), put(served, 3, None), put(served, 4, 31)]
+    keeper = retention(served)
+    keeper.delete_due(END + 30 * DAY - 1)
+    assert all("said" in "".join(said(served, number)) for number in (1, 2, 3, 4))
+    keeper.delete_due(END + 30 * DAY + 1)
+    (line,) = said(served, 1)
+    assert "the log was deleted, as retention_policy says: the trial ended 30 days ago or earlier" in line
+    assert all("said" in "".join(said(served, number)) for number in (2, 3, 4))
+    directory = served.daemon.installation.home.run(run.id)
+    assert directory.attempt(0).end.exists() and not directory.log.exists()
+    note = directory.waiting(0).read_text()
+    retention(served).delete_due(END + 40 * DAY)  # another master, which knows of nothing
+    assert directory.waiting(0).read_text() == note
+
+
+def test_who_still_trains_keeps_the_logs_and_a_replaced_master_deletes_none(served: Served) -> None:
+    def replaced() -> None:
+        raise LeaseHeld("another master")
+
+    put(served, 1, 0, state=State.ACTIVE, ended_at=None)
+    served.put([replace(put(served, 2, 0), state=RunState.RUNNING)])
+    retention(served).delete_due(END + DAY)
+    assert all("said" in "".join(said(served, number)) for number in (1, 2))
+    put(served, 3, 0)
+    with pytest.raises(LeaseHeld):
+        LogRetention(served.daemon.store, served.daemon.installation.home, replaced).delete_due(END + DAY)
+    assert "said" in "".join(said(served, 3))
