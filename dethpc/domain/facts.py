@@ -67,7 +67,7 @@ class Trial:
     state: State
     created_at: float
     request_id: str = ""  # uuid, Determined's request id
-    search: dict[str, Any] = field(default_factory=dict)  # what the searcher decided for it: bracket, lengths, ...
+    search: dict[str, Any] = field(default_factory=dict)  # what its searcher decided: bracket, lengths, ...; and Noted
     restarts: int = 0
     runs: int = 0  # how many runs it has had
     lost: int = 0  # attempts lost without evidence in a row

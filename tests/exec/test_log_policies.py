@@ -78,6 +78,13 @@ def test_many_lines_that_each_take_long_use_up_the_budget_together(
     assert "watches no longer" in judged.notes[0]
 
 
+def test_each_node_says_what_it_found(tmp_path: Path) -> None:
+    attempt, policy = AttemptDir(tmp_path), LogPolicy("card", "bad", EXCLUDE_NODE)
+    for rank in (0, 2):
+        LogPolicies([policy], f"n{rank}", attempt.matched(rank), lambda level, text: None).judge(["bad"])
+    assert [match.node for match in attempt.log_matches(3)] == ["n0", "n2"]
+
+
 def test_a_policy_of_an_earlier_release_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
     judged = Judged(tmp_path, LogPolicy("old", r"a\z(", CANCEL_RETRIES))
     assert judged.notes[0].startswith('dethpc: log policy "old" has no effect: its pattern is not a regular expression')
