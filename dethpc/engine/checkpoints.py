@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dethpc.domain.facts import Checkpoint, Row, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Row, Trial
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
@@ -100,19 +100,23 @@ def _copies(state: ClusterState, owner: Trial, checkpoint: Checkpoint, others: I
 
 
 def usable(state: ClusterState, trial: Trial, known: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """The trial's checkpoints of ``known`` from which it may go on, latest first.
+    """The checkpoints of ``known`` from which the open trial may go on, latest first."""
+    return left(state.attempts.get(task_id(trial.experiment_id, trial.id), []), known)
+
+
+def left(attempts: Iterable[Attempt], known: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """A trial's checkpoints of ``known`` from which it may go on after its ``attempts``, latest first.
 
     Not those that a later attempt, which began at an earlier one, has left behind: its reports would be void up to there.
     """
-    attempts = state.attempts.get(task_id(trial.experiment_id, trial.id), [])
     void = {(a.run_id, a.number): a.void_after for a in attempts if a.void_after is not None}
-    left = [
+    found = [
         c for c in known if c.state is CheckpointState.COMPLETED and c.seq <= void.get((c.run_id, c.attempt), c.seq)
     ]
-    return sorted(left, key=lambda c: c.reported_at, reverse=True)
+    return sorted(found, key=lambda c: c.reported_at, reverse=True)
 
 
 def _without(state: ClusterState, trial: Trial, known: dict[str, Checkpoint]) -> Trial:
     """The trial as it goes on from the latest of its checkpoints that is left."""
-    left = usable(state, trial, known.values())
-    return replace(trial, latest_checkpoint=left[0].uuid if left else None)
+    found = usable(state, trial, known.values())
+    return replace(trial, latest_checkpoint=found[0].uuid if found else None)

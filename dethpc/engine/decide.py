@@ -13,6 +13,7 @@ from typing import Any
 from dethpc.domain.facts import Row
 from dethpc.engine import (
     checkpoints,
+    continuation,
     events,
     experiments,
     nodes,
@@ -49,6 +50,8 @@ def step(state: ClusterState, event: events.Event) -> list[Row]:
 _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.CreateExperiment: experiments.create,
     events.Activate: experiments.activate,
+    events.ContinueExperiment: continuation.begin,
+    events.GoOn: continuation.go_on,
     events.Pause: experiments.pause,
     events.Cancel: experiments.cancel,
     events.Kill: experiments.kill,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Run, SearchNote, Task, Trial
+from dethpc.domain.facts import Attempt, Row, Run, SearchNote, Task, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import State
 from dethpc.engine.pools import Rules
@@ -22,6 +22,15 @@ def fold(
 ) -> ClusterState:
     """The state that the rows of ``snapshot`` give."""
     state = ClusterState(build_searcher, rules or {}, bad_nodes=bad_nodes or BadNodePolicy())
+    for row in in_order(snapshot):
+        state.apply(row)
+    state.next_experiment_id = max(state.next_experiment_id, snapshot.next_experiment_id)
+    state.next_trial_id = max(state.next_trial_id, snapshot.next_trial_id)
+    return state
+
+
+def in_order(snapshot: Snapshot) -> Iterator[Row]:
+    """The rows as memory takes them in: what ended ends after all that is said of it, as it did when it happened."""
     number = {run.id: run.number for run in snapshot.of(Run)}
 
     def order(row: Any) -> Any:
@@ -38,12 +47,7 @@ def fold(
             elif isinstance(row, Task) and row.state.terminal:
                 ended_tasks.append(row)  # its runs and attempts say something of their experiment and of nodes
                 row = replace(row, state=State.STOPPING_COMPLETED)
-            state.apply(row)
+            yield row
         if fact is SearchNote:
-            for trial in ended:
-                state.apply(trial)
-    for task in ended_tasks:
-        state.apply(task)
-    state.next_experiment_id = max(state.next_experiment_id, snapshot.next_experiment_id)
-    state.next_trial_id = max(state.next_trial_id, snapshot.next_trial_id)
-    return state
+            yield from ended
+    yield from ended_tasks

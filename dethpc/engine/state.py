@@ -178,8 +178,9 @@ class ClusterState:
             experiment.searcher.created(row.index, row.hparams, row.search)
         else:
             experiment.trials[row.index] = row
-            if not row.state.terminal:
-                experiment.open.add(row.index)  # an unmanaged trial may start again after its end
+            if not row.state.terminal and row.index not in experiment.open:  # it goes on after its end
+                experiment.open.add(row.index)
+                self._search_anew(experiment)
         if row.state.terminal and row.index in experiment.open:
             experiment.open.discard(row.index)
             experiment.searcher.closed(row.index, exit_of(row), row.best_validation)
@@ -193,6 +194,17 @@ class ClusterState:
         moved = len(experiment.open) != open_before or experiment.held != held_before
         if experiment.wait(row.index) or moved:
             self._index_place(experiment)  # most rows of a trial, its reports, change nothing about the queue
+
+    def _search_anew(self, experiment: ExperimentState) -> None:
+        """The searcher as a fold makes it: none can forget that a trial ended. Only those go on that keep no notes."""
+        config = experiment.config
+        searcher = experiment.searcher = self.build_searcher(config.searcher, config.space, experiment.row.seed)
+        for trial in experiment.trials:
+            searcher.created(trial.index, trial.hparams, trial.search)
+            searcher.advanced(trial.index, trial.progress)
+        for trial in experiment.trials:
+            if trial.index not in experiment.open:
+                searcher.closed(trial.index, exit_of(trial), trial.best_validation)
 
     def _apply_task(self, row: Task) -> None:
         self.tasks[row.id] = row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from dethpc.domain.states import End, Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
 from dethpc.engine.runs import next_deadline, overdue
-from dethpc.errors import StoreError
+from dethpc.errors import Refused, StoreError
 from tests.engine.world import FAILED, FINISHED, STOPPED, World, config
 
 
@@ -432,6 +433,7 @@ ACTIONS = st.sampled_from(
         "kill_trial",
         "tick",
         "rest",
+        "continue",
         "matched",
     ]
 )
@@ -462,6 +464,9 @@ def play(world: World, experiment_id: int, action: str, choice: int, number: int
         world.do(events.Activate(experiment_id, world.now()))
     elif action == "cancel" and number > 60 and not row.state.terminal:
         world.do(events.Cancel(experiment_id, world.now()))
+    elif action == "continue" and row.state.terminal:
+        with suppress(Refused):  # every trial completed
+            world.go_on(experiment_id)
     elif action == "tick":
         world.do(events.Tick(world.now() + 10000 * choice))
     elif run is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from dethpc.domain.facts import Experiment, Trial
-from dethpc.engine.events.inside import Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
+from dethpc.engine.events.inside import GoOn, Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
 from dethpc.engine.events.outside import AddTrial, BeginTrial, DescribeTrial, EarlyExit
 from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Posted, Reported, SourceDamaged
 from dethpc.engine.events.scheduler import JobSeen, Prepared, QueueSeen, SubmitDeferred, SubmitFailed, Submitted
@@ -20,6 +20,7 @@ from dethpc.engine.events.wishes import (
     Cancel,
     ChangeCheckpoints,
     ChangeExperiment,
+    ContinueExperiment,
     CreateExperiment,
     CreateTask,
     Delete,
@@ -54,6 +55,8 @@ OfExperiment = Activate | Pause | Cancel | Kill | ChangeExperiment | Delete | Op
 Event = Union[
     CreateExperiment,
     Activate,
+    ContinueExperiment,
+    GoOn,
     Pause,
     Cancel,
     Kill,
@@ -102,6 +105,7 @@ __all__ = [
     "Cancel",
     "ChangeCheckpoints",
     "ChangeExperiment",
+    "ContinueExperiment",
     "CreateExperiment",
     "CreateTask",
     "Delete",
@@ -110,6 +114,7 @@ __all__ = [
     "EarlyExit",
     "EnableNode",
     "Event",
+    "GoOn",
     "ImportRun",
     "JobSeen",
     "Kill",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.ports import Snapshot
 from dethpc.searcher.base import Exit
 
 
@@ -11,6 +13,16 @@ from dethpc.searcher.base import Exit
 class Tick:
     """Time passes: deadlines that have been reached take effect."""
 
+    at: float
+
+
+@dataclass(slots=True)
+class GoOn:
+    """An experiment that had ended is in memory again, and goes on. The fields are those of ``ContinueExperiment``."""
+
+    experiment_id: int
+    config: ExperimentConfig
+    past: Snapshot
     at: float
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Checkpoint
+from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import TaskKind
 from dethpc.engine.changes import ExperimentChanges
 
@@ -48,6 +49,17 @@ class ImportRun:
 @dataclass(slots=True)
 class Activate:
     experiment_id: int
+    at: float
+
+
+@dataclass(slots=True)
+class ContinueExperiment:
+    """Go on with an experiment that has ended, as ``config`` says from now on: with every trial that can go further, each from its
+    latest checkpoint. ``past``: what the store has of the experiment."""
+
+    experiment_id: int
+    config: ExperimentConfig
+    past: Snapshot
     at: float
 
 

@@ -1,0 +1,162 @@
+"""An experiment that has ended goes on: the same experiment, the same trials, each from its latest checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Row, Trial
+from dethpc.domain.ids import task_id
+from dethpc.domain.ports import Snapshot
+from dethpc.domain.states import State
+from dethpc.engine import events
+from dethpc.engine.checkpoints import left
+from dethpc.engine.decision import Decision
+from dethpc.engine.first_trial import freed
+from dethpc.engine.fold import in_order
+from dethpc.engine.jobs import ExperimentState, exit_of
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState
+from dethpc.engine.stop import trial_task
+from dethpc.errors import Refused
+from dethpc.searcher.base import Exit
+from dethpc.searcher.sampling import sample
+
+WHOLE = ("single", "random", "grid")
+"""Search methods that may go on: what they do next does not rest on how a trial ended."""
+
+
+def begin(state: ClusterState, event: events.ContinueExperiment) -> Decision:
+    """Raises Refused where it has not ended."""
+    known = state.experiments.get(event.experiment_id)
+    if known is not None:
+        _check(known)
+
+    def missing(row: Row) -> bool:
+        if known is None:
+            return True
+        return not isinstance(row, Experiment) and not (isinstance(row, Trial) and row.index < len(known.trials))
+
+    loaded = [row for row in in_order(event.past) if missing(row)]
+    go_on = events.GoOn(event.experiment_id, event.config, event.past, event.at)
+    return Decision(loaded=loaded, then=[go_on])
+
+
+def _check(experiment: ExperimentState) -> None:
+    row = experiment.row
+    if not row.state.terminal or experiment.live:
+        raise Refused(f"experiment {row.id} is in non terminal state '{row.state.value}', try again later")
+
+
+def go_on(state: ClusterState, event: events.GoOn) -> Decision:
+    """Raises Refused where nothing of it can go on."""
+    experiment = state.experiment(event.experiment_id)
+    _check(experiment)
+    row = experiment.row
+    if not row.kind.submitted:
+        raise Refused(f"experiment {row.id} was not submitted by this master: the script that trains it starts it again")
+    if row.archived:
+        raise Refused(f"experiment {row.id} is archived; unarchive it before you continue it")
+    name = experiment.config.searcher.name
+    if name not in WHOLE:
+        raise Refused(
+            f"experiment {row.id} cannot go on: Unsupported searcher type provided: '{name}' (allowed: {', '.join(WHOLE)}): how its "
+            "trials ended is part of its decisions. Fork it, or create an experiment with searcher.source_trial_id"
+        )
+    chosen = [trial for trial in experiment.trials if name == "single" or _incomplete(trial)]
+    if not chosen:
+        raise Refused(f"experiment {row.id}: experiment has been completed, cannot continue this experiment; fork it")
+    decision = Decision([_opened(experiment, event, whole=len(chosen) == len(experiment.trials))])
+    histories = _histories(event.past)
+    for trial in chosen:
+        decision.rows += _trial_opened(experiment, trial, event.config, histories.get(task_id(row.id, trial.id), ([], [])))
+    decision.then.append(events.Schedule(event.at))
+    return decision
+
+
+def _incomplete(trial: Trial) -> bool:
+    """Whether more training may bring it to its end. Invalid hyperparameters stay invalid."""
+    return trial.state is not State.COMPLETED and exit_of(trial) is not Exit.INVALID_HP
+
+
+def _opened(experiment: ExperimentState, event: events.GoOn, *, whole: bool) -> Experiment:
+    """The experiment at work again. What somebody has set since it was created stays, unless the new configuration changes it.
+
+    ``whole``: nothing of it is done already."""
+    row = replace(
+        experiment.row,
+        state=State.ACTIVE,
+        ended_at=None,
+        reason="",
+        warning="",
+        progress=0.0 if whole else experiment.row.progress,
+        queue_position=event.at,
+        config=event.config.to_json(),
+    )
+    before, after = _fields(experiment.config), _fields(event.config)
+    changed = {name: value for name, value in after.items() if value != before[name]}
+    return replace(row, **changed) if changed else row
+
+
+def _fields(config: ExperimentConfig) -> dict[str, Any]:
+    """What of an experiment's row its configuration says."""
+    resources = config.resources
+    return {
+        "name": config.name,
+        "description": config.description or "",
+        "labels": list(config.labels),
+        "pool": resources.resource_pool,
+        "weight": resources.weight,
+        "max_slots": resources.max_slots,
+        "slots_per_trial": resources.slots_per_trial,
+        "priority": resources.priority,
+    }
+
+
+def _histories(past: Snapshot) -> dict[str, tuple[list[Attempt], list[Checkpoint]]]:
+    """The attempts, in order, and the checkpoints of each trial, by its task."""
+    found: dict[str, tuple[list[Attempt], list[Checkpoint]]] = {}
+    for row in in_order(past):
+        if isinstance(row, Attempt):
+            found.setdefault(row.task_id, ([], []))[0].append(row)
+        elif isinstance(row, Checkpoint):
+            found.setdefault(task_id(row.experiment_id, row.trial_id), ([], []))[1].append(row)
+    return found
+
+
+def _trial_opened(
+    experiment: ExperimentState,
+    trial: Trial,
+    config: ExperimentConfig,
+    history: tuple[list[Attempt], list[Checkpoint]],
+) -> list[Row]:
+    attempts, checkpoints = history
+    uuids = [checkpoint.uuid for checkpoint in left(attempts, checkpoints)]
+    latest = trial.latest_checkpoint if trial.latest_checkpoint in uuids else next(iter(uuids), None)
+    again = replace(
+        freed(trial),
+        state=State.ACTIVE,
+        hparams=_values(trial, experiment, config),
+        latest_checkpoint=latest,
+        ended_at=None,
+        reason="",
+        early_exit="",
+        warning="",
+        progress=0.0,
+        restarts=0,
+        lost=0,
+        stalled=0,
+        not_before=None,
+    )
+    return [again, trial_task(experiment.row, again), *attempts, *checkpoints]
+
+
+def _values(trial: Trial, experiment: ExperimentState, config: ExperimentConfig) -> dict[str, Any]:
+    """The trial's hyperparameters: those that the new configuration changes are drawn anew, the others keep their values."""
+    before: Mapping[str, Any] = experiment.config.hyperparameters
+    if config.hyperparameters == before:
+        return trial.hparams
+    drawn = sample(config.space, experiment.row.seed, trial.index)
+    kept = {name for name in drawn if name in trial.hparams and before.get(name) == config.hyperparameters[name]}
+    return {name: trial.hparams[name] if name in kept else value for name, value in drawn.items()}
