@@ -10,6 +10,7 @@ from dethpc.config.environment import SLOT_TYPES
 from dethpc.config.problems import UNIONS
 from dethpc.config.searcher import WarmStart
 from dethpc.config.source import Place, Source, read_value
+from dethpc.domain.trial_config import UNITS
 from dethpc.errors import Path, Problem
 
 _SEARCHER_COMMON = WarmStart.model_fields.keys() - {"name"}
@@ -75,11 +76,16 @@ def _is_hyperparameter(path: Path, value: Any) -> bool:
     return path[0] == "hyperparameters" and isinstance(value, dict) and "type" in value
 
 
+def _is_length(path: Path, value: Any) -> bool:
+    """Whether it is a count of one unit, which takes nothing from one of another unit."""
+    return path[0] not in ("hyperparameters", "data") and len(value) == 1 and next(iter(value)) in UNITS
+
+
 def fill(source: Source, defaults: Mapping[str, Any], file: str) -> None:
     """Put ``defaults`` under ``source``: what the user left out or set to null comes from there.
 
-    Mappings are filled key by key; a hyperparameter is one thing; a section of another ``name`` or ``type`` lends only what all
-    its kinds share. Lists of bind mounts, devices, labels, log policies and environment variables are joined.
+    Mappings are filled key by key; a hyperparameter is one thing, and so is a length; a section of another ``name`` or ``type``
+    lends only what all its kinds share. Lists of bind mounts, devices, labels, log policies and environment variables are joined.
     """
     _fill(source, source.data, defaults, (), file)
 
@@ -97,7 +103,7 @@ def _fill(source: Source, upper: dict[str, Any], lower: Mapping[str, Any], path:
         elif here == _VARIABLES:
             upper[key] = _join_variables(mine, value)
         elif isinstance(mine, dict) and isinstance(value, Mapping):
-            if not _is_hyperparameter(here, mine) and not _is_hyperparameter(here, value):
+            if not any(_is_hyperparameter(here, each) or _is_length(here, each) for each in (mine, value)):
                 _fill(source, mine, value, here, file)
         elif isinstance(mine, list) and isinstance(value, list):
             if here == ("labels",):

@@ -55,14 +55,14 @@ def go_on(state: ClusterState, event: events.GoOn) -> Decision:
     _check(experiment)
     row = experiment.row
     if not row.kind.submitted:
-        raise Refused(f"experiment {row.id} was not submitted by this master: the script that trains it starts it again")
+        raise Refused(f"experiment {row.id} was not submitted by this master: its own script starts it again")
     if row.archived:
         raise Refused(f"experiment {row.id} is archived; unarchive it before you continue it")
     name = experiment.config.searcher.name
     if name not in WHOLE:
         raise Refused(
-            f"experiment {row.id} cannot go on: Unsupported searcher type provided: '{name}' (allowed: {', '.join(WHOLE)}): how its "
-            "trials ended is part of its decisions. Fork it, or create an experiment with searcher.source_trial_id"
+            f"experiment {row.id} cannot go on: Unsupported searcher type provided: '{name}'; allowed: {', '.join(WHOLE)}. How its "
+            "trials ended is part of its decisions: fork it, or create an experiment with searcher.source_trial_id"
         )
     chosen = [trial for trial in experiment.trials if name == "single" or _incomplete(trial)]
     if not chosen:
@@ -70,7 +70,9 @@ def go_on(state: ClusterState, event: events.GoOn) -> Decision:
     decision = Decision([_opened(experiment, event, whole=len(chosen) == len(experiment.trials))])
     histories = _histories(event.past)
     for trial in chosen:
-        decision.rows += _trial_opened(experiment, trial, event.config, histories.get(task_id(row.id, trial.id), ([], [])))
+        decision.rows += _trial_opened(
+            experiment, trial, event.config, histories.get(task_id(row.id, trial.id), ([], []))
+        )
     decision.then.append(events.Schedule(event.at))
     return decision
 

@@ -81,7 +81,10 @@ class World:
     def go_on(self, experiment_id: int, **changes: Any) -> list[Row]:
         """Continue it, with these sections of its configuration changed."""
         row = next(row for row in self.rows(Experiment) if row.id == experiment_id)
-        cfg = {name: {**value, **changes.get(name, {})} if isinstance(value, dict) else value for name, value in row.config.items()}
+        cfg = {
+            name: {**value, **changes.get(name, {})} if isinstance(value, dict) else value
+            for name, value in row.config.items()
+        }
         changed = ExperimentConfig.from_json({**cfg, **{k: v for k, v in changes.items() if not isinstance(v, dict)}})
         return self.do(events.ContinueExperiment(experiment_id, changed, self.snapshot(), self.now()))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dethpc import storage
+from dethpc.config.continued import continued
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
 from dethpc.config.searcher import WarmStart
@@ -100,6 +101,25 @@ class Creator:
             raise
         assert isinstance(experiment, Experiment)
         return experiment, notes
+
+    def go_on(self, owner: str, experiment_id: int, changes: str) -> Experiment:
+        """The experiment, which had ended, at work again, with ``changes`` to its configuration. Raises ConfigError with every
+        mistake, NotFound, Refused."""
+        with self._store.read() as connection:
+            row = queries.experiment(connection, experiment_id)
+        changes = revealed_text(changes, self._store, self.defaults(), owner, experiment_id)
+        config = continued(ExperimentConfig.from_json(row.config), changes)
+        self._admission.check(config)
+
+        def read() -> events.Event:
+            with self._store.read() as connection:
+                past = queries.past(connection, experiment_id)
+            if past.of(Experiment)[0].config != row.config:
+                raise Refused(f"experiment {experiment_id} was changed meanwhile, try again")
+            return events.ContinueExperiment(experiment_id, config, past, time.time())
+
+        rows = self._ledger.do_after(read)
+        return next(each for each in rows if isinstance(each, Experiment))
 
     def _of_parent(self, parent_id: int | None) -> Environment | None:
         """A fork from a client that sends no environment keeps the one it had."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 _TASKS = "commands, shells, notebooks, TensorBoards and other tasks of their own are not supported yet"
-_ONE_BY_ONE = "actions on many experiments at a time are not supported yet: send one request for each"
 _ALONE = "a master serves its owner alone: users, groups, roles and what is shared between them are not supported yet"
 _ONE_PROJECT = "there is one workspace with one project, which nobody can change: others are not supported yet"
 _KUBERNETES = "this cluster runs Slurm, and no Kubernetes"
@@ -24,7 +23,7 @@ _PARTS: dict[str, str] = {
     r"/api/v1/allocations": _OURS,
     r"/api/v1/task/logs": "lines of a task's log are taken at POST /task-logs",
     r"/api/v1/projects/[^/]+/experiments/metric-ranges": "ranges of metrics come with the WebUI's table, not yet",
-    r"/api/v1/projects/[^/]+/experiments": _ONE_BY_ONE,
+    r"/api/v1/projects/[^/]+/experiments/retain_logs": _RETENTION,
     r"/api/v1/runs": "lists of runs and actions on many of them are not supported yet: ask for an experiment's trials",
     r"/api/v1/(k8s-resource-managers|namespace-bindings)": _KUBERNETES,
     r"/api/v1/workspaces/[^/]+/((list-)?namespace-bindings|get-k8s-resource-quotas|set-resource-quota)": _KUBERNETES,
@@ -37,7 +36,6 @@ _PARTS: dict[str, str] = {
     r"/api/v1/webhooks": "webhooks are not supported yet",
     r"(/api/v1)?/resources/allocation": "reports of use are not supported yet; det goodput shows slot-hours, and sacct jobs",
     r"/api/v1/master/cluster_message": "a message to all users is not supported yet",
-    r"/api/v1/experiments/continue": "continuing an experiment is not supported yet",
     r"/api/v1/experiments/[^/]+/move": _ONE_PROJECT,
     r"/api/v1/cleanup_logs": _RETENTION,
     r"/api/v1/(trials|experiments)/[^/]+/(retain_logs|remaining_log_retention_days)": _RETENTION,

@@ -27,6 +27,7 @@ from dethpc.state.queries.experiments import (
     labels,
     list_experiments,
     names_of_experiments,
+    past,
     queue_ids,
 )
 from dethpc.state.queries.metrics import metric_names, metrics_after, posted, series, validation_history, workloads
@@ -98,6 +99,7 @@ __all__ = [
     "posted",
     "queue_ids",
     "nodes",
+    "past",
     "run",
     "runs_of_task",
     "runs_of_job",

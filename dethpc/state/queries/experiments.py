@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, String, cast, func, literal, select, type_coerce
 
-from dethpc.domain.facts import Checkpoint, Experiment, Run, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, SearchNote, Task, Trial
+from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
@@ -32,6 +33,13 @@ def experiment(connection: Connection, experiment_id: int) -> Experiment:
     if found.state is State.DELETED:
         raise NotFound(f"experiment {experiment_id} not found: it was deleted")
     return found
+
+
+def past(connection: Connection, experiment_id: int) -> Snapshot:
+    """Everything of it that decisions read, all its trials' history included. Raises: NotFound."""
+    kinds: tuple[type[Any], ...] = (Trial, Task, Run, Attempt, Checkpoint, SearchNote)
+    found = {kind: rows.read(connection, kind, rows.table(kind).c.experiment_id == experiment_id) for kind in kinds}
+    return Snapshot({Experiment: [experiment(connection, experiment_id)], **found}, 1, 1)
 
 
 def experiment_of_job(connection: Connection, queue_id: str) -> Experiment | None:

@@ -109,6 +109,7 @@ OWNER = """
     POST /api/v1/experiments
     POST /api/v1/experiments-search
     PUT /api/v1/experiments/by-external-id/{external_id:path}
+    POST /api/v1/experiments/continue
     POST /api/v1/experiments/import
     GET /api/v1/experiments/labels
     GET /api/v1/experiments/metrics-stream/metric-names
@@ -142,6 +143,13 @@ OWNER = """
     GET /api/v1/me
     POST /api/v1/preview-hp-search
     GET /api/v1/projects/{project_id}
+    POST /api/v1/projects/{project_id}/experiments/activate
+    POST /api/v1/projects/{project_id}/experiments/archive
+    POST /api/v1/projects/{project_id}/experiments/cancel
+    DELETE /api/v1/projects/{project_id}/experiments/delete
+    POST /api/v1/projects/{project_id}/experiments/kill
+    POST /api/v1/projects/{project_id}/experiments/pause
+    POST /api/v1/projects/{project_id}/experiments/unarchive
     GET /api/v1/resource-pools
     GET /api/v1/resource-pools/goodput
     GET /api/v1/scheduler-jobs/{job_id}

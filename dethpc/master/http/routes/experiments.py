@@ -38,6 +38,7 @@ from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import Pagination, names_of_states, page, time
 from dethpc.master.http.wire.checkpoint import Checkpoints
 from dethpc.master.http.wire.trial import Trial, Trials
+from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
 from dethpc.state.store import SqlStore
@@ -170,6 +171,15 @@ def metric_names(
 # --- create
 
 
+def launch_warnings(cluster: ClusterView, fact: facts.Experiment) -> list[str]:
+    """What Determined calls what may keep its trials from starting."""
+    try:
+        fits = max((pool.slots for pool in cluster.pools() if pool.name == fact.pool), default=None)
+    except SchedulerUnavailable:
+        return []  # the experiment is there all the same
+    return ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"] if fits is not None and fact.slots_per_trial > fits else []
+
+
 @router.get("/contexts/{digest}")
 def known_context(digest: str, installation: TheInstallation, who: Owner) -> dict[str, Any]:
     """Ours: whether the files of a context directory are here already, so that creating needs only their digest. Else 404."""
@@ -204,11 +214,6 @@ def create_experiment(
         template=request.template or None,
         environment=contexts.decoded("environment", request.environment) if request.environment else None,
     )
-    try:
-        fits = max((pool.slots for pool in cluster.pools() if pool.name == fact.pool), default=None)
-    except SchedulerUnavailable:
-        fits = None  # the experiment is there all the same
-    warnings = ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"] if fits is not None and fact.slots_per_trial > fits else []
     answer = wire.Experiment.of(fact, ExperimentFigures())
     if not request.validate_only:
         contexts.remember(installation.home, sent, fact.context_sha256)
@@ -217,7 +222,7 @@ def create_experiment(
     return wire.Created(
         experiment=answer,
         config=fact.config,
-        warnings=warnings,
+        warnings=launch_warnings(cluster, fact),
         notes=notes,
         environment=wire.JobEnvironment.of(control.environment(fact)),
     )
@@ -239,51 +244,6 @@ def get_experiment(
         job_summary=jobs.summary(control, connection, fact),
         environment=wire.JobEnvironment.of(control.environment(fact)),
     )
-
-
-@router.post("/experiments/{experiment_id}/activate")
-def activate(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    control.do(events.Activate(experiment_id, clock.time()))
-    return {}
-
-
-@router.post("/experiments/{experiment_id}/pause")
-def pause(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    """Its trials checkpoint and give their slots back."""
-    control.do(events.Pause(experiment_id, clock.time()))
-    return {}
-
-
-@router.post("/experiments/{experiment_id}/cancel")
-def cancel(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    """End it; its trials checkpoint first."""
-    control.do(events.Cancel(experiment_id, clock.time()))
-    return {}
-
-
-@router.post("/experiments/{experiment_id}/kill")
-def kill(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    """End it now."""
-    control.do(events.Kill(experiment_id, clock.time()))
-    return {}
-
-
-@router.post("/experiments/{experiment_id}/archive")
-def archive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    _change(control, experiment_id, ExperimentChanges(archived=True))
-    return {}
-
-
-@router.post("/experiments/{experiment_id}/unarchive")
-def unarchive(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    _change(control, experiment_id, ExperimentChanges(archived=False))
-    return {}
-
-
-@router.delete("/experiments/{experiment_id}")
-def delete(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    control.delete(experiment_id)
-    return {}
 
 
 def _change(control: Control, experiment_id: int, changes: ExperimentChanges) -> None:
