@@ -27,19 +27,14 @@ _LARGE = 4 << 20  # bytes; below, sending takes no time worth a message
 _NAMED = 5  # how many names a note has
 
 
-@click.command()
-@click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
-@click.argument("context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path))
-@click.option("-f", "--follow", "--follow-first-trial", is_flag=True, help="Follow the first trial's log afterwards.")
-@click.option("--paused", is_flag=True, help="Create it paused; det experiment activate starts it.")
-@click.option(
+OVERRIDES = click.option(
     "--config",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
     help="Override a field, such as resources.priority=3 (repeatable). A section, as in searcher='{max_trials: 4}', is merged.",
 )
-@click.option(
+INCLUDES = click.option(
     "-i",
     "--include",
     "includes",
@@ -47,6 +42,25 @@ _NAMED = 5  # how many names a note has
     type=click.Path(exists=True, path_type=Path),
     help="Also send this file or directory (repeatable).",
 )
+CONFIG_FILE = click.option(
+    "--config-file", type=click.File(encoding="utf-8"), help="YAML to lay over the configuration."
+)
+CONTEXT_DIR = click.argument(
+    "context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path)
+)
+FOLLOW = click.option(
+    "-f", "--follow", "--follow-first-trial", is_flag=True, help="Follow the first trial's log afterwards."
+)
+PAUSED = click.option("--paused", is_flag=True, help="Create it paused; det experiment activate starts it.")
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG", type=click.File(encoding="utf-8"))
+@CONTEXT_DIR
+@FOLLOW
+@PAUSED
+@OVERRIDES
+@INCLUDES
 @click.option("--project", "--project_id", "project", type=int, metavar="ID", help="Create it in this project.")
 @click.option("--template", metavar="NAME", help="Not supported yet.")
 @click.option("--local", is_flag=True, help="With --test-mode: run on this machine, without master or Slurm.")
@@ -84,23 +98,33 @@ def create(
     with located(loaded):
         files = packed(context_dir, includes)
         check_script(loaded, [file["path"] for file in files], context_dir)
-        answer = _send(text, files, activate=not paused, project=project)
+        answer = send(text, files, activate=not paused, project=project)
+    tell(answer, paused=paused, follow=follow, as_json=as_json)
+
+
+def tell(answer: Json, *, paused: bool, follow: bool, as_json: bool) -> None:
+    """What became of the request to create, and what comes next. ``follow``: the first trial's log, to its end."""
     _warn_of_another_scheduler()
     number = answer["experiment"]["id"]
     if as_json:
         output.print_json(answer)
     else:
         output.echo(f"Created experiment {number}")
-    for warning in answer.get("warnings") or []:
-        output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
+    warn(answer)
     for note in answer.get("notes") or []:
         output.say(f"det: note: {note}")
     if said := interpreter.sentence(answer):
         output.say(said)
     if follow:
-        _follow(number)
+        follow_first_trial(number)
     elif not as_json:
         output.say(_next(number, paused))
+
+
+def warn(answer: Json) -> None:
+    """Of what may keep the experiment's trials from starting."""
+    for warning in answer.get("warnings") or []:
+        output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
 
 
 def _next(experiment_id: int, paused: bool) -> str:
@@ -208,7 +232,8 @@ def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
     return found.model_definition()
 
 
-def _send(config: str, files: list[Json], **options: Any) -> Json:
+def send(config: str, files: list[Json], **options: Any) -> Json:
+    """Create the experiment; see ``client.experiments.create``."""
     from dethpc.client import experiments
 
     session = connect()
@@ -247,7 +272,7 @@ def _progress(text: str, *, shown: bool) -> Iterator[Optional[Callable[[int, int
             yield on_sent
 
 
-def _follow(experiment_id: int) -> None:
+def follow_first_trial(experiment_id: int) -> None:
     from dethpc.cli.logs import first_trial, show
 
     try:

@@ -42,10 +42,6 @@ _SENTENCES = {
     "deploy local logs": "The master's log is shown by: det master logs",
     "deploy local master-down": "Stop your master with: det master down",
     "deploy local master-up": "Start your master with: det master up",
-    "experiment continue": (
-        "A paused experiment, or one with paused trials, goes on with: det experiment activate ID; to start from the weights "
-        "of a trial: det experiment create CONFIG CONTEXT_DIR --config searcher.source_trial_id=TRIAL_ID"
-    ),
     "experiment delete-tb-files": "They are in checkpoint_storage, in CLUSTER_ID/tensorboard/experiment/ID: remove that folder",
     "experiment download": "Choose with det experiment list-checkpoints ID --best 3, then: det checkpoint download UUID",
     "experiment move": _LABELS,
@@ -66,7 +62,7 @@ _SENTENCES = {
     "shell": "Get a shell on a node from Slurm: srun --gpus=1 --pty bash -i",
     "task": "The tasks here are trials: det experiment list, det trial describe ID, det trial kill ID",
     "task cleanup-logs": _LOGS_STAY,
-    "task fork": "Create the experiment anew: det experiment create CONFIG CONTEXT_DIR",
+    "task fork": "The tasks here are trials: det trial continue ID, or det experiment fork ID",
     "task create": "Create an experiment (det experiment create CONFIG CONTEXT_DIR), or run a command: srun --gpus=1 COMMAND",
     "task list": "det experiment list shows experiments, det job list the queue, and squeue --me all your jobs",
     "task logs": "The tasks here are trials: det trial logs ID",

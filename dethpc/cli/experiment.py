@@ -24,6 +24,8 @@ Json = dict[str, Any]
     aliases={"lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"},
     lazy={
         "create": ("dethpc.cli.create:create", "Submit CONFIG with the files in CONTEXT_DIR."),
+        "continue": ("dethpc.cli.fork:go_on", "Go on with an ended experiment."),
+        "fork": ("dethpc.cli.fork:fork", "Create an experiment like another one."),
         "render": ("dethpc.cli.render:render", "Print the batch script of a trial of CONFIG."),
         "import": ("dethpc.cli.render:import_run", "Import a run that was submitted by hand."),
         "plot": ("dethpc.cli.plot:of_experiment", "Plot what its best trials reported."),

@@ -17,6 +17,7 @@ _ID = click.argument("trial_id", metavar="ID", type=number)
 @click.group(
     cls=LazyGroup,
     lazy={
+        "continue": ("dethpc.cli.fork:continue_trial", "Go on with a trial in a new experiment."),
         "list": ("dethpc.cli.trial_list:list_trials", "List the trials of an experiment."),
         "logs": ("dethpc.cli.logs:trial_logs", "Show the logs of trials."),
         "plot": ("dethpc.cli.plot:of_trial", "Plot what trials reported."),

@@ -36,9 +36,10 @@ def create(
 ) -> Json:
     """Create an experiment; returns {"experiment", "config", "warnings", "notes", "environment"}.
 
-    ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode). The
-    experiment's jobs run in the environment of this process, which goes along. The master keeps contexts: files that it has already
-    are not sent again. ``on_sent``: hears how many bytes of how many were sent.
+    ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode);
+    without any, that of the ``parent``, where there is one. The experiment's jobs run in the environment of this process, which
+    goes along. The master keeps contexts: files that it has already are not sent again. ``on_sent``: hears how many bytes of how
+    many were sent.
     """
     body: Json = {"config": config, "activate": activate, "validateOnly": validate_only}
     try:
@@ -181,6 +182,14 @@ def checkpoints(session: Session, experiment: int, *, best: Optional[int] = None
 def act(session: Session, experiment: int, action: str) -> None:
     """``action`` is one of ``ACTIONS``."""
     session.post(f"/api/v1/experiments/{experiment}/{action}")
+
+
+def go_on(session: Session, experiment: int, config: str = "") -> Json:
+    """Continue an experiment that has ended, with the YAML of ``config`` laid over its configuration. Returns {"experiment",
+    "warnings"}. Raises ConfigError too."""
+    body = {"id": experiment, "overrideConfig": config}
+    answer: Json = session.post("/api/v1/experiments/continue", json=body)
+    return answer
 
 
 def delete(session: Session, experiment: int) -> None:

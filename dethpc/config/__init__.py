@@ -4,6 +4,7 @@
 """
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.loading import Loaded, load, with_overrides
+from dethpc.config.loading import Loaded, load, merged, with_overrides
+from dethpc.config.source import dump
 
-__all__ = ["ExperimentConfig", "Loaded", "load", "with_overrides"]
+__all__ = ["ExperimentConfig", "Loaded", "dump", "load", "merged", "with_overrides"]

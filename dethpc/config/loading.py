@@ -128,6 +128,17 @@ def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config")
     return dump(source.data)
 
 
+def merged(text: str, under: Mapping[str, Any], *, file: str = "config") -> str:
+    """The text laid over the configuration ``under``, as new YAML in the present form. Raises ConfigError when it cannot be
+    read."""
+    source, problems = read(text, file)
+    if problems:
+        raise ConfigError(problems)
+    _translate(source)
+    fill(source, deepcopy(dict(under)), "the configuration that it is laid over")
+    return dump(source.data)
+
+
 def _translate(source: Source) -> tuple[list[str], list[Problem]]:
     """Bring ``source`` into the present form. Returns a line for each change, and the problems in fields of older forms."""
     translation = translate(source.data)

@@ -180,3 +180,55 @@ def test_a_script_that_a_startup_hook_may_bring_is_taken(det: Any, master: Any, 
     (folder / "config.yaml").write_text(CONFIG.replace("train.py", "fetched.py"))
     (folder / "code" / "startup-hook.sh").write_text("git clone https://example.org/code .\n")
     assert det("experiment", "create", "config.yaml", "code", master=master).returncode == 0
+
+
+# --- what goes on from earlier work
+
+
+def test_an_experiment_is_continued_with_what_is_changed_alone(det: Any, master: Any, folder: Path) -> None:
+    (folder / "more.yaml").write_text("max_restarts: 3\n")
+    words = ["--config-file", "more.yaml", "--config", "searcher.max_length.batches=20"]
+    done = det("experiment", "continue", 1, *words, master=master)
+    assert (done.returncode, done.stdout) == (0, "Continued experiment 1\n"), done.stderr
+    [(path, body)] = master.did("POST")
+    assert path == "/api/v1/experiments/continue" and body["id"] == 1
+    changes = read(body["overrideConfig"], "sent")[0].data
+    assert changes == {"max_restarts": 3, "searcher": {"max_length": {"batches": 20}}}
+
+
+def test_a_trial_goes_on_as_an_experiment_of_its_own(det: Any, master: Any, folder: Path) -> None:
+    halving = {"name": "async_halving", "metric": "acc", "smaller_is_better": False, "max_trials": 9, "num_rungs": 2}
+    master.config = {
+        "name": "digits",
+        "entrypoint": "python3 train.py",
+        "searcher": {**halving, "max_time": 64, "time_metric": "batches"},
+        "hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}},
+        "environment": {"environment_variables": {"cpu": ["TOKEN=********"]}},
+    }
+    master.trials[1]["hparams"] = {"lr": 0.5, "net": {"type": "cnn", "depth": 2}, "more": {"width": 3}}
+    done = det("trial", "continue", 2, "--config", "hyperparameters.lr=0.25", master=master)
+    assert (done.returncode, done.stdout) == (0, "Created experiment 7\n"), done.stderr
+    body = sent(master)
+    assert body["parentId"] == 1 and body["modelDefinition"] == []
+    config = read(body["config"], "sent")[0].data
+    assert config["searcher"] == {
+        **{"name": "single", "metric": "acc", "smaller_is_better": False},
+        **{"max_length": {"batches": 64}, "source_trial_id": 2},
+    }
+    net = {"type": "const", "val": {"type": "cnn", "depth": 2}}
+    assert config["hyperparameters"] == {"lr": 0.25, "net": net, "more": {"width": 3}}
+    assert config["environment"] == master.config["environment"], "the master has the secrets"
+
+
+def test_a_fork_starts_from_what_its_original_started_from_and_may_bring_its_own_files(
+    det: Any, master: Any, folder: Path
+) -> None:
+    source = {"source_trial_id": 4, "source_checkpoint_uuid": "c-1"}
+    master.config = {"entrypoint": "python3 train.py", "searcher": {"name": "single", "metric": "loss", **source}}
+    done = det("experiment", "fork", 1, "code", "--paused", master=master)
+    assert (done.returncode, done.stdout) == (0, "Created experiment 7\n"), done.stderr
+    body = sent(master)
+    assert (body["parentId"], body["activate"]) == (1, False)
+    assert "train.py" in [file["path"] for file in body["modelDefinition"]]
+    searcher = read(body["config"], "sent")[0].data["searcher"]
+    assert searcher == {"name": "single", "metric": "loss", "source_checkpoint_uuid": "c-1"}

@@ -50,6 +50,21 @@ def test_a_paused_trial_resumes_from_its_last_checkpoint(user: User) -> None:
     assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 31))
 
 
+def test_what_has_ended_goes_on_in_its_own_experiment_or_in_another(user: User) -> None:
+    first = user.create(hyperparameters={"lr": 0.1, "steps": 6})
+    user.det("experiment", "wait", str(first))
+    user.det("experiment", "continue", str(first), "--config", "hyperparameters.steps=9")
+    user.det("experiment", "wait", str(first))
+    (trial,) = user.trials(first)
+    assert [m["totalBatches"] for m in user.metrics(trial["id"], "training")] == list(range(1, 10))
+    assert re.findall(r"starting at step (\d+)", user.log(first)) == ["0", "6"]
+    user.write("more.yaml", "hyperparameters: {steps: 11}\n")
+    moved = int(user.det("trial", "continue", str(trial["id"]), "--config-file", "more.yaml").split()[-1])
+    user.det("experiment", "wait", str(moved))
+    assert re.findall(r"starting at step (\d+)", user.log(moved)) == ["9"]
+    assert user.experiment(moved)["forkedFrom"] == first
+
+
 def test_the_master_stops_while_trials_wait_for_its_word(user: User) -> None:
     """Their long-polls for preemption, a minute each, are answered at once; the trials go on."""
     go = user.folder / "go"

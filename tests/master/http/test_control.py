@@ -10,6 +10,7 @@ import pytest
 from dethpc.client import experiments
 from dethpc.domain.states import State
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
+from dethpc.state import queries
 from tests.master.conftest import Published, Served, experiment, trained, trial, uuid_of
 
 YAML = """
@@ -59,23 +60,20 @@ def test_an_experiment_that_a_former_master_ended_goes_on_from_its_latest_checkp
     assert set(state.checkpoints[1]) == {uuid_of(1, 2), uuid_of(1, 4)}
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ("searcher: {name: random, max_trials: 3}", "override config must have single searcher type got 'random'"),
-        ("searcher: {metric: accuracy}", "searcher.metric"),
-        ("searcher: {source_trial_id: 1}", "searcher.source_trial_id"),
-        ("project: another", "project"),
-        ("checkpoint_storage: {storage_path: elsewhere}", "checkpoint_storage"),
-        ("reproducibility: {experiment_seed: 3}", "reproducibility.experiment_seed"),
-        ("max_restart: 3", "max_restarts"),
-        ("resources: {resource_pool: nowhere}", "nowhere"),
-    ],
-)
-def test_what_cannot_change_is_named(served: Served, change: str, words: str) -> None:
+def test_what_cannot_change_is_named(served: Served) -> None:
     id = created(served)
-    with pytest.raises((ConfigError, Refused), match=words):
-        served.session.post(CONTINUE, json={"id": id, "overrideConfig": change})
+    for change, words in {
+        "searcher: {name: random, max_trials: 3}": "override config must have single searcher type got 'random'",
+        "searcher: {metric: accuracy}": "searcher.metric",
+        "searcher: {source_trial_id: 1}": "searcher.source_trial_id",
+        "project: another": "project",
+        "checkpoint_storage: {storage_path: elsewhere}": "checkpoint_storage",
+        "reproducibility: {experiment_seed: 3}": "reproducibility.experiment_seed",
+        "max_restart: 3": "max_restarts",
+        "resources: {resource_pool: nowhere}": "nowhere",
+    }.items():
+        with pytest.raises((ConfigError, Refused), match=words):
+            served.session.post(CONTINUE, json={"id": id, "overrideConfig": change})
     assert experiments.get(served.session, id)["experiment"]["state"] == "STATE_CANCELED"
 
 
@@ -85,8 +83,6 @@ def test_the_configuration_that_was_shown_changes_nothing(served: Served) -> Non
     id = created(served, YAML + storage + secret)
     config = experiments.get(served.session, id)["config"]
     with served.daemon.store.read() as connection:
-        from dethpc.state import queries
-
         stored = queries.experiment(connection, id).config
     served.session.post(CONTINUE, json={"id": id, "overrideConfig": json.dumps(config)})
     after = served.daemon.ledger.state.experiment(id).row.config
@@ -104,7 +100,16 @@ def test_a_search_takes_no_changes_and_others_are_not_continued(served: Served) 
     assert [trial["state"] for trial in experiments.trials(served.session, id)] == ["STATE_QUEUED"] * 2
     with pytest.raises(NotFound):
         served.session.post(CONTINUE, json={"id": 99})
-    experiments.create(served.session, YAML, [], activate=False)
+
+
+def test_a_fork_without_files_has_those_of_its_parent(served: Served) -> None:
+    files = [{"path": "train.py", "type": ord("0"), "content": "cHJpbnQoKQ=="}]
+    parent = experiments.create(served.session, YAML, files, activate=False)["experiment"]["id"]
+    fork = experiments.create(served.session, YAML, [], activate=False, parent=parent)["experiment"]
+    assert fork["forkedFrom"] == parent
+    assert experiments.model_definition(served.session, fork["id"]) == experiments.model_definition(
+        served.session, parent
+    )
 
 
 def test_actions_on_many_judge_each_alone(published: Published, served: Served, tmp_path: Path) -> None:

@@ -197,16 +197,23 @@ def create_experiment(
     installation: TheInstallation,
     who: Owner,
 ) -> wire.Created:
-    """Create an experiment, or with ``validateOnly`` only say what its config would be."""
+    """Create an experiment, or with ``validateOnly`` only say what its config would be. A fork that brings no files has those
+    of its parent."""
     if request.unmanaged:
         fact = creator.create_unmanaged(who.owner, request.config)
         with store.read() as connection:
             return wire.Created(experiment=one(connection, fact.id), config=fact.config)
     sent = request.model_definition or []
+    if request.context_digest:
+        files = contexts.known(installation.home, request.context_digest)
+    elif request.parent_id and not sent:
+        files = creator.context(request.parent_id)
+    else:
+        files = contexts.pack(sent)
     fact, notes = creator.create(
         who.owner,
         request.config,
-        contexts.known(installation.home, request.context_digest) if request.context_digest else contexts.pack(sent),
+        files,
         request.activate is not False,
         parent_id=request.parent_id or None,
         project_id=request.project_id or None,
