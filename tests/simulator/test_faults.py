@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from dethpc.domain.facts import Attempt, Metric, Row, Trial
 from dethpc.domain.states import AttemptState, State
 from dethpc.engine import ClusterState, events
 from dethpc.engine.fold import fold
+from dethpc.errors import Refused
 from dethpc.searcher.methods import METHODS, build
 from dethpc.simulator import Faults, Pace, PowerLaw, Simulation, Site
 from dethpc.simulator.memory import MemoryStore
@@ -223,3 +225,39 @@ def test_two_experiments_under_a_users_hands(seed: int) -> None:
     assert [simulation.result(n).experiment.state for n in numbers] == [State.COMPLETED] * 2, f"seed {seed}"
     assert not simulation.shell.state.runs
     assert all(attempt.state is AttemptState.ENDED for attempt in world.store.rows(Attempt))
+
+
+@pytest.mark.parametrize("search", ["single", "random"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_killed_and_continued_ends_as_if_it_had_not_been(search: str, seed: int) -> None:
+    """Kill and continue at random times, while things fail."""
+    rng = random.Random(f"continue:{seed}")
+    world = World(seed, Faults(node_failure=900, repair=100, preemption=200, requeue=0.7, crash=0.1, outage=0))
+    simulation, store = world.simulation, world.store
+    number = simulation.create(config(search))
+    for _ in range(4):
+        simulation.run(until=simulation.now + rng.uniform(1, 300))
+        simulation.run(until=simulation.now)
+        simulation.wish(events.Kill(number, simulation.now))
+        simulation.run()
+        row = simulation.shell.state.experiments[number].row
+        if row.state is State.COMPLETED:
+            break
+        past = store.load()
+        wish = events.ContinueExperiment(number, ExperimentConfig.from_json(row.config), past, simulation.now)
+        while simulation.shell.state.experiments[
+            number
+        ].row.state.terminal:  # a master that died over it may have done it
+            with contextlib.suppress(Refused):
+                simulation.wish(wish)
+        if not simulation.shell.away:
+            assert_fold(simulation.shell.state, store)
+    simulation.run()
+    assert_fold(simulation.shell.state, store)
+    calm = trials(replay(seed, search, Faults()))
+    assert [(t.state, t.steps_completed, t.hparams) for t in trials(world)] == [
+        (t.state, t.steps_completed, t.hparams) for t in calm
+    ]
+    for trial in trials(world):
+        steps = [metric.steps_completed for metric in counting(store, trial.id) if metric.group == "validation"]
+        assert sorted(steps) == list(range(2, 65, 2)), f"seed {seed}, trial {trial.id}"

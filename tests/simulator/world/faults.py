@@ -32,6 +32,7 @@ EXPLAINED = {
 class Trouble:
     def __init__(self, story: Story) -> None:
         self._story, self._rng = story, random.Random(f"trouble:{story.seed}")
+        self._returning = random.Random(f"continue:{story.seed}")
         self.damage = Damage(story, self._rng)
         self._kinds: dict[str, tuple[float, Callable[[], bool | None]]] = {
             "node lost": (2, self._node_lost),
@@ -222,6 +223,9 @@ class Trouble:
         if story.master is None:
             return
         at, state = story.clock.wall(), story.master.ledger.state
+        if self._returning.random() < 0.2:  # of their own, so that the other wishes of a seed stay as they are
+            story.count("wish: continue")
+            story.go_on(self._returning.randint(1, max(1, state.next_experiment_id - 1)))
         open_ = list(state.experiments.values())
         kind = self._rng.choice(["pause", "pause", "activate", "cancel", "kill", "kill trial", "delete", "move"])
         if not open_ and kind != "delete":

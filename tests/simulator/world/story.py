@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -370,9 +370,16 @@ class Story:
         self.wish(event)
 
     def wish(self, event: Any) -> None:
+        self._asks(lambda master: master.daemon.services.control.do(event))
+
+    def go_on(self, experiment_id: int) -> None:
+        """Somebody continues an experiment; that it has not ended, they are told."""
+        self._asks(lambda master: master.daemon.services.creator.go_on("ada", experiment_id, ""))
+
+    def _asks(self, what: Callable[[Master], object]) -> None:
         def ask(master: Master) -> None:
             try:
-                master.daemon.services.control.do(event)
+                what(master)
             except DethpcError as error:
                 if isinstance(error, LeaseHeld):
                     raise
