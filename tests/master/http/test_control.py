@@ -34,14 +34,14 @@ def test_the_published_cli_continues_an_experiment_with_a_changed_configuration(
 ) -> None:
     id = created(served)
     before = next(experiments.trials(served.session, id))
-    (published.folder / "more.yaml").write_text("description: longer\nmax_restarts: 9\n")
+    (published.folder / "more.yaml").write_text("max_restarts: 9\nmin_validation_period: {epochs: 2}\n")
     said = published.det(
         "experiment", "continue", str(id), "--config-file", "more.yaml", "--config", "searcher.max_length.batches=200"
     )
     assert f"Continued experiment {id}" in said
     answer = experiments.get(served.session, id)
     config = answer["config"]
-    assert (config["description"], config["max_restarts"]) == ("longer", 9)
+    assert (config["max_restarts"], config["min_validation_period"]) == (9, {"epochs": 2})
     assert config["searcher"]["max_length"] == {"batches": 200} and config["searcher"]["name"] == "single"
     assert answer["experiment"]["state"] == "STATE_QUEUED" and answer["experiment"]["endTime"] is None
     (after,) = experiments.trials(served.session, id)
