@@ -76,20 +76,11 @@ def fork(
 ) -> None:
     """Create an experiment with the configuration of another one, and its files or those of CONTEXT_DIR."""
     from dethpc.client import experiments
+    from dethpc.config.forked import forked
 
-    found = experiments.get(connect(), experiment_id)
-    config = dict(found["config"])
-    searcher = dict(config["searcher"])
-    if searcher.get("source_checkpoint_uuid"):
-        searcher.pop("source_trial_id", None)  # that checkpoint is what it meant then
-    _create(
-        experiment_id,
-        {**config, "searcher": searcher},
-        (context_dir, includes, config_file, overrides),
-        paused=paused,
-        follow=follow,
-        as_json=as_json,
-    )
+    config = forked(experiments.get(connect(), experiment_id)["config"])
+    options = (context_dir, includes, config_file, overrides)
+    _create(experiment_id, config, options, paused=paused, follow=follow, as_json=as_json)
 
 
 @click.command("continue")
@@ -115,46 +106,15 @@ def continue_trial(
 ) -> None:
     """Create an experiment of one trial that has a trial's hyperparameters and starts from its latest checkpoint."""
     from dethpc.client import experiments, trials
+    from dethpc.config.forked import of_trial
 
     session = connect()
     trial = trials.get(session, trial_id)
     parent = int(trial["experimentId"])
-    config = dict(experiments.get(session, parent)["config"])
-    config["hyperparameters"] = _constants(trial.get("hparams") or {})
-    config["searcher"] = _single(config)
-    if checkpoint:
-        config["searcher"]["source_checkpoint_uuid"] = checkpoint
-    else:
-        config["searcher"]["source_trial_id"] = trial_id
+    original = experiments.get(session, parent)["config"]
+    config = of_trial(original, trial.get("hparams") or {}, trial_id, checkpoint)
     options = (context_dir, includes, config_file, overrides)
     _create(parent, config, options, paused=paused, follow=follow, as_json=as_json)
-
-
-def _constants(values: Json) -> Json:
-    """Hyperparameters that have these values. A group of them that could be taken for a description of one is marked."""
-    return {
-        name: {"type": "const", "val": value}
-        if isinstance(value, dict) and "type" in value
-        else _constants(value)
-        if isinstance(value, dict)
-        else value
-        for name, value in values.items()
-    }
-
-
-def _single(config: Json) -> Json:
-    """A search of one trial, compared by what ``config`` compares by, and as long as its longest."""
-    from dethpc.domain.trial_config import SearcherConfig
-
-    searcher = SearcherConfig.of(config)
-    made: Json = {
-        "name": "single",
-        "metric": searcher.metric,
-        "smaller_is_better": searcher.smaller_is_better,
-    }
-    if searcher.full_length is not None:
-        made["max_length"] = {searcher.unit: searcher.full_length} if searcher.unit else searcher.full_length
-    return made
 
 
 def _create(

@@ -374,7 +374,12 @@ class Story:
 
     def go_on(self, experiment_id: int) -> None:
         """Somebody continues an experiment; that it has not ended, they are told."""
-        self._asks(lambda master: master.daemon.services.creator.go_on("ada", experiment_id, ""))
+
+        def ask(master: Master) -> None:
+            master.daemon.services.creator.go_on("ada", experiment_id, "")
+            self.count("continued")
+
+        self._asks(ask)
 
     def _asks(self, what: Callable[[Master], object]) -> None:
         def ask(master: Master) -> None:
