@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time as clock
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -206,10 +207,11 @@ def create_experiment(
     sent = request.model_definition or []
     if request.context_digest:
         files = contexts.known(installation.home, request.context_digest)
-    elif request.parent_id and not sent:
-        files = creator.context(request.parent_id)
     else:
         files = contexts.pack(sent)
+    if request.parent_id and not sent and not request.context_digest:
+        with contextlib.suppress(NotFound):  # a parent that trains elsewhere has none
+            files = creator.context(request.parent_id)
     fact, notes = creator.create(
         who.owner,
         request.config,
