@@ -48,6 +48,7 @@ class Experiment:
     metric: str = ""  # the searcher's, as its configuration names it
     smaller_is_better: bool = True
     warning: str = ""  # what a trial was first found to report amiss, while no trial was found to report it right
+    external_id: str = ""  # what scripts elsewhere call it
 
     @property
     def queue_number(self) -> int:
@@ -87,6 +88,7 @@ class Trial:
     stalled: int = 0  # attempts in a row that left no checkpoint further on than where they began; see engine.trials
     not_before: float | None = None  # it rests until then, after a failure
     warning: str = ""  # why its search can do nothing with what it reports
+    external_id: str = ""  # what scripts elsewhere call it, within its experiment
 
 
 @dataclass(slots=True)

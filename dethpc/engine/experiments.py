@@ -50,6 +50,7 @@ def create(state: ClusterState, event: events.CreateExperiment) -> Decision:
         parent_id=event.parent_id,
         kind=event.kind,
         imported_run=event.imported_run,
+        external_id=event.external_id,
         metric=config.searcher.metric,
         smaller_is_better=config.searcher.smaller_is_better,
         queue_position=event.at,

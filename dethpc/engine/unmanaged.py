@@ -27,7 +27,8 @@ def add_trial(state: ClusterState, event: events.AddTrial) -> Decision:
         return Decision()
     search = {"request_id": event.request_id}
     create = Create(len(experiment.trials), event.hparams, search)
-    trial = replace(new_trial(state, experiment, create, state.next_trial_id, event.at), state=State.ACTIVE)
+    trial = new_trial(state, experiment, create, state.next_trial_id, event.at)
+    trial = replace(trial, state=State.ACTIVE, external_id=event.external_id)
     return Decision([*_reopened(experiment), trial, trial_task(experiment.row, trial)])
 
 

@@ -20,7 +20,7 @@ from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHea
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 from dethpc.state.summaries import Summary
 
-REVISION = "third"
+REVISION = "fourth"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -42,7 +42,7 @@ KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, **records.KEYS, Summary: ("tr
 """What has a table, and its primary key. That of metrics is ``id`` instead: the order in which the writer took the reports in."""
 
 INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
-    Experiment: (("state", "id"), ("created_at",), ("owner", "id"), ("queue_id",), ("parent_id",)),
+    Experiment: (("state", "id"), ("created_at",), ("owner", "id"), ("queue_id",), ("parent_id",), ("external_id",)),
     Trial: (
         ("experiment_id", "index"),
         ("experiment_id", "state", "id"),

@@ -19,13 +19,8 @@ Section = Mapping[str, Any]
 
 TYPES = ("azure", "directory", "gcs", "hdfs", "s3", "shared_fs")
 
-_ABOUT_OTHERS = (
-    "type",
-    "save_experiment_best",
-    "save_trial_best",
-    "save_trial_latest",
-    "verify",
-)  # garbage collection, ours
+ABOUT_OTHERS = ("type", "save_experiment_best", "save_trial_best", "save_trial_latest", "verify")
+"""Fields of every section that say nothing of where the checkpoints are: garbage collection's, and ours."""
 
 
 class Kind(NamedTuple):
@@ -48,7 +43,7 @@ def build(config: Section, *, container_path: Optional[str] = None) -> Checkpoin
         raise NotSupportedYet(f"checkpoint_storage.type: {name} is not supported yet; use {' or '.join(sorted(KINDS))}")
     kind = KINDS[name]
     for field in config:
-        if field not in kind.fields and field not in _ABOUT_OTHERS:
+        if field not in kind.fields and field not in ABOUT_OTHERS:
             raise _wrong(field, repr(config[field]), ", ".join(kind.fields))
     return kind.build(config, container_path)
 

@@ -18,6 +18,7 @@ class AddTrial:
     hparams: dict[str, Any]
     request_id: str
     at: float
+    external_id: str = ""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ class CreateExperiment:
     project_id: int = 1
     kind: TaskKind = TaskKind.TRIAL
     imported_run: str = ""
+    external_id: str = ""
 
 
 @dataclass(slots=True)

@@ -93,14 +93,11 @@ class Unmanaged:
     # --- what scripts ask for
 
     def experiment(self, owner: str, given: str, config: ExperimentConfig, external_id: str | None) -> Experiment:
-        """A new experiment, or the one that has this ``external_id``."""
-        queue_id = str(
-            uuid.uuid4() if external_id is None else uuid.uuid5(uuid.NAMESPACE_OID, f"experiment {external_id}")
-        )
+        """A new experiment, or the one that has this ``external_id`` and was not deleted."""
         with self._lock:
-            if external_id is not None:
+            if external_id:
                 with self._store.read() as connection:
-                    known = queries.experiment_of_job(connection, queue_id)
+                    known = queries.experiment_of_external_id(connection, external_id)
                 if known is not None:
                     return known
             row = self._ledger.do(
@@ -110,10 +107,11 @@ class Unmanaged:
                     original_config=given,
                     context_sha256=contexts.keep(self._home, contexts.pack([])),
                     seed=secrets.randbelow(2**31),
-                    queue_id=queue_id,
+                    queue_id=str(uuid.uuid4()),
                     activate=True,
                     at=time.time(),
                     kind=TaskKind.UNMANAGED_TRIAL,
+                    external_id=external_id or "",
                 )
             )[0]
         assert isinstance(row, Experiment)
@@ -124,8 +122,8 @@ class Unmanaged:
         self._remember(experiment_id)
         experiment = self._ledger.state.experiments[experiment_id]
         key = uuid.UUID(experiment.row.queue_id)
-        request_id = str(uuid.uuid4() if external_id is None else uuid.uuid5(key, f"trial {external_id}"))
-        self._ledger.do(events.AddTrial(experiment_id, hparams, request_id, time.time()))
+        request_id = str(uuid.uuid5(key, f"trial {external_id}") if external_id else uuid.uuid4())
+        self._ledger.do(events.AddTrial(experiment_id, hparams, request_id, time.time(), external_id or ""))
         return next(trial for trial in reversed(experiment.trials) if trial.request_id == request_id)
 
     def begin(self, trial_id: int, *, resume: bool) -> Run:

@@ -40,7 +40,6 @@ _PARTS: dict[str, str] = {
     r"/api/v1/cleanup_logs": _RETENTION,
     r"/api/v1/(trials|experiments)/[^/]+/(retain_logs|remaining_log_retention_days)": _RETENTION,
     r"/api/v1/trials/[^/]+/profiler": "series of the profiler are not supported yet; the profiler writes for TensorBoard",
-    r"/api/v1/trials/by-external-id": "a trial is not found by its external id yet; PUT /api/v1/trials finds or makes it",
     r"/api/v1/(trial-source-info|checkpoints/[^/]+/metrics)": "which trials used a checkpoint is not kept yet",
     r"/api/v1/experiments/[^/]+/metrics-stream": "these come with the WebUI; GET /api/v1/trials/time-series has the metrics",
     r"/api/v1/experiments/[^/]+/tensorboard-files": "TensorBoard files are not deleted by request yet",

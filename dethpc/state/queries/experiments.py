@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, String, cast, func, literal, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, String, cast, func, literal, or_, select, type_coerce
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, SearchNote, Task, Trial
 from dethpc.domain.ports import Snapshot
@@ -42,8 +43,11 @@ def past(connection: Connection, experiment_id: int) -> Snapshot:
     return Snapshot({Experiment: [experiment(connection, experiment_id)], **found}, 1, 1)
 
 
-def experiment_of_job(connection: Connection, queue_id: str) -> Experiment | None:
-    row = connection.execute(rows.query(Experiment, _experiment.queue_id == queue_id)).first()
+def experiment_of_external_id(connection: Connection, external_id: str) -> Experiment | None:
+    """The one that scripts elsewhere call so, and that was not deleted."""
+    of_earlier_release = str(uuid.uuid5(uuid.NAMESPACE_OID, f"experiment {external_id}"))  # which kept no external ids
+    called_so = or_(_experiment.external_id == external_id, _experiment.queue_id == of_earlier_release)
+    row = connection.execute(rows.query(Experiment, called_so, _experiment.state != State.DELETED)).first()
     return None if row is None else Experiment(*row)
 
 
@@ -189,6 +193,7 @@ class ExperimentFigures:
     best_trial: int | None = None
     best_metric: float | None = None
     trial_ids: list[int] = field(default_factory=list)
+    external_trial_id: str = ""  # of its first trial that has one
 
     @property
     def held_slots(self) -> int | None:
@@ -199,7 +204,7 @@ class ExperimentFigures:
 def experiment_figures(
     connection: Connection, experiment_ids: Sequence[int], *, trial_ids: bool = False
 ) -> dict[int, ExperimentFigures]:
-    """Figures of each experiment. ``trial_ids`` fills in the first thousand ids of its trials too."""
+    """Figures of each experiment. ``trial_ids`` fills in the first thousand ids of its trials too, and ``external_trial_id``."""
     figures = {id: ExperimentFigures() for id in experiment_ids}
     for ids in chunks(experiment_ids):
         counted = (
@@ -237,6 +242,8 @@ def experiment_figures(
         for id in experiment_ids:
             query = select(_trial.id).where(_trial.experiment_id == id).order_by(_trial.id).limit(_TRIAL_IDS)
             figures[id].trial_ids = list(connection.scalars(query))
+            named = select(_trial.external_id).where(_trial.experiment_id == id, _trial.external_id != "")
+            figures[id].external_trial_id = connection.scalar(named.order_by(_trial.id).limit(1)) or ""
     return figures
 
 

@@ -18,6 +18,7 @@ from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable.recreate import recreate
 from dethpc.master.experiments.unmanaged import Unmanaged, config_of
+from dethpc.master.http.wire.checkpoint import storage_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.journal import JournalWriter
 from dethpc.searcher.methods import build as build_searcher
@@ -114,6 +115,47 @@ def test_trials_of_one_external_experiment_come_one_after_the_other(served: Serv
         patch(served, one, "COMPLETED")
     assert begin(served, "c")["experiment"] == 1
     assert served.session.get("/api/v1/experiments/1")["experiment"]["state"] == "STATE_RUNNING"
+
+
+def test_external_ids_are_in_answers_and_find_their_trial(served: Served) -> None:
+    begun = begin(served, "mine/b", experiment="mine")
+    other = begin(served, "b", experiment="mine/too")
+    for one, ids in ((begun, ("mine", "mine/b")), (other, ("mine/too", "b"))):
+        found = served.session.get("/api/v1/trials/by-external-id/" + "/".join(ids))["trial"]
+        assert (found["id"], found["externalTrialId"]) == (one["trial"], ids[1])
+        experiment = served.session.get(f"/api/v1/experiments/{one['experiment']}")["experiment"]
+        assert (experiment["externalExperimentId"], experiment["externalTrialId"]) == ids
+    with pytest.raises(NotFound, match="mine/nobody"):
+        served.session.get("/api/v1/trials/by-external-id/mine/nobody")
+
+
+def test_the_external_id_of_a_deleted_experiment_makes_a_new_one(served: Served) -> None:
+    begun = begin(served)
+    patch(served, begun, "COMPLETED")
+    served.session.delete(f"/api/v1/experiments/{begun['experiment']}")
+    again = begin(served)
+    assert (again["experiment"], again["trial"]) == (begun["experiment"] + 1, begun["trial"] + 1)
+
+
+def test_checkpoints_in_one_place_have_one_storage_id(served: Served) -> None:
+    begun = begin(served)
+    store(served, begun, "c-1", 1)
+    store(served, begun, "c-2", 2)
+    found = [served.session.get(f"/api/v1/checkpoints/c-{n}")["checkpoint"]["storageId"] for n in (1, 2)]
+    announced = served.session.post("/api/v1/runs/start", {"runId": begun["trial"]})["storageId"]
+    assert {*found, announced} == {announced} and 0 < announced < 2**31
+    place = {"type": "shared_fs", "host_path": "/data", "storage_path": "mine"}
+    ids = [
+        storage_id(one)
+        for one in (
+            place,
+            {**place, "save_trial_best": 3},
+            {**place, "host_path": "/other"},
+            {"type": "s3", "bucket": "b"},
+            {},
+        )
+    ]
+    assert ids[0] == ids[1] and len(set(ids)) == 4 and ids[4] is None
 
 
 def test_an_owner_cancels_and_kills_but_cannot_pause(served: Served) -> None:

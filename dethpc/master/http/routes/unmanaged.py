@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time as clock
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from sqlalchemy import Connection
 
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import TaskKind
+from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.changes import TrialChanges
 from dethpc.errors import NotFound, Refused
@@ -31,6 +33,7 @@ from dethpc.master.http.routes.access import (
 )
 from dethpc.master.http.routes.experiments import one
 from dethpc.master.http.wire import unmanaged as wire
+from dethpc.master.http.wire.checkpoint import storage_id
 from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
 from dethpc.master.http.wire.trial import Trial
 from dethpc.state import queries
@@ -83,6 +86,17 @@ def put_trial(request: wire.PutTrial, store: TheStore, unmanaged: TheUnmanaged, 
     return _new_trial(store, unmanaged, request.create_trial_request, request.external_trial_id)
 
 
+@router.get("/trials/by-external-id/{ids:path}")
+def trial_by_external_id(ids: str, connection: Reading, who: Owner) -> wire.TrialAnswer:
+    """``ids``: EXPERIMENT/TRIAL, as their scripts call them. Either may hold a "/" itself."""
+    for between in re.finditer("/", ids):
+        experiment = queries.experiment_of_external_id(connection, ids[: between.start()])
+        fact = experiment and queries.trial_of_external_id(connection, experiment.id, ids[between.end() :])
+        if fact is not None:
+            return wire.TrialAnswer(trial=_trial(connection, fact.id))
+    raise NotFound(f"no experiment and trial with the external ids {ids!r}")
+
+
 def _new_trial(
     store: SqlStore, unmanaged: Unmanaged, request: wire.NewTrial, external_id: str | None
 ) -> wire.TrialAnswer:
@@ -114,9 +128,14 @@ def patch_trial(
 
 
 @router.post("/runs/start")
-def prepare(request: wire.PrepareRequest, who: AnyPrincipal) -> wire.Prepared:
-    """Determined's clients announce their reports. There is nothing to prepare."""
-    return wire.Prepared()
+def prepare(request: wire.PrepareRequest, connection: Reading, who: AnyPrincipal) -> wire.Prepared:
+    """Determined's clients announce the reports of a trial, which they call a run here, and learn where its checkpoints go."""
+    if not request.run_id:
+        return wire.Prepared()
+    fact = queries.trial(connection, request.run_id)
+    may_see_experiment(who, fact.experiment_id)
+    config = TrialConfig.from_json(queries.experiment(connection, fact.experiment_id).config)
+    return wire.Prepared(storage_id=storage_id(config.checkpoint_storage))
 
 
 # --- reports

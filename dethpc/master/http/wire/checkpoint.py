@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Annotated, Any
 
 from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId, task_id
 from dethpc.domain.trial_config import TrialConfig
+from dethpc.errors import ConfigError, NotSupportedYet
 from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Shallow, Wire, state, time
 from dethpc.master.http.wire.trial import Metrics, split
 from dethpc.state.queries import CheckpointOrigin
-from dethpc.storage import elsewhere
+from dethpc.storage import ABOUT_OTHERS, build, elsewhere
 
 
 class Training(Wire):
@@ -33,6 +36,7 @@ class Checkpoint(Wire):
     resources: dict[str, str]
     metadata: Plain
     state: str
+    storage_id: int | None
     reason: str  # why it is in this state: what is damaged
     training: Training
     elsewhere: str  # where training code put it, if not in the experiment's checkpoint_storage
@@ -42,6 +46,7 @@ class Checkpoint(Wire):
         config = dict(origin.config)
         if fact.storage:
             config["checkpoint_storage"] = fact.storage
+        configured = TrialConfig.from_json(origin.config).checkpoint_storage
         validation = None if origin.validation is None else split(origin.validation)[0]
         value: Any = (validation or {}).get(origin.metric)
         return cls(
@@ -52,8 +57,9 @@ class Checkpoint(Wire):
             resources={path: str(size) for path, size in fact.resources.items()},
             metadata={"steps_completed": fact.steps_completed, **fact.metadata},
             state=state(fact.state),
+            storage_id=storage_id(fact.storage or configured),
             reason=fact.reason,
-            elsewhere=elsewhere(fact.storage, TrialConfig.from_json(origin.config).checkpoint_storage),
+            elsewhere=elsewhere(fact.storage, configured),
             training=Training(
                 trial_id=fact.trial_id,
                 experiment_id=fact.experiment_id,
@@ -63,6 +69,18 @@ class Checkpoint(Wire):
                 searcher_metric=value if isinstance(value, (int, float)) else None,
             ),
         )
+
+
+def storage_id(section: dict[str, Any]) -> int | None:
+    """A number for the place that a ``checkpoint_storage`` section describes, the same on every master; None: it describes none."""
+    if not section:
+        return None
+    try:
+        place = str(build(section))
+    except (ConfigError, NotSupportedYet):
+        where = {name: value for name, value in section.items() if name not in ABOUT_OTHERS}
+        place = json.dumps([section.get("type"), where], sort_keys=True)
+    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big") >> 1
 
 
 class CheckpointAnswer(Wire):

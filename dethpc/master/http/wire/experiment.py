@@ -71,6 +71,8 @@ class Experiment(Wire):
     workspace_id: int = 1
     workspace_name: str = "Uncategorized"
     unmanaged: bool
+    external_experiment_id: str | None
+    external_trial_id: str | None  # of its first trial that has one, in the answer about one experiment
     reason: str  # ours: why it is in this state, in words
     warning: str  # ours: what its trials report that its search can do nothing with
     held_slots: int | None  # ours: slots that its jobs hold now, also while they stop; None: none runs
@@ -108,6 +110,8 @@ class Experiment(Wire):
             forked_from=fact.parent_id,
             project_id=fact.project_id,
             unmanaged=not fact.kind.submitted,
+            external_experiment_id=fact.external_id or None,
+            external_trial_id=figures.external_trial_id or None,
             reason=fact.reason,
             warning=fact.warning,
             held_slots=figures.held_slots,

@@ -92,6 +92,7 @@ class Trial(Wire):
     task_id: str
     task_ids: list[str]
     warm_start_checkpoint_uuid: str | None
+    external_trial_id: str | None  # ours: as its script calls it
     progress: Float  # ours
     reason: str  # ours: why it is in this state, in words
     warning: str  # ours: why its search can do nothing with what it reports
@@ -124,6 +125,7 @@ class Trial(Wire):
             task_id=task,
             task_ids=[task],
             warm_start_checkpoint_uuid=fact.source_checkpoint,
+            external_trial_id=fact.external_id or None,
             progress=fact.progress,
             reason=fact.reason,
             warning=fact.warning,
