@@ -252,18 +252,20 @@ def unarchive(ids: list[int]) -> None:
 @IDS
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(ids: list[int], yes: bool) -> None:
-    """Take ended experiments out of every list, for good. Their logs and checkpoints stay on disk so far."""
+    """Delete ended experiments for good, with their checkpoints, TensorBoard files, logs, code and Python environments.
+
+    A job on a compute node removes the files. Until it has, the experiment is DELETING; DELETE_FAILED with the reason where it
+    could not, and then it can be deleted again.
+    """
     which = ", ".join(str(i) for i in ids)
     if not yes:
-        click.confirm(
-            f"Delete experiment {which} for good? (So far, its logs and checkpoints stay on disk.)", abort=True
-        )
+        click.confirm(f"Delete experiment {which} for good, with its checkpoints and logs?", abort=True)
 
     def do(session: Any, experiment_id: int) -> str:
         from dethpc.client import experiments
 
         experiments.delete(session, experiment_id)
-        return f"Deleted experiment {experiment_id}"
+        return f"Deleting experiment {experiment_id}"
 
     each(ids, do)
 

@@ -117,7 +117,7 @@ def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int
         for trial in experiments.trials(session, experiment_id, limit=1):
             return int(trial["id"])
         state = output.state(experiments.get(session, experiment_id)["experiment"]["state"])
-        if not wait or state in ("COMPLETED", "CANCELED", "ERROR", "DELETED"):
+        if not wait or state in ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED", "DELETED"):
             return None
         if not said:
             output.say(f"Experiment {experiment_id} is {state}; waiting for its first trial ...")

@@ -16,7 +16,7 @@ from dethpc.cli.connect import connect, reconnect
 Json = dict[str, Any]
 
 EXIT_CODES = {"COMPLETED": 0, "CANCELED": 3}
-_ENDED = {"COMPLETED", "CANCELED", "ERROR", "DELETED"}
+_ENDED = {"COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED", "DELETED"}
 _MANY = 1000  # trials; beyond, only the experiment itself is watched
 
 

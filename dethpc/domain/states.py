@@ -18,11 +18,17 @@ class State(str, Enum):
     CANCELED = "CANCELED"
     ERROR = "ERROR"
     DELETING = "DELETING"
+    DELETE_FAILED = "DELETE_FAILED"
     DELETED = "DELETED"
 
     @property
     def terminal(self) -> bool:
         return self in _TERMINAL
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether nobody has begun to delete its files."""
+        return self not in (State.DELETING, State.DELETE_FAILED, State.DELETED)
 
     @property
     def stopping(self) -> bool:
@@ -34,7 +40,7 @@ class State(str, Enum):
         return _ENDS.get(self, self)
 
 
-_TERMINAL = frozenset({State.COMPLETED, State.CANCELED, State.ERROR, State.DELETED})
+_TERMINAL = frozenset({State.COMPLETED, State.CANCELED, State.ERROR, State.DELETE_FAILED, State.DELETED})
 _ENDS = {
     State.STOPPING_COMPLETED: State.COMPLETED,
     State.STOPPING_CANCELED: State.CANCELED,

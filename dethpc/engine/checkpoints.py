@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from dethpc.domain.facts import Attempt, Checkpoint, Row, Trial
 from dethpc.domain.ids import task_id
@@ -16,15 +16,20 @@ from dethpc.errors import Refused
 
 def change(state: ClusterState, event: events.ChangeCheckpoints) -> Decision:
     """Raises Refused when a checkpoint shall go that a trial which has not ended would start from."""
-    gone = {checkpoint.uuid for checkpoint in event.checkpoints if checkpoint.state is not CheckpointState.COMPLETED}
-    if gone:
-        for experiment in state.active():
-            for trial in (experiment.trials[index] for index in experiment.open):
-                needed = {trial.latest_checkpoint, trial.source_checkpoint} & gone
-                if needed:
-                    raise Refused(f"checkpoint {needed.pop()} is needed: trial {trial.id} would start from it")
+    refuse_needed(state, {c.uuid for c in event.checkpoints if c.state is not CheckpointState.COMPLETED})
     rows: list[Row] = list(event.checkpoints)
     return Decision(rows)
+
+
+def refuse_needed(state: ClusterState, gone: Set[str]) -> None:
+    """Raises Refused where a trial that has not ended would start from a checkpoint that shall go."""
+    if not gone:
+        return
+    for experiment in state.active():
+        for trial in (experiment.trials[index] for index in experiment.open):
+            needed = {trial.latest_checkpoint, trial.source_checkpoint} & gone
+            if needed:
+                raise Refused(f"checkpoint {needed.pop()} is needed: trial {trial.id} would start from it")
 
 
 def deleted_by_trial(

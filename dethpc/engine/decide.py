@@ -14,6 +14,7 @@ from dethpc.domain.facts import Row
 from dethpc.engine import (
     checkpoints,
     continuation,
+    deletion,
     events,
     experiments,
     nodes,
@@ -58,7 +59,7 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.KillTrial: experiments.kill_trial,
     events.ChangeExperiment: experiments.change,
     events.UpdateQueue: reorder.update,
-    events.Delete: experiments.delete,
+    events.Delete: deletion.begin,
     events.LoadExperiment: experiments.load,
     events.ImportRun: experiments.import_run,
     events.TrialClosed: search.trial_closed,

@@ -163,7 +163,7 @@ def kill(state: ClusterState, event: events.Kill) -> Decision:
 def _end(state: ClusterState, experiment_id: int, how: State, reason: str, at: float) -> Decision:
     experiment = state.experiment(experiment_id)
     row = experiment.row
-    if row.state.terminal:
+    if row.state.terminal or row.state is State.DELETING:
         return Decision()  # scripts race with the end
     decision = Decision([replace(row, state=how, reason=reason)])
     for index in sorted(experiment.open):
@@ -227,10 +227,3 @@ def _give_back(experiment: ExperimentState, max_slots: int | None, at: float, de
             return
         surplus -= run.slots
         stop_run(experiment, index, f"max_slots is {max_slots} now", at, decision)
-
-
-def delete(state: ClusterState, event: events.Delete) -> Decision:
-    row = state.experiment(event.experiment_id).row
-    if not row.state.terminal:
-        raise Refused(f"experiment {row.id} is {row.state.value}; kill it before you delete it")
-    return Decision([replace(row, state=State.DELETED)])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dethpc.domain.facts import Attempt, Row, Run, Task
 from dethpc.domain.reports import Report
-from dethpc.domain.states import AttemptState, End, Intent, State
-from dethpc.engine import events
+from dethpc.domain.states import AttemptState, End, Intent, State, TaskKind
+from dethpc.engine import deletion, events
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
 from dethpc.engine.replace import replace
@@ -49,14 +49,15 @@ def kill(state: ClusterState, event: events.KillTask) -> Decision:
         raise Refused(f"task {task.id} is that of trial {task.trial_id}; kill the trial")
     reason = "killed by its owner"
     if not state.jobs[task.queue_id].live:
-        return Decision([_closed(task, State.CANCELED, reason, event.at)])
+        return Decision(_closed(state, task, State.CANCELED, reason, event.at))
     decision = Decision([replace(task, state=State.STOPPING_KILLED, reason=reason)])
     kill_run(state.jobs[task.queue_id], 0, reason, decision)
     return decision
 
 
-def _closed(task: Task, how: State, reason: str, at: float) -> Task:
-    return replace(task, state=how, reason=reason, ended_at=at)
+def _closed(state: ClusterState, task: Task, how: State, reason: str, at: float) -> list[Row]:
+    closed = replace(task, state=how, reason=reason, ended_at=at)
+    return [closed, *deletion.ended(state, closed)]
 
 
 class TaskRun:
@@ -69,7 +70,7 @@ class TaskRun:
         self._state, self._run, self._task = state, run, state.tasks[run.task_id]
 
     def refused(self, message: str, at: float) -> Decision:
-        return Decision([_closed(self._task, State.ERROR, message, at)])
+        return Decision(_closed(self._state, self._task, State.ERROR, message, at))
 
     def started(self, event: events.AttemptStarted) -> list[Row]:
         """Earlier starts of the same run are over."""
@@ -92,6 +93,9 @@ class TaskRun:
         task = self._task
         if attempt is None and self._run.intent is Intent.KILL and not task.state.stopping:
             return Decision()  # withdrawn from the scheduler's queue: it waits for another
+        again = task.kind is TaskKind.CHECKPOINT_GC and (verdict.end.resumes or verdict.end is End.LOST)
+        if again and not task.state.stopping and task.runs < deletion.MOST_RUNS:
+            return Decision()  # what it did may be done twice
         if task.state.stopping:
             how, reason = task.state.end, task.reason
         elif verdict.end is End.COMPLETED:
@@ -100,4 +104,4 @@ class TaskRun:
             how, reason = State.CANCELED, verdict.reason
         else:
             how, reason = State.ERROR, verdict.reason or verdict.end.value
-        return Decision([_closed(task, how, reason, event.at)])
+        return Decision(_closed(self._state, task, how, reason, event.at))

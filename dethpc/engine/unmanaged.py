@@ -86,7 +86,7 @@ def _replaced(state: ClusterState, experiment: ExperimentState, trial: Trial, at
 
 def _reopened(experiment: ExperimentState) -> list[Row]:
     row = experiment.row
-    if row.state.stopping:
+    if row.state.stopping or not row.state.keeps_files:
         raise Refused(f"experiment {row.id} is {row.state.value}")
     if row.state is State.ACTIVE:
         return []

@@ -171,7 +171,9 @@ def _named_by_shell(log: tee.Log) -> str:
 
 def _last_word(code: int, tail: Iterable[str]) -> str:
     """What python, a shell or one of our own programs says, without a traceback, of something that cannot be started."""
-    pattern = r"(?:\S*/)?(?:python[\d.]*|\w*sh): .*(?:No such file|No module named \S+$)|(?:harness|wrap_rank): "
+    pattern = (
+        r"(?:\S*/)?(?:python[\d.]*|\w*sh): .*(?:No such file|No module named \S+$)|(?:garbage|harness|wrap_rank): "
+    )
     if code in (126, 127):
         pattern += r"|.*\S: (?:(?:command )?not found|Permission denied)$"
     elif code not in (1, 2):

@@ -37,6 +37,7 @@ TERMINAL_STATES = {
     ExperimentState.COMPLETED,
     ExperimentState.CANCELED,
     ExperimentState.DELETED,
+    ExperimentState.DELETE_FAILED,
     ExperimentState.ERROR,
 }
 

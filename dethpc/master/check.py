@@ -167,6 +167,8 @@ class _Check:
         with reading(self._url) as connection:
             known = _read(connection, id)
         yield from self._change_log(id, path, before, known)
+        if any(not row.state.keeps_files for row in known.of(Experiment)):
+            return
         for attempt in known.of(Attempt):
             kept = known.reports.get((attempt.run_id, attempt.number), {})
             yield from self._journal(id, attempt, {seq: said for seq, said in kept.items() if seq >= 0})

@@ -165,6 +165,6 @@ def _of_experiments(fact: type[Any], ids: Sequence[int]) -> list[ColumnElement[b
     if fact in (Task, Run, Attempt):
         task, run = rows.table(Task).c, rows.table(Run).c
         live = or_(task.state.not_in(_TERMINAL), task.id.in_(select(run.task_id).where(run.state.in_(_LIVE_RUN))))
-        own = select(task.id).where(task.experiment_id.is_(None), live)
+        own = select(task.id).where(task.trial_id.is_(None), live)
         return [or_(columns.experiment_id.in_(ids), (columns.id if fact is Task else columns.task_id).in_(own))]
     return [columns.experiment_id.in_(ids)] if "experiment_id" in columns else []

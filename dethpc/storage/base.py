@@ -161,6 +161,10 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
+    def remove_beside(self, folder: str) -> None:
+        """Remove a folder beside the checkpoints with all that is in it, if it is there. Raises OSError."""
+
+    @abstractmethod
     def mark(self) -> ContextManager[str]:
         """Leave something where checkpoints go, for other machines to find until the block ends; nothing stays. Raises OSError that
         says why nothing can be written there."""

@@ -163,6 +163,8 @@ class FileStore(CheckpointStore):
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
         final = self._path(uuid)
         if not final.is_dir() or final.is_symlink():
+            if "**/*" in globs:
+                _remove(self._gone(uuid))  # what somebody has left who ended on the way
             return {}
         if "**/*" in globs:
             self._vanish(uuid)
@@ -198,6 +200,11 @@ class FileStore(CheckpointStore):
         with Tree(os.path.realpath(self._folder)) as tree:
             tree.make(folder)
         yield self._folder / folder
+
+    def remove_beside(self, folder: str) -> None:
+        if self._folder.is_dir():
+            with Tree(os.path.realpath(self._folder)) as tree:
+                tree.remove(folder)
 
     @contextlib.contextmanager
     def mark(self) -> Iterator[str]:
@@ -242,9 +249,12 @@ class FileStore(CheckpointStore):
     def _there_already(self, uuid: str) -> CheckpointError:
         return CheckpointError(f"checkpoint {uuid} exists already in {self}")
 
+    def _gone(self, uuid: str) -> Path:
+        return self._path(uuid).with_name(f".{uuid}.deleted")
+
     def _vanish(self, uuid: str) -> None:
         """A reader sees the checkpoint whole until it sees none: the name goes first."""
-        gone = self._path(uuid).with_name(f".{uuid}.deleted")
+        gone = self._gone(uuid)
         with contextlib.suppress(FileNotFoundError):
             os.rename(self._path(uuid), gone)
         _remove(gone)

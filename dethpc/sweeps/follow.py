@@ -16,7 +16,7 @@ from dethpc.sweeps import own_master
 
 Json = dict[str, Any]
 
-_ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
+_ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED", "DELETED")
 _POLL = 1.0  # seconds between two looks
 _TAIL = 200  # lines of a log in which a traceback is looked for
 

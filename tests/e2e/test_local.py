@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 
 import pytest
 
+from dethpc.errors import NotFound
 from tests.e2e.conftest import SLEEPS, User, sleepers
 from tests.waiting import wait_until
 
@@ -101,6 +103,52 @@ def test_cancel_lets_the_trial_checkpoint_and_kill_does_not(user: User) -> None:
     assert "stopping at step" in user.log(cancelled)
     assert "stopping at step" not in user.log(killed)
     user.det("experiment", "wait", str(killed), code=None)
+
+
+def _deleted(user: User, experiment: int) -> bool:
+    """Whether it is gone, or why it is not."""
+    with contextlib.suppress(NotFound):
+        found = user.experiment(experiment)
+        assert found["state"] in ("STATE_DELETING", "STATE_DELETE_FAILED")
+        return found["state"] == "STATE_DELETE_FAILED"
+    return True
+
+
+def _files(user: User) -> list[str]:
+    """What a deletion removes: not what it leaves itself, and not the change logs, by which no id is given again."""
+    found = [str(path.relative_to(user.home)) for path in user.home.rglob("*") if path.is_file()]
+    wanted = re.compile(r"(checkpoints|contexts|experiments|runs/[0-9]+\.)")
+    return [path for path in found if wanted.match(path) and not path.endswith("changes.jsonl")]
+
+
+def test_a_deleted_experiments_files_go_by_a_task_that_a_killed_master_leaves_to_the_next(user: User) -> None:
+    first, second = (user.create(hyperparameters={"lr": 0.1, "steps": 6}) for _ in "ab")
+    for experiment in (first, second):
+        user.det("experiment", "wait", str(experiment))
+    (code,) = [path for path in _files(user) if path.startswith("contexts/")]
+    (uuid, *_) = [one["uuid"] for one in user.api("GET", f"/api/v1/experiments/{first}/checkpoints")["checkpoints"]]
+    user.det("experiment", "delete", "--yes", str(first))
+    user.kill_master()
+    user.det("experiment", "list")  # starts another
+    wait_until(lambda: _deleted(user, first))
+    with pytest.raises(NotFound, match="was deleted"):
+        user.api("GET", f"/api/v1/checkpoints/{uuid}")
+    left = _files(user)
+    assert code in left, "the other experiment has the same code"
+    assert not [path for path in left if path.startswith(f"runs/{first}.") or uuid in path]
+    assert [path for path in left if "/tensorboard/" in path] and not [
+        path for path in left if f"/tensorboard/experiment/{first}/" in path
+    ]
+
+    (user.home / "checkpoints").rename(user.home / "not-mounted")
+    user.det("experiment", "delete", "--yes", str(second))
+    wait_until(lambda: _deleted(user, second))
+    assert re.search(r"could not be deleted.*storage .* is not there on", user.experiment(second)["reason"])
+    (user.home / "not-mounted").rename(user.home / "checkpoints")
+    user.det("experiment", "delete", "--yes", str(second))
+    wait_until(lambda: user.det("experiment", "describe", str(second), code=None) == "")
+    assert len(_files(user)) == 1, "the code of deletions themselves"
+    assert "agree" in user.det("master", "check")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,11 @@ def test_what_an_event_is_about_comes_back_for_it() -> None:
 def test_a_deleted_experiment_does_not_come_back() -> None:
     world = World()
     id = ended(world)
-    world.do(events.Delete(id, world.now()))
+    world.do(events.Delete(id, "gc", world.now()))
+    assert world.rows(Experiment)[0].state is State.DELETING
+    world.start(next(iter(world.live())))
+    world.assert_memory_is_a_fold_of_the_rows()
+    world.end(next(iter(world.live())), FINISHED)
     (row,), trials = world.rows(Experiment), world.rows(Trial)
     with pytest.raises(NotFound):
         world.do(events.LoadExperiment(row, trials, events.KillTrial(trials[0].id, world.now())))

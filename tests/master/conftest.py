@@ -19,11 +19,15 @@ import pytest
 
 from dethpc.client import MasterFinder, Session
 from dethpc.config.site import SiteConfig
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
 from dethpc.domain.ids import run_id, task_id
+from dethpc.domain.ports import JobRequest
 from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
+from dethpc.engine import events
 from dethpc.engine.stop import trial_task
 from dethpc.errors import DethpcError
+from dethpc.exec import garbage
 from dethpc.master.daemon import Daemon
 from dethpc.master.http.app import create_app
 from dethpc.master.http.server import Server
@@ -158,6 +162,17 @@ class Served:
         """Rows that the engine's memory does not know: for what is read alone."""
         tasks = [task_of(row) for row in rows if isinstance(row, Trial)]
         self.daemon.store.commit([*rows, *tasks])
+
+    def delete(self, experiment_id: int) -> None:
+        """With its files, as the job on a compute node would remove them. No Slurm job is submitted here."""
+        self.session.delete(f"/api/v1/experiments/{experiment_id}")
+        ledger = self.daemon.ledger
+        (run,) = [run for run in ledger.state.runs.values() if not ledger.state.tasks[run.task_id].kind.trains]
+        (job,) = self.daemon.builder.prepare([run]).values()
+        assert isinstance(job, JobRequest), job
+        assert garbage.main(str(job.run_dir / "garbage.json")) == 0
+        ledger.do(events.AttemptStarted(run.id, 0, ["node1"], None, 0, T0))
+        ledger.do(events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, T0))
 
     def as_run(self, run: Run, token: str) -> Session:
         from dethpc.master.http.auth import digest

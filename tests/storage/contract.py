@@ -276,6 +276,9 @@ class CheckpointStoreContract:
                 fill(path, files)
         assert store.files("a1") == LISTED
         assert self.beside(store, "c1/tensorboard") == {"events": b"22", "sub/x": b"1"}
+        for folder in ("c1/other", "c1/tensorboard", "c1/tensorboard"):
+            store.remove_beside(folder)
+        assert self.beside(store, "c1/tensorboard") == {}
 
     def test_a_mark_is_found_by_other_machines(self, store: CheckpointStore) -> None:
         with store.mark() as mark:

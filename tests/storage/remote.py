@@ -174,6 +174,10 @@ class RemoteStore(CheckpointStore):
             yield Path(local)
             self._send(f"beside/{folder}", Path(local), files_of(listing(Path(local))))
 
+    def remove_beside(self, folder: str) -> None:
+        with self._talk() as server:
+            server.execute("DELETE FROM objects WHERE place = ?", (f"beside/{folder}",))
+
     @contextlib.contextmanager
     def mark(self) -> Iterator[str]:
         with self._talk() as server:

@@ -103,8 +103,12 @@ class ChangeExperiment:
 
 @dataclass(slots=True)
 class Delete:
+    """With its files. ``task_id``: a uuid for the task that removes them; ``checkpoints``: uuids of all that it has."""
+
     experiment_id: int
+    task_id: str
     at: float
+    checkpoints: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

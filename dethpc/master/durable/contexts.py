@@ -91,10 +91,16 @@ def _inside(path: str) -> str:
 
 
 def keep(home: Home, targz: bytes) -> str:
-    """Store a context; returns its SHA-256. It is whole on disk when this returns."""
+    """Store a context; returns its SHA-256. It is whole on disk when this returns.
+
+    One that is there is touched, so that the deletion of the last experiment that had it leaves it. Who has made an experiment
+    with it calls this again, for a deletion may have come between.
+    """
     sha256 = hashlib.sha256(targz).hexdigest()
     path = home.context(sha256)
-    if not path.exists():
+    try:
+        os.utime(path)
+    except FileNotFoundError:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
         with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

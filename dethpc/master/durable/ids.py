@@ -21,7 +21,7 @@ from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, rows
 
-_RUN_OF_A_TRIAL = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+RUN_OF_A_TRIAL = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _NAMED = 3
 """How many of each kind a message names."""
 
@@ -37,7 +37,7 @@ class Ids:
     @property
     def next(self) -> tuple[int, int]:
         """The first ids of an experiment and of a trial that are above all of these."""
-        parsed = [_RUN_OF_A_TRIAL.fullmatch(run) for run in self.runs]
+        parsed = [RUN_OF_A_TRIAL.fullmatch(run) for run in self.runs]
         experiments = {*self.experiments, *(int(each[1]) for each in parsed if each)}
         return max(experiments, default=0) + 1, max((int(each[2]) for each in parsed if each), default=0) + 1
 
@@ -46,7 +46,7 @@ def in_files(home: Home) -> Ids:
     """Those that have a directory. Runs that were rendered without a master have none of these names."""
     return Ids(
         frozenset(int(name) for name in _names(home.experiments) if name.isascii() and name.isdigit()),
-        frozenset(name for name in _names(home.runs) if _RUN_OF_A_TRIAL.fullmatch(name)),
+        frozenset(name for name in _names(home.runs) if RUN_OF_A_TRIAL.fullmatch(name)),
     )
 
 

@@ -81,6 +81,8 @@ class _Recreation:
                 continue
             known_runs.update(row.id for row in rows if isinstance(row, Run))
             self._commit(rows)
+            if any(isinstance(row, Experiment) and not row.state.keeps_files for row in rows):
+                continue  # its journals are gone, or going, and nobody asks for its metrics
             self._metrics(experiment_id, rows, lambda: self._progress(done, len(experiments)))  # noqa: B023
         self._flush()
         made.unknown_runs = sorted(files.runs - known_runs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
+from uuid import uuid4
 
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Experiment, Row
@@ -40,12 +40,14 @@ class Control:
         return self._ledger.do_after(lambda: self._with_its_experiment(event))
 
     def delete(self, experiment_id: int) -> None:
-        """With the environment of its jobs, and its Python environment where it has one of its own."""
+        """Begin to: a task removes its files, but for the environment of its jobs, which holds secrets and goes at once."""
         with self._store.read() as connection:
             queue_id = queries.experiment(connection, experiment_id).queue_id
-        self.do(events.Delete(experiment_id, time.time()))
+            found = frozenset(
+                checkpoint.uuid for checkpoint in queries.checkpoints_of_experiment(connection, experiment_id)
+            )
+        self.do(events.Delete(experiment_id, str(uuid4()), time.time(), found))
         environments.drop(self._home, queue_id)
-        shutil.rmtree(self._home.venv(experiment_id), ignore_errors=True)
 
     def environment(self, experiment: Experiment) -> Environment | None:
         """That of its jobs."""
@@ -67,7 +69,10 @@ class Control:
         """The event with what it is about. Raises NotFound."""
         with self._store.read() as connection:
             if isinstance(event, events.OfExperiment):
-                return events.LoadExperiment(queries.experiment(connection, event.experiment_id), (), event)
+                experiment, trials = queries.experiment(connection, event.experiment_id), []
+                if isinstance(event, events.Delete):  # it stays in memory until its files are gone
+                    trials = queries.trials_of_experiment(connection, experiment.id)
+                return events.LoadExperiment(experiment, trials, event)
             experiment_id = queries.trial(connection, event.trial_id).experiment_id
             trials = queries.trials_of_experiment(connection, experiment_id)
             return events.LoadExperiment(queries.experiment(connection, experiment_id), trials, event)

@@ -100,6 +100,7 @@ class Creator:
             environments.drop(self._home, queue_id)
             raise
         assert isinstance(experiment, Experiment)
+        contexts.keep(self._home, context_targz)
         return experiment, notes
 
     def go_on(self, owner: str, experiment_id: int, changes: str) -> Experiment:
@@ -215,7 +216,8 @@ class Creator:
         if (uuid := config.searcher.source_checkpoint_uuid) is not None:
             with self._store.read() as connection:
                 try:
-                    _check_source(queries.checkpoint(connection, uuid))
+                    checkpoint = queries.checkpoint(connection, uuid)
+                    _check_source(checkpoint, queries.experiment(connection, checkpoint.experiment_id).state)
                 except NotFound:
                     _look_for(uuid, config, queries.checkpoints_like(connection, uuid))
         source = config.searcher.source_trial_id
@@ -251,7 +253,13 @@ def _look_for(uuid: str, config: ExperimentConfig, like: list[str]) -> None:
         )
 
 
-def _check_source(checkpoint: Checkpoint) -> None:
+def _check_source(checkpoint: Checkpoint, origin: State) -> None:
+    """``origin``: the state of the experiment that made it. Raises Refused."""
+    if not origin.keeps_files:
+        raise Refused(
+            f"searcher.source_checkpoint_uuid: checkpoint {checkpoint.uuid} goes with experiment {checkpoint.experiment_id}, "
+            "which is being deleted"
+        )
     if checkpoint.state in (CheckpointState.DELETED, CheckpointState.ERROR):
         why = "was deleted" if checkpoint.state is CheckpointState.DELETED else f"is damaged ({checkpoint.reason})"
         raise Refused(

@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import job_name, plain_title
 from dethpc.domain.log_policies import Noted
 from dethpc.domain.ports import JobRequest
+from dethpc.domain.states import TaskKind
 from dethpc.engine import events, nodes
 from dethpc.engine.checkpoints import usable
 from dethpc.errors import ConfigError, RunDirError, SubmitDeferred, SubmitRejected
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.http.auth import digest, mint_run_token
-from dethpc.master.runs import environment
+from dethpc.master.runs import environment, garbage
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.script import JobScript
@@ -69,7 +70,6 @@ class JobBuilder:
 
         All their tokens are committed together, before any directory is written. Raises SchedulerUnavailable, OSError.
         """
-        state = self._ledger.state
         tokens = {run.id: self._token(run) for run in runs}
         announced = [self._ledger.post(events.Prepared(id, digest(token), time.time())) for id, token in tokens.items()]
         for future in announced:
@@ -78,19 +78,28 @@ class JobBuilder:
         costs = {id: self._checkpoint_cost(id) for id in experiments}
         jobs: dict[str, JobRequest | SubmitRejected | SubmitDeferred] = {}
         for run in runs:
-            trial = state.trial_of(run)
-            if trial is None:
-                jobs[run.id] = SubmitRejected("only trials can be run yet")
-                continue
-            experiment = state.experiments[trial.experiment_id]
-            token, cost = tokens[run.id], costs[trial.experiment_id]
             try:
-                jobs[run.id] = self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
+                jobs[run.id] = self._job(run, tokens[run.id], costs)
             except (SubmitDeferred, SubmitRejected) as error:
                 jobs[run.id] = error
             except (ValueError, ConfigError) as error:
                 jobs[run.id] = SubmitRejected(str(error))
         return jobs
+
+    def _job(self, run: Run, token: str, costs: Mapping[int, float]) -> JobRequest:
+        """Raises as ``write`` does."""
+        state = self._ledger.state
+        trial, task = state.trial_of(run), state.tasks[run.task_id]
+        experiment = state.experiments.get(task.experiment_id or 0)
+        if trial is not None and experiment is not None:
+            cost = costs[experiment.row.id]
+            return self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
+        if task.kind is not TaskKind.CHECKPOINT_GC or experiment is None:
+            raise ValueError(f"tasks of kind {task.kind.value} cannot be run yet")
+        run_dir = self._home.run(run.id)
+        run_dir.make()
+        config = garbage.prepared(self._home, self._store, self._cluster_id, experiment, run_dir.path / "garbage.json")
+        return self.write(run, *garbage.stand_ins(self._home, task, config), config, token)
 
     def _checkpoint_cost(self, experiment_id: int) -> float:
         with self._store.read() as connection:

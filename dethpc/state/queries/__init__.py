@@ -12,6 +12,7 @@ from dethpc.state.queries.checkpoints import (
     checkpoint_origins,
     checkpoint_seconds,
     checkpoints_like,
+    checkpoints_of_experiment,
     checkpoints_of_trial,
     list_checkpoints,
 )
@@ -29,6 +30,7 @@ from dethpc.state.queries.experiments import (
     names_of_experiments,
     past,
     queue_ids,
+    shares_context,
 )
 from dethpc.state.queries.metrics import metric_names, metrics_after, posted, series, validation_history, workloads
 from dethpc.state.queries.page import Order, Page
@@ -36,6 +38,8 @@ from dethpc.state.queries.runs import (
     attempt,
     attempts_of_task,
     attempts_of_trial,
+    ids_of_deletions,
+    ids_of_runs,
     jobs_of_runs,
     last_attempt,
     nodes,
@@ -82,6 +86,7 @@ __all__ = [
     "checkpoint_origins",
     "checkpoint_seconds",
     "checkpoints_like",
+    "checkpoints_of_experiment",
     "checkpoints_of_trial",
     "ended_last",
     "experiment",
@@ -99,9 +104,12 @@ __all__ = [
     "names_of_experiments",
     "posted",
     "queue_ids",
+    "shares_context",
     "nodes",
     "past",
     "run",
+    "ids_of_deletions",
+    "ids_of_runs",
     "runs_of_task",
     "runs_of_job",
     "runs_of_trial",

@@ -9,6 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, String, and_, select, type_coerce
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Trial
+from dethpc.domain.states import State
+from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, one, sort_key, total_of
 
@@ -19,8 +21,11 @@ _metric = rows.table(Metric).c
 
 
 def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
-    """Raises: NotFound."""
-    return one(connection, Checkpoint, _checkpoint.uuid == uuid, f"checkpoint {uuid}")
+    """Raises: NotFound, also where its experiment was deleted."""
+    found = one(connection, Checkpoint, _checkpoint.uuid == uuid, f"checkpoint {uuid}")
+    if connection.scalar(select(_experiment.state).where(_experiment.id == found.experiment_id)) is State.DELETED:
+        raise NotFound(f"checkpoint {uuid} not found: its experiment {found.experiment_id} was deleted")
+    return found
 
 
 def checkpoints_like(connection: Connection, uuid: str, most: int = 50) -> list[str]:
@@ -92,6 +97,10 @@ def list_checkpoints(
     chosen = by_value(uuids, values, order, page)
     found = {item.uuid: item for item in having(connection, Checkpoint, _checkpoint.uuid, chosen)}
     return [found[uuid] for uuid in chosen], len(uuids), begin
+
+
+def checkpoints_of_experiment(connection: Connection, experiment_id: int) -> list[Checkpoint]:
+    return rows.read(connection, Checkpoint, _checkpoint.experiment_id == experiment_id)
 
 
 def checkpoints_of_trial(connection: Connection, trial_id: int) -> list[Checkpoint]:

@@ -47,7 +47,8 @@ def experiment_of_external_id(connection: Connection, external_id: str) -> Exper
     """The one that scripts elsewhere call so, and that was not deleted."""
     of_earlier_release = str(uuid.uuid5(uuid.NAMESPACE_OID, f"experiment {external_id}"))  # which kept no external ids
     called_so = or_(_experiment.external_id == external_id, _experiment.queue_id == of_earlier_release)
-    row = connection.execute(rows.query(Experiment, called_so, _experiment.state != State.DELETED)).first()
+    there = _experiment.state.not_in([State.DELETING, State.DELETED])
+    row = connection.execute(rows.query(Experiment, called_so, there)).first()
     return None if row is None else Experiment(*row)
 
 
@@ -59,8 +60,16 @@ def experiments_that_configure(connection: Connection, field: str) -> dict[int, 
 
 
 def queue_ids(connection: Connection) -> set[str]:
-    """Of all experiments but those that were deleted."""
-    return set(connection.scalars(select(_experiment.queue_id).where(_experiment.state != State.DELETED)))
+    """Of all experiments that keep their files."""
+    keeping = [state for state in State if state.keeps_files]
+    return set(connection.scalars(select(_experiment.queue_id).where(_experiment.state.in_(keeping))))
+
+
+def shares_context(connection: Connection, experiment: Experiment) -> bool:
+    """Whether another experiment that was not deleted has its context."""
+    others = (_experiment.id != experiment.id, _experiment.state != State.DELETED)
+    same = select(_experiment.id).where(_experiment.context_sha256 == experiment.context_sha256, *others).limit(1)
+    return connection.scalar(same) is not None
 
 
 def ended_last(connection: Connection, most: int) -> list[Experiment]:

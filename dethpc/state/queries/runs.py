@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
 from dethpc.domain.facts import Attempt, Experiment, NodeHealth, Run, Task
-from dethpc.domain.states import RunState, TaskKind
+from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.state import rows
 from dethpc.state.queries.page import one
 from dethpc.state.queries.tasks import of_trial
@@ -23,6 +23,17 @@ _task = _tasks.c
 def run(connection: Connection, run_id: str) -> Run:
     """Raises: NotFound."""
     return one(connection, Run, _run.id == run_id, f"run {run_id}")
+
+
+def ids_of_runs(connection: Connection, experiment_id: int) -> list[str]:
+    """Of all runs of the experiment's trials."""
+    return list(connection.scalars(select(_run.id).where(_run.experiment_id == experiment_id).order_by(_run.id)))
+
+
+def ids_of_deletions(connection: Connection) -> set[str]:
+    """Of the runs that removed all that they were to remove."""
+    done = (_task.kind == TaskKind.CHECKPOINT_GC, _task.state == State.COMPLETED)
+    return set(connection.scalars(select(_run.id).where(_run.task_id.in_(select(_task.id).where(*done)))))
 
 
 def runs_of_trial(connection: Connection, trial_id: int) -> list[Run]:

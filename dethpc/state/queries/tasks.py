@@ -25,7 +25,8 @@ def of_trial(trial_id: int | ColumnElement[int]) -> Select[tuple[str]]:
 
 def trials_of_tasks(connection: Connection, experiment_id: int) -> dict[str, int]:
     """The trial of each task of the experiment."""
-    query = select(_task.id, _task.trial_id).where(_task.experiment_id == experiment_id)
+    of_trials = (_task.experiment_id == experiment_id, _task.trial_id.is_not(None))
+    query = select(_task.id, _task.trial_id).where(*of_trials)
     return {str(task): int(trial) for task, trial in connection.execute(query)}
 
 

@@ -77,7 +77,7 @@ def test_a_refused_wish_changes_nothing_and_hurts_nobody_else(ledger: Ledger) ->
     with pytest.raises(NotFound):
         wishes[2].result()
     with pytest.raises(Refused, match="kill it before"):
-        ledger.do(events.Delete(1, 2.0))
+        ledger.do(events.Delete(1, "gc", 2.0))
 
 
 def test_after_a_failed_commit_memory_is_what_the_database_holds(ledger: Ledger, store: SqlStore) -> None:
@@ -195,7 +195,7 @@ def test_events_that_belong_together_are_committed_together(ledger: Ledger, stor
     rows = ledger.do_all([creation(), events.Pause(1, 2.0)])
     assert heard == [rows]
     with pytest.raises(Refused):
-        ledger.do_all([events.Activate(1, 3.0), events.Delete(1, 3.0)])
+        ledger.do_all([events.Activate(1, 3.0), events.Delete(1, "gc", 3.0)])
     kept = ledger.look(lambda state: state.experiments[1].row)
     assert kept == store.load().of(Experiment)[0], "what was decided is kept"
     assert kept.state is State.ACTIVE

@@ -96,5 +96,5 @@ def test_an_experiments_environment_goes_with_it(served: Served) -> None:
     served.put([experiment(1)])
     home = served.daemon.installation.home
     (home.venv(1) / "bin").mkdir(parents=True)
-    served.session.delete("/api/v1/experiments/1")
+    served.delete(1)
     assert not home.venv(1).exists() and home.experiment(1).exists()

@@ -132,7 +132,7 @@ def test_external_ids_are_in_answers_and_find_their_trial(served: Served) -> Non
 def test_the_external_id_of_a_deleted_experiment_makes_a_new_one(served: Served) -> None:
     begun = begin(served)
     patch(served, begun, "COMPLETED")
-    served.session.delete(f"/api/v1/experiments/{begun['experiment']}")
+    served.delete(begun["experiment"])
     again = begin(served)
     assert (again["experiment"], again["trial"]) == (begun["experiment"] + 1, begun["trial"] + 1)
 

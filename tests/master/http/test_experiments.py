@@ -10,15 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 from sqlalchemy.event import listen
 
 from dethpc.client import Session, experiments
 from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
+from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
 from dethpc.state import queries
-from tests.master.conftest import CONFIG, Served, experiment, run_of, trained, trial, uuid_of
+from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial, uuid_of
 
 YAML = "name: n\nentrypoint: python3 t.py\nsearcher: {name: single, metric: loss}\n"
 
@@ -304,7 +306,7 @@ def test_changes_at_the_same_time_to_an_experiment_that_has_ended_all_count(serv
 
 def test_a_trial_of_a_deleted_experiment_cannot_be_killed(served: Served) -> None:
     served.put([experiment(1), *trained(trial(1))])
-    served.session.delete("/api/v1/experiments/1")
+    served.delete(1)
     with pytest.raises(NotFound, match="trial 1 not found: its experiment 1 was deleted"):
         served.session.post("/api/v1/trials/1/kill")
 
@@ -320,7 +322,7 @@ def test_to_end_what_has_ended_changes_nothing_and_is_no_error(served: Served) -
 
 def test_what_was_deleted_is_not_found(served: Served) -> None:
     served.put([experiment(1), *trained(trial(1)), experiment(2)])
-    served.session.delete("/api/v1/experiments/1")
+    served.delete(1)
     for path in ("/experiments/1", "/experiments/1/trials", "/experiments/1/checkpoints", "/trials/1", "/tasks/1.1"):
         with pytest.raises(NotFound, match="experiment 1.* deleted"):
             served.session.get(f"/api/v1{path}")
@@ -357,9 +359,45 @@ def test_a_number_that_no_column_holds_is_the_clients_mistake(served: Served, me
         getattr(served.session, method)("/api/v1" + path.format(2**63))
 
 
+def test_an_experiment_is_deleting_until_its_task_has_removed_its_files_and_may_be_deleted_again(
+    served: Served,
+) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    for _ in "ab":
+        served.session.delete("/api/v1/experiments/1")  # whoever does it twice, begins it once
+    assert served.session.get("/api/v1/experiments/1")["experiment"]["state"] == "STATE_DELETING"
+    served.session.post("/api/v1/experiments/1/kill")
+    ((task,),) = [served.session.get("/api/v1/tasks")["allocationIdToSummary"].values()]
+    assert task["name"] == "Checkpoint GC (Experiment 1)" and task["slotsNeeded"] == 0
+    assert served.session.get(f"/api/v1/tasks/{task['taskId']}")["task"]["taskType"] == "TASK_TYPE_CHECKPOINT_GC"
+    served.daemon.ledger.do(events.KillTask(task["taskId"], T0))
+    (run,) = served.daemon.ledger.state.runs.values()
+    served.daemon.ledger.do(events.AttemptEnded(run.id, -1, None, None, T0))
+    failed = served.session.get("/api/v1/experiments/1")["experiment"]
+    assert failed["state"] == "STATE_DELETE_FAILED" and "killed by its owner" in failed["reason"]
+    served.delete(1)
+    with pytest.raises(NotFound, match="deleted"):
+        served.session.get("/api/v1/experiments/1")
+
+
+def test_an_experiment_is_not_deleted_while_a_trial_would_start_from_its_checkpoint(served: Served) -> None:
+    served.put([experiment(2), *trained(trial(2, 2, index=0))])
+    source = {"name": "single", "metric": "loss", "source_checkpoint_uuid": uuid_of(2, 4)}
+    config = yaml.safe_dump({**CONFIG, "searcher": source})
+    served.session.post("/api/v1/experiments", {"config": config})
+    with pytest.raises(Refused, match="trial 1 would start from it"):
+        served.session.delete("/api/v1/experiments/2")
+    served.session.post("/api/v1/experiments/1/kill")
+    for run in list(served.daemon.ledger.state.runs.values()):
+        served.daemon.ledger.do(events.AttemptEnded(run.id, -1, None, None, T0))
+    served.session.delete("/api/v1/experiments/2")
+    with pytest.raises(Refused, match="is being deleted"):
+        served.session.post("/api/v1/experiments", {"config": config})
+
+
 def test_how_the_search_of_a_deleted_experiment_stands_is_not_told(served: Served) -> None:
     served.put([experiment(1), *trained(trial(1))])
-    served.session.delete("/api/v1/experiments/1")
+    served.delete(1)
     with pytest.raises(NotFound):
         served.session.get("/api/v1/experiments/1/search")
 

@@ -161,7 +161,7 @@ def test_a_deleted_search_is_not_found(served: Served) -> None:
     (run,) = live(served, id)
     train(served, run, 4, 0.5)
     end(served, run)
-    served.session.delete(f"/api/v1/experiments/{id}")
+    served.delete(id)
     with pytest.raises(NotFound, match=f"experiment {id} not found: it was deleted"):
         served.session.get(f"/api/v1/experiments/{id}/search")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -232,7 +233,8 @@ class Trouble:
             return
         story.count(f"wish: {kind}")
         if kind == "delete":
-            story.wish(events.Delete(self._rng.randint(1, max(1, state.next_experiment_id - 1)), at))
+            id = self._rng.randint(1, max(1, state.next_experiment_id - 1))
+            story.wish(events.Delete(id, str(uuid.UUID(int=self._rng.getrandbits(128))), at))
             return
         experiment = self._rng.choice(open_)
         id = experiment.row.id

@@ -198,11 +198,16 @@ class Judge:
         for metric in found[Metric]:
             metrics[metric.trial_id].append(metric)
         experiments = {row.id: row for row in found[Experiment]}
+        gone = {row.id for row in found[Experiment] if not row.state.keeps_files}
+        if going := [row.id for row in found[Experiment] if row.state is State.DELETING]:
+            self.fail(f"experiments {going} are being deleted for ever")
         for trial in found[Trial]:
             self._trial(trial, metrics[trial.id])
             self.ends[trial.state.value] += 1
         self._reports(found)
-        self._stored(found[Checkpoint], {trial.id: trial for trial in found[Trial]}, experiments)
+        found[Metric] = [metric for metric in found[Metric] if metric.experiment_id not in gone]
+        kept = [checkpoint for checkpoint in found[Checkpoint] if checkpoint.experiment_id not in gone]
+        self._stored(kept, {trial.id: trial for trial in found[Trial]}, experiments)
         self._recreated(found)
 
     def _trial(self, trial: Trial, metrics: list[Metric]) -> None:

@@ -12,6 +12,7 @@ from dethpc.domain.end_report import EndReport
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.stopping import StopRequest
 from dethpc.errors import CheckpointDamaged, DethpcError
+from dethpc.exec import garbage
 from dethpc.exec import node as production
 from dethpc.exec import resume as resuming
 from dethpc.exec.place import Place
@@ -128,7 +129,12 @@ class Process:
         if attempt.stop.exists():
             yield from self._report_end(0, early=True)
             return 0
-        code = yield from self._train(spec, resume)
+        if "dethpc.exec.garbage" in spec.entrypoint:
+            code = garbage.main(spec.entrypoint[-1])
+            self._story.count("files deleted")
+            yield from self._report_end(code, message="garbage" if code else "")
+        else:
+            code = yield from self._train(spec, resume)
         return code
 
     def _train(self, spec: Spec, resume: resuming.Resume) -> Iterator[float]:

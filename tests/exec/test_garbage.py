@@ -1,0 +1,52 @@
+"""The files of a deleted experiment, on the node that removes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dethpc.exec import garbage
+from dethpc.exec.garbage import Garbage, remove_all
+from dethpc.rundir.files import write_json
+
+LONG_AGO = 1_700_000_000.0
+
+
+def context(tmp_path: Path, touched: float) -> Path:
+    path = tmp_path / "code.tar.gz"
+    path.write_bytes(b"code")
+    os.utime(path, (touched, touched))
+    return path
+
+
+def test_a_context_goes_unless_somebody_has_wanted_it_since(tmp_path: Path) -> None:
+    for touched, stays in ((LONG_AGO + 50, False), (LONG_AGO + 150, True)):
+        path = context(tmp_path, touched)
+        assert not list(remove_all(Garbage(context=str(path), unused_at=LONG_AGO + 100)))
+        assert [each.name for each in tmp_path.iterdir()] == (["code.tar.gz"] if stays else [])
+
+
+def test_all_goes_that_can_and_what_cannot_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "checkpoints"
+    for uuid in ("half", "whole", "another"):
+        (store / uuid).mkdir(parents=True)
+        (store / uuid / "weights").write_text("w")
+    (store / "half").rename(store / ".half.deleted")  # a job before this one was killed on the way
+    (store / "c1" / "tensorboard" / "experiment" / "7" / "trial").mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "no-folder").write_text("")
+    found = Garbage(
+        storage={"type": "shared_fs", "host_path": str(store)},
+        present=True,
+        checkpoints=["half", "../another", "whole"],
+        beside="c1/tensorboard/experiment/7",
+        folders=[str(tmp_path / name) for name in ("run", "no-folder", "never-there")],
+    )
+    write_json(tmp_path / "garbage.json", found.to_json())
+    assert garbage.main(str(tmp_path / "garbage.json")) == 1
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("garbage: checkpoint ../another") and "no-folder" in last
+    assert sorted(path.name for path in store.iterdir()) == ["another", "c1"]
+    assert not list(store.rglob("7")) and not (tmp_path / "run").exists()
