@@ -1,6 +1,7 @@
 """Hooks and jobs install into an environment of the experiment's own, and never into the one that serves det."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from dethpc.exec import guard
 from dethpc.master.durable.harness import build
 from dethpc.rundir.files import read_json
 from tests.exec.fixtures import Run
-from tests.waiting import wait_until
+from tests.waiting import LONG_ENOUGH, wait_until
 
 ANSWER = "import answer, sys; print(answer.TEXT)"
 """Says which of the packages named ``answer`` is found."""
@@ -182,6 +183,23 @@ def test_a_job_without_rules_has_pip_as_it_is(base: Path) -> None:
     assert json.loads(env[guard.RULES]) == {"/somewhere/else": [1, "no"]}
     said = subprocess.run([base / "bin" / "pip", "uninstall", "-y", "nothing"], env=env, capture_output=True, text=True)
     assert said.returncode == 0 and "Skipping nothing" in said.stderr
+
+
+def test_of_two_pips_in_one_environment_the_later_waits_for_the_other(base: Path) -> None:
+    """As the hooks of two trials on one node run them, whose environment is neither det's nor the experiment's own."""
+    env = {**os.environ}
+    guard.keep_out(env, "/somewhere/else", 1, "no")
+    pip = [base / "bin" / "pip", "uninstall", "-y", "nothing"]
+    with open(base / ".dethpc-pip.lock", "w") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        second = subprocess.Popen(pip, env=env, stderr=subprocess.PIPE, text=True)
+        try:
+            assert second.stderr is not None and "waiting for another pip" in second.stderr.readline()
+            assert second.poll() is None
+            fcntl.lockf(held, fcntl.LOCK_UN)
+            assert "Skipping nothing" in second.communicate(timeout=LONG_ENOUGH)[1] and second.returncode == 0
+        finally:
+            second.kill()
 
 
 def test_the_guard_stands_in_the_bundle_that_jobs_have(base: Path, tmp_path: Path) -> None:

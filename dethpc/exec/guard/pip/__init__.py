@@ -1,7 +1,9 @@
-"""Stands before pip: refuses to change what a job must not change, and is the real pip in everything else."""
+"""Stands before pip: refuses to change what a job must not change, and is the real pip in everything else. Of two that change one
+environment at once, which breaks it, the later waits for the other to end."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import json
@@ -25,6 +27,23 @@ def _stop() -> None:
     if rule is not None:
         sys.stderr.write(f"{rule[1]}\n")
         raise SystemExit(rule[0])
+    _take_turns()
+
+
+def _take_turns() -> None:
+    """Until this process ends no other pip of a job changes the environment. One that nobody can lock is changed without."""
+    import fcntl
+    import site
+
+    prefix = sys.prefix if os.access(sys.prefix, os.W_OK) else site.getuserbase()  # where pip installs then
+    with contextlib.suppress(OSError):
+        lock = os.open(os.path.join(prefix, ".dethpc-pip.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"dethpc: waiting for another pip that changes {prefix}\n")
+            sys.stderr.flush()
+            fcntl.lockf(lock, fcntl.LOCK_EX)
 
 
 def _give_way() -> None:
