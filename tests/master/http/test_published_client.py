@@ -13,6 +13,7 @@ from dethpc.domain.ports import PoolInfo
 from dethpc.domain.states import RunState, State
 from dethpc.master.http.wire.cluster import ResourcePool
 from tests.master.conftest import CONFIG, Published, Served, experiment, run_of, trained, trial, uuid_of
+from tests.waiting import LONG_ENOUGH
 
 YAML = """
 name: digits
@@ -363,3 +364,21 @@ def test_a_search_from_create_to_download_with_nothing_of_ours_on_the_users_side
     running.env.update(DET_MASTER_CERT_FILE=file, DET_MASTER_CERT_NAME="evil.example.org")
     running.det("user", "whoami", code=1)
     assert "evil.example.org" in running.errors
+    running.env["DET_MASTER_CERT_NAME"] = "localhost"
+    assert "in progress" in running.det("experiment", "delete", "--yes", "1")
+    assert (
+        running.python(f"""
+import time
+client.login()
+until, seen = time.monotonic() + {LONG_ENOUGH}, set()
+while time.monotonic() < until:
+    try:
+        seen.add(client.get_experiment(1).state.value)
+    except api.errors.NotFoundException:
+        break
+    time.sleep(0.2)
+print(json.dumps(sorted(seen - {{"STATE_DELETING"}})))
+""")
+        == []
+    )
+    running.det("checkpoint", "describe", best, code=1)
