@@ -202,7 +202,8 @@ class Judge:
         if going := [row.id for row in found[Experiment] if row.state is State.DELETING]:
             self.fail(f"experiments {going} are being deleted for ever")
         for trial in found[Trial]:
-            self._trial(trial, metrics[trial.id])
+            if trial.experiment_id not in gone:  # a database that was made again has no metrics of it
+                self._trial(trial, metrics[trial.id])
             self.ends[trial.state.value] += 1
         self._reports(found)
         found[Metric] = [metric for metric in found[Metric] if metric.experiment_id not in gone]
