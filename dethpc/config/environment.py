@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from typing import Annotated, Any, ClassVar, Literal, Optional
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import Section, Whole, absolute, wrong
+from dethpc.config.section import STORED, Section, Whole, absolute, wrong
 from dethpc.config.wording import show
 from dethpc.domain import bash
+from dethpc.domain.trial_config import WORKDIR
 
 SLOT_TYPES = ("cpu", "cuda", "rocm")
+PROPAGATIONS = ("rprivate", "private", "rshared", "shared", "rslave", "slave")
 
 
 def _cuda_for_gpu(data: Any) -> Any:
@@ -91,6 +94,8 @@ class ProxyPort(Section):
 
 
 class RegistryAuth(Section):
+    """Name and password, or one of the tokens that stand for both."""
+
     omitted: ClassVar[frozenset[str]] = frozenset(
         {"username", "password", "auth", "email", "serveraddress", "identitytoken", "registrytoken"}
     )
@@ -102,6 +107,26 @@ class RegistryAuth(Section):
     serveraddress: Optional[str] = None
     identitytoken: Optional[str] = None
     registrytoken: Optional[str] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _serveraddress_for_server(cls, data: Any) -> Any:
+        """``server`` is its older name."""
+        if not isinstance(data, dict) or data.get("server") is None:
+            return data
+        if data.get("serveraddress") is not None:
+            raise wrong("either serveraddress or its older name server", field="server", found="both")
+        return {**{key: value for key, value in data.items() if key != "server"}, "serveraddress": data["server"]}
+
+    @model_validator(mode="after")
+    def _enough(self, info: ValidationInfo) -> RegistryAuth:
+        given = self.model_dump()
+        if not given or self.auth or self.identitytoken or self.registrytoken or info.context is STORED:
+            return self
+        for field in ("username", "password"):
+            if given.get(field) is None:
+                raise wrong("username together with password, or a token instead of both", field=field, found="nothing")
+        return self
 
 
 def _interpreter(path: str) -> str:
@@ -185,14 +210,20 @@ class Environment(Section):
         return dict(item.split("=", 1) for item in getattr(self.environment_variables, slot_type))
 
 
-def _not_the_workdir(path: str) -> str:
-    if path == ".":
+def _not_the_workdir(path: str, info: ValidationInfo) -> str:
+    if posixpath.normpath(posixpath.join(WORKDIR, path)) == WORKDIR and info.context is not STORED:
         raise wrong("a path below the working directory, or an absolute one")
     return path
+
+
+def _propagation(word: str, info: ValidationInfo) -> str:
+    if word not in PROPAGATIONS and info.context is not STORED:
+        raise wrong("one of " + ", ".join(PROPAGATIONS))
+    return word
 
 
 class BindMount(Section):
     host_path: Annotated[str, AfterValidator(absolute)]
     container_path: Annotated[str, Field(min_length=1), AfterValidator(_not_the_workdir)]
     read_only: bool = False
-    propagation: str = "rprivate"
+    propagation: Annotated[str, AfterValidator(_propagation)] = "rprivate"

@@ -18,6 +18,7 @@ from dethpc.config.problems import problems_of
 from dethpc.config.search_warnings import search_warnings
 from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused
+from dethpc.domain.entrypoint import trains_a_trial_class
 from dethpc.errors import ConfigError, Problem
 
 LARGEST_GRID = 100_000
@@ -104,7 +105,13 @@ def load(
             more = f"{len(ordered) - MOST_PROBLEMS:,} more mistakes"
             ordered[MOST_PROBLEMS:] = [Problem("config", more, "those above mended first", file=file)]
         raise ConfigError(ordered)
-    return Loaded(config, text, source, [*ignored(source), *warnings(space, config)], translated)
+    told = [*ignored(source), *warnings(space, config)]
+    if translated and trains_a_trial_class(config.entrypoint) and "global_batch_size" not in config.hyperparameters:
+        told.append(
+            "hyperparameters.global_batch_size is missing, which older trial classes need: without it, "
+            "context.get_per_slot_batch_size() and get_global_batch_size() raise ValueError"
+        )
+    return Loaded(config, text, source, told, translated)
 
 
 def _trials(space: Space, config: ExperimentConfig) -> int:
@@ -164,6 +171,11 @@ def warnings(space: Space, config: ExperimentConfig) -> list[str]:
             "core_context.searcher.operations(); to compare them by their reports, set time_metric and max_time"
         )
     found += search_warnings(config.searcher)
+    if trains_a_trial_class(config.entrypoint) and "horovod" not in str(config.entrypoint):
+        fusion = {"tensor_fusion_cycle_time": 1, "auto_tune_tensor_fusion": False}
+        if fused := [name for name, usual in fusion.items() if getattr(config.optimizations, name) != usual]:
+            names = ", ".join(f"optimizations.{name}" for name in fused)
+            found.append(f"{names}: no effect unless Horovod exchanges the gradients (determined.launch.horovod)")
     for name, value in space.items():
         if isinstance(value, Const) and isinstance(value.val, list):
             if any(isinstance(item, dict) and "type" in item for item in value.val):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Optional, Union
+from typing import Annotated, Any, Literal, Optional, Union
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from dethpc.config.section import Section, Whole, wrong
 
@@ -71,4 +71,8 @@ class GCSCache(_Bucket):
     type: Literal["gcs"]
 
 
-DataLayer = Annotated[Union[SharedFSCache, S3Cache, GCSCache], Field(discriminator="type")]
+def _shared_fs(value: Any) -> Any:
+    return {"type": "shared_fs", **value} if isinstance(value, dict) else value
+
+
+DataLayer = Annotated[Union[SharedFSCache, S3Cache, GCSCache], Field(discriminator="type"), BeforeValidator(_shared_fs)]

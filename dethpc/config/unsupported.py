@@ -40,7 +40,7 @@ UNSUPPORTED = (
     Unsupported("optimizations.mixed_precision", "apex is not supported; O1 is PyTorch's own", ("O0", "O1")),
     Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),
     Unsupported("resources.slots", "commands are not supported yet; for trials, use slots_per_trial"),
-    Unsupported("data_layer", "the cache is not supported yet", ({},)),
+    Unsupported("data_layer", "the cache is not supported yet", ({}, {"type": "shared_fs"})),
     Unsupported("integrations.pachyderm", "Pachyderm is not supported"),
 )
 
@@ -166,6 +166,9 @@ def _missing_mounts(source: Source, mounts: Any) -> Iterator[str]:
         host, inside = (
             (mount.get(name) for name in ("host_path", "container_path")) if isinstance(mount, dict) else ("", "")
         )
+        if isinstance(mount, dict) and mount.get("read_only"):
+            words = f"without a container, whoever may write to {host} can do so here, too"
+            yield _at(source, ("bind_mounts", i, "read_only"), f"bind_mounts.{i}.read_only has no effect: {words}")
         if not isinstance(inside, str) or not inside.startswith("/") or inside.startswith(f"{WORKDIR}/"):
             continue
         if normpath(inside) != normpath(str(host)):

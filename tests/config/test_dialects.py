@@ -69,7 +69,7 @@ def test_batches_per_step_is_the_size_of_a_step_and_the_scheduling_unit() -> Non
 @pytest.mark.parametrize("period", ["min_validation_period", "min_checkpoint_period"])
 def test_a_period_is_in_steps_where_the_configuration_speaks_of_steps(period: str) -> None:
     assert loaded({"name": "single", "max_steps": 10}, **{period: 2}).effective()[period] == {"batches": 200}
-    assert loaded({"name": "single"}, batches_per_step=10, **{period: 2}).effective()[period] == {"batches": 20}
+    assert loaded({"name": "grid"}, batches_per_step=10, **{period: 2}).effective()[period] == {"batches": 20}
     found = loaded({"name": "single"}, **{period: 2})
     assert found.effective()[period] == {"batches": 2}
     assert "its unit when it names none" in found.translated[0]
@@ -139,6 +139,22 @@ def test_a_mistake_in_steps_is_one_problem(
     (problem,) = problems_of(searcher, **more)
     assert problem.field == field and problem.file == "c.yaml" and problem.line
     assert words in str(problem)
+
+
+def test_in_steps_single_needs_a_length_and_constants() -> None:
+    (problem,) = problems_of({"name": "single"}, batches_per_step=10)
+    assert (problem.field, problem.found) == ("searcher.max_steps", "nothing")
+    space = {"lr": {"type": "log", "base": 10, "minval": -3, "maxval": -1}, "net": {"k": {"type": "const", "val": 1}}}
+    (problem,) = problems_of({"name": "single", "max_steps": 1}, hyperparameters=space)
+    assert problem.field == "hyperparameters.lr" and "a constant" in problem.allowed
+    assert loaded({"name": "random", "max_steps": 1, "max_trials": 2}, hyperparameters=space)
+    assert "draws one value at random" in loaded({"name": "single"}, hyperparameters=space).warnings[0]
+
+
+def test_an_older_trial_class_is_asked_for_its_batch_size() -> None:
+    assert "global_batch_size is missing" in loaded({"name": "single", "max_steps": 1}).warnings[-1]
+    assert not loaded({"name": "single", "max_steps": 1}, hyperparameters={"global_batch_size": 8}).warnings
+    assert not loaded({"name": "single"}).warnings
 
 
 def test_an_option_may_be_of_an_older_generation() -> None:

@@ -509,7 +509,7 @@ def test_a_field_without_effect_is_refused_and_nothing_else_is_wrong_with_it(fie
 
 @pytest.mark.parametrize(("field", "fine"), [(row.field, fine) for row in UNSUPPORTED for fine in row.fine])
 def test_its_default_may_be_spelled_out(field: str, fine: Any) -> None:
-    if field == "checkpoint_storage.type" or (field, fine) == ("data_layer", {}):
+    if field == "checkpoint_storage.type":
         pytest.skip("needs fields of its own")
     load(dump(configuration(field, fine)))
 
@@ -681,3 +681,49 @@ def test_a_configuration_that_the_master_showed_may_come_back_with_its_note_whic
     assert known.keeps_environment is False
     stored = ExperimentConfig.from_json(known.with_environment().to_json())
     assert stored.keeps_environment is True and "internal" not in known.to_json()
+
+
+def test_credentials_of_a_registry_are_a_name_and_a_password_or_a_token() -> None:
+    def auth(**fields: str) -> str:
+        return LEAST + dump({"environment": {"registry_auth": fields}})
+
+    kept = load(auth(username="me", password="x", server="registry:5000")).config.environment.registry_auth
+    assert kept is not None and kept.serveraddress == "registry:5000"
+    assert load(auth(identitytoken="t"))
+    for fields, field in (
+        ({"username": "me"}, "password"),
+        ({"server": "registry"}, "username"),
+        ({"username": "me", "password": "x", "server": "a", "serveraddress": "b"}, "server"),
+    ):
+        (problem,) = problems_of(auth(**fields))
+        assert problem.field == f"environment.registry_auth.{field}"
+
+
+@pytest.mark.parametrize("path", [".", "./", "a/..", "/run/determined/workdir"])
+def test_a_mount_over_the_working_directory_is_refused(path: str) -> None:
+    (problem,) = problems_of(LEAST + dump({"bind_mounts": [{"host_path": "/data", "container_path": path}]}))
+    assert problem.field == "bind_mounts[0].container_path"
+    stored = load(LEAST).effective()
+    stored["bind_mounts"] = [{"host_path": "/data", "container_path": path, "propagation": "odd"}]
+    assert ExperimentConfig.from_json(stored).bind_mounts[0].container_path == path  # an earlier release took it
+
+
+def test_what_a_mount_cannot_have_is_said() -> None:
+    mount = {"host_path": "/data", "container_path": "data", "read_only": True}
+    (warning,) = load(LEAST + dump({"bind_mounts": [mount]})).warnings
+    assert "bind_mounts.0.read_only has no effect" in warning
+    (problem,) = problems_of(LEAST + dump({"bind_mounts": [{**mount, "propagation": "sideways"}]}))
+    assert problem.field == "bind_mounts[0].propagation" and "rprivate" in problem.allowed
+
+
+def test_fusion_of_tensors_is_horovods() -> None:
+    fields = {"tensor_fusion_cycle_time": 5, "auto_tune_tensor_fusion": True}
+    data = {"searcher": {"name": "single", "metric": "loss"}, "optimizations": fields}
+    (warning,) = load(dump({"entrypoint": "model_def:Net", **data})).warnings
+    assert "optimizations.tensor_fusion_cycle_time, optimizations.auto_tune_tensor_fusion: no effect" in warning
+    launched = "python3 -m determined.launch.horovod --trial model_def:Net"
+    assert load(dump({"entrypoint": launched, **data})).warnings == []
+
+
+def test_an_empty_cache_is_none() -> None:
+    assert load(LEAST + "data_layer: {}\n").warnings == []

@@ -62,7 +62,8 @@ def completed(user: User, experiment: int) -> dict[int, list[int]]:
 
 
 def search(user: User, searcher: dict[str, Any], **more: Any) -> tuple[int, dict[int, list[int]]]:
-    experiment = user.create(searcher={"metric": "loss", **searcher}, hyperparameters=LR, **more)
+    space = {"lr": 0.1} if searcher["name"] == "single" else LR
+    experiment = user.create(searcher={"metric": "loss", **searcher}, hyperparameters=space, **more)
     user.det("experiment", "wait", str(experiment))
     return experiment, completed(user, experiment)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dethpc.config.dialects.edit import Edit
@@ -29,6 +29,11 @@ FIELDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "steps_per_round": ("length_per_round", ("pbt",)),
 }
 """Of the ``searcher`` section: older name -> present name, and the methods that have it."""
+
+RANGES = ("categorical", "double", "int", "log")
+
+TRAINED_WHOLE = ("single", "random")
+"""The methods that nothing but ``max_steps`` told how long to train."""
 
 PERIODS = ("min_validation_period", "min_checkpoint_period")
 
@@ -75,9 +80,28 @@ def translate(data: Mapping[str, Any]) -> tuple[list[Edit], list[Problem]]:
         edits.append(Edit(path, value, {new: {"batches": steps * size}}, why))
 
     if edits or problems:
+        problems += _demanded(data, searcher, said={problem.path for problem in problems})
         for name in PERIODS:
             value = data.get(name)
             if value is not None and not isinstance(value, Mapping):
                 steps = count(value, (name,), 0)
                 edits.append(Edit((name,), value, {name: {"batches": steps * size}}, why))
     return edits, problems
+
+
+def _demanded(data: Mapping[str, Any], searcher: Mapping[str, Any], said: set[Path]) -> Iterator[Problem]:
+    """What this generation did not do without, and later ones do: a length of training, and constants where nothing is searched."""
+    path: Path = ("searcher", "max_steps")
+    if searcher.get("name") in TRAINED_WHOLE and path not in said and not {"max_steps", "max_length"} & searcher.keys():
+        yield Problem(path, "nothing", "a whole number >= 1 (of steps)")
+    if searcher.get("name") == "single":
+        yield from _ranges(data.get("hyperparameters"), ("hyperparameters",))
+
+
+def _ranges(value: Any, path: Path) -> Iterator[Problem]:
+    for name, inner in value.items() if isinstance(value, Mapping) else ():
+        if isinstance(inner, Mapping) and inner.get("type") in RANGES:
+            allowed = "a constant: the single searcher searches nothing where lengths are in steps"
+            yield Problem((*path, str(name)), f"a range ({inner['type']})", allowed)
+        else:
+            yield from _ranges(inner, (*path, str(name)))
