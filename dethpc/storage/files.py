@@ -1,8 +1,8 @@
 """Checkpoints as directories of a file system that every machine sees.
 
-A checkpoint is written to a hidden sibling directory, brought to disk and renamed into place. Its files are summed before that, or
-right afterwards where somebody waits for it. A writer that dies leaves a ``.<uuid>.partial`` behind, which nobody mistakes for a
-checkpoint.
+A checkpoint is written to a directory of its name in a hidden one, brought to disk and renamed into place. Its files are summed
+before that, or right afterwards where somebody waits for it. A writer that dies leaves a ``.<uuid>.partial`` behind, which nobody
+mistakes for a checkpoint.
 """
 
 from __future__ import annotations
@@ -103,12 +103,14 @@ class FileStore(CheckpointStore):
             if os.path.lexists(final):
                 raise self._there_already(uuid) from None
             raise CheckpointError(f"checkpoint {uuid} cannot be published: {error.strerror}") from error
+        with contextlib.suppress(OSError):  # on NFS a file that someone has open is still there
+            os.rmdir(self._staging(uuid))
         with Tree(os.path.realpath(self._folder)) as tree:
             tree.sync(".")
         return listed
 
     def discard(self, uuid: str) -> None:
-        _remove(self._staged(uuid))
+        _remove(self._staging(uuid))
 
     def without_checksums(self, uuid: str) -> List[str]:
         return [path for path, s in (manifest.load(self._existing(uuid)) or {}).items() if s.crcs is None]
@@ -232,8 +234,12 @@ class FileStore(CheckpointStore):
             raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
         return self._folder / uuid
 
-    def _staged(self, uuid: str) -> Path:
+    def _staging(self, uuid: str) -> Path:
         return self._path(uuid).with_name(f".{uuid}.partial")
+
+    def _staged(self, uuid: str) -> Path:
+        """Training code may look for the checkpoint's name in the path that it saves to."""
+        return self._staging(uuid) / uuid
 
     def _existing(self, uuid: str) -> Path:
         path = self._path(uuid)
