@@ -272,6 +272,18 @@ class InvalidModelException(InvalidExperimentException):
     """A model that a training API does not take."""
 
 
+class InvalidTrial(InvalidExperimentException, ValueError):
+    """How a trial class uses its context, or what it returns, cannot work. ``except Exception`` catches it, unlike others."""
+
+
+class NotTraining(InternalException, RuntimeError):
+    """What is known only once, or only where, a trial trains."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        RuntimeError.__init__(self, message)
+
+
 class StopLoadingImplementation(DethpcError):
     """Ends the loading of user code early."""
 

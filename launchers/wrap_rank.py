@@ -16,7 +16,10 @@ import threading
 from collections import deque
 from typing import BinaryIO, Optional, Sequence
 
-from . import _monitor
+if not __package__:  # run by its path: what is beside this file must not hide other modules
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from dethpc.launch import _monitor
 
 MAX_LINE = 64 << 10
 KEPT_LINES = 40

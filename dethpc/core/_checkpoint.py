@@ -48,7 +48,7 @@ class CheckpointContext:
         self._session = session
         self._report = report
         self._background = Background()
-        finishing = Finishing(storage, self._background, dist.rank, section, report)
+        finishing = Finishing(storage, self._background, dist.rank, section, report, on_cluster=session is not None)
         self._alone = SaveAlone(storage, finishing)
         self._sharded = SaveTogether(dist, storage, finishing)
         self._restore = Restore(dist, storage)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from dethpc.core._saving import Finishing, checked, new_id, selected, write_metadata
+from dethpc.core._saving import Finishing, new_id, selected, write_metadata
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 
@@ -26,7 +26,7 @@ class SaveAlone:
         path = self._store.stage(storage_id)
         try:
             yield path, storage_id
-            plain = checked(metadata)
+            plain = self._finishing.checked(metadata)
             write_metadata(path, plain)
         except BaseException:
             self._store.discard(storage_id)
@@ -49,7 +49,7 @@ class SaveAlone:
         if source is None:
             raise RuntimeError("upload(ckpt_dir=None, shard=False) would store nothing")
         started = time.monotonic()
-        plain = checked(metadata)
+        plain = self._finishing.checked(metadata)
         storage_id = new_id()
         source = os.path.realpath(source)
         paths = selected(Path(source), selector)

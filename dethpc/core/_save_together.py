@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from dethpc.core._distributed import DistributedContext, Group
 from dethpc.core._encode import jsonable
 from dethpc.core._merge import Conflicts, merge_metadata, merge_resources
-from dethpc.core._saving import METADATA, Finishing, checked, new_id, selected, write_metadata
+from dethpc.core._saving import METADATA, Finishing, new_id, selected, write_metadata
 from dethpc.core._together import together
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
@@ -178,7 +178,7 @@ class SaveTogether:
         """The chief's: the checkpoint's files, its metadata, and the files without checksums."""
         merged, conflicts = merge_metadata([brought.metadata for brought in all_brought])
         _refuse(conflicts, "metadata")
-        plain = checked(merged)
+        plain = self._finishing.checked(merged)
         files: Dict[str, int] = {}
         safe: Checksums = {}
         for brought, more in zip(all_brought, flushed):

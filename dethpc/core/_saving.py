@@ -32,9 +32,10 @@ class Finishing:
         rank: int,
         section: Optional[Dict[str, Any]],
         report: Callable[[ReportKind, Dict[str, Any]], Any],
+        on_cluster: bool,
     ) -> None:
         self._store, self._background, self._rank = store, background, rank
-        self._section, self._report = section, report
+        self._section, self._report, self._on_cluster = section, report, on_cluster
 
     def finish(self, publish: Callable[[], List[str]], storage_id: str, beside: bool) -> None:
         """``publish`` returns what it leaves without checksums, for this worker to bring in the background. ``beside``: publish in
@@ -44,8 +45,23 @@ class Finishing:
         elif without := publish():
             self._background.start(lambda: self._add_checksums(storage_id, without))
 
+    def checked(self, metadata: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+        """Metadata as they are stored. Raises TypeError for what JSON has no form for; on the cluster, where the next run goes on
+        from there, ValueError without ``steps_completed`` from 0 to 2**63 - 1."""
+        plain: Dict[str, Any] = jsonable(metadata or {}, "metadata")
+        try:
+            _check_steps(plain.get("steps_completed"))
+        except ValueError as error:
+            if self._on_cluster:
+                raise
+            logger.warning("on a cluster this checkpoint would be refused: %s", error)
+        return plain
+
     def report(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], started: float) -> None:
         """``started``: by the monotonic clock, when saving began. From what it took the next run knows when to stop."""
+        if not self._on_cluster:
+            logger.info("stored checkpoint %s", storage_id)
+            return
         self._report(
             ReportKind.CHECKPOINT,
             {
@@ -73,10 +89,7 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def checked(metadata: Optional[Dict[str, Any]]) -> Dict[str, Any]:
-    """Raises ValueError without steps_completed from 0 to 2**63 - 1, TypeError for what JSON has no form for."""
-    plain: Dict[str, Any] = jsonable(metadata or {}, "metadata")
-    steps = plain.get("steps_completed")
+def _check_steps(steps: Any) -> None:
     if isinstance(steps, float) and steps.is_integer():
         steps = int(steps)
     if isinstance(steps, int) and not 0 <= steps <= MOST_STEPS:
@@ -85,7 +98,6 @@ def checked(metadata: Optional[Dict[str, Any]]) -> Dict[str, Any]:
         )
     if isinstance(steps, bool) or not isinstance(steps, int):
         raise ValueError(f"a checkpoint's metadata must have an integer 'steps_completed'; found {steps!r}")
-    return plain
 
 
 def write_metadata(staged: Path, metadata: Dict[str, Any]) -> int:
@@ -96,6 +108,8 @@ def write_metadata(staged: Path, metadata: Dict[str, Any]) -> int:
 
 def selected(source: Path, selector: Optional[Selector]) -> Dict[str, int]:
     """What ``selector`` wants of a directory, without its metadata.json: the checkpoint gets one from the metadata given."""
+    if not source.exists():
+        raise FileNotFoundError(f"there is no directory {source}")
     if not source.is_dir():
         raise NotADirectoryError(f"{source} is not a directory")
     return {n: s for n, s in listing(source).items() if n != METADATA and (selector is None or selector(n))}

@@ -198,7 +198,7 @@ class TrainContext:
 
 
 class DummyTrainContext(TrainContext):
-    """Outside the cluster: what is reported is checked as on the cluster, and logged."""
+    """Outside the cluster: what is reported is logged, also what a cluster would refuse, with a warning that says so."""
 
     _told = logging.INFO  # there is nowhere else to see them
 
@@ -213,8 +213,26 @@ class DummyTrainContext(TrainContext):
     def _report(self, kind: ReportKind, data: Dict[str, Any]) -> None:
         logger.debug("%s: %s", kind, data)
 
+    def _report_trial_metrics(
+        self,
+        group: str,
+        steps_completed: int,
+        metrics: Dict[str, Any],
+        batch_metrics: Optional[List[Dict[str, Any]]] = None,
+    ) -> None:
+        try:
+            super()._report_trial_metrics(group, steps_completed, metrics, batch_metrics)
+        except (TypeError, ValueError, RuntimeError) as error:
+            logger.warning("on a cluster these metrics would be refused: %s", error)
+
+    def report_progress(self, progress: float) -> None:
+        try:
+            super().report_progress(progress)
+        except (TypeError, ValueError) as error:
+            logger.warning("on a cluster this would be refused: %s", error)
+
     def report_early_exit(self, reason: EarlyExitReason) -> None:
-        logger.info("report_early_exit(%s)", EarlyExitReason(reason))
+        logger.info("report_early_exit(%s)", reason)
 
     def get_metadata(self) -> Optional[Dict[str, Any]]:
         return None

@@ -82,6 +82,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._stateful = list(stateful_callbacks)
         self._beginning = False
         self._restored: Dict[str, Any] = {}
+        self._restoring = contextlib.ExitStack()
         self._epoch = -1
         self._steps_completed = 0
         self._epoch_began_at = 0  # steps
@@ -109,12 +110,15 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._trained_epoch = self._saved_epoch = -1
         if self._checkpoint is not None:
             self._say("restoring")
-            with self._core.checkpoint.restore_path(self._checkpoint) as path:
-                self._load(path)
+            with contextlib.ExitStack() as restoring:
+                self._load(restoring.enter_context(self._core.checkpoint.restore_path(self._checkpoint)))
+                # A load_model() of the user's may leave reading to the first batch.
+                self._restoring = restoring.pop_all()
             self._checkpoint = None  # another fit() goes on from where this one is
         self._compare_with_search()
 
     def on_train_end(self, logs: Logs = None) -> None:
+        self._restoring.close()
         self.model._initial_epoch = None
         if self._trained_epoch > self._saved_epoch:
             self._save(self._trained_epoch)
@@ -132,6 +136,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._progress.begin(f"epoch {epoch + 1}", self.params.get("steps"))
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        self._restoring.close()
         before = self._steps_completed
         self._steps_completed = self._epoch_began_at + batch + 1  # several batches may be executed as one
         period = self._report_period

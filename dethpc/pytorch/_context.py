@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dethpc import core
-from dethpc.errors import NotSupportedYet
+from dethpc.errors import InvalidTrial
 from dethpc.pytorch import _amp, _backend
 from dethpc.pytorch._experimental import PyTorchExperimentalContext
 from dethpc.pytorch._lr_scheduler import LRScheduler
@@ -100,7 +100,7 @@ class PyTorchTrialContext(_TrialContext):
         aggregated over several batches by their number. The last two default to the configuration's ``optimizations``.
         """
         if backward_passes_per_step < 1:
-            raise ValueError(f"backward_passes_per_step is at least 1, not {backward_passes_per_step}")
+            raise InvalidTrial(f"backward_passes_per_step is at least 1, not {backward_passes_per_step}")
         compress = self._fp16_compression_default if fp16_compression is None else fp16_compression
         if self._managed_training and self._by_horovod():
             hvd = _backend.hvd()
@@ -137,28 +137,28 @@ class PyTorchTrialContext(_TrialContext):
     ) -> torch.optim.lr_scheduler._LRScheduler:
         """Register ``lr_scheduler``, which is of a wrapped optimizer, to be saved and, as ``step_mode`` says, stepped.
 
-        Raises ValueError for an optimizer that is not wrapped, and for a ReduceLROnPlateau in another mode than MANUAL_STEP:
+        Raises InvalidTrial for an optimizer that is not wrapped, and for a ReduceLROnPlateau in another mode than MANUAL_STEP:
         it wants a metric, so step it in ``on_validation_end()`` of a callback.
         """
         if isinstance(lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             if step_mode is not LRScheduler.StepMode.MANUAL_STEP:
-                raise ValueError(
+                raise InvalidTrial(
                     "ReduceLROnPlateau wants a metric to step: wrap it with MANUAL_STEP, and call its step(metrics[...]) in "
                     "on_validation_end() of a PyTorchCallback"
                 )
         of = getattr(lr_scheduler, "optimizer", None)
         if of is not None and not any(of is optimizer for optimizer in self.optimizers):
-            raise ValueError("the scheduler is of an optimizer that wrap_optimizer() did not return")
+            raise InvalidTrial("the scheduler is of an optimizer that wrap_optimizer() did not return")
         self.lr_schedulers.append(LRScheduler(lr_scheduler, step_mode, frequency))
         return lr_scheduler
 
     def wrap_scaler(self, scaler: Any) -> Any:
         """Register a ``GradScaler``, to be saved. Scaling, unscaling and updating are up to the training code, and
-        ``step_optimizer(..., scaler=scaler)`` steps by it. Raises ValueError on a second call, or after ``wrap_model``."""
+        ``step_optimizer(..., scaler=scaler)`` steps by it. Raises InvalidTrial on a second call, or after ``wrap_model``."""
         if self._scaler is not None:
-            raise ValueError("wrap_scaler() or experimental.use_amp() may be called once")
+            raise InvalidTrial("wrap_scaler() or experimental.use_amp() may be called once")
         if self.models:
-            raise ValueError("call wrap_scaler() or experimental.use_amp() before wrap_model()")
+            raise InvalidTrial("call wrap_scaler() or experimental.use_amp() before wrap_model()")
         self._scaler = scaler
         return scaler
 
@@ -180,10 +180,10 @@ class PyTorchTrialContext(_TrialContext):
         max_loss_scale: Optional[float] = 2.0**24,
     ) -> Tuple[Any, Any]:
         """Refused unless ``enabled=False``, which changes nothing: NVIDIA gave apex.amp up for PyTorch's own. Use
-        ``experimental.use_amp()``. Raises NotSupportedYet."""
+        ``experimental.use_amp()``. Raises InvalidTrial."""
         if not enabled or not self._managed_training:
             return models, optimizers
-        raise NotSupportedYet(
+        raise InvalidTrial(
             "apex.amp is not supported, PyTorch's own mixed precision is: call context.experimental.use_amp() before wrap_model()"
         )
 
@@ -219,10 +219,10 @@ class PyTorchTrialContext(_TrialContext):
         """Step ``optimizer``; with ``optimizations.aggregation_frequency`` above 1, only after that many batches.
 
         ``clip_grads`` gets the parameters, with unscaled gradients. ``auto_zero_grads``: gradients are zeroed afterwards;
-        False is not possible with aggregation (ValueError). ``scaler``: the one that ``wrap_scaler`` returned.
+        False is not possible with aggregation (InvalidTrial). ``scaler``: the one that ``wrap_scaler`` returned.
         """
         if self._aggregation_frequency > 1 and not auto_zero_grads:
-            raise ValueError("auto_zero_grads=False does not go with an aggregation_frequency above 1")
+            raise InvalidTrial("auto_zero_grads=False does not go with an aggregation_frequency above 1")
         if not self._should_communicate_and_update():
             return
         by_horovod = self._managed_training and self._by_horovod()

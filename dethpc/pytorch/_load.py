@@ -55,7 +55,7 @@ def load_trial_from_checkpoint_path(
     after the context. ``torch_load_kwargs``: for ``torch.load``; ``kwargs`` is the deprecated form of it.
 
     Checkpoints of Determined since 0.13 are loaded; those until 0.17.6 as ``Checkpoint.download()`` left them. Raises ValueError
-    when the class cannot be imported, FileNotFoundError when ``path`` holds no checkpoint of a PyTorchTrial.
+    when the class cannot be imported, AssertionError when ``path`` holds no checkpoint of a PyTorchTrial.
     """
     if kwargs and torch_load_kwargs:
         raise ValueError("give torch_load_kwargs or, as it was once, keyword arguments; not both")
@@ -87,7 +87,7 @@ def _origin_before_0_17_7(directory: pathlib.Path) -> Dict[str, Any]:
     config = metadata.get("experiment_config")
     entrypoint = TrialConfig.from_json(config).entrypoint if isinstance(config, dict) else ""
     if not entrypoint:
-        raise FileNotFoundError(
+        raise AssertionError(
             f"{directory} has no {_state.LOAD_DATA}, and no metadata.json that names an entrypoint: it is no checkpoint of a "
             "trial class, or one of a release before 0.17.7 that was not copied by Checkpoint.download()"
         )

@@ -15,6 +15,7 @@ import torch
 
 import dethpc
 from dethpc.core._info import get_cluster_info
+from dethpc.errors import InvalidHP
 from dethpc.pytorch import _metrics, _state
 from dethpc.pytorch._base import _Trial
 from dethpc.pytorch._callback import PyTorchCallback
@@ -66,6 +67,9 @@ class Loop(abc.ABC):
 
     api: Type[_Trial]
     """The trial class that it trains."""
+
+    workload_ends_with_epoch = False
+    """Whether training metrics are also reported at the end of each epoch, and not only when something is due."""
 
     def __init__(self, trial: _Trial, context: _TrialContext, plan: Plan) -> None:
         if not isinstance(trial, self.api):
@@ -155,6 +159,12 @@ class Loop(abc.ABC):
             except _ShouldExit as leave:
                 if not leave.skip_exit_checkpoint and not self._checkpoint_is_current():
                     self._checkpoint()
+            except InvalidHP:
+                # The checkpoint of the trial's last state; another slot may not have found out, and would not take part.
+                if self._distributed.size == 1 and not self._checkpoint_is_current():
+                    self._checkpoint()
+                    self._core.checkpoint.wait()
+                raise
             self._reports.upload_tensorboard(now=True)
             self._core.checkpoint.wait()
             self._distributed.broadcast(None)  # nobody leaves before the last checkpoint is there
@@ -221,7 +231,7 @@ class Loop(abc.ABC):
                 state.epochs_trained = epoch_idx + 1
             complete = self._is_complete()
             reached = [due.after(batch_idx + 1, epoch_idx + 1 if ends else None) for due in dues]
-            if any(reached):
+            if any(reached) or (ends and self.workload_ends_with_epoch):
                 break
             stopping = self._stop.asked()
         self._report_training(metrics)
@@ -254,11 +264,12 @@ class Loop(abc.ABC):
         if self._chief:
             steps = self.state.batches_trained
             self._reports.write_tensorboard("train", steps, averages, batches)
-            self._core.train.report_training_metrics(steps, self._reports.with_time(self.state, averages), batches)
+            averages = self._reports.with_time(self.state, averages)
+            self._core.train.report_training_metrics(steps, averages, batches)
         if self._callbacks:
             averages, batches = self._distributed.broadcast((averages, batches))
             for callback in self._callbacks.values():
-                callback.on_training_workload_end(averages, batches)
+                callback.on_training_workload_end(avg_metrics=averages, batch_metrics=batches)
 
     def _gather_training_metrics(self, batches: List[Metrics]) -> List[Metrics]:
         """On the chief: the batches' metrics over all workers."""

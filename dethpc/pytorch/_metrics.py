@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 import torch
 
 from dethpc.core import DistributedContext
+from dethpc.errors import InvalidTrial
 from dethpc.pytorch._reducer import Reducer, _simple_reduce_metrics
 
 Metrics = Dict[str, Any]
@@ -15,11 +16,11 @@ Metrics = Dict[str, Any]
 
 def kept(metrics: Union[torch.Tensor, Metrics]) -> Metrics:
     """A batch's metrics for later: no graph, nothing that the next batch could change, and no waiting for the device.
-    Raises TypeError for what is neither a loss nor metrics by their names."""
+    Raises InvalidTrial for what is neither a loss nor metrics by their names."""
     if isinstance(metrics, torch.Tensor):
         metrics = {"loss": metrics}
     if not isinstance(metrics, dict):
-        raise TypeError(f"train_batch() returns the loss, or a dict of metrics, not a {type(metrics).__name__}")
+        raise InvalidTrial(f"train_batch() returns the loss, or a dict of metrics, not a {type(metrics).__name__}")
     return {name: _kept(value) if isinstance(value, torch.Tensor) else value for name, value in metrics.items()}
 
 
@@ -107,16 +108,16 @@ def across_slots(everybodys: List[List[Metrics]]) -> List[Metrics]:
 
 
 def reducers(chosen: Union[Reducer, Dict[str, Reducer]], names: Sequence[str]) -> Dict[str, Reducer]:
-    """A reducer for each metric. Raises ValueError when some have none, or it is no Reducer."""
+    """A reducer for each metric. Raises InvalidTrial when some have none, or it is no Reducer."""
     if not isinstance(chosen, dict):
         chosen = dict.fromkeys(names, chosen)
     if set(chosen) != set(names):
-        raise ValueError(
+        raise InvalidTrial(
             f"evaluation_reducer() has reducers for {sorted(chosen)}, but the validation metrics are {sorted(names)}"
         )
     for name, reducer in chosen.items():
         if not isinstance(reducer, Reducer):
-            raise ValueError(f"evaluation_reducer(): {reducer!r} for {name!r} is no determined.pytorch.Reducer")
+            raise InvalidTrial(f"evaluation_reducer(): {reducer!r} for {name!r} is no determined.pytorch.Reducer")
     return chosen
 
 

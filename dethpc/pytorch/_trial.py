@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Type, Union
 import torch
 import torch.utils.data
 
+from dethpc.errors import InvalidTrial
 from dethpc.pytorch import _backend, _metrics, _state
 from dethpc.pytorch._base import _Trial
 from dethpc.pytorch._context import PyTorchTrialContext
@@ -74,11 +75,11 @@ class _PyTorchTrialController(Loop):
     def __init__(self, trial_inst: PyTorchTrial, context: PyTorchTrialContext, plan: Plan) -> None:
         super().__init__(trial_inst, context, plan)
         if not context.models:
-            raise ValueError("the trial has no model: wrap one with context.wrap_model() in __init__()")
+            raise InvalidTrial("the trial has no model: wrap one with context.wrap_model() in __init__()")
         if not context.optimizers:
-            raise ValueError("the trial has no optimizer: wrap one with context.wrap_optimizer() in __init__()")
+            raise InvalidTrial("the trial has no optimizer: wrap one with context.wrap_optimizer() in __init__()")
         if self._by_batch == self._overridden("evaluate_full_dataset"):
-            raise ValueError("define one of evaluate_batch() and evaluate_full_dataset()")
+            raise InvalidTrial("define one of evaluate_batch() and evaluate_full_dataset()")
         if context.distributed.size > 1 and not (_backend.uses_torch() or _backend.uses_horovod()):
             raise RuntimeError(
                 "several workers exchange gradients by torch_distributed or horovod: start them by one of the two"
@@ -203,8 +204,11 @@ class _PyTorchTrialController(Loop):
 
 
 def _all(checkpoint: Dict[str, Any], name: str, wanted: List[Any]) -> List[Any]:
-    """Raises ValueError when the checkpoint is of another number of models, optimizers or schedulers."""
+    """Raises ValueError when the checkpoint is of fewer models, optimizers or schedulers. Of more the first ones are taken."""
     found: List[Any] = checkpoint[name]
-    if len(found) != len(wanted):
-        raise ValueError(f"the checkpoint has {len(found)} in {name}, and the trial has wrapped {len(wanted)}")
+    words = f"the checkpoint has {len(found)} in {name}, and the trial has wrapped {len(wanted)}"
+    if len(found) < len(wanted):
+        raise ValueError(words)
+    if len(found) > len(wanted):
+        logger.warning("%s: the first are loaded", words)
     return found

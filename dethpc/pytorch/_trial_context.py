@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple, Type
 import torch
 
 from dethpc import core
+from dethpc.errors import InvalidTrial, NotTraining
 from dethpc.pytorch._data import TorchData, _Data, to_device
 from dethpc.pytorch._reducer import _PyTorchReducerContext
 
@@ -114,9 +115,9 @@ class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
         return int(found)
 
     def get_trial_seed(self) -> int:
-        """Raises RuntimeError outside the cluster, where there is none."""
+        """Raises NotTraining outside the cluster, where there is none."""
         if self._trial_seed is None:
-            raise RuntimeError("a trial has a seed on the cluster alone")
+            raise NotTraining("a trial has a seed on the cluster alone")
         return self._trial_seed
 
     def get_initial_batch(self) -> int:
@@ -132,9 +133,9 @@ class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
     # --- where the training stands --------------------------------------------------------------------------------------
 
     def current_train_batch(self) -> int:
-        """Index of the batch that is being trained, from the beginning of the training. Raises RuntimeError before it."""
+        """Index of the batch that is being trained, from the beginning of the training. Raises NotTraining before it."""
         if self._current_batch_idx is None:
-            raise RuntimeError("the training has not begun")
+            raise NotTraining("the training has not begun")
         return self._current_batch_idx
 
     def current_train_epoch(self) -> int:
@@ -151,7 +152,7 @@ class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
 
     def _epoch(self) -> int:
         if self._epoch_len is None:
-            raise RuntimeError("the training data loader has not been built")
+            raise NotTraining("the training data loader has not been built")
         return self._epoch_len
 
     def get_stop_requested(self) -> bool:
@@ -212,15 +213,15 @@ class _TrialContext(_PyTorchReducerContext, metaclass=abc.ABCMeta):
 
 
 def batch_sizes(hparams: Dict[str, Any], slots: int) -> Tuple[Optional[int], Optional[int]]:
-    """(per slot, over all slots) from the hyperparameter ``global_batch_size``; (None, None) without it. Raises ValueError."""
+    """(per slot, over all slots) from the hyperparameter ``global_batch_size``; (None, None) without it. Raises InvalidTrial."""
     wanted = hparams.get("global_batch_size")
     if not wanted:
         return None, None
     slots = max(slots, 1)
     if not isinstance(wanted, int):
-        raise ValueError(f"the hyperparameter global_batch_size is a whole number, not {wanted!r}")
+        raise InvalidTrial(f"the hyperparameter global_batch_size is a whole number, not {wanted!r}")
     if wanted < slots:
-        raise ValueError(
+        raise InvalidTrial(
             f"the hyperparameter global_batch_size is {wanted}: {slots} slots need at least one record each"
         )
     if wanted % slots:

@@ -143,7 +143,12 @@ class ReproducibleShuffleBatchSampler(torch.utils.data.Sampler):
 
 def _over_and_over(sampler: Any) -> Iterator[Any]:
     while True:
-        yield from sampler
+        items = iter(sampler)
+        try:
+            yield next(items)
+        except StopIteration:  # for ever, if it were tried again
+            raise RuntimeError("the training data loader yields no batch") from None
+        yield from items
 
 
 def _share(length: int, workers: int, rank: int) -> int:

@@ -17,7 +17,7 @@ import textwrap
 import time
 import uuid
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Callable, List
 
 import pytest
 
@@ -208,11 +208,8 @@ def test_numpy_and_torch_values_are_numbers(cluster: Cluster) -> None:
     }
 
 
-@pytest.mark.parametrize("init", ["cluster", "off_cluster"])
-def test_a_value_that_cannot_be_reported_fails_where_it_is_reported(init: str, request: pytest.FixtureRequest) -> None:
-    found = request.getfixturevalue(init)
-    if init == "cluster":
-        found.enter()
+def test_a_value_that_cannot_be_reported_fails_where_it_is_reported(cluster: Cluster) -> None:
+    cluster.enter()
     with core.init() as context:
         train = context.train
         with pytest.raises(TypeError, match=r"metric 'model'\['deep'\] is a .*object"):
@@ -231,10 +228,32 @@ def test_a_value_that_cannot_be_reported_fails_where_it_is_reported(init: str, r
             train.report_validation_metrics(1, {"acc": None})
         with pytest.warns(UserWarning, match="blob"):
             train.report_validation_metrics(1, {"acc": 1, "blob": b"x"})
-    if init == "cluster":
-        assert [event.data["metrics"] for event in found.journal()] == [{"acc": 1}]
-        with pytest.raises(RuntimeError, match="closed"):
-            train.report_progress(0.5)
+    assert [event.data["metrics"] for event in cluster.journal()] == [{"acc": 1}]
+    with pytest.raises(RuntimeError, match="closed"):
+        train.report_progress(0.5)
+
+
+def test_off_the_cluster_what_a_cluster_would_refuse_is_a_warning(
+    off_cluster: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with core.init() as context:
+        train = context.train
+        reports: List[Callable[[], None]] = [
+            lambda: train.report_training_metrics(1, {"model": object()}),
+            lambda: train.report_training_metrics("1", {}),  # type: ignore[arg-type]
+            lambda: train.report_metrics("a.b", 1, {}),
+            lambda: train.report_progress(1.5),
+            lambda: train.report_validation_metrics(1, {"acc": None}),
+        ]
+        for report in reports:
+            caplog.clear()
+            report()
+            assert "on a cluster" in caplog.text
+        caplog.clear()
+        with context.checkpoint.store_path({"note": "no steps"}) as (path, storage_id):
+            assert path.name == storage_id
+        assert "steps_completed" in caplog.text
+        assert context.checkpoint.get_metadata(storage_id) == {"note": "no steps"}
 
 
 def test_the_best_validation_comes_from_the_master(cluster: Cluster) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Iterator, List, Optional
 
 import keras
 import numpy as np
@@ -167,6 +168,31 @@ def test_a_subclass_saves_the_model_its_own_way(cluster: Cluster, off_cluster: P
         again = build()
         again.fit(X, Y, epochs=1, callbacks=[Whole(core_context, uuid, 1)], verbose=0)
     assert all(np.array_equal(a, b) for a, b in zip(again.get_weights(), model.get_weights()))
+
+
+def test_a_checkpoint_may_be_read_until_the_first_batch(off_cluster: Path) -> None:
+    told: List[str] = []
+
+    class Told(DeterminedCallback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            told.append("epoch")
+            super().on_epoch_begin(epoch, logs)
+
+    with det.core.init() as core_context:
+        model = build()
+        model.fit(X, Y, epochs=1, callbacks=[DeterminedCallback(core_context, None, 1)], verbose=0)
+        (saved,) = off_cluster.glob("checkpoints/*/callback_state")
+        restore = core_context.checkpoint.restore_path
+
+        @contextlib.contextmanager
+        def restore_path(uuid: str) -> Iterator[Path]:
+            with restore(uuid) as path:
+                yield path
+            told.append("left")
+
+        core_context.checkpoint.restore_path = restore_path  # type: ignore[assignment, method-assign]
+        model.fit(X, Y, epochs=2, callbacks=[Told(core_context, saved.parent.name, 1)], verbose=0)
+    assert told == ["epoch", "left"]
 
 
 def test_it_works_off_the_cluster(off_cluster: Path) -> None:

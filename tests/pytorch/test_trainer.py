@@ -12,7 +12,7 @@ import torch
 
 import determined as det
 from determined import experimental, pytorch
-from determined.errors import NotSupportedYet
+from determined.errors import InternalException, InvalidExperimentException, InvalidHP, NotSupportedYet
 from determined.pytorch import Batch, Epoch, LRScheduler
 from tests.core.conftest import Cluster
 from tests.pytorch.small import HPARAMS, SmallTrial, same, train, weights
@@ -198,7 +198,7 @@ def test_a_trial_is_loaded_from_its_checkpoint(off_cluster: Path, tmp_path: Path
     loaded: Any = pytorch.load_trial_from_checkpoint_path(str(path), trial_class=SmallTrial)
     assert same(weights(loaded), weights(trial))
     assert loaded.context.get_hparams() == HPARAMS
-    with pytest.raises(FileNotFoundError, match="no checkpoint of a trial class"):
+    with pytest.raises(AssertionError, match="no checkpoint of a trial class"):
         pytorch.load_trial_from_checkpoint_path(str(tmp_path))
 
 
@@ -301,10 +301,10 @@ def test_the_context_knows_the_trial(cluster: Cluster) -> None:
         assert torch.initial_seed() == 7 and context.get_initial_batch() == 0
         with pytest.raises(ValueError, match="no hyperparameter 'x'"):
             context.get_hparam("x")
-        with pytest.raises(RuntimeError, match="not begun"):
+        with pytest.raises(InternalException, match="not begun"):
             context.current_train_batch()
     assert pytorch._trial_context.batch_sizes({"global_batch_size": 9}, 2) == (4, 8)
-    with pytest.raises(ValueError, match="at least one record"):
+    with pytest.raises(InvalidExperimentException, match="at least one record"):
         pytorch._trial_context.batch_sizes({"global_batch_size": 1}, 2)
 
 
@@ -349,7 +349,7 @@ def test_mixed_precision_clips_what_is_unscaled(off_cluster: Path) -> None:
         def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
             context.experimental.use_amp()
             super().__init__(context)
-            with pytest.raises(ValueError, match="once"):
+            with pytest.raises(InvalidExperimentException, match="once"):
                 context.wrap_scaler(object())
 
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Dict[str, Any]:
@@ -398,3 +398,41 @@ def test_torchs_profiler_writes_traces_among_tensorboards_files(off_cluster: Pat
     assert {"aten::linear", "ProfilerStep#2"} <= {
         event["name"] for event in json.loads(trace.read_text())["traceEvents"]
     }
+
+
+def test_invalid_hyperparameters_leave_the_last_state_in_a_checkpoint(off_cluster: Path) -> None:
+    class Picky(SmallTrial):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            if batch_idx == 2:
+                raise InvalidHP("no")
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    with pytest.raises(SystemExit) as left:
+        train(Picky, max_length=Batch(4))
+    assert not left.value.code
+    (saved,) = off_cluster.glob("checkpoints/*/metadata.json")
+    assert json.loads(saved.read_text())["steps_completed"] == 2
+
+
+def test_what_a_workload_did_is_told_to_callbacks_by_name(off_cluster: Path) -> None:
+    told: List[Any] = []
+
+    class Told(pytorch.PyTorchCallback):
+        def on_training_workload_end(self, *, batch_metrics: Any, avg_metrics: Any) -> None:  # type: ignore[override]
+            told.append((avg_metrics["batches"], avg_metrics["epochs"], len(batch_metrics)))
+
+    class Tells(SmallTrial):
+        def build_callbacks(self) -> Dict[str, pytorch.PyTorchCallback]:
+            return {"told": Told()}
+
+    train(Tells, max_length=Batch(3), reporting_period=Batch(2))
+    assert told == [(2, 0, 2), (3, 0, 1)]
+
+
+def test_an_empty_training_set_is_said(off_cluster: Path) -> None:
+    class Empty(SmallTrial):
+        def build_training_data_loader(self) -> pytorch.DataLoader:
+            return pytorch.DataLoader(torch.utils.data.TensorDataset(torch.zeros(0, 4)), batch_size=4)
+
+    with pytest.raises(RuntimeError, match="yields no batch"):
+        train(Empty, max_length=Batch(1))

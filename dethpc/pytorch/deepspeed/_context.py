@@ -9,6 +9,7 @@ import deepspeed
 import torch
 
 from dethpc import core
+from dethpc.errors import InvalidTrial
 from dethpc.pytorch._trial_context import _TrialContext, logger
 from dethpc.pytorch.deepspeed import _workers
 from dethpc.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
@@ -74,11 +75,11 @@ class DeepSpeedTrialContext(_TrialContext):
 
     def set_mpu(self, mpu: ModelParallelUnit) -> None:
         """Say which part of the data and the model this worker has, when neither plain data parallelism nor a pipeline engine
-        does. Raises ValueError before the first engine is wrapped, and on a second call."""
+        does. Raises InvalidTrial before the first engine is wrapped, and on a second call."""
         if not self.models:
-            raise ValueError("call wrap_model_engine() before set_mpu()")
+            raise InvalidTrial("call wrap_model_engine() before set_mpu()")
         if self._called_set_mpu:
-            raise ValueError("set_mpu() may be called once")
+            raise InvalidTrial("set_mpu() may be called once")
         self._called_set_mpu = True
         self._mpu = mpu
 
@@ -102,11 +103,11 @@ class DeepSpeedTrialContext(_TrialContext):
 
     def get_train_micro_batch_size_per_gpu(self) -> int:
         """Records of one micro-batch on one slot, as DeepSpeed's configuration has them: what a data loader yields at once.
-        Raises ValueError before the first engine is wrapped."""
+        Raises InvalidTrial before the first engine is wrapped."""
         return _known(self._train_micro_batch_size_per_gpu)
 
     def get_num_micro_batches_per_slot(self) -> int:
-        """Micro-batches of one batch on one slot: DeepSpeed's ``gradient_accumulation_steps``. Raises ValueError before the first
+        """Micro-batches of one batch on one slot: DeepSpeed's ``gradient_accumulation_steps``. Raises InvalidTrial before the first
         engine is wrapped."""
         return _known(self._num_micro_batches_per_slot)
 
@@ -125,7 +126,7 @@ class DeepSpeedTrialContext(_TrialContext):
 
 def _known(value: Optional[int]) -> int:
     if value is None:
-        raise ValueError("an engine says how large batches are: call wrap_model_engine() first")
+        raise InvalidTrial("an engine says how large batches are: call wrap_model_engine() first")
     return value
 
 

@@ -16,6 +16,7 @@ import deepspeed
 import torch
 import torch.utils.data
 
+from dethpc.errors import InvalidTrial
 from dethpc.pytorch import _metrics, _state
 from dethpc.pytorch._base import _Trial
 from dethpc.pytorch._data import Batches, DataLoader, TorchData, batches_of_epoch
@@ -77,14 +78,14 @@ class DeepSpeedTrial(_Trial):
             engine.save_checkpoint(str(path), tag=f"model{n}")
 
     def load(self, context: DeepSpeedTrialContext, load_path: pathlib.Path) -> None:
-        """Load what ``save`` has written. Every worker calls it. Raises ValueError when an engine finds nothing there."""
+        """Load what ``save`` has written. Every worker calls it. Raises AssertionError when an engine finds nothing there."""
         for n, engine in enumerate(context.models):
             try:
                 found, _ = engine.load_checkpoint(str(load_path), tag=f"model{n}")
             except AssertionError as error:  # DeepSpeed's often say nothing
-                raise ValueError(f"the checkpoint has nothing that fits engine {n} {error}".rstrip()) from error
+                raise AssertionError(f"the checkpoint has nothing that fits engine {n} {error}".rstrip()) from error
             if found is None:
-                raise ValueError(f"the checkpoint has nothing that fits engine {n}")
+                raise AssertionError(f"the checkpoint has nothing that fits engine {n}")
 
     @classmethod
     def _train_on_cluster(cls, legacy: bool) -> None:
@@ -105,12 +106,15 @@ class DeepSpeedTrialController(Loop):
     """Trains a DeepSpeedTrial; the Trainer makes it."""
 
     api = DeepSpeedTrial
+    workload_ends_with_epoch = True
     _context: DeepSpeedTrialContext
 
     def __init__(self, trial_inst: DeepSpeedTrial, context: DeepSpeedTrialContext, plan: Plan) -> None:
+        if not isinstance(trial_inst, DeepSpeedTrial):
+            raise AssertionError(f"this Trainer trains a DeepSpeedTrial, not a {type(trial_inst).__name__}")
         super().__init__(trial_inst, context, plan)
         if not context.models:
-            raise ValueError("the trial has no engine: wrap one with context.wrap_model_engine() in __init__()")
+            raise InvalidTrial("the trial has no engine: wrap one with context.wrap_model_engine() in __init__()")
         if not self._by_batch and not self._overridden("evaluate_full_dataset"):
             raise ValueError("define evaluate_batch() or evaluate_full_dataset()")
         self._reports_metrics = context._mpu.should_report_metrics
@@ -136,7 +140,7 @@ class DeepSpeedTrialController(Loop):
         self._evaluations = self._shortest(validation, "validation")
         if self._context.use_pipeline_parallel and self._by_batch:
             if self._evaluations < self._micro_batches:
-                raise ValueError(
+                raise InvalidTrial(
                     f"the validation data loader has {self._evaluations} batches on a slot, and a pipeline engine takes "
                     f"gradient_accumulation_steps = {self._micro_batches} at once"
                 )
@@ -177,7 +181,7 @@ class DeepSpeedTrialController(Loop):
                 parts.append(_metrics.kept(metrics))
         engine = self._context.models[0]
         if not isinstance(engine, deepspeed.PipelineEngine) and engine.micro_steps % self._micro_batches:
-            raise RuntimeError(
+            raise AssertionError(
                 f"train_batch() has left a batch unfinished: the engine has had {engine.micro_steps} micro-batches, and "
                 f"gradient_accumulation_steps is {self._micro_batches}"
             )
@@ -186,7 +190,10 @@ class DeepSpeedTrialController(Loop):
     def _evaluated(self) -> Iterator[Any]:
         batches = None if self._validation_loader is None else iter(self._validation_loader)
         for n in range(self._evaluations):
-            yield self.trial.evaluate_batch(batches, *([n] if self._takes_batch_idx else []))
+            metrics = self.trial.evaluate_batch(batches, *([n] if self._takes_batch_idx else []))
+            if self._reports_metrics and not isinstance(metrics, dict):
+                raise InvalidTrial(f"evaluate_batch() returns a dict, not a {type(metrics).__name__}")
+            yield metrics
 
     # --- checkpoints ----------------------------------------------------------------------------------------------------
 

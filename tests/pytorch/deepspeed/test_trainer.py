@@ -13,6 +13,7 @@ import torch
 from deepspeed.runtime.dataloader import RepeatingLoader
 
 from determined import pytorch
+from determined.errors import InvalidExperimentException
 from determined.pytorch import Batch, Epoch
 from determined.pytorch import deepspeed as det_ds
 from tests.core.conftest import Cluster
@@ -128,7 +129,7 @@ def test_periods_policies_and_what_a_checkpoint_holds(cluster: Cluster) -> None:
     assert trial.context._epoch_len == 12
     assert [m["steps_completed"] for m in values(cluster, "validation")] == [3, 9, 24]
     assert values(cluster, "validation")[0]["metrics"] == {"batches": 3, "epochs": 0, "loss": 3.0, "records": 40}
-    assert [m["steps_completed"] for m in values(cluster, "training")] == [3, 6, 9, 12, 18, 20, 24]
+    assert [m["steps_completed"] for m in values(cluster, "training")] == [3, 6, 9, 12, 18, 20, 24]  # 12 and 24: epochs
     assert values(cluster, "training")[-1]["metrics"].keys() == {"batches", "epochs", "loss", "lr"}
     assert [e.data["steps_completed"] for e in cluster.journal("checkpoint")] == [3, 9, 20, 24]
     assert cluster.journal("progress")[-1].data == {"progress": 1.0}
@@ -174,14 +175,14 @@ def test_callbacks_and_reducers(off_cluster: Path) -> None:
 def test_the_context_knows_what_the_engine_says(off_cluster: Path) -> None:
     with det_ds.init(hparams=hparams()) as context:
         for ask in (context.get_train_micro_batch_size_per_gpu, context.get_num_micro_batches_per_slot):
-            with pytest.raises(ValueError, match="wrap_model_engine"):
+            with pytest.raises(InvalidExperimentException, match="wrap_model_engine"):
                 ask()
         whole = det_ds.make_data_parallel_mpu(context.distributed)
         assert vars(whole) == {
             "data_parallel_rank": 0, "data_parallel_world_size": 1,
             "should_report_metrics": True, "should_build_data_loader": True,
         }  # fmt: skip
-        with pytest.raises(ValueError, match="before set_mpu"):
+        with pytest.raises(InvalidExperimentException, match="before set_mpu"):
             context.set_mpu(whole)
         trial = SmallTrial(context)
         assert (context.get_global_batch_size(), context.get_per_slot_batch_size()) == (8, 8)
@@ -190,7 +191,7 @@ def test_the_context_knows_what_the_engine_says(off_cluster: Path) -> None:
         assert context.models == [trial.engine] and not context.use_pipeline_parallel
         assert context.device == torch.device("cpu")
         context.set_mpu(whole)
-        with pytest.raises(ValueError, match="once"):
+        with pytest.raises(InvalidExperimentException, match="once"):
             context.set_mpu(whole)
 
 
@@ -211,7 +212,7 @@ def test_micro_batches_by_the_training_code_itself(off_cluster: Path) -> None:
     plain, _ = train(hparams=hparams(1), max_length=Batch(3))
     assert same(weights(by_hand), weights(plain))
     Manual.parts = 1
-    with pytest.raises(RuntimeError, match="left a batch unfinished"):
+    with pytest.raises(AssertionError, match="left a batch unfinished"):
         train(Manual, hparams=hparams(1), max_length=Batch(3))
 
 
@@ -246,20 +247,25 @@ def test_what_makes_no_sense_is_refused(off_cluster: Path) -> None:
         def train_batch(self, *arguments: Any) -> Any:
             return 1, 2
 
+    class Deaf(SmallTrial):
+        def evaluate_batch(self, *arguments: Any) -> Any:
+            return 1.0
+
     class Short(PipelineTrial):
         def build_validation_data_loader(self) -> pytorch.DataLoader:
             return pytorch.DataLoader(data(4), batch_size=4)
 
     for kind, error, words in (
-        (Empty, ValueError, "no engine"),
+        (Empty, InvalidExperimentException, "no engine"),
         (Blind, ValueError, "define evaluate_batch"),
-        (Wordless, TypeError, "not a tuple"),
-        (Short, ValueError, "takes gradient_accumulation_steps = 2 at once"),
+        (Wordless, InvalidExperimentException, "not a tuple"),
+        (Deaf, InvalidExperimentException, "not a float"),
+        (Short, InvalidExperimentException, "takes gradient_accumulation_steps = 2 at once"),
     ):
         with pytest.raises(error, match=words):
             train(kind, hparams=hparams(1), max_length=Batch(1))
     _, saved = train(hparams=hparams(0), max_length=Batch(1))
-    with pytest.raises(ValueError, match="nothing that fits engine 1"):
+    with pytest.raises(AssertionError, match="nothing that fits engine 1"):
         train(Adversaries, hparams=hparams(0), max_length=Batch(2), latest_checkpoint=saved[0])
 
 
