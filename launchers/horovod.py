@@ -12,6 +12,7 @@ import fcntl
 import importlib.util
 import io
 import os
+import pathlib
 import socket
 import struct
 import sys
@@ -50,9 +51,10 @@ def main(arguments: Sequence[str], name: str = NAME) -> int:
     info = _task.info(name)
     if (asked.own.autohorovod or name == "autohorovod") and sum(info.container_slot_counts) <= 1:
         return _monitor.run([_monitor.Worker(asked.script, _task.environment(info))])
-    if name == "autohorovod" and asked.own.trial and importlib.util.find_spec("horovod") is None:
-        # A trial class trains either way.
-        sys.stderr.write(f"WARNING: {name}: Horovod is not installed, so torchrun starts the workers; {INSTALL}\n")
+    if name == "autohorovod" and asked.own.trial and not _serves_torch():  # a trial class trains either way
+        sys.stderr.write(
+            f"WARNING: {name}: Horovod is not installed for PyTorch, so torchrun starts the workers, which train the same\n"
+        )
         return torch_distributed.main(["--trial", asked.own.trial])
     _task.require("horovod", INSTALL)
     places = _task.slots(info)
@@ -106,6 +108,13 @@ def read_options(overrides: Sequence[str], size: int) -> argparse.Namespace:
                 f"WARNING: {NAME}: --{name.replace('_', '-')} has no effect: the nodes and slots are the scheduler's\n"
             )
     return options
+
+
+def _serves_torch() -> bool:
+    """Whether there is a Horovod that was built with PyTorch. To import it would take seconds."""
+    found = importlib.util.find_spec("horovod")
+    folders = (found and found.submodule_search_locations) or ()
+    return any(any(pathlib.Path(folder, "torch").glob("mpi_lib*.so")) for folder in folders)
 
 
 def _from_options(options: argparse.Namespace) -> dict[str, str]:

@@ -7,6 +7,8 @@ missing_packages() {
     have slurmdbd || echo slurmdbd
     have mariadbd || echo mariadb-server
     [[ -e /usr/include/slurm/slurm.h ]] || echo libslurm-dev
+    have g++ || echo g++
+    have make || echo make
     have mpirun || echo openmpi-bin
     have mpicc || echo libopenmpi-dev
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || have initdb || echo postgresql

@@ -30,8 +30,10 @@ make_venv() {
     echo "$stamp" >"$folder/.installed-$name"
 }
 
+TORCH=2.13.0
+
 dev_venv() {
-    make_venv .venv dev -c constraints.txt -e '.[dev]' torch==2.13.0
+    make_venv .venv dev -c constraints.txt -e '.[dev]' torch==$TORCH
 }
 
 WHEELS=$HOME/.cache/dethpc/wheels
@@ -39,6 +41,19 @@ WHEELS=$HOME/.cache/dethpc/wheels
 # The PySlurm that scripts/build-pyslurm made for this Python, if it did.
 pyslurm_wheel() {
     local tag
-    tag=$("$(find_python)" -c 'import sys; print("cp%d%d" % sys.version_info[:2])') || return
+    tag=$(python_tag "$(find_python)") || return
     compgen -G "$WHEELS/pyslurm-*-$tag-*.whl"
+}
+
+HOROVOD=0.28.1
+
+# The Horovod that scripts/build-horovod made for the torch and the Python of .venv, if it did.
+horovod_wheel() {
+    local tag
+    tag=$(python_tag .venv/bin/python) || return
+    compgen -G "$WHEELS/torch-$TORCH/horovod-$HOROVOD-$tag-*.whl"
+}
+
+python_tag() {
+    "$1" -c 'import sys; print("cp%d%d" % sys.version_info[:2])'
 }

@@ -316,13 +316,13 @@ class _Node:
 
 def command(entrypoint: Union[str, Sequence[str]], slots: int = 0) -> list[str]:
     """The argument vector of an entrypoint: a string goes through a shell, and the legacy ``module:Class`` to the harness, by
-    torchrun where there are several slots."""
+    Horovod, or torchrun where that is not installed, where there are several slots."""
     if not isinstance(entrypoint, str):
         return list(entrypoint)
     if is_trial_class(entrypoint):
         trial = entrypoint.strip()
         if slots > 1:
-            return ["python3", "-m", "dethpc.launch.torch_distributed", "--trial", trial]
+            return ["python3", "-m", "dethpc.launch.autohorovod", "--trial", trial]
         return ["python3", "-m", "dethpc.exec.harness", trial]
     return ["/bin/sh", "-c", entrypoint]
 

@@ -19,7 +19,9 @@ from determined.pytorch import _due
 _due.LOOK_EVERY = 0.0  # whether to stop is asked after each batch
 _reporter._FLUSH = 0.1  # there is no master to wait for
 torch.set_num_threads(1)
-torch.distributed.init_process_group("gloo")
+BY_HOROVOD = "USE_HOROVOD" in os.environ
+if not BY_HOROVOD:
+    torch.distributed.init_process_group("gloo")
 info = det.get_cluster_info()
 out: Dict[str, Any] = {}
 
@@ -70,10 +72,10 @@ def train(kind: type, stop_after: int = 0, latest: Any = None, length: Any = Non
 
 
 def numbers(trial: Any) -> Any:
-    return trial.model.module.weight.detach().flatten().tolist()
+    return getattr(trial.model, "module", trial.model).weight.detach().flatten().tolist()
 
 
-for aggregation in (1, 3):
+for aggregation in () if BY_HOROVOD else (1, 3):
     whole, uuid, _ = train(SmallTrial, aggregation_frequency=aggregation)
     part, uuid, _ = train(SmallTrial, stop_after=20, aggregation_frequency=aggregation)
     rest, _, _ = train(SmallTrial, latest=uuid, aggregation_frequency=aggregation)
@@ -98,10 +100,12 @@ for name, optimizations in cases.items():
         "weights": numbers(trial),
         "dtypes": sorted(trial.dtypes),
         "metrics": reports[-1] if reports else None,
-        "bucket": trial.model.bucket_bytes_cap,
+        "bucket": getattr(trial.model, "bucket_bytes_cap", None),
     }
-if torch.distributed.get_rank() == 0:
+out["tuned"] = os.environ.get("HOROVOD_AUTOTUNE")
+if trial.context.distributed.rank == 0:
     with open(os.environ["OUT"], "w") as file:
         json.dump(out, file)
-torch.distributed.destroy_process_group()
+if not BY_HOROVOD:
+    torch.distributed.destroy_process_group()
 sys.exit(0)

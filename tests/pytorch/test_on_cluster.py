@@ -108,21 +108,25 @@ def test_a_stop_and_a_kill_in_the_middle_of_a_checkpoint_change_no_weight(run: A
     assert same(final_weights(run, storage, 2), whole_weights(cluster, settings))
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("horovod") is None, reason="Horovod is not installed; it is built from its source"
+needs_horovod = pytest.mark.skipif(
+    importlib.util.find_spec("horovod") is None, reason="Horovod is not installed: scripts/build-horovod builds it"
 )
+
+
+@needs_horovod
 def test_horovod_trains_as_torchrun_does_and_resumes(run: Any) -> None:
     """An average of gradients is the same whoever computes it, and so are the weights, but for the order of additions."""
     settings = config({"epochs": 3}, optimizations={"tensor_fusion_threshold": 8})
-    files, shape = {"model_def.py": SMALL}, {"config": settings, "slots": 2, "slots_per_node": 2}
+    said = '\nprint("by Horovod:", os.environ.get("USE_HOROVOD"), flush=True)\n'
+    files, shape = {"model_def.py": SMALL + said}, {"config": settings, "slots": 2, "slots_per_node": 2}
     trial = ["--trial", "model_def:SmallTrial"]
     storage = make(run, [*TORCHRUN, *trial], files, **shape)
     assert run.finish(run.start(PATH=PATH))[0] == 0, run.text()
     torchs = final_weights(run, storage)
     run.attempt(0).journal.unlink()  # the next attempt is of another training
-    make(run, [sys.executable, "-m", "determined.launch.horovod", *trial], files, **shape)
+    make(run, "model_def:SmallTrial", files, **shape)  # an entrypoint without a launcher takes Horovod
     assert run.finish(run.start(k=1, PATH=PATH, STOP_AT="16"))[0] == 0, run.text(k=1)
-    assert run.end(1)["acked"]
+    assert run.end(1)["acked"] and "by Horovod: 1" in run.text(k=1) and "by Horovod: None" in run.text()
     assert run.finish(run.start(k=2, PATH=PATH))[0] == 0, run.text(k=2)
     assert run.end(2)["finished"]
     horovods = final_weights(run, storage, 2)
@@ -140,6 +144,25 @@ def test_two_slots_resume_exactly_and_every_optimization_has_its_effect(run: Any
     for aggregation in (1, 3):  # three batches to a step: the stop leaves gradients behind
         assert out[f"resumed {aggregation}"] == [[1.0, 0.0]] * 2
 
+    have_their_effect(out)
+    assert out["half"]["dtypes"] == ["inside torch.bfloat16", "torch.float32"]
+    assert out["plain"]["dtypes"] == ["inside torch.float32", "torch.float32"]
+    assert out["fused"]["bucket"] == 3 * 1024 * 1024 != out["plain"]["bucket"]
+
+
+@needs_horovod
+def test_every_optimization_has_its_effect_by_horovod(run: Any, tmp_path: Path) -> None:
+    files = {"model_def.py": SMALL, "several.py": (Path(__file__).parent / "several.py").read_text()}
+    launched = [sys.executable, "-m", "determined.launch.horovod", "several.py"]
+    settings = config({"epochs": 3}, optimizations={"auto_tune_tensor_fusion": True})
+    make(run, launched, files, config=settings, slots=2, slots_per_node=2)
+    assert run.finish(run.start(OUT=str(tmp_path / "out.json")))[0] == 0, run.text()
+    out = json.loads((tmp_path / "out.json").read_text())
+    have_their_effect(out)
+    assert out["tuned"] == "1"
+
+
+def have_their_effect(out: Dict[str, Any]) -> None:
     def learned(name: str) -> torch.Tensor:
         return torch.tensor(out[name]["weights"])
 
@@ -149,8 +172,6 @@ def test_two_slots_resume_exactly_and_every_optimization_has_its_effect(run: Any
     assert 0 < difference < 1e-2
     difference = (learned("half") - learned("plain")).abs().max()
     assert 0 < difference < 1e-1
-    assert out["half"]["dtypes"] == ["inside torch.bfloat16", "torch.float32"]
-    assert out["plain"]["dtypes"] == ["inside torch.float32", "torch.float32"]
     # One step of the mean of two batches' gradients, against one of their sum.
     torch.manual_seed(99)
     start = torch.nn.Linear(4, 2).weight.detach().flatten()
@@ -158,4 +179,3 @@ def test_two_slots_resume_exactly_and_every_optimization_has_its_effect(run: Any
     assert torch.allclose(2 * steps[0], steps[1], atol=1e-6)
     assert not torch.allclose(learned("aggregated"), learned("plain"), atol=1e-4)
     assert (out["plain"]["metrics"]["rank"], out["chief"]["metrics"]["rank"]) == (0.5, 0.0)
-    assert out["fused"]["bucket"] == 3 * 1024 * 1024 != out["plain"]["bucket"]
