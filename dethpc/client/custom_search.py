@@ -10,7 +10,6 @@ The runner may be killed at any instant and started again with the same folder: 
 from __future__ import annotations
 
 import base64
-import enum
 import json
 import logging
 import os
@@ -23,86 +22,40 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 from dethpc.client import address, experiments
+from dethpc.client.search_operations import (
+    Close,
+    Create,
+    ExitedReason,
+    Json,
+    Operation,
+    Progress,
+    Shutdown,
+    ValidateAfter,
+)
 from dethpc.client.session import Session
 from dethpc.domain.context_files import LEFT_OUT
 from dethpc.errors import ContextError, MasterUnreachable, NotTheMaster, Refused
 from dethpc.rundir.files import read_json, write_json
 
+__all__ = [
+    "Close",
+    "Create",
+    "ExitedReason",
+    "LocalSearchRunner",
+    "Operation",
+    "Progress",
+    "SearchMethod",
+    "SearcherState",
+    "Shutdown",
+    "ValidateAfter",
+]
+
 logger = logging.getLogger("dethpc.search")
 
-Json = Dict[str, Any]
 T = TypeVar("T")
 
 _WAIT = 50.0  # seconds that the master is asked to wait for an event
 _KEY = "custom_search"  # in the experiment's ``data``: which folder it belongs to
-
-
-class ExitedReason(enum.Enum):
-    """Why a trial ended before its search method closed it."""
-
-    ERRORED = "EXITED_REASON_UNSPECIFIED"
-    USER_CANCELED = "EXITED_REASON_USER_REQUESTED_STOP"
-    INVALID_HP = "EXITED_REASON_INVALID_HP"
-
-
-# --- operations
-
-
-class Operation:
-    """Something that the search method wants."""
-
-    def to_wire(self) -> Json:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Create(Operation):
-    """A new trial with these hyperparameters, known by ``request_id``. It trains once it has something to validate after."""
-
-    request_id: uuid.UUID
-    hparams: Mapping[str, Any]
-
-    def to_wire(self) -> Json:
-        return {"createTrial": {"requestId": str(self.request_id), "hyperparams": dict(self.hparams)}}
-
-
-@dataclass(frozen=True)
-class ValidateAfter(Operation):
-    """Train the trial until ``length`` in all, in the unit of ``searcher.unit``, then report its metric."""
-
-    request_id: uuid.UUID
-    length: int
-
-    def to_wire(self) -> Json:
-        return {"trialOperation": {"validateAfter": {"requestId": str(self.request_id), "length": str(self.length)}}}
-
-
-@dataclass(frozen=True)
-class Close(Operation):
-    """The trial is done."""
-
-    request_id: uuid.UUID
-
-    def to_wire(self) -> Json:
-        return {"closeTrial": {"requestId": str(self.request_id)}}
-
-
-@dataclass(frozen=True)
-class Progress(Operation):
-    """How far the search is, between 0 and 1. The runner sends ``SearchMethod.progress`` by itself."""
-
-    progress: float
-
-    def to_wire(self) -> Json:
-        return {"setSearcherProgress": {"progress": self.progress}}
-
-
-@dataclass(frozen=True)
-class Shutdown(Operation):
-    """The search creates no more trials; the experiment ends when its last trial has."""
-
-    def to_wire(self) -> Json:
-        return {"shutDown": {}}
 
 
 # --- what the user writes
@@ -110,9 +63,11 @@ class Shutdown(Operation):
 
 @dataclass
 class SearcherState:
-    """What the runner knows of the search; it keeps this over restarts."""
+    """What the runner knows of the search; it keeps this over restarts. ``trial_progress``: the length at which each trial has
+    last validated, 0.0 before."""
 
     trials_created: Set[uuid.UUID] = field(default_factory=set)
+    trial_progress: Dict[uuid.UUID, float] = field(default_factory=dict)
     trials_closed: Set[uuid.UUID] = field(default_factory=set)
     failures: Set[uuid.UUID] = field(default_factory=set)
     last_event_id: int = 0
@@ -249,9 +204,11 @@ class LocalSearchRunner:
         elif kind == "trialCreated":
             request = uuid.UUID(body["requestId"])
             state.trials_created.add(request)
+            state.trial_progress[request] = 0.0
             operations = method.on_trial_created(state, request)
         elif kind == "validationCompleted":
             request, length = uuid.UUID(body["requestId"]), int(body["validateAfterLength"])
+            state.trial_progress[request] = float(length)
             operations = method.on_validation_completed(state, request, float(body["metric"]), length)
         elif kind == "trialExitedEarly":
             request = uuid.UUID(body["requestId"])
@@ -306,6 +263,7 @@ class LocalSearchRunner:
         self._key = found["key"]
         self.state = SearcherState(
             trials_created={uuid.UUID(text) for text in kept["trials_created"]},
+            trial_progress={uuid.UUID(text): length for text, length in kept.get("trial_progress", {}).items()},
             trials_closed={uuid.UUID(text) for text in kept["trials_closed"]},
             failures={uuid.UUID(text) for text in kept["failures"]},
             last_event_id=kept["last_event_id"],
@@ -333,6 +291,7 @@ class LocalSearchRunner:
                 "method": self._kept_method,
                 "state": {
                     "trials_created": sorted(map(str, state.trials_created)),
+                    "trial_progress": {str(trial): length for trial, length in state.trial_progress.items()},
                     "trials_closed": sorted(map(str, state.trials_closed)),
                     "failures": sorted(map(str, state.failures)),
                     "last_event_id": state.last_event_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import uuid
 
 import pytest
 
@@ -51,3 +52,10 @@ def test_horovod_is_imported_when_it_is_used() -> None:
             hvd.size  # noqa: B018
     else:
         assert callable(hvd.allreduce)
+
+
+def test_a_trial_of_a_search_of_ones_own_begins_anew() -> None:
+    made = searcher.Create(request_id=uuid.uuid4(), hparams={"lr": 1}, checkpoint=None)
+    assert made.to_wire()["createTrial"]["hyperparams"] == {"lr": 1}
+    with pytest.raises(ValueError, match="begins anew"):
+        searcher.Create(request_id=uuid.uuid4(), hparams={}, checkpoint="a-checkpoint")

@@ -292,6 +292,14 @@ def test_configurations_are_merged(tmp_path: Path) -> None:
 
     named = {"deepspeed_config": "ds.json", "overwrite_deepspeed_args": over}
     assert dsat.get_ds_config_from_hparams(named, tmp_path) == merged
+    arguments = ["--deepspeed", str(file), "--per_device_train_batch_size", "4", "--do_train"]
+    assert dsat.get_hf_args_with_overwrites(arguments, {}) == arguments
+    sizes = {**over, "train_micro_batch_size_per_gpu": 2}
+    found = dsat.get_hf_args_with_overwrites(arguments, {"overwrite_deepspeed_args": sizes})
+    assert json.loads(Path(found[1]).read_text()) == {**merged, "train_micro_batch_size_per_gpu": 2}
+    assert (found[0], found[2:]) == ("--deepspeed", ["--per_device_train_batch_size", "2", "--do_train"])
+    with pytest.raises(ValueError, match="--deepspeed FILE"):
+        dsat.get_hf_args_with_overwrites(["--do_train"], named)
     assert det_ds.get_ds_config_from_hparams({"deepspeed_config": CONFIG}) == CONFIG
     with pytest.raises(ValueError, match="no hyperparameter 'deepspeed_config'"):
         det_ds.get_ds_config_from_hparams({"lr": 1})
