@@ -5,6 +5,10 @@ Python's own engine can take years over thirty characters, and lets no other thr
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Optional
+
 import re2
 
 LONGEST = 1000
@@ -17,6 +21,13 @@ _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 1 << 19
 
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_ANCHORED = re.compile(r"\\[AzCQE]")
+_SWITCH = re.compile(r"\(\?(?!:|P<|i\)|i:)")  # groups that change what $ means
+
+Seeker = Callable[[bytes, int], Optional[int]]
+"""Where in the bytes something is, from an offset on."""
+
 _FOREIGN = ("(?=", "(?!", "(?<", "(?>", "(?(", "invalid escape sequence: \\")
 
 
@@ -27,6 +38,7 @@ class Pattern:
         if len(text) > LONGEST:
             raise ValueError(f"too long: {len(text)} characters, and {LONGEST} are allowed")
         try:
+            self._text = text
             self._compiled = re2.compile(text, _OPTIONS)
         except UnicodeEncodeError:
             raise ValueError("not a regular expression: it holds half a character") from None
@@ -34,6 +46,19 @@ class Pattern:
             raise ValueError(_why(error)) from None
         if self._compiled.programsize > LARGEST:
             raise ValueError("too large once its repetitions are counted out; repeat fewer times")
+
+    def among_lines(self) -> Seeker | None:
+        """Finds, in the bytes of lines that each hold a text behind a tab, whatever is found in one of the texts, and more: what
+        it finds first begins no later. None: this expression says too much about where a text begins or ends."""
+        body = self._text.removeprefix("^")
+        bare = _ESCAPED.sub("", body).replace("[^", "[")
+        if _ANCHORED.search(body) or "^" in bare or _SWITCH.search(bare):
+            return None
+        try:
+            compiled = re2.compile(f"(?m:{body})".encode(), _OPTIONS)
+        except re2.error:
+            return None
+        return lambda block, begin: found.start() if (found := compiled.search(block, begin)) else None
 
     def found_in(self, text: str) -> bool:
         return self._compiled.search(text) is not None

@@ -1,72 +1,105 @@
-"""Whole lines of a file that somebody may be writing to, from either end, in bounded memory.
+"""Whole lines of a file that somebody may be writing to, from either end, in bounded memory: one by one, or many as one block.
 
-Both functions give the offset of each line and its bytes, newline included. For what is longer than ``MOST`` bytes, and so no line,
-they give empty bytes instead, once for each piece of it that was passed over, with the offset to which they have come.
+All functions give the offset of what they read and its bytes, newlines included. For what is longer than ``MOST`` bytes, and so no
+line, they give empty bytes instead, once for each piece of it that was passed over, with the offset to which they have come.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Iterator, Tuple, Union
+from typing import Iterator, Optional, Tuple, Union
 
 from dethpc.rundir.files import open_regular
 
 Path = Union[str, "os.PathLike[str]"]
 
 MOST = 1 << 20
-"""Bytes of a line."""
+"""Bytes of a line, and of a block."""
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 16  # the first; the next ones double, so that a few lines cost little and all of them few calls
 
 
 def forward(path: Path, offset: int = 0) -> Iterator[Tuple[int, bytes]]:
     """Lines from byte ``offset`` on. No file is no line. Raises: OSError."""
-    try:
-        file = open_regular(path)
-    except FileNotFoundError:
-        return
-    with file:
-        file.seek(offset)
-        broken = False  # in the middle of what is too long
-        while piece := file.readline(MOST):
-            ends = piece.endswith(b"\n")
-            if not ends and len(piece) < MOST:
-                return  # still being written
-            begin, offset = offset, offset + len(piece)
-            if ends and not broken:
-                yield begin, piece
-            else:
-                yield offset, b""
-            broken = not ends
+    for at, block in blocks(path, offset):
+        if not block:
+            yield at, block
+        for raw in split(block):
+            yield at, raw
+            at += len(raw)
 
 
 def backward(path: Path) -> Iterator[Tuple[int, bytes]]:
     """Lines from the last one back. No file is no line. Raises: OSError."""
+    for begin, block in blocks_backward(path):
+        if not block:
+            yield begin, block
+        at = begin + len(block)
+        for raw in reversed(split(block)):
+            at -= len(raw)
+            yield at, raw
+
+
+def split(block: bytes) -> list[bytes]:
+    return [text + b"\n" for text in block[:-1].split(b"\n")] if block else []
+
+
+def blocks(path: Path, begin: int = 0, end: Optional[int] = None, most: int = MOST) -> Iterator[Tuple[int, bytes]]:
+    """Whole lines from ``begin`` to before ``end``, where lines begin, about ``most`` bytes at a time. No file is no line.
+
+    Raises: OSError.
+    """
     try:
         file = open_regular(path)
     except FileNotFoundError:
         return
     with file:
-        position = file.seek(0, os.SEEK_END)
-        rest = b""  # read from ``position`` on, and not given yet
-        broken = True  # what is read first belongs to no line: it is too long, or still being written
-        while position > 0:
-            step = min(_BLOCK, position)
+        size, broken = min(_BLOCK, MOST), False  # broken: in the middle of what is too long
+        while end is None or begin < end:
+            piece = os.pread(file.fileno(), size if end is None else min(size, end - begin), begin)
+            cut = (piece.find(b"\n") if broken else piece.rfind(b"\n")) + 1
+            if cut:
+                at, begin = begin, begin + cut
+                yield (begin, b"") if broken else (at, piece[:cut])
+                size, broken = min(2 * size, most, MOST), False
+            elif len(piece) < size:
+                return  # nothing more, or still being written
+            elif size < MOST and not broken:
+                size = min(2 * size, MOST)
+            else:
+                begin, broken = begin + len(piece), True
+                yield begin, b""
+
+
+def blocks_backward(
+    path: Path, begin: int = 0, end: Optional[int] = None, most: int = MOST
+) -> Iterator[Tuple[int, bytes]]:
+    """As ``blocks``, the last one first. Raises: OSError."""
+    try:
+        file = open_regular(path)
+    except FileNotFoundError:
+        return
+    with file:
+        position = file.seek(0, os.SEEK_END) if end is None else end
+        size = min(_BLOCK, MOST)
+        rest = b""  # of the line that began before ``position``
+        broken = end is None  # what is read first belongs to no line: it is too long, or still being written
+        while position > begin:
+            step = min(size, position - begin)
             position -= step
-            file.seek(position)
-            rest = file.read(step) + rest
+            piece = os.pread(file.fileno(), step, position)
             if broken:
-                rest = rest[: rest.rfind(b"\n") + 1]
-                broken = not rest
-            first = rest.find(b"\n") + 1
-            at = position + len(rest)
-            for text in reversed(rest[first:-1].split(b"\n")) if first < len(rest) else ():
-                at -= len(text) + 1
-                yield at, text + b"\n"
-            rest = rest[:first]
-            if len(rest) > MOST:
-                rest, broken = b"", True
+                piece = piece[: piece.rfind(b"\n") + 1]
+                broken = not piece
+            elif len(piece) - (last := piece.rfind(b"\n") + 1) + len(rest) > MOST:
+                piece, rest, broken = piece[:last], b"", not last
+                if last:
+                    yield position + last, b""
             if broken:
                 yield position, b""
-        if rest:
-            yield 0, rest
+            whole = piece + rest
+            first = whole.find(b"\n") + 1 if position > begin else 0
+            if first < len(whole):
+                yield position + first, whole[first:]
+            rest = whole[:first]
+            size = min(2 * size, most, MOST)

@@ -6,6 +6,7 @@ import calendar
 import os
 import re
 import time
+from functools import lru_cache
 from typing import NamedTuple, Optional, Union
 
 from dethpc.rundir import lines
@@ -15,8 +16,8 @@ Path = Union[str, "os.PathLike[str]"]
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 _LINE = re.compile(
-    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z\t([A-Z]+)\t(\d+|-)\t(stdout|stderr)\t(.*)",
-    re.DOTALL,
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d):([0-5]\d|6[01])\.(\d{3})Z\t([A-Z]+)\t(\d+|-)\t(stdout|stderr)\t(.*)",
+    re.DOTALL | re.ASCII,
 )
 
 
@@ -45,12 +46,18 @@ def parse(line: str) -> LogLine:
     match = _LINE.fullmatch(line[:-1] if line.endswith("\n") else line)
     if match is None:
         raise ValueError(f"not a log line: {line[:80]!r}")
-    second, milliseconds, level, rank, stdtype, text = match.groups()
+    minute, second, milliseconds, level, rank, stdtype, text = match.groups()
     try:
-        at = calendar.timegm(time.strptime(second, "%Y-%m-%dT%H:%M:%S")) + int(milliseconds) / 1000
+        at = _epoch(minute) + int(second) + int(milliseconds) / 1000
     except ValueError:
         raise ValueError(f"not a log line: {line[:80]!r}") from None
     return LogLine(at, level, None if rank == "-" else int(rank), stdtype, text)
+
+
+@lru_cache(maxsize=4096)
+def _epoch(minute: str) -> int:
+    """Raises ValueError for a minute that never was. Thousands of lines share one."""
+    return calendar.timegm(time.strptime(minute, "%Y-%m-%dT%H:%M"))
 
 
 def read_lines(path: Path, offset: int = 0, limit: Optional[int] = None) -> tuple[list[LogLine], int]:

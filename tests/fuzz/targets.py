@@ -118,12 +118,12 @@ def of_log(data: bytes, folder: Path) -> None:
     with contextlib.suppress(ValueError):
         logline.parse(data.decode("utf-8", "replace"))
     sources = logs.sources(folder, ["1.1.1"])
-    [[source]] = sources
-    forward, backward = list(source.lines()), list(source.lines_backward())
+    forward, backward = (
+        list(logs.read(sources, Filter(), newest_first=newest_first)) for newest_first in (False, True)
+    )
     assert forward == backward[::-1]
     for line in forward:
         LogEntry.of(line, 1, "t").model_dump_json(by_alias=True)
-    assert len(list(logs.read(sources, Filter(), newest_first=True))) == len(forward)
 
 
 def of_rows(data: bytes, folder: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from dethpc.master import serve
+from dethpc.master import own_log, serve
 from dethpc.master.log_format import LogFormat
-from dethpc.master.runs.logs import master_log
 
 FORGED = "hello\n2026-11-21 00:00:00,000 INFO dethpc.master.auth: login of root succeeded\x1b[2J"
 
@@ -24,7 +23,7 @@ def test_a_newline_in_a_message_begins_no_entry(tmp_path: Path) -> None:
     except ValueError:
         log.exception("it failed: %s", FORGED)
     handler.close()
-    entries, _, _ = master_log(path)
+    entries, _, _ = own_log.read(path)
     assert [entry.level for entry in entries if entry.level != "UNSPECIFIED"] == ["INFO", "ERROR"]
     assert "\x1b" not in path.read_text() and all(
         e.message.startswith("    ") for e in entries if e.level == "UNSPECIFIED"

@@ -37,7 +37,13 @@ def test_both_ends_give_the_lines_that_are_short_enough(
         offset += len(text)
     with mock.patch.object(lines, "MOST", 20), mock.patch.object(lines, "_BLOCK", block):
         assert [line for line in lines.forward(path) if line[1]] == found
-        assert [line for line in lines.backward(path) if 0 < len(line[1]) <= 20] == found[::-1]
+        assert [line for line in lines.backward(path) if line[1]] == found[::-1]
+        begin, end = found[0][0] if found else 0, found[-1][0] if found else 0
+        for blocks in (lines.blocks, lines.blocks_backward):
+            within = [(at, block) for at, block in blocks(path, begin, end) if block]
+            text = b"".join(block for _, block in sorted(within))
+            assert text == b"".join(line for _, line in found[:-1]), blocks
+            assert all(data[at : at + len(block)] == block for at, block in within)
 
 
 def test_a_line_of_hundreds_of_megabytes_is_passed_over_in_a_few(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Logs are files: reading and following those of a trial and of the master itself, by offset.
+"""Logs are files: reading and following those of a trial, by offset.
 
 Each node of each attempt has a file of its own, and so has what the master says while the attempt has not started. The files of one
 attempt are merged by time; attempts follow each other.
@@ -7,13 +7,12 @@ attempt are merged by time; attempts follow each other.
 from __future__ import annotations
 
 import heapq
+import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,16 +20,20 @@ from typing import NamedTuple
 from dethpc.config.patterns import Pattern
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import RunDirError
+from dethpc.master.runs import log_times
+from dethpc.master.runs.sieve import Sieve
 from dethpc.rundir import logline
 from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import AttemptDir, RunDir
-from dethpc.rundir.lines import backward, forward
+from dethpc.rundir.lines import MOST, blocks, blocks_backward, split
 
 NO_RANK = -1
 """Stands for "without a rank" among the ranks that a filter names, as with Determined."""
 
 _READ = 1 << 20  # bytes of one file that a follower takes in at a time
+_AT_ALL = 8 << 20  # bytes of all files that are held at a time
 _AT_ONCE = 500  # lines of a piece of an answer
+_IDLE = 4  # blocks in which nothing was found, and that are a piece of an answer, too
 _PATIENCE = 64 << 20  # bytes of a file that are no line, after which it is not read on
 _MASTER = 0x7FF  # stands for a node's rank in ids of the master's own lines
 _BATCH = 0x7FE  # and of what the batch script and Slurm itself wrote
@@ -80,6 +83,43 @@ class Filter:
             and self._has_text(line.text)
         )
 
+    def of(self, source: Source) -> bool:
+        """Whether any line of ``source`` may be wanted."""
+        return (
+            (not self.nodes or source.node in self.nodes)
+            and (not self.sources or source.said_by in self.sources)
+            and (not self.attempts or str(source.attempt) in self.attempts)
+        )
+
+    @cached_property
+    def sieve(self) -> Sieve:
+        """For files of log lines."""
+        ranks = [f"{rank}\tstd" for rank in self.ranks if rank != NO_RANK]
+        if self.ranks & {NO_RANK, 0}:
+            ranks.append("-\tstd")
+        words = ([f"Z\t{level}\t" for level in self.levels], ranks, [f"\t{stdtype}\t" for stdtype in self.stdtypes])
+        groups = [[word.encode("utf-8", "replace") for word in group] for group in words if group]
+        return Sieve([*self._text_marks, *groups], self.after, self.before, self._pattern)
+
+    @cached_property
+    def text_sieve(self) -> Sieve:
+        """For files of text that is no log."""
+        return Sieve(self._text_marks, pattern=self._pattern)
+
+    @property
+    def _pattern(self) -> Pattern | None:
+        return self.text if isinstance(self.text, Pattern) else None
+
+    @property
+    def _text_marks(self) -> list[list[bytes]]:
+        """What bytes a line holds that holds the text. U+FFFD also stands for bytes that are no text."""
+        if not isinstance(self.text, str) or not self.text or "\ufffd" in self.text:
+            return []
+        try:
+            return [[self.text.encode()]]
+        except UnicodeEncodeError:
+            return []
+
     def _of_ranks(self, line: Line) -> bool:
         if line.rank is not None:
             return line.rank in self.ranks
@@ -103,6 +143,7 @@ class Source:
     rank: int
     node: str
     alone: bool
+    said_by = "task"
 
     def line(self, offset: int, read: logline.LogLine) -> Line:
         id = (
@@ -117,28 +158,64 @@ class Source:
         """Raises ValueError for what is no log line."""
         return self.line(offset, logline.parse(raw.decode("utf-8", "replace")))
 
-    def lines(self, offset: int = 0) -> Iterator[Line]:
-        return self._parsed(forward(self.path, offset), offset)
+    def lines(self, wanted: Filter, most: int = MOST) -> Iterator[Line | None]:
+        """The wanted ones; None now and then, for work that found nothing. ``most``: bytes to read at a time."""
+        for span in self._spans(wanted):
+            if span is None:
+                yield None
+            else:
+                yield from self._chosen(blocks(self.path, *span, most), wanted)
 
-    def lines_backward(self) -> Iterator[Line]:
-        return self._parsed(backward(self.path))
+    def lines_backward(self, wanted: Filter, most: int = MOST) -> Iterator[Line | None]:
+        spans = []
+        for span in self._spans(wanted):
+            if span is None:
+                yield None
+            else:
+                spans.append(span)
+        for span in reversed(spans):
+            yield from self._chosen(blocks_backward(self.path, *span, most), wanted, backward=True)
 
-    def _parsed(self, lines: Iterator[tuple[int, bytes]], since: int | None = None) -> Iterator[Line]:
-        """``since``: where the last line was. What is no text for long is not read on: it may be without end."""
-        last = 0.0
-        for offset, raw in lines:
-            if raw or since is None:
-                since = offset
-            elif abs(offset - since) > _PATIENCE:
-                words = f"{_PATIENCE >> 20} MiB here are no lines of text; what is beyond them is not shown"
-                yield self.line(
-                    offset, logline.LogLine(last or os.stat(self.path).st_mtime, "WARNING", None, "stderr", words)
-                )
-                return
+    def judged(self, lines: Iterable[tuple[int, bytes]], wanted: Filter, begin: int) -> Iterator[Line]:
+        """The wanted ones of lines of a block that begins at ``begin``."""
+        for at, raw in lines:
             with suppress(ValueError):
-                line = self.parse(offset, raw)
-                last = line.at
-                yield line
+                line = self.parse(begin + at, raw)
+                if wanted(line):
+                    yield line
+
+    def sieve(self, wanted: Filter) -> Sieve:
+        return wanted.sieve
+
+    def _spans(self, wanted: Filter) -> Iterator[tuple[int, int | None] | None]:
+        """Where wanted lines may be. To look for a text takes less time than to learn where which time is."""
+        sieve = self.sieve(wanted)
+        if wanted.text or (sieve.lowest is None and sieve.highest is None):
+            yield 0, None
+        else:
+            yield from log_times.of_file(self.path).spans(self.path, sieve.lowest or b"", sieve.highest or b"\xff")
+
+    def _chosen(
+        self, blocks: Iterator[tuple[int, bytes]], wanted: Filter, *, backward: bool = False
+    ) -> Iterator[Line | None]:
+        """What is no text for long is not read on: it may be without end."""
+        since, before = -1, b""
+        for begin, block in blocks:
+            if block or since < 0:
+                since, before = begin, block
+            elif abs(begin - since) > _PATIENCE + len(before):
+                yield from filter(wanted, [self._given_up(begin, split(before)[:: 1 if backward else -1])])
+                return
+            lines = self.sieve(wanted).lines(block)
+            yield from self.judged(reversed(list(lines)) if backward else lines, wanted, begin)
+            yield None
+
+    def _given_up(self, offset: int, before: Iterable[bytes]) -> Line:
+        """Says that the file is read no further. ``before``: what was read last, the last line first."""
+        words = f"{_PATIENCE >> 20} MiB here are no lines of text; what is beyond them is not shown"
+        last = next(self.judged(((0, raw) for raw in before), Filter(), 0), None)
+        at = os.stat(self.path).st_mtime if last is None else last.at
+        return self.line(offset, logline.LogLine(at, "WARNING", None, "stderr", words))
 
 
 @dataclass(frozen=True)
@@ -146,11 +223,15 @@ class BatchOutput(Source):
     """What the batch script wrote, line by line, none of which has a time: all have that of the last one."""
 
     at: float = 0.0
+    said_by = "slurm"
+
+    def sieve(self, wanted: Filter) -> Sieve:
+        return wanted.text_sieve
 
     def parse(self, offset: int, raw: bytes) -> Line:
         text = raw.decode("utf-8", "replace").rstrip("\n")
         line = self.line(offset, logline.LogLine(self.at, "INFO", None, "stderr", text))
-        return line._replace(source="slurm")
+        return line._replace(source=self.said_by)
 
 
 def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
@@ -212,7 +293,7 @@ def read(
 ) -> Iterator[Line]:
     """Lines in order of time, at most ``limit`` of them unless it is 0. ``newest_first`` reads the files from their ends, so
     the tail of a long log costs what the tail costs."""
-    lines = filter(wanted, _newest_first(attempts) if newest_first else _oldest_first(attempts))
+    lines = (line for line in _merged(attempts, wanted, newest_first=newest_first) if line is not None)
     return islice(lines, limit) if limit > 0 else lines
 
 
@@ -222,39 +303,51 @@ def looks(
     """As ``read``, by pieces that each take about as long, whether what is read is wanted or not: between two, a reader that has
     left is noticed."""
     found = 0
-    for lines in _pieces(_newest_first(attempts) if newest_first else _oldest_first(attempts)):
-        chosen = [line for line in lines if wanted(line)]
-        if 0 < limit <= found + len(chosen):
-            yield chosen[: limit - found]
+    for lines in _pieces(_merged(attempts, wanted, newest_first=newest_first)):
+        if 0 < limit <= found + len(lines):
+            yield lines[: limit - found]
             return
-        found += len(chosen)
-        yield chosen
+        found += len(lines)
+        yield lines
 
 
-def _pieces(lines: Iterator[Line]) -> Iterator[list[Line]]:
+def _merged(attempts: Sequence[Sequence[Source]], wanted: Filter, *, newest_first: bool) -> Iterator[Line | None]:
+    for attempt in reversed(attempts) if newest_first else attempts:
+        chosen = [source for source in attempt if wanted.of(source)]
+        most = _bytes_each(chosen)
+        if newest_first:
+            yield from _newest_first([source.lines_backward(wanted, most) for source in chosen])
+        else:
+            yield from _oldest_first([source.lines(wanted, most) for source in chosen])
+
+
+def _bytes_each(sources: Sequence[Source]) -> int:
+    """To read of each at a time, where all are read at once."""
+    return max(_AT_ALL // max(len(sources), 1), 1 << 16)
+
+
+def _oldest_first(sources: Iterable[Iterator[Line | None]]) -> Iterator[Line | None]:
+    """None, for work that found nothing, comes at once."""
+    return heapq.merge(*sources, key=lambda line: -math.inf if line is None else line.at)
+
+
+def _newest_first(sources: Iterable[Iterator[Line | None]]) -> Iterator[Line | None]:
+    return heapq.merge(*sources, key=lambda line: math.inf if line is None else line.at, reverse=True)
+
+
+def _pieces(lines: Iterator[Line | None]) -> Iterator[list[Line]]:
     piece: list[Line] = []
-    size = 0
+    size = idle = 0
     for line in lines:
-        piece.append(line)
-        size += len(line.text)
-        if len(piece) == _AT_ONCE or size > _READ:
+        if line is None:
+            idle += 1
+        else:
+            piece.append(line)
+            size += len(line.text)
+        if len(piece) == _AT_ONCE or size > _READ or idle == _IDLE:
             yield piece
-            piece, size = [], 0
+            piece, size, idle = [], 0, 0
     yield piece
-
-
-def _oldest_first(attempts: Sequence[Sequence[Source]]) -> Iterator[Line]:
-    for attempt in attempts:
-        yield from heapq.merge(*(source.lines() for source in attempt), key=_time)
-
-
-def _newest_first(attempts: Sequence[Sequence[Source]]) -> Iterator[Line]:
-    for attempt in reversed(attempts):
-        yield from heapq.merge(*(source.lines_backward() for source in attempt), key=_time, reverse=True)
-
-
-def _time(line: Line) -> float:
-    return line.at
 
 
 class Follower:
@@ -268,92 +361,33 @@ class Follower:
     def history(self) -> Iterator[list[Line]]:
         """What is there already, in order. To be read to its end before ``more`` is called."""
         for attempt in self._look():
-            merged = heapq.merge(*(self._go_on(source, None) for source in attempt), key=_time)
-            for lines in _pieces(merged):
-                yield [line for line in lines if self._wanted(line)]
+            chosen = [source for source in attempt if self._wanted.of(source)]
+            most = _bytes_each(chosen)
+            yield from _pieces(_oldest_first([self._go_on(source, None, most) for source in chosen]))
 
     def more(self) -> list[Line]:
         """What was written since, in order of time within an attempt; not all of it at once where it is much."""
         self.behind = False
         lines: list[Line] = []
         for attempt in self._look():
-            fresh = [line for source in attempt for line in self._go_on(source, _READ)]
-            lines += sorted(filter(self._wanted, fresh), key=_time)
+            chosen = [source for source in attempt if self._wanted.of(source)]
+            fresh = (line for source in chosen for line in self._go_on(source, _READ, _READ) if line is not None)
+            lines += sorted(fresh, key=lambda line: line.at)
         return lines
 
-    def _go_on(self, source: Source, limit: int | None) -> Iterator[Line]:
+    def _go_on(self, source: Source, limit: int | None, most: int) -> Iterator[Line | None]:
+        """``limit``: bytes to read; None: all that there is, but for what is no text for long."""
         begin = self._offsets.get(source.path, 0)
         with suppress(FileNotFoundError):
             if os.stat(source.path).st_size <= begin:
                 return
         since = begin
-        for offset, raw in forward(source.path, begin):
-            end = self._offsets[source.path] = offset + len(raw)
-            since = end if raw else since
-            with suppress(ValueError):
-                yield source.parse(offset, raw)
+        sieve = source.sieve(self._wanted)
+        for offset, block in blocks(source.path, begin, most=most):
+            end = self._offsets[source.path] = offset + len(block)
+            since = end if block else since
+            yield from source.judged(sieve.lines(block), self._wanted, offset)
+            yield None
             if end - (since if limit is None else begin) >= (limit or _READ):
                 self.behind = True
                 return
-
-
-# --- the master's own log
-
-
-class Entry(NamedTuple):
-    """One line of the master's log; ``id`` counts the lines of the file from 1."""
-
-    id: int
-    timestamp: str
-    level: str
-    message: str
-
-
-_ENTRY = re.compile(
-    r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\]?\s+"
-    r"\[?(TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?:?\s+(.*)"
-)
-
-
-def entry(id: int, line: str) -> Entry:
-    match = _ENTRY.fullmatch(line)
-    if match is None:  # a line of a traceback, or of another program
-        return Entry(id, "", "UNSPECIFIED", line)
-    moment, level, message = match.groups()
-    return Entry(id, _utc(moment), level, message)
-
-
-def _utc(moment: str) -> str:
-    """RFC 3339; a time without a zone is this machine's."""
-    try:
-        read = datetime.fromisoformat(moment.replace(",", ".").replace("Z", "+00:00"))
-    except ValueError:
-        return ""
-    return read.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def master_log(path: Path, offset: int = 0, limit: int = 0) -> tuple[list[Entry], int, int]:
-    """Entries after the first ``offset`` (the last ``-offset`` when negative), at most ``limit`` unless it is 0; and, to go on
-    from: how many lines the file has, and its bytes."""
-    lines: list[str] = []
-    end = 0
-    with suppress(FileNotFoundError):
-        for begin, raw in forward(path):
-            lines.append(raw.decode("utf-8", "replace").rstrip("\r\n"))
-            end = begin + len(raw)
-    first = max(len(lines) + offset, 0) if offset < 0 else offset
-    chosen = lines[first : first + limit if limit > 0 else None]
-    return [entry(first + number, line) for number, line in enumerate(chosen, 1)], len(lines), end
-
-
-def master_log_after(path: Path, count: int, end: int) -> tuple[list[Entry], int, int]:
-    """What was appended since; from the start again when the file was replaced by a shorter one."""
-    entries: list[Entry] = []
-    with suppress(FileNotFoundError):
-        if os.stat(path).st_size < end:
-            count = end = 0
-        for begin, raw in forward(path, end):
-            count += 1
-            entries.append(entry(count, raw.decode("utf-8", "replace").rstrip("\r\n")))
-            end = begin + len(raw)
-    return entries, count, end

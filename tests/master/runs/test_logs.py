@@ -8,7 +8,7 @@ import pytest
 
 from dethpc.master.runs import logs
 from dethpc.master.runs.logs import Filter, Follower
-from dethpc.rundir import logline
+from dethpc.rundir import lines, logline
 from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import RunDir
 from tests.memory import megabytes_taken
@@ -108,7 +108,10 @@ def test_the_tail_of_a_log_with_a_line_of_hundreds_of_megabytes_takes_a_few(tmp_
     assert megabytes_taken(setup, code) < 32
 
 
-def test_a_filter_that_takes_nothing_gives_its_reader_a_chance_to_leave(tmp_path: Path) -> None:
+def test_a_filter_that_takes_nothing_gives_its_reader_a_chance_to_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MOST", 2000)  # bytes of a block
     put(tmp_path, "1.1.1", 0, 0, *((n, "x") for n in range(2000)))
     looks = list(logs.looks(logs.sources(tmp_path, ["1.1.1"]), Filter(text="y")))
     assert len(looks) > 3 and not any(looks)
@@ -169,23 +172,6 @@ def test_a_follower_takes_much_in_portions(tmp_path: Path, monkeypatch: pytest.M
         if not follower.behind:
             break
     assert got == ["9", "19"]
-
-
-def test_the_masters_log_by_offset(tmp_path: Path) -> None:
-    path = tmp_path / "master.log"
-    assert logs.master_log(path) == ([], 0, 0)
-    path.write_text("2025-11-13 02:13:20,123 INFO dethpc.master: up\nTraceback\n2025-11-13T02:13:21Z ERROR x\n")
-    entries, count, end = logs.master_log(path)
-    assert [(entry.id, entry.level) for entry in entries] == [(1, "INFO"), (2, "UNSPECIFIED"), (3, "ERROR")]
-    assert entries[2].timestamp == "2025-11-13T02:13:21.000Z"
-    assert [entry.id for entry in logs.master_log(path, -1)[0]] == [3]
-    assert [entry.id for entry in logs.master_log(path, 1, 1)[0]] == [2]
-    with path.open("a") as file:
-        file.write("more\nhalf")
-    entries, count, end = logs.master_log_after(path, count, end)
-    assert [(entry.id, entry.message) for entry in entries] == [(4, "more")]
-    path.write_text("anew\n")
-    assert [entry.id for entry in logs.master_log_after(path, count, end)[0]] == [1]
 
 
 def test_a_name_that_only_looks_like_a_number_is_none(tmp_path: Path) -> None:

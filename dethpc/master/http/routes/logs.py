@@ -87,19 +87,18 @@ def stream(installation: Installation, store: SqlStore, trial_id: int, task: str
     async def once() -> AsyncIterator[bytes]:
         attempts = await asyncio.to_thread(_sources, installation, store, trial_id)
         looks = logs.looks(attempts, asked.wanted, asked.limit, newest_first=asked.newest_first)
-        async for [lines] in streams.in_thread(looks, 1):
-            yield encoded(lines)
+        async for [chunk] in streams.in_thread(map(encoded, looks), 1):
+            yield chunk
 
     async def follow() -> AsyncIterator[bytes]:
         follower = Follower(lambda: _sources(installation, store, trial_id), asked.wanted)
-        async for [lines] in streams.in_thread(follower.history(), 1):
-            yield encoded(lines)
+        async for [chunk] in streams.in_thread(map(encoded, follower.history()), 1):
+            yield chunk
         while True:
             # In this order: what is written before the end is read after it is seen.
             over = await asyncio.to_thread(_over, store, trial_id)
-            lines = await asyncio.to_thread(follower.more)
-            if lines:
-                yield encoded(lines)
+            if chunk := await asyncio.to_thread(lambda: encoded(follower.more())):
+                yield chunk
             if follower.behind:
                 continue
             if over:

@@ -11,12 +11,12 @@ from fastapi.responses import StreamingResponse
 
 from dethpc.domain.secrets import masked
 from dethpc.errors import NotSupportedYet
+from dethpc.master import own_log
 from dethpc.master.http.routes import streams
 from dethpc.master.http.routes.access import Owner, TheCreator, TheInstallation
 from dethpc.master.http.wire import master as wire
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
-from dethpc.master.runs import logs
 
 router = APIRouter(tags=["master"])
 
@@ -94,7 +94,7 @@ def master_logs(
 ) -> StreamingResponse:
     """Lines of the master's log after the first ``offset``; a negative offset: the last that many."""
 
-    def encoded(entries: list[logs.Entry]) -> bytes:
+    def encoded(entries: list[own_log.Entry]) -> bytes:
         return b"".join(
             streams.line(
                 MasterLogAnswer(
@@ -107,11 +107,11 @@ def master_logs(
         )
 
     async def lines() -> AsyncIterator[bytes]:
-        entries, count, end = await asyncio.to_thread(logs.master_log, installation.home.log, offset, limit)
+        entries, count, end = await asyncio.to_thread(own_log.read, installation.home.log, offset, limit)
         yield encoded(entries)
         while follow:
             await asyncio.sleep(streams.PAUSE)
-            entries, count, end = await asyncio.to_thread(logs.master_log_after, installation.home.log, count, end)
+            entries, count, end = await asyncio.to_thread(own_log.read_after, installation.home.log, count, end)
             if entries:
                 yield encoded(entries)
 
