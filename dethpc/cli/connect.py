@@ -34,14 +34,15 @@ def connect(*, start: bool = True) -> Session:
     from dethpc.cli import master_process
     from dethpc.client import address
 
-    if session is None or not master_process.answers(session.url):
+    answering = session and master_process.reached(session.url)
+    if not answering:
         if not start or (_MET in context.meta and not (session and address.was_killed(session.url))):
             raise errors.MasterUnreachable(_NONE)
         master_process.up()
-        session = _session(settings)
-        assert session is not None
+        answering = _session(settings)
+        assert answering is not None
     context.meta[_MET] = True
-    return session
+    return answering
 
 
 def reconnect(session: Session) -> Callable[[], Session]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Optional
 
@@ -46,28 +47,45 @@ def describe_experiments(
     elif as_csv or outdir:
         _write_csv(found, outdir, search=search)
     else:
+        tensorboards = Tensorboards(session)
         for n, about in enumerate(found):
             if n:
                 output.echo()
             shown = about["trials"] if metrics else best_few(about, about["trials"])
             with_curves(session, about, shown)
-            about["tensorboard"] = tensorboard(session, about)
+            about["tensorboard"] = tensorboards.of(about)
             _print_experiment(about, shown, search=search)
 
 
-def tensorboard(session: Session, about: Json, trial_id: Optional[int] = None) -> str:
-    """The command that shows what the experiment's trials, or one of them, reported; "" where no files of theirs can be seen from
-    here. ``about``: the master's answer for the experiment."""
-    config = TrialConfig.from_json(about.get("config") or {}).checkpoint_storage
-    try:
-        place = str(storage.build(config))
-        cluster_id = cluster.master(session)["clusterId"]
-    except errors.DethpcError:
-        return ""
-    path = os.path.join(place, cluster_id, "tensorboard", "experiment", str(about["experiment"]["id"]))
-    if trial_id is not None:
-        path = os.path.join(path, "trial", str(trial_id))
-    return f"tensorboard --logdir {shlex.quote(path)}" if os.path.isdir(path) else ""
+class Tensorboards:
+    """Commands that show what trials reported; "" where no files of theirs can be seen from here. What is asked of the master is
+    asked once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._experiments: dict[int, Json] = {}
+
+    def of_trial(self, trial: Json) -> str:
+        number = int(trial["experimentId"])
+        if number not in self._experiments:
+            self._experiments[number] = experiments.get(self._session, number)
+        return self.of(self._experiments[number], int(trial["id"]))
+
+    def of(self, about: Json, trial_id: Optional[int] = None) -> str:
+        """Of all trials of an experiment, or of one. ``about``: the master's answer for the experiment."""
+        config = TrialConfig.from_json(about.get("config") or {}).checkpoint_storage
+        try:
+            path = os.path.join(str(storage.build(config)), self._cluster_id, "tensorboard")
+        except errors.DethpcError:
+            return ""
+        path = os.path.join(path, "experiment", str(about["experiment"]["id"]))
+        if trial_id is not None:
+            path = os.path.join(path, "trial", str(trial_id))
+        return f"tensorboard --logdir {shlex.quote(path)}" if os.path.isdir(path) else ""
+
+    @cached_property
+    def _cluster_id(self) -> str:
+        return str(cluster.master(self._session)["clusterId"])
 
 
 def reason(noun: Json) -> str:

@@ -13,13 +13,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from dethpc import errors
 from dethpc.cli import output
 from dethpc.rundir.home import Home
 from dethpc.rundir.process import lives
 from dethpc.rundir.token import read as read_token
+
+if TYPE_CHECKING:
+    from dethpc.client import Session
 
 _PATIENCE = 8.0  # seconds; a master that ends, or is busy, may need some of it
 _ROOM = 16 << 20  # bytes that a master wants on its disk: a start writes about one, and must not stop soon after
@@ -208,18 +211,27 @@ def read_master_file(root: Path) -> dict[str, Any]:
 
 def answers(url: str) -> bool:
     """Whether this user's master answers at ``url``: the port may be somebody else's by now, who can prove nothing."""
-    from dethpc.client import Session, home, token
+    return reached(url) is not None
 
+
+def reached(url: str) -> Optional[Session]:
+    """A session with this user's master, over the connection on which it has just answered; None where it does not answer."""
+    from dethpc.client import Session, home, token
+    from dethpc.client.proof import proved_token
+    from dethpc.client.transport import HttpTransport
+
+    held = token(url)
     try:
-        about = Session(url, token(url), timeout=5.0, retries=0).get("/api/v1/master")
+        transport = HttpTransport(url, proved_token(held))
+        about = Session(transport, held, timeout=5.0, retries=0).get("/api/v1/master")
     except (errors.DethpcError, ValueError):
-        return False
+        return None
     known = read_master_file(home()).get("cluster_id")
     if not isinstance(about, dict) or (known and about.get("clusterId") != known):
-        return False
+        return None
     if about.get("trouble"):
         output.say(f"note: the master answers, and {about['trouble']}")
-    return True
+    return Session(transport, held)
 
 
 def full_disk(root: Path) -> str:

@@ -42,6 +42,7 @@ def describe(
     ids: list[int], metrics: bool, metrics_summary: bool, limit: int, offset: int, as_csv: bool, as_json: bool
 ) -> None:
     """Describe trials: their states and why, hyperparameters, and what they reported."""
+    from dethpc.cli.describe import Tensorboards
     from dethpc.client import trials
 
     session = connect()
@@ -57,19 +58,20 @@ def describe(
     elif as_csv:
         _print_csv(every)
     else:
+        tensorboards = Tensorboards(session)
         for n, about in enumerate(every):
             if n:
                 output.echo()
-            _print_trial(session, about)
+            _print_trial(tensorboards, about)
 
 
 def _about(session: Any, trial_id: int, *, batch_metrics: bool) -> dict[str, Any]:
     from dethpc.client import trials
 
-    told = trials.get(session, trial_id)
+    told, runs = trials.with_runs(session, trial_id)
     return {
         "trial": told,
-        "runs": trials.runs(session, trial_id),
+        "runs": runs,
         "workloads": list(trials.workloads(session, trial_id, batch_metrics=batch_metrics)),
         "waiting": None if told.get("endTime") else trials.waiting(session, trial_id),
     }
@@ -84,10 +86,9 @@ def _print_csv(every: list[dict[str, Any]]) -> None:
     tables.show(tables.Table(columns, rows), tables.Wanted(as_csv=True))
 
 
-def _print_trial(session: Any, about: dict[str, Any]) -> None:
-    from dethpc.cli.describe import WORKLOADS, advice, job, reason, tensorboard, used, waiting, workload_rows
+def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
+    from dethpc.cli.describe import WORKLOADS, advice, job, reason, used, waiting, workload_rows
     from dethpc.cli.trial_table import best_metric
-    from dethpc.client import experiments
 
     t, waits, last = about["trial"], about["waiting"], about["runs"][-1] if about["runs"] else {}
     output.print_fields(
@@ -102,7 +103,7 @@ def _print_trial(session: Any, about: dict[str, Any]) -> None:
             ("Run", last.get("directory")),
             ("Used", used(last)),
             *advice(last),
-            ("TensorBoard", tensorboard(session, experiments.get(session, int(t["experimentId"])), int(t["id"]))),
+            ("TensorBoard", tensorboards.of_trial(t)),
             ("Restarts", t.get("restarts")),
             ("Steps", t.get("totalBatchesProcessed")),
             ("Best metric", output.number(best_metric(t))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from dethpc.client.session import Session
 
@@ -17,6 +17,12 @@ def get(session: Session, trial: int) -> Json:
     """The trial itself (the wire's ``trial`` object). Raises NotFound."""
     found: Json = session.get(f"/api/v1/trials/{trial}")["trial"]
     return found
+
+
+def with_runs(session: Session, trial: int) -> Tuple[Json, List[Json]]:
+    """The trial, and what it ran in."""
+    found: Json = session.get(f"/api/v1/trials/{trial}")
+    return found["trial"], found.get("runs") or []
 
 
 def runs(session: Session, trial: int) -> List[Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from dethpc import errors
 from dethpc.cli import connect, master_process
+from dethpc.client import Session
+from tests.cli.conftest import Answers
 
 NEW = "http://127.0.0.1:2"
 
@@ -26,7 +29,7 @@ class Own:
         monkeypatch.setenv("DETHPC_HOME", str(home))
         monkeypatch.delenv("DET_MASTER", raising=False)
         monkeypatch.setattr(master_process, "up", self.up)
-        monkeypatch.setattr(master_process, "answers", lambda url: True)
+        monkeypatch.setattr(master_process, "reached", Session)
 
     def says(self, url: str, **more: Any) -> None:
         self.file.write_text(json.dumps({"url": url, "host": socket.gethostname(), "pid_started": 0, **more}))
@@ -60,7 +63,7 @@ def test_a_list_that_is_watched_starts_a_killed_master_and_not_a_stopped_one(
     own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect.connect()
-    monkeypatch.setattr(master_process, "answers", lambda url: False)
+    monkeypatch.setattr(master_process, "reached", lambda url: None)
     assert connect.connect().url == NEW and own.starts == 1
     own.says("", pid=0)
     with pytest.raises(errors.MasterUnreachable, match="no master is running"):
@@ -71,3 +74,15 @@ def test_a_list_that_is_watched_starts_a_killed_master_and_not_a_stopped_one(
 def test_a_command_starts_a_master_where_one_was_stopped_before(own: Own) -> None:
     own.says("", pid=0)
     assert connect.connect().url == NEW
+
+
+def test_a_command_goes_on_over_the_connection_on_which_its_master_answered(
+    own: Own, master: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("DETHPC_HOME", str(own.file.parent))
+    monkeypatch.delenv("DET_MASTER", raising=False)
+    own.says(master.url, pid=1 << 22)
+    opened = []
+    monkeypatch.setattr(HTTPConnection, "connect", lambda self, do=HTTPConnection.connect: opened.append(do(self)))
+    assert connect.connect().get("/api/v1/master")["clusterName"] and len(opened) == 1

@@ -42,6 +42,13 @@ def test_a_trial_tells_its_last_job_and_its_run_folder(det: Det, master: Answers
     assert "Job:" not in said and "Run:" not in said, "a trial that was never submitted has neither"
 
 
+def test_several_trials_are_described_with_one_question_about_what_they_share(det: Det, master: Answers) -> None:
+    det("trial", "describe", "1,2", master=master)
+    paths = [path for _, path, _, _ in master.asked]
+    assert paths.count("/api/v1/experiments/1") <= 1 and paths.count("/api/v1/master") <= 1, paths
+    assert paths.count("/api/v1/trials/1") == paths.count("/api/v1/trials/2") == 1, paths
+
+
 def test_a_trial_and_a_job_tell_what_was_used_of_what_they_asked_for(det: Det, master: Answers) -> None:
     master.runs = [run_of_job("1.2", usage=USAGE)["run"]]
     said = [" ".join(line.split()) for line in det("trial", "describe", "1", master=master).stdout.splitlines()]

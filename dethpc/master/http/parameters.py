@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
@@ -16,13 +17,24 @@ def only_known_parameters(request: Request) -> None:
     if not request.query_params:
         return
     route: APIRoute = request.scope["route"]
-    known = set(_names(route.dependant))
+    known = _known(route)
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
         allowed = ", ".join(sorted(known)) or "none"
         raise Refused(
             f"{request.method} {request.url.path} does not know the parameter {', '.join(unknown)[:200]!r}; allowed: {allowed}"
         )
+
+
+def _known(route: APIRoute) -> frozenset[str]:
+    """Collected once: a route never changes."""
+    key = (route.endpoint, route.path_format)
+    if key not in _KNOWN:
+        _KNOWN[key] = frozenset(_names(route.dependant))
+    return _KNOWN[key]
+
+
+_KNOWN: dict[tuple[Callable[..., Any], str], frozenset[str]] = {}
 
 
 def _names(dependant: Dependant) -> Iterator[str]:

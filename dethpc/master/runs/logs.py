@@ -1,4 +1,4 @@
-"""Logs are files: reading and following those of a trial, by offset.
+"""Logs are files: reading those of a trial, by offset.
 
 Each node of each attempt has a file of its own, and so has what the master says while the attempt has not started. The files of one
 attempt are merged by time; attempts follow each other.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -30,7 +30,9 @@ from dethpc.rundir.lines import MOST, blocks, blocks_backward, split
 NO_RANK = -1
 """Stands for "without a rank" among the ranks that a filter names, as with Determined."""
 
-_READ = 1 << 20  # bytes of one file that a follower takes in at a time
+READ = 1 << 20
+"""Bytes of one file that a follower takes in at a time, and of a piece of an answer."""
+
 _AT_ALL = 8 << 20  # bytes of all files that are held at a time
 _AT_ONCE = 500  # lines of a piece of an answer
 _IDLE = 4  # blocks in which nothing was found, and that are a piece of an answer, too
@@ -303,7 +305,7 @@ def looks(
     """As ``read``, by pieces that each take about as long, whether what is read is wanted or not: between two, a reader that has
     left is noticed."""
     found = 0
-    for lines in _pieces(_merged(attempts, wanted, newest_first=newest_first)):
+    for lines in pieces(_merged(attempts, wanted, newest_first=newest_first)):
         if 0 < limit <= found + len(lines):
             yield lines[: limit - found]
             return
@@ -314,19 +316,19 @@ def looks(
 def _merged(attempts: Sequence[Sequence[Source]], wanted: Filter, *, newest_first: bool) -> Iterator[Line | None]:
     for attempt in reversed(attempts) if newest_first else attempts:
         chosen = [source for source in attempt if wanted.of(source)]
-        most = _bytes_each(chosen)
+        most = bytes_each(chosen)
         if newest_first:
             yield from _newest_first([source.lines_backward(wanted, most) for source in chosen])
         else:
-            yield from _oldest_first([source.lines(wanted, most) for source in chosen])
+            yield from oldest_first([source.lines(wanted, most) for source in chosen])
 
 
-def _bytes_each(sources: Sequence[Source]) -> int:
+def bytes_each(sources: Sequence[Source]) -> int:
     """To read of each at a time, where all are read at once."""
     return max(_AT_ALL // max(len(sources), 1), 1 << 16)
 
 
-def _oldest_first(sources: Iterable[Iterator[Line | None]]) -> Iterator[Line | None]:
+def oldest_first(sources: Iterable[Iterator[Line | None]]) -> Iterator[Line | None]:
     """None, for work that found nothing, comes at once."""
     return heapq.merge(*sources, key=lambda line: -math.inf if line is None else line.at)
 
@@ -335,7 +337,7 @@ def _newest_first(sources: Iterable[Iterator[Line | None]]) -> Iterator[Line | N
     return heapq.merge(*sources, key=lambda line: math.inf if line is None else line.at, reverse=True)
 
 
-def _pieces(lines: Iterator[Line | None]) -> Iterator[list[Line]]:
+def pieces(lines: Iterator[Line | None]) -> Iterator[list[Line]]:
     piece: list[Line] = []
     size = idle = 0
     for line in lines:
@@ -344,50 +346,7 @@ def _pieces(lines: Iterator[Line | None]) -> Iterator[list[Line]]:
         else:
             piece.append(line)
             size += len(line.text)
-        if len(piece) == _AT_ONCE or size > _READ or idle == _IDLE:
+        if len(piece) == _AT_ONCE or size > READ or idle == _IDLE:
             yield piece
             piece, size, idle = [], 0, 0
     yield piece
-
-
-class Follower:
-    """Reads on where it stopped. ``look`` lists the sources again, so that later attempts and nodes are found."""
-
-    def __init__(self, look: Callable[[], Sequence[Sequence[Source]]], wanted: Filter) -> None:
-        self._look, self._wanted = look, wanted
-        self._offsets: dict[Path, int] = {}
-        self.behind = False  # the last ``more`` left something unread
-
-    def history(self) -> Iterator[list[Line]]:
-        """What is there already, in order. To be read to its end before ``more`` is called."""
-        for attempt in self._look():
-            chosen = [source for source in attempt if self._wanted.of(source)]
-            most = _bytes_each(chosen)
-            yield from _pieces(_oldest_first([self._go_on(source, None, most) for source in chosen]))
-
-    def more(self) -> list[Line]:
-        """What was written since, in order of time within an attempt; not all of it at once where it is much."""
-        self.behind = False
-        lines: list[Line] = []
-        for attempt in self._look():
-            chosen = [source for source in attempt if self._wanted.of(source)]
-            fresh = (line for source in chosen for line in self._go_on(source, _READ, _READ) if line is not None)
-            lines += sorted(fresh, key=lambda line: line.at)
-        return lines
-
-    def _go_on(self, source: Source, limit: int | None, most: int) -> Iterator[Line | None]:
-        """``limit``: bytes to read; None: all that there is, but for what is no text for long."""
-        begin = self._offsets.get(source.path, 0)
-        with suppress(FileNotFoundError):
-            if os.stat(source.path).st_size <= begin:
-                return
-        since = begin
-        sieve = source.sieve(self._wanted)
-        for offset, block in blocks(source.path, begin, most=most):
-            end = self._offsets[source.path] = offset + len(block)
-            since = end if block else since
-            yield from source.judged(sieve.lines(block), self._wanted, offset)
-            yield None
-            if end - (since if limit is None else begin) >= (limit or _READ):
-                self.behind = True
-                return

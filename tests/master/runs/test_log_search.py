@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dethpc.config.patterns import Pattern
 from dethpc.domain.ids import AttemptId
 from dethpc.master.runs import log_times, logs
+from dethpc.master.runs.log_follower import Follower
 from dethpc.master.runs.logs import BatchOutput, Filter, Line, Source
 from dethpc.rundir import lines, logline
 
@@ -109,9 +110,35 @@ def test_a_search_from_either_end_finds_the_lines_that_reading_all_finds(
             assert list(logs.read([sources], wanted)) == forward
             assert list(logs.read([sources], wanted, newest_first=True)) == backward
             assert [line for look in logs.looks([sources], wanted, 3) for line in look] == forward[:3]
-        follower = logs.Follower(lambda: [sources], wanted)
+        follower = Follower(lambda: [sources], wanted)
         assert [line for look in follower.history() for line in look] == forward
         assert follower.more() == []
+
+
+def test_an_expression_finds_in_a_block_what_it_finds_in_each_line(tmp_path: Path) -> None:
+    texts = [
+        "",
+        "a",
+        "loss",
+        "ERROR",
+        "a loss",
+        "lossa",
+        "s",
+        "Ls^",
+        "é",
+        "\ufffd",
+        " loss ",
+        "x" * 9,
+        "LOSS",
+        "^a",
+        "l\\n",
+    ]
+    source = Source(tmp_path / "log", AttemptId("1.1.1", 0), 1, 0, "n0", True)
+    written = [logline.LogLine(T0, "INFO", 0, "stdout", text) for text in [*texts, *texts]]
+    source.path.write_text("".join(map(logline.format, written)))
+    for pattern in PATTERNS:
+        wanted = Filter(text=Pattern(pattern))
+        assert list(logs.read([[source]], wanted)) == list(filter(wanted, every_line(source))), pattern
 
 
 def test_lines_of_a_time_are_found_without_reading_what_lies_before_them(

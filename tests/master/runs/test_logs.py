@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.master.runs import logs
-from dethpc.master.runs.logs import Filter, Follower
+from dethpc.master.runs import log_follower, logs
+from dethpc.master.runs.log_follower import Follower
+from dethpc.master.runs.logs import Filter
 from dethpc.rundir import lines, logline
 from dethpc.rundir.files import write_json
 from dethpc.rundir.layout import RunDir
@@ -74,7 +75,7 @@ def test_what_the_batch_script_and_slurm_wrote_is_in_the_log_as_source_slurm(tmp
     assert texts(logs.read(sources, Filter(sources=frozenset({"task"})))) == ["a"]
     assert texts(logs.read(sources, Filter(), newest_first=True)) == [*said[::-1], *said[::-1], "a"]
     assert len({line.id for line in lines}) == 5
-    follower = logs.Follower(lambda: logs.sources(tmp_path, ["1.1.1", "1.1.2"]), Filter(sources=frozenset({"slurm"})))
+    follower = Follower(lambda: logs.sources(tmp_path, ["1.1.1", "1.1.2"]), Filter(sources=frozenset({"slurm"})))
     assert texts(line for lines in follower.history() for line in lines) == [*said, *said]
     with open(RunDir(tmp_path / "1.1.2").log, "a") as file:
         file.write("later\n")
@@ -99,12 +100,15 @@ def test_the_tail_of_a_log_with_a_line_of_hundreds_of_megabytes_takes_a_few(tmp_
         "for newest_first in (True, False):\n"
         "    words = [line.text for look in logs.looks(sources, Filter(), 3, newest_first=newest_first) for line in look]\n"
         "    assert words[0] == ('behind' if newest_first else 'before') and 'is not shown' in words[1], words\n"
-        "follower = logs.Follower(lambda: sources, Filter())\n"
+        "follower = Follower(lambda: sources, Filter())\n"
         "words = [line.text for look in follower.history() for line in look]\n"
         "while follower.behind: words += [line.text for line in follower.more()]\n"
         "assert words == ['before', 'behind'], words\n"
     )
-    setup = "from pathlib import Path; from dethpc.master.runs import logs; from dethpc.master.runs.logs import Filter"
+    setup = (
+        "from pathlib import Path; from dethpc.master.runs import logs; from dethpc.master.runs.logs import Filter\n"
+        "from dethpc.master.runs.log_follower import Follower"
+    )
     assert megabytes_taken(setup, code) < 32
 
 
@@ -153,9 +157,11 @@ def test_a_follower_finds_later_lines_nodes_attempts_and_runs_once(tmp_path: Pat
     assert follower.more() == []
     with open(RunDir(tmp_path / "1.1.1").attempt(0).log(0), "a") as file:
         file.write("out\tb\n")
+    assert follower.grown()
     put(tmp_path, "1.1.1", 0, 1, (1.5, "from another node"))
     put(tmp_path, "1.1.1", 1, 0, (3, "c"))
     assert texts(follower.more()) == ["from another node", "b", "c"]
+    assert not follower.grown()
     runs.append("1.1.2")
     put(tmp_path, "1.1.2", 0, 0, (4, "d"))
     assert texts(follower.more()) == ["d"]
@@ -163,7 +169,7 @@ def test_a_follower_finds_later_lines_nodes_attempts_and_runs_once(tmp_path: Pat
 
 
 def test_a_follower_takes_much_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_READ", 100)
+    monkeypatch.setattr(log_follower, "READ", 100)
     follower = Follower(lambda: logs.sources(tmp_path, ["1.1.1"]), Filter(text="9"))
     put(tmp_path, "1.1.1", 0, 0, *((i, str(i)) for i in range(20)))
     got = []

@@ -18,9 +18,13 @@ from dethpc.master.http.wire.base import seconds
 from dethpc.master.http.wire.log import LogEntry, LogFields
 from dethpc.master.installation import Installation
 from dethpc.master.runs import logs
-from dethpc.master.runs.logs import Filter, Follower, Line, Source
+from dethpc.master.runs.log_follower import Follower
+from dethpc.master.runs.logs import Filter, Line, Source
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
+
+_GLANCES = 3
+"""How often files that are known are looked at, between two looks for all that there is."""
 
 
 @dataclass
@@ -103,7 +107,10 @@ def stream(installation: Installation, store: SqlStore, trial_id: int, task: str
                 continue
             if over:
                 return
-            await asyncio.sleep(streams.PAUSE)
+            for _ in range(_GLANCES):
+                await asyncio.sleep(streams.PAUSE / _GLANCES)
+                if await asyncio.to_thread(follower.grown):
+                    break
 
     return streams.ndjson(follow() if asked.follow else once())
 
