@@ -11,6 +11,7 @@ from dethpc.cli import output
 from dethpc.cli.arguments import ID, Number
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
+from dethpc.domain.trial_config import TrialConfig
 
 
 @click.group(cls=LazyGroup)
@@ -88,8 +89,7 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
     else:
         raise click.BadParameter(f"found {max_slots!r}; allowed: a number of slots, or none")
     changed = _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
-    resources = (changed.get("config") or {}).get("resources") or {}
-    each = int(resources.get("slots_per_trial") or 0)
+    each = TrialConfig.from_json(changed.get("config") or {}).slots_per_trial
     if number is not None and number < each:
         output.say(
             f"note: a trial of experiment {experiment_id} needs {each} {'slot' if each == 1 else 'slots'}: none starts while "

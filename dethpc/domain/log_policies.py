@@ -116,3 +116,8 @@ class Noted(NamedTuple):
     def into(self, search: Mapping[str, Any]) -> dict[str, Any]:
         """``search`` with this in it."""
         return {**search, _NOTED: {"name": self.name, "nodes": list(self.nodes)}}
+
+
+def forgotten(search: Mapping[str, Any]) -> dict[str, Any]:
+    """``search`` without what was noted of matches: the trial begins anew with its nodes and its retries."""
+    return {name: value for name, value in search.items() if name != _NOTED}

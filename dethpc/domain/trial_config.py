@@ -92,6 +92,7 @@ class TrialConfig:
     bind_mounts: tuple[BindMount, ...]
     log_policies: tuple[LogPolicy, ...]
     debug: bool
+    slots_per_trial: int
     hyperparameters: dict[str, Any]
     python: str
     """``environment.python``; "" where it is not set."""
@@ -118,6 +119,7 @@ class TrialConfig:
             bind_mounts=tuple(BindMount(str(m["host_path"]), str(m["container_path"])) for m in mounts),
             log_policies=LogPolicy.all_of(config.get("log_policies") or ()),
             debug=bool(config.get("debug")),
+            slots_per_trial=int((config.get("resources") or {}).get("slots_per_trial", 1)),
             hyperparameters=config.get("hyperparameters") or {},
             python=str(environment.get("python") or ""),
             sets_up=bool(environment.get("setup")),

@@ -8,6 +8,7 @@ from typing import Any
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Row, Trial
 from dethpc.domain.ids import task_id
+from dethpc.domain.log_policies import forgotten
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import State
 from dethpc.engine import events
@@ -136,9 +137,11 @@ def _trial_opened(
     attempts, checkpoints = history
     uuids = [checkpoint.uuid for checkpoint in left(attempts, checkpoints)]
     latest = trial.latest_checkpoint if trial.latest_checkpoint in uuids else next(iter(uuids), None)
+    again = freed(trial)
     again = replace(
-        freed(trial),
+        again,
         state=State.ACTIVE,
+        search=forgotten(again.search),
         hparams=_values(trial, experiment, config),
         latest_checkpoint=latest,
         ended_at=None,

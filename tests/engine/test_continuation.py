@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, Trial
+from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
@@ -90,6 +91,18 @@ def test_what_failed_has_all_its_restarts_again() -> None:
     assert world.state.trial(1).restarts == 1
     world.go_on(experiment.id)
     assert world.state.trial(1).restarts == 0
+
+
+def test_nodes_and_labels_of_log_policies_are_forgotten() -> None:
+    world = World()
+
+    def excluding(world: World, run: Run) -> None:
+        world.end(run, FAILED, matched=[LogMatch("card", "bad", EXCLUDE_NODE, "a bad card", "n1", 1.0)])
+
+    experiment, _ = ended(world, excluding, max_restarts=0)
+    assert Noted.of(world.state.trial(1).search).nodes == ("n1",)
+    world.go_on(experiment.id)
+    assert Noted.of(world.state.trial(1).search) == Noted()
 
 
 def test_a_deleted_checkpoint_is_passed_over() -> None:

@@ -163,6 +163,7 @@ OWNER = """
     PATCH /api/v1/tokens/{token_id}
     POST /api/v1/trials
     PUT /api/v1/trials
+    GET /api/v1/trials/by-external-id/{ids:path}
     GET /api/v1/trials/time-series
     PATCH /api/v1/trials/{trial_id}
     GET /api/v1/trials/{trial_id}/goodput
