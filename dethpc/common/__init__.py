@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dethpc.common import api, util
+from dethpc.common import api, storage, util
 
-__all__ = ["api", "util"]
+__all__ = ["api", "storage", "util"]

@@ -28,6 +28,7 @@ MODULES = (
     "determined.common.experimental.metrics",
     "determined.common.experimental.trial",
     "determined.common.experimental.user",
+    "determined.common.storage",
     "determined.common.util",
     "determined.core",
     "determined.errors",

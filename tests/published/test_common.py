@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import determined
-from determined import tensorboard
-from determined.common import api, util
+from determined import core, tensorboard
+from determined import errors as errors_of_training
+from determined.common import api, storage, util
 from determined.common.api import authentication, bindings, certs, errors
+from dethpc.errors import ConfigError
 from tests.master.conftest import Served, served, site
 
 __all__ = ["served", "site"]
@@ -156,3 +158,31 @@ def test_trial_code_writes_for_tensorboard(monkeypatch: pytest.MonkeyPatch, tmp_
 )
 def test_profiles_are_named_by_their_worker(name: str, of_rank_3: str) -> None:
     assert tensorboard.util.get_rank_aware_path(Path(name), 3) == Path(of_rank_3)
+
+
+def test_code_outside_of_the_cluster_makes_storage_managers(tmp_path: Path) -> None:
+    section = {"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "checkpoints"}
+    storage.validate_config(section, None)
+    manager = storage.build(section, None)
+    assert isinstance(manager, storage.SharedFSStorageManager) and manager.store_path_is_direct_access()
+    with manager.store_path("one") as path:
+        (path / "a.txt").write_text("a")
+        (path / "b").mkdir()
+        (path / "b" / "c.txt").write_text("c")
+    manager.download("one", tmp_path / "copy", selector=lambda path: not path.startswith("b"))
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["a.txt"]
+    manager.upload(tmp_path / "copy", "two", paths={"a.txt"})
+    with manager.restore_path("two") as path:
+        assert (path / "a.txt").read_text() == "a"
+    assert manager.delete("one", ["b/**"]).keys() >= {"a.txt"} and manager.delete("two", ["**/*"]) == {}
+    with pytest.raises(errors_of_training.CheckpointNotFound):
+        manager.download("two", tmp_path / "again")
+    workers = core.DummyDistributedContext()
+    context = core.DummyCheckpointContext(workers, storage.SharedFSStorageManager(str(tmp_path / "mine")))
+    with context.store_path({"steps_completed": 3}) as (path, uuid):
+        (path / "model").write_text("weights")
+    assert (tmp_path / "mine" / uuid / "model").read_text() == "weights"
+    assert storage.from_string(str(tmp_path / "mine")).metadata(uuid) == {"steps_completed": 3}
+    for wrong in ({"type": "shared_fs", "host_path": "here"}, {"type": "elsewhere"}):
+        with pytest.raises(ConfigError, match="allowed"):
+            storage.build(wrong, None)
