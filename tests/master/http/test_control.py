@@ -9,9 +9,10 @@ import pytest
 
 from dethpc.client import experiments
 from dethpc.domain.states import State
+from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
 from dethpc.state import queries
-from tests.master.conftest import Published, Served, experiment, trained, trial, uuid_of
+from tests.master.conftest import T0, Published, Served, experiment, trained, trial, uuid_of
 
 YAML = """
 name: digits
@@ -58,6 +59,18 @@ def test_an_experiment_that_a_former_master_ended_goes_on_from_its_latest_checkp
     known = state.trial(1)
     assert known is not None and (known.latest_checkpoint, known.runs) == (uuid_of(1, 4), 2)
     assert set(state.checkpoints[1]) == {uuid_of(1, 2), uuid_of(1, 4)}
+
+
+def test_what_could_not_be_deleted_does_not_go_on(served: Served) -> None:
+    """The job that was to remove its files may be late, and remove those of the training."""
+    id = created(served)
+    served.session.delete(f"/api/v1/experiments/{id}")
+    ledger = served.daemon.ledger
+    (run,) = [run for run in ledger.state.runs.values() if not ledger.state.tasks[run.task_id].kind.trains]
+    ledger.do(events.KillTask(run.task_id, T0))
+    ledger.do(events.AttemptEnded(run.id, -1, None, None, T0))
+    with pytest.raises(Refused, match="is DELETE_FAILED, its files may be gone; delete it again"):
+        served.session.post(CONTINUE, json={"id": id})
 
 
 def test_what_cannot_change_is_named(served: Served) -> None:
