@@ -94,8 +94,14 @@ class Creator:
             parent_id=parent_id,
             project_id=project_id or 1,
         )
+
+        def checked() -> events.Event:
+            with contextlib.suppress(NotFound):  # another installation's
+                self._check_source(config)  # again, when nobody can begin to delete it in between
+            return wanted
+
         try:
-            experiment = self._ledger.do(wanted)[0]
+            experiment = self._ledger.do_after(checked)[0]
         except (NotFound, Refused, ConfigError):
             environments.drop(self._home, queue_id)
             raise
@@ -213,24 +219,35 @@ class Creator:
         """
         if not isinstance(config.searcher, WarmStart):
             return config
-        if (uuid := config.searcher.source_checkpoint_uuid) is not None:
-            with self._store.read() as connection:
-                try:
-                    checkpoint = queries.checkpoint(connection, uuid)
-                    _check_source(checkpoint, queries.experiment(connection, checkpoint.experiment_id).state)
-                except NotFound:
-                    _look_for(uuid, config, queries.checkpoints_like(connection, uuid))
-        source = config.searcher.source_trial_id
-        if source is None:
-            return config
-        try:
-            with self._store.read() as connection:
-                trial = queries.trial(connection, source)
-        except NotFound:
-            raise NotFound(f"searcher.source_trial_id: no trial {source}") from None
-        if trial.latest_checkpoint is None:
-            raise Refused(f"searcher.source_trial_id: trial {source} has no checkpoint to start from")
-        return config.with_source_checkpoint(trial.latest_checkpoint)
+        source, uuid = config.searcher.source_trial_id, config.searcher.source_checkpoint_uuid
+        if source is not None:
+            try:
+                with self._store.read() as connection:
+                    uuid = queries.trial(connection, source).latest_checkpoint
+            except NotFound:
+                raise NotFound(f"searcher.source_trial_id: no trial {source}") from None
+            if uuid is None:
+                raise Refused(f"searcher.source_trial_id: trial {source} has no checkpoint to start from")
+            config = config.with_source_checkpoint(uuid)
+        if uuid is not None:
+            try:
+                self._check_source(config)
+            except NotFound:
+                with self._store.read() as connection:
+                    like = queries.checkpoints_like(connection, uuid)
+                _look_for(uuid, config, like)
+        return config
+
+    def _check_source(self, config: ExperimentConfig) -> None:
+        """Raises Refused where the checkpoint that its trials begin at is gone, or goes; NotFound where none here has made it."""
+        searcher = config.searcher
+        if not isinstance(searcher, WarmStart) or (uuid := searcher.source_checkpoint_uuid) is None:
+            return
+        with self._store.read() as connection:
+            checkpoint = queries.checkpoint(connection, uuid)
+            origin = queries.experiment(connection, checkpoint.experiment_id).state
+        field = "source_checkpoint_uuid" if searcher.source_trial_id is None else "source_trial_id"
+        _check(f"searcher.{field}", checkpoint, origin)
 
 
 def _look_for(uuid: str, config: ExperimentConfig, like: list[str]) -> None:
@@ -253,16 +270,16 @@ def _look_for(uuid: str, config: ExperimentConfig, like: list[str]) -> None:
         )
 
 
-def _check_source(checkpoint: Checkpoint, origin: State) -> None:
+def _check(field: str, checkpoint: Checkpoint, origin: State) -> None:
     """``origin``: the state of the experiment that made it. Raises Refused."""
     if not origin.keeps_files:
         raise Refused(
-            f"searcher.source_checkpoint_uuid: checkpoint {checkpoint.uuid} goes with experiment {checkpoint.experiment_id}, "
+            f"{field}: checkpoint {checkpoint.uuid} goes with experiment {checkpoint.experiment_id}, "
             "which is being deleted"
         )
     if checkpoint.state in (CheckpointState.DELETED, CheckpointState.ERROR):
         why = "was deleted" if checkpoint.state is CheckpointState.DELETED else f"is damaged ({checkpoint.reason})"
         raise Refused(
-            f"searcher.source_checkpoint_uuid: checkpoint {checkpoint.uuid} {why}; "
+            f"{field}: checkpoint {checkpoint.uuid} {why}; "
             f"det checkpoint list {checkpoint.experiment_id} shows which there are"
         )
