@@ -107,9 +107,14 @@ class AttemptDir:
         return self.path / f"matched-{node}.json"
 
     def log_matches(self, nodes: int) -> list[LogMatch]:
-        """What so many nodes found in their logs. Raises: RunDirError when a file is damaged; OSError."""
-        found = [read_json(self.matched(node)) or {} for node in range(nodes)]
-        return [LogMatch.from_json(match) for obj in found for match in obj.get("matches") or ()]
+        """What so many nodes found in their logs, as far as it can be read. Raises: OSError."""
+        found: list[LogMatch] = []
+        for node in range(nodes):
+            with suppress(RunDirError):
+                matches = (read_json(self.matched(node)) or {}).get("matches")
+                listed = matches if isinstance(matches, list) else []
+                found += [LogMatch.from_json(match) for match in listed if isinstance(match, dict)]
+        return found
 
     @property
     def logs(self) -> Path:

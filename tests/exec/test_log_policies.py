@@ -85,6 +85,14 @@ def test_each_node_says_what_it_found(tmp_path: Path) -> None:
     assert [match.node for match in attempt.log_matches(3)] == ["n0", "n2"]
 
 
+@pytest.mark.parametrize("damaged", ['{"matches": [', '{"matches": 5}', '{"matches": [null, "x", [1]]}', "[]"])
+def test_what_one_node_wrote_and_cannot_be_read_hides_nothing_of_others(tmp_path: Path, damaged: str) -> None:
+    attempt, policy = AttemptDir(tmp_path), LogPolicy("card", "bad", EXCLUDE_NODE)
+    attempt.matched(0).write_text(damaged)
+    LogPolicies([policy], "n1", attempt.matched(1), lambda level, text: None).judge(["bad"])
+    assert [match.node for match in attempt.log_matches(2)] == ["n1"]
+
+
 def test_a_policy_of_an_earlier_release_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
     judged = Judged(tmp_path, LogPolicy("old", r"a\z(", CANCEL_RETRIES))
     assert judged.notes[0].startswith('dethpc: log policy "old" has no effect: its pattern is not a regular expression')
