@@ -93,7 +93,7 @@ class JournalWriter:
         while not written.whole:
             written.read(A_LOOK)
         self._seq = written.last
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         self._offset = written.offset
         self._unwritten: list[str] = []
         self._synced_at = time.monotonic()
