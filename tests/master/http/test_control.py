@@ -151,8 +151,7 @@ def test_actions_on_many_judge_each_alone(published: Published, served: Served, 
     assert killed == [[first, ""]] and cancelled == [[second, ""]]
     assert [id for id, _ in filtered] == [first]
     assert deleted == [[7, ""]]
-    with pytest.raises(NotFound):
-        experiments.get(served.session, 7)
+    assert experiments.get(served.session, 7)["experiment"]["state"] == "STATE_DELETING"
 
 
 def test_a_filter_that_is_not_known_and_another_project_are_refused(served: Served) -> None:

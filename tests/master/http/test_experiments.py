@@ -19,6 +19,7 @@ from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
+from dethpc.master.durable import contexts
 from dethpc.state import queries
 from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial, uuid_of
 
@@ -335,8 +336,6 @@ def test_a_trial_of_its_own_is_refused_to_an_experiment_of_the_scheduler(served:
     served.put([experiment(1), *trained(trial(1))])
     with pytest.raises(Refused, match="is not unmanaged"):
         served.session.post("/api/v1/trials", {"experimentId": 1, "unmanaged": True, "hparams": {}})
-    with pytest.raises(Refused, match="is not unmanaged"):
-        served.session.post("/api/v1/trials/1/progress", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -393,6 +392,36 @@ def test_an_experiment_is_not_deleted_while_a_trial_would_start_from_its_checkpo
     served.session.delete("/api/v1/experiments/2")
     with pytest.raises(Refused, match="is being deleted"):
         served.session.post("/api/v1/experiments", {"config": config})
+
+
+@pytest.mark.parametrize("source", [{"source_trial_id": 2}, {"source_checkpoint_uuid": uuid_of(2, 4)}])
+def test_nothing_begins_at_a_checkpoint_whose_experiment_is_being_deleted(
+    served: Served, monkeypatch: pytest.MonkeyPatch, source: dict[str, Any]
+) -> None:
+    served.put([experiment(2), *trained(trial(2, 2, index=0, latest_checkpoint=uuid_of(2, 4)))])
+    config = yaml.safe_dump({**CONFIG, "searcher": {"name": "single", "metric": "loss", **source}})
+    keep = contexts.keep
+
+    def deleted_meanwhile(*arguments: Any) -> str:
+        served.session.delete("/api/v1/experiments/2")
+        return keep(*arguments)
+
+    with monkeypatch.context() as patched, pytest.raises(Refused, match=f"{next(iter(source))}: .*is being deleted"):
+        patched.setattr("dethpc.master.experiments.create.contexts.keep", deleted_meanwhile)
+        served.session.post("/api/v1/experiments", {"config": config})
+    with pytest.raises(Refused, match=f"{next(iter(source))}: .*is being deleted"):
+        served.session.post("/api/v1/experiments", {"config": config})
+    assert list(served.daemon.ledger.state.experiments) == [2]
+
+
+def test_an_experiment_that_is_being_deleted_takes_no_metrics(served: Served) -> None:
+    """They would make its files anew."""
+    served.put([experiment(1, owner=served.owner), *trained(trial(1))])
+    served.session.delete("/api/v1/experiments/1")
+    with pytest.raises(Refused, match="experiment 1 is DELETING"):
+        served.daemon.services.beside.post(
+            1, {"group": "test", "steps_completed": 3, "metrics": {"loss": 1}}, None, None
+        )
 
 
 def test_how_the_search_of_a_deleted_experiment_stands_is_not_told(served: Served) -> None:
