@@ -1,8 +1,9 @@
 """The log policies of a trial, judged while the lines of its log are written.
 
-Users' patterns are searched by Python's ``re``, which may take years over a short line. So a policy has a budget: a second of
-processor time, and a microsecond for each character of the log. The one that is about to use more is interrupted and watches no
-longer, and the log says so: judging costs time that grows with the log alone, whatever the pattern is.
+Users' patterns are searched by Python's ``re``, which may take years over a short line. So a policy has a budget: its share of a
+second of processor time (nobody hears a signal meanwhile), and a microsecond for each character of the log. The one that is about
+to use more is interrupted and watches no longer, and the log says so: judging costs time that grows with the log alone, whatever
+the patterns are.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class _TooSlow(Exception):
 class _Watched:
     """One policy that has not matched yet, and the seconds that it may still use."""
 
-    def __init__(self, policy: LogPolicy, pattern: re.Pattern[str]) -> None:
+    def __init__(self, policy: LogPolicy, pattern: re.Pattern[str], budget: float) -> None:
         self.policy, self._pattern = policy, pattern
-        self._left = BUDGET
+        self._left = self._budget = budget
 
     def first(self, texts: Sequence[str]) -> Optional[str]:
         """The first of ``texts`` that matches. Raises: _TooSlow when its budget is used up."""
-        self._left = min(BUDGET, self._left + PER_CHARACTER * sum(map(len, texts)))
+        self._left = min(self._budget, self._left) + PER_CHARACTER * sum(map(len, texts))
         began = time.process_time()
         try:
             with _at_most(self._left):
@@ -55,9 +56,10 @@ class LogPolicies:
         self._matches: list[LogMatch] = []
         self._unwritten = False
         self._watched: list[_Watched] = []
+        policies = list(policies)
         for policy in policies:
             try:
-                self._watched.append(_Watched(policy, compiled(policy.pattern)))
+                self._watched.append(_Watched(policy, compiled(policy.pattern), BUDGET / len(policies)))
             except ValueError as error:  # a configuration of an earlier release
                 note("WARNING", f"dethpc: {policy.title} has no effect: its pattern is {error}")
 

@@ -78,6 +78,18 @@ def test_many_lines_that_each_take_long_use_up_the_budget_together(
     assert "watches no longer" in judged.notes[0]
 
 
+def test_policies_share_their_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's loop waits for all of them: preemption is not to wait minutes for a hundred."""
+    looks = itertools.count(step=0.15)  # each line takes each of them so many seconds
+    judged = Judged(tmp_path, LogPolicy("slow", "b", ""), LogPolicy("other", "c", ""))
+    monkeypatch.setattr(log_policies.time, "process_time", lambda: next(looks))
+    for _ in range(4):
+        judged.policies.judge(["a"])
+    assert judged.notes == []
+    judged.policies.judge(["a"])
+    assert len(judged.notes) == 2 and all("watches no longer" in note for note in judged.notes)
+
+
 def test_each_node_says_what_it_found(tmp_path: Path) -> None:
     attempt, policy = AttemptDir(tmp_path), LogPolicy("card", "bad", EXCLUDE_NODE)
     for rank in (0, 2):
