@@ -137,6 +137,15 @@ def test_the_external_id_of_a_deleted_experiment_makes_a_new_one(served: Served)
     assert (again["experiment"], again["trial"]) == (begun["experiment"] + 1, begun["trial"] + 1)
 
 
+def test_another_trials_checkpoint_is_not_taken_over(served: Served) -> None:
+    one, other = begin(served), begin(served, "other")
+    store(served, one, "c-1", 1)
+    with pytest.raises(Refused, match=f"checkpoint c-1 is trial {one['trial']}'s"):
+        store(served, other, "c-1", 2)
+    assert served.session.get("/api/v1/checkpoints/c-1")["checkpoint"]["training"]["trialId"] == one["trial"]
+    store(served, one, "c-1", 3)
+
+
 def test_checkpoints_in_one_place_have_one_storage_id(served: Served) -> None:
     begun = begin(served)
     store(served, begun, "c-1", 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from fastapi import APIRouter
+from sqlalchemy import Connection
 
 from dethpc.domain.reports import ReportKind
-from dethpc.errors import Refused
+from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.access import (
     AnyPrincipal,
     Owner,
@@ -33,12 +35,15 @@ def get_checkpoint(uuid: str, connection: Reading, who: AnyPrincipal) -> wire.Ch
 
 
 @router.post("")
-def report_checkpoint(request: wire.ReportedCheckpoint, unmanaged: TheUnmanaged, who: Owner) -> dict[str, Any]:
+def report_checkpoint(
+    request: wire.ReportedCheckpoint, connection: Reading, unmanaged: TheUnmanaged, who: Owner
+) -> dict[str, Any]:
     """A script outside the cluster stored a checkpoint."""
     _, _, trial = request.task_id.rpartition(".")
     steps = (request.metadata or {}).get("steps_completed")
     if not trial.isdecimal() or not isinstance(steps, (int, float)):
         raise Refused("a checkpoint needs the task that stored it, and steps_completed in its metadata")
+    _is_nobody_elses(connection, request.uuid, int(trial))
     data = {
         "uuid": request.uuid,
         "steps_completed": whole(steps, "steps_completed"),
@@ -47,6 +52,16 @@ def report_checkpoint(request: wire.ReportedCheckpoint, unmanaged: TheUnmanaged,
     }
     unmanaged.report(int(trial), ReportKind.CHECKPOINT, data)
     return {}
+
+
+def _is_nobody_elses(connection: Connection, uuid: str, trial_id: int) -> None:
+    """Its files are deleted with the trial that has it. Raises Refused."""
+    with contextlib.suppress(NotFound):
+        known = queries.checkpoint(connection, uuid)
+        if known.trial_id != trial_id:
+            raise Refused(
+                f"checkpoint {uuid} is trial {known.trial_id}'s: give one that trial {trial_id} stored a uuid of its own"
+            )
 
 
 @router.patch("")
