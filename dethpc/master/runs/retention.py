@@ -52,7 +52,8 @@ class LogRetention:
                 log.exception("logs that are due could not be deleted; the master tries again")
 
     def delete_due(self, now: float) -> None:
-        """Delete what has become due since the last call. Raises LeaseHeld, StoreError, OSError."""
+        """Delete what has become due since the last call, and again what could not be deleted. Raises LeaseHeld, StoreError."""
+        whole = True
         for experiment_id, days in self._policies().items():
             with self._store.read() as connection:
                 due = queries.trials_that_ended(
@@ -62,8 +63,13 @@ class LogRetention:
                 if self._stopping.is_set():
                     return
                 self._check()
-                self._delete(trial_id, days)
-        self._done_until = now
+                try:
+                    self._delete(trial_id, days)
+                except OSError as error:  # one trial's trouble is its own
+                    log.warning("the logs of trial %s, which are due, stay for now: %s", trial_id, error)
+                    whole = False
+        if whole:
+            self._done_until = now
 
     def _policies(self) -> dict[int, int]:
         """Experiments whose logs are not kept for ever, with the days that they are kept."""

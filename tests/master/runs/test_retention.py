@@ -71,3 +71,16 @@ def test_who_still_trains_keeps_the_logs_and_a_replaced_master_deletes_none(serv
     with pytest.raises(LeaseHeld):
         LogRetention(served.daemon.store, served.daemon.installation.home, replaced).delete_due(END + DAY)
     assert "said" in "".join(said(served, 3))
+
+
+def test_logs_that_cannot_be_deleted_keep_no_others_and_are_tried_again(served: Served) -> None:
+    first, _ = put(served, 1, 0), put(served, 2, 0)
+    in_the_way = served.daemon.installation.home.run(first.id).log
+    in_the_way.unlink()
+    in_the_way.mkdir()
+    keeper = retention(served)
+    keeper.delete_due(END + DAY)
+    assert "the log was deleted" in "".join(said(served, 2))
+    in_the_way.rmdir()
+    keeper.delete_due(END + DAY + 1)
+    assert "the log was deleted" in "".join(said(served, 1))
