@@ -168,3 +168,17 @@ def test_what_cannot_go_on_is_refused_with_the_reason() -> None:
         world.end(run, None)
     with pytest.raises(Refused, match="Unsupported searcher type provided: 'adaptive_asha'"):
         world.go_on(search.id)
+
+
+@pytest.mark.parametrize("left_memory", [False, True])
+def test_what_could_not_be_deleted_whole_does_not_go_on(left_memory: bool) -> None:
+    world = World()
+    experiment, _ = ended(world, finished)
+    world.do(events.Delete(experiment.id, "gc", world.now()))
+    (run,) = world.live()
+    world.end(run, FAILED)
+    assert world.state.experiments[experiment.id].row.state is State.DELETE_FAILED
+    if left_memory:
+        world.state.evict_ended()
+    with pytest.raises(Refused, match="DELETE_FAILED.*delete it again"):
+        world.go_on(experiment.id)
