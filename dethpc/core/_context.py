@@ -25,6 +25,7 @@ from dethpc.core._searcher import (
     DummySearcherContext,
     SearcherContext,
     SearcherContextMissing,
+    Unit,
     _lengths,
     _unit,
 )
@@ -257,7 +258,7 @@ def _searcher(
         train._report,
         lengths,
         _unit(searcher),
-        lambda: _completed_before(attempt),
+        lambda: _completed_before(attempt, _unit(searcher)),
         leave,
     )
 
@@ -269,21 +270,23 @@ def _leave(reporter: Optional[Reporter], preempt: PreemptContext) -> bool:
     return preempt._leave()
 
 
-def _completed_before(attempt: AttemptDir) -> float:
-    """The greatest length that the trial completed before this attempt. What it had to train again since, it has trained."""
+def _completed_before(attempt: AttemptDir, unit: Optional[Unit]) -> float:
+    """The greatest length that the trial completed before this attempt. What it had to train again since, it has trained. A
+    length in another unit says nothing: the experiment was continued with lengths in this one."""
     from dethpc.domain.reports import ReportKind
     from dethpc.rundir.journal import read
     from dethpc.rundir.layout import RunDir
 
     run = RunDir(attempt.path.parent.parent)
     trial, _, number = run.path.name.rpartition(".")
-    completed = 0.0
+    completed, named = 0.0, unit.value if unit is not None else None
     for n in range(1, int(number) + 1):
         earlier = RunDir(run.path.with_name(f"{trial}.{n}"))
         for k in earlier.attempts():
             if n < int(number) or k < attempt.k:
                 ops = (event for event in read(earlier.attempt(k).journal)[0] if event.kind == ReportKind.SEARCHER_OP)
-                completed = max([completed, *(float(op.data["length"]) for op in ops)])
+                mine = (op.data for op in ops if op.data.get("unit", named) == named)
+                completed = max([completed, *(float(op["length"]) for op in mine)])
     return completed
 
 

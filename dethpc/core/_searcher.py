@@ -39,10 +39,11 @@ class SearcherMode(enum.Enum):
 class SearcherOperation:
     """Train until ``length`` in all (not further by ``length``), then report the searcher's metric."""
 
-    def __init__(self, report: Send, length: int, is_chief: bool) -> None:
+    def __init__(self, report: Send, length: int, is_chief: bool, unit: Optional[Unit] = None) -> None:
         self._report = report
         self._length = length
         self._is_chief = is_chief
+        self._unit = {"unit": unit.value} if unit is not None else {}
         self._completed = False
 
     @property
@@ -63,7 +64,7 @@ class SearcherOperation:
         if self._completed:
             raise RuntimeError("op.report_completed() may be called once")
         metric = jsonable(searcher_metric, "searcher_metric")
-        self._report(ReportKind.SEARCHER_OP, {"length": self._length, "metric": metric})
+        self._report(ReportKind.SEARCHER_OP, {"length": self._length, **self._unit, "metric": metric})
         self._completed = True
 
     def _only_chief(self, call: str) -> None:
@@ -116,7 +117,7 @@ class SearcherContext:
                     continue
                 if self._leave():
                     break
-                op = SearcherOperation(self._report, length, True)
+                op = SearcherOperation(self._report, length, True, self._units)
                 if together:
                     self._dist.broadcast(op.length)
                 yield op

@@ -83,7 +83,7 @@ def test_the_searchers_operation_is_completed(cluster: Cluster) -> None:
             list(context.searcher.operations())
     assert [(event.kind, event.data) for event in cluster.journal()] == [
         ("progress", {"progress": 0.25}),
-        ("searcher_op", {"length": 4, "metric": 0.5}),
+        ("searcher_op", {"length": 4, "unit": "EPOCHS", "metric": 0.5}),
     ]
 
 

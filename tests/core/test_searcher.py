@@ -72,11 +72,11 @@ def test_the_searchs_targets_for_the_trial_come_first(
     assert [event.data["length"] for event in cluster.journal("searcher_op")] == targets
 
 
-def complete(journal: Path, *lengths: int) -> None:
+def complete(journal: Path, *lengths: int, **unit: str) -> None:
     journal.parent.mkdir(parents=True, exist_ok=True)
     writer = JournalWriter(journal)
     for length in lengths:
-        writer.append("searcher_op", {"length": length, "metric": 0.5})
+        writer.append("searcher_op", {"length": length, **unit, "metric": 0.5})
     writer.close()
 
 
@@ -98,6 +98,21 @@ def test_a_later_run_trains_to_its_larger_target(cluster: Cluster) -> None:
     cluster.enter()
     with core.init() as context:
         assert lengths(context) == [4]
+
+
+@pytest.mark.parametrize(
+    ("unit", "found"),
+    [({"unit": "BATCHES"}, [4]), ({"unit": "EPOCHS"}, []), ({}, [])],
+    ids=["another", "same", "older"],
+)
+def test_what_was_completed_in_another_unit_does_not_count(
+    cluster: Cluster, unit: Dict[str, str], found: List[int]
+) -> None:
+    complete(cluster.run.path.with_name("1.3.1") / "attempts" / "0" / "journal.jsonl", 100, **unit)
+    cluster.info["trial"]["config"]["searcher"]["max_length"] = {"epochs": 4}
+    cluster.enter()
+    with core.init() as context:
+        assert lengths(context) == found
 
 
 def test_preemption_ends_the_iteration_and_is_acknowledged(cluster: Cluster) -> None:
