@@ -26,7 +26,8 @@ _VARIABLES = ("environment", "environment_variables")
 
 def override(source: Source, options: Sequence[str]) -> list[Problem]:
     """Set each ``key.sub=value`` in ``source``, the value read as YAML. A mapping is laid over the mapping that is there; a
-    hyperparameter is replaced by one, and keeps what is not named where a field of it is."""
+    hyperparameter is replaced by one, and keeps what is not named where a field of it is. A length in one unit replaces one in
+    another."""
     problems: list[Problem] = []
     for option in options:
         key, equals, text = option.partition("=")
@@ -55,8 +56,12 @@ def override(source: Source, options: Sequence[str]) -> list[Problem]:
 
 def _assign(source: Source, level: dict[str, Any], path: Path, value: Any, file: str) -> None:
     name = str(path[-1])
+    if name in UNITS and _is_length(path[:-1], level):
+        _forget(source, path[:-1], file)
+        level.clear()  # a length of another unit
     below = level.get(name)
-    atomic = _is_hyperparameter(path, value) or _is_hyperparameter(path, below)
+    atomic = any(_is_hyperparameter(path, each) for each in (value, below))
+    atomic = atomic or (isinstance(below, dict) and _is_length(path, below))
     if isinstance(value, dict) and isinstance(below, dict) and not atomic:
         for key, inner in value.items():
             _assign(source, below, (*path, key), inner, file)

@@ -379,6 +379,18 @@ def test_a_wrong_override_is_named_as_such(option: str, field: str, words: str) 
     assert problem.field == field and problem.line is None and words in str(problem)
 
 
+@pytest.mark.parametrize("option", ["searcher.max_length.epochs=3", "searcher.max_length={epochs: 3}"])
+def test_a_length_in_another_unit_replaces_the_one_that_is_there(option: str) -> None:
+    text = "entrypoint: x\nsearcher: {name: single, metric: loss, max_length: {batches: 20}}\n"
+    assert effective(text, overrides=[option])["searcher"]["max_length"] == {"epochs": 3}
+
+
+def test_two_units_in_one_length_are_a_mistake() -> None:
+    text = "entrypoint: x\nsearcher: {name: single, metric: loss, max_length: {batches: 20}}\n"
+    (problem,) = problems_of(text, overrides=["searcher.max_length={batches: 2, epochs: 3}"])
+    assert problem.field == "searcher.max_length"
+
+
 def test_overrides_can_be_worked_into_the_text() -> None:
     text = with_overrides(LEAST + "name: '1e-3'\n", ["resources.priority=3"])
     assert effective(text) == effective(LEAST + "name: '1e-3'\nresources: {priority: 3}\n")
