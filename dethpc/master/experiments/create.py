@@ -232,10 +232,10 @@ class Creator:
         if uuid is not None:
             try:
                 self._check_source(config)
-            except NotFound:
+            except NotFound as error:
                 with self._store.read() as connection:
                     like = queries.checkpoints_like(connection, uuid)
-                _look_for(uuid, config, like)
+                _look_for(uuid, config, like, str(error))
         return config
 
     def _check_source(self, config: ExperimentConfig) -> None:
@@ -250,8 +250,10 @@ class Creator:
         _check(f"searcher.{field}", checkpoint, origin)
 
 
-def _look_for(uuid: str, config: ExperimentConfig, like: list[str]) -> None:
-    """Refuses a checkpoint that no experiment here has made and that is not in the storage either, as far as that can be told."""
+def _look_for(uuid: str, config: ExperimentConfig, like: list[str], unknown: str) -> None:
+    """Refuses a checkpoint that no experiment here has and that is not in the storage either, as far as that can be told.
+
+    ``unknown``: why no experiment here has it; ``like``: others that its writer may have meant."""
     wanted = config.checkpoint_storage
     section = wanted.model_dump(mode="json") if wanted else {}
     if section.get("type") != "shared_fs":
@@ -264,10 +266,7 @@ def _look_for(uuid: str, config: ExperimentConfig, like: list[str]) -> None:
         return
     if told:
         hint = did_you_mean(uuid, like) or "det checkpoint list EXPERIMENT shows which there are"
-        raise NotFound(
-            f"searcher.source_checkpoint_uuid: no checkpoint {uuid}: no experiment here has made it, and it is not in {store}; "
-            f"{hint}"
-        )
+        raise NotFound(f"searcher.source_checkpoint_uuid: {unknown}; it is not in {store} either; {hint}")
 
 
 def _check(field: str, checkpoint: Checkpoint, origin: State) -> None:

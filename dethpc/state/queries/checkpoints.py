@@ -29,8 +29,10 @@ def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
 
 
 def checkpoints_like(connection: Connection, uuid: str, most: int = 50) -> list[str]:
-    """The latest uuids that begin as this one does; one that is mistyped is mostly right at its beginning."""
-    query = select(_checkpoint.uuid).where(_checkpoint.uuid.startswith(uuid[:4], autoescape=True))
+    """The latest uuids that begin as this one does; one that is mistyped is mostly right at its beginning. None of experiments
+    that were deleted."""
+    query = select(_checkpoint.uuid).join(rows.table(Experiment), _experiment.id == _checkpoint.experiment_id)
+    query = query.where(_checkpoint.uuid.startswith(uuid[:4], autoescape=True), _experiment.state != State.DELETED)
     return list(connection.scalars(query.order_by(_checkpoint.reported_at.desc()).limit(most)))
 
 

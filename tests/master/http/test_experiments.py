@@ -380,7 +380,7 @@ def test_an_experiment_is_deleting_until_its_task_has_removed_its_files_and_may_
 
 
 def test_an_experiment_is_not_deleted_while_a_trial_would_start_from_its_checkpoint(served: Served) -> None:
-    served.put([experiment(2), *trained(trial(2, 2, index=0))])
+    served.put([experiment(2), *trained(trial(2, 2, index=0, latest_checkpoint=uuid_of(2, 4)))])
     source = {"name": "single", "metric": "loss", "source_checkpoint_uuid": uuid_of(2, 4)}
     config = yaml.safe_dump({**CONFIG, "searcher": source})
     served.session.post("/api/v1/experiments", {"config": config})
@@ -390,8 +390,19 @@ def test_an_experiment_is_not_deleted_while_a_trial_would_start_from_its_checkpo
     for run in list(served.daemon.ledger.state.runs.values()):
         served.daemon.ledger.do(events.AttemptEnded(run.id, -1, None, None, T0))
     served.session.delete("/api/v1/experiments/2")
-    with pytest.raises(Refused, match="is being deleted"):
-        served.session.post("/api/v1/experiments", {"config": config})
+    for source in ({"source_checkpoint_uuid": uuid_of(2, 4)}, {"source_trial_id": 2}):
+        config = yaml.safe_dump({**CONFIG, "searcher": {"name": "single", "metric": "loss", **source}})
+        with pytest.raises(Refused, match=f"checkpoint {uuid_of(2, 4)} goes with experiment 2, which is being deleted"):
+            served.session.post("/api/v1/experiments", {"config": config})
+
+
+def test_a_checkpoint_of_a_deleted_experiment_is_not_offered_in_its_own_place(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    served.daemon.installation.home.checkpoints.mkdir(parents=True, exist_ok=True)
+    served.delete(1)
+    source = {"name": "single", "metric": "loss", "source_checkpoint_uuid": uuid_of(1, 4)}
+    with pytest.raises(NotFound, match="its experiment 1 was deleted; it is not in .* either; det checkpoint list"):
+        served.session.post("/api/v1/experiments", {"config": yaml.safe_dump({**CONFIG, "searcher": source})})
 
 
 @pytest.mark.parametrize("source", [{"source_trial_id": 2}, {"source_checkpoint_uuid": uuid_of(2, 4)}])
@@ -460,9 +471,7 @@ def test_a_checkpoint_that_is_nowhere_is_nothing_to_start_from(served: Served) -
         served.session.post("/api/v1/experiments", {"config": config, "modelDefinition": [file("t.py")]})
 
     for uuid, words in ((there[:-1], f"did you mean '{there}'"), ("nothing", "det checkpoint list EXPERIMENT shows")):
-        with pytest.raises(
-            NotFound, match=f"no checkpoint {uuid}: no experiment here has made it, and it is not in .*{words}"
-        ):
+        with pytest.raises(NotFound, match=f"checkpoint {uuid} not found; it is not in .* either; .*{words}"):
             create(uuid)
     create(there)
     served.daemon.installation.home.checkpoints.joinpath("of-others").mkdir(parents=True)
