@@ -184,8 +184,9 @@ def _test_here(
         raise click.exceptions.Exit(1)
 
 
-def checked(text: str, file: str, overrides: Sequence[str]) -> tuple[Loaded, str]:
-    """The configuration, and the YAML to send, overrides worked in. Tells what is older in it, and warnings about it.
+def checked(text: str, file: str, overrides: Sequence[str], told: Sequence[str] = ()) -> tuple[Loaded, str]:
+    """The configuration, and the YAML to send, overrides worked in. Tells what is older in it, and warnings about it, but not
+    those that were ``told`` when the configuration that it is made of was sent.
 
     Raises ConfigError with every mistake.
     """
@@ -196,9 +197,16 @@ def checked(text: str, file: str, overrides: Sequence[str]) -> tuple[Loaded, str
         output.say(f"det: older form: {change}")
     if loaded.translated and file != "<stdin>":
         output.say(f"det: to rewrite it: det config upgrade {file}")
+    known = [_words(warning) for warning in told]
     for warning in loaded.warnings:
-        output.say(f"det: warning: {warning}")
+        if _words(warning) not in known:
+            output.say(f"det: warning: {warning}")
     return loaded, config.with_overrides(text, overrides, file=file) if overrides else text
+
+
+def _words(warning: str) -> str:
+    """Without the place that it is about."""
+    return warning.split(": ", 1)[-1]
 
 
 def check_script(loaded: Loaded, paths: Sequence[str], context_dir: Optional[Path]) -> None:

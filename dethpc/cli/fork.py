@@ -136,7 +136,7 @@ def _create(
         raise click.UsageError("--include adds to the files of CONTEXT_DIR; without it the original's files are taken.")
     name = config_file.name if config_file else f"the configuration of experiment {parent}"
     text = merged(read_config(config_file), config, file=name) if config_file else dump(config)
-    loaded, text = checked(text, name, overrides)
+    loaded, text = checked(text, name, overrides, told=_told(config))
     with located(loaded):
         files = packed(context_dir, includes) if context_dir else []
         if context_dir:
@@ -145,3 +145,13 @@ def _create(
             check_script(loaded, [file["path"] for file in files], context_dir)
         answer = send(text, files, activate=not paused, parent=parent)
     tell(answer, paused=paused, follow=follow, as_json=as_json)
+
+
+def _told(config: Json) -> list[str]:
+    """The warnings about ``config``, which its owner has had: it has all defaults spelled out, and some of them have warnings."""
+    from dethpc.config import dump, load
+
+    try:
+        return load(dump(config), file="").warnings
+    except errors.ConfigError:  # what is missing in it may be among the changes
+        return []

@@ -232,3 +232,19 @@ def test_a_fork_starts_from_what_its_original_started_from_and_may_bring_its_own
     assert "train.py" in [file["path"] for file in body["modelDefinition"]]
     searcher = read(body["config"], "sent")[0].data["searcher"]
     assert searcher == {"name": "single", "metric": "loss", "source_checkpoint_uuid": "c-1"}
+
+
+def test_a_fork_warns_of_what_changes_and_not_of_what_its_original_was_warned_of(
+    det: Any, master: Any, folder: Path
+) -> None:
+    master.config = {
+        "entrypoint": "python3 train.py",
+        "searcher": {"name": "single", "metric": "loss"},
+        "optimizations": {"aggregation_frequency": 1},
+    }
+    done = det("experiment", "fork", 1, master=master)
+    assert "warning" not in done.stderr
+    sent(master)
+    done = det("experiment", "fork", 1, "--config", "min_validation_period.batches=8", master=master)
+    (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert "min_validation_period" in warning
