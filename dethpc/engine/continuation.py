@@ -49,7 +49,7 @@ def _check(experiment: ExperimentState) -> None:
     if not row.state.terminal or experiment.live:
         raise Refused(f"experiment {row.id} is in non terminal state '{row.state.value}', try again later")
     if not row.state.keeps_files:  # the job that was to remove them may still do so
-        raise Refused(f"experiment {row.id} is {row.state.value}: its files may be gone, so it cannot go on; delete it again")
+        raise Refused(f"experiment {row.id} is {row.state.value}, its files may be gone; delete it again")
 
 
 def go_on(state: ClusterState, event: events.GoOn) -> Decision:
