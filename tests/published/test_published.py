@@ -103,8 +103,9 @@ def test_a_pause_goes_on_and_another_trial_takes_over_the_weight_alone(created: 
     user.det("experiment", "wait", str(paused))
     assert values(user, user.trials(paused)[0], "validation", "x") == [60]
     assert "going on from batch" in user.log(paused)
-    # What is only for containers is told once; a mount of a path to itself is true.
-    assert told.count("without a container") == 1 and "bind_mounts" not in told
+    # What is only for containers is told once; a mount of a path to itself is true, but for read_only.
+    assert told.count("bind_mounts") == 1 and "bind_mounts.0.read_only has no effect" in told
+    assert told.count("without a container") == 2
 
     _, (source,) = finished(created, "increment/2_checkpoints")
     override = f"searcher.source_trial_id={source['id']}"

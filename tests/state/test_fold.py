@@ -123,7 +123,7 @@ class Model:
         experiments = {e.id for e in self.rows[Experiment].values() if not e.state.terminal or e.id in unfinished}
         live = {run.task_id for run in self.rows[Run].values() if run.state is not RunState.ENDED}
         own = {t.id for t in self.rows[Task].values() if not t.state.terminal or t.id in live}
-        own -= {t.id for t in self.rows[Task].values() if t.experiment_id is not None}
+        own -= {t.id for t in self.rows[Task].values() if t.trial_id is not None}
 
         def wanted(row: Any) -> bool:
             if fact in (Task, Run, Attempt) and (row.id if fact is Task else row.task_id) in own:

@@ -191,6 +191,10 @@ class Unmanaged:
         trial = self._known(trial_id)
         return trial.index in self._ledger.state.experiments[trial.experiment_id].live
 
+    def completed(self, trial_id: int) -> bool:
+        """Whether its script's chief has said that it is done; another worker's last reports may still be on their way."""
+        return not self.running(trial_id) and self._known(trial_id).state is State.COMPLETED
+
     def steps(self, trial_id: int) -> int:
         return self._known(trial_id).steps_completed
 

@@ -83,8 +83,10 @@ def test_a_trial_reports_and_completes(served: Served) -> None:
     assert line["message"].endswith("[rank=0] || INFO: hello\n")
     experiment = served.session.get(f"/api/v1/experiments/{begun['experiment']}")["experiment"]
     assert (experiment["state"], experiment["unmanaged"], experiment["name"]) == ("STATE_COMPLETED", True, "outside")
-    with pytest.raises(Refused, match="start it again"):
-        report(served, begun, 3, 0.1)
+    report(served, begun, 3, 4.0)  # of a worker that the chief did not wait for
+    assert steps_of(served, begun) == [1, 2, 3]
+    found = served.session.get(f"/api/v1/trials/{begun['trial']}")["trial"]
+    assert (found["searcherMetricValue"], found["state"]) == (0.7, "STATE_COMPLETED")
 
 
 def test_a_trial_that_starts_again_goes_on_from_its_checkpoint(served: Served) -> None:
@@ -188,7 +190,7 @@ def test_a_report_that_comes_as_its_run_ends_leaves_no_journal_open(
     report(served, begun, 1, 1.0)
     path = served.daemon.installation.home.run(f"{begun['experiment']}.{begun['trial']}.1").attempt(0).journal
     run = unmanaged._run(begun["trial"])
-    patch(served, begun, "COMPLETED")
+    patch(served, begun, "ERROR")
     monkeypatch.setattr(unmanaged, "_run", lambda *_: run)  # as it was a moment before
     report(served, begun, 2, 2.0)
     monkeypatch.undo()

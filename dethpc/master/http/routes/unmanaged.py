@@ -155,7 +155,7 @@ class _Metrics:
         data: dict[str, Any] = {"group": group, "steps_completed": steps, "metrics": report.metrics.avg_metrics or {}}
         if report.metrics.batch_metrics:
             data["batch_metrics"] = report.metrics.batch_metrics
-        if not unmanaged:
+        if not unmanaged or self._unmanaged.completed(trial_id):
             self._beside.post(trial_id, data, report.trial_run_id, self._who.run_id)
             return {}
         if steps is None:
