@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import jobs, on_slurm, slurm_command  # noqa: F401
+from tests.waiting import wait_until
 
 SCRIPT = """#!/bin/bash -e
 #SBATCH --job-name=old-name
@@ -60,6 +61,7 @@ def test_an_sbatch_script_is_the_entrypoint_beside_an_array_of_the_users_own(on_
     (job,) = [line for line in jobs(user) if not line.startswith(f"{array}_")]
     shown = slurm_command(user, "scontrol", "show", "job", job)
     assert "NumNodes=2" in shown and "TimeLimit=00:30:00" in shown and "CPUs/Task=4" in shown
+    wait_until(lambda: user.log(number).count("has 0,1, train.py") == 4)
     user.det("experiment", "pause", str(number))
     user.wait_state(number, "PAUSED")
     user.det("experiment", "activate", str(number))

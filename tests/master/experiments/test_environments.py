@@ -88,10 +88,10 @@ def test_of_an_experiment_that_is_refused_none_is_left(served: Served, monkeypat
     with pytest.raises(ConfigError):
         sent(served, b"{}\0", config="{name: 1}")
 
-    def refuse(event: object) -> None:
+    def refuse(decide: object) -> None:
         raise Refused("not now")
 
-    monkeypatch.setattr(served.daemon.ledger, "do", refuse)
+    monkeypatch.setattr(served.daemon.ledger, "do_after", refuse)
     with pytest.raises(Refused, match="not now"):
         sent(served, b"{}\0")
     assert list((served.daemon.installation.home.root / "environments").iterdir()) == []
