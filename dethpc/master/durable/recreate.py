@@ -131,12 +131,9 @@ class _Recreation:
         self, experiment_id: int, trial_id: int, attempt: Attempt, *, may_write: bool
     ) -> Iterator[Metric | Attempt]:
         journal = self._home.run(attempt.run_id).attempt(attempt.number).journal
-        try:
-            reports, damaged = read_all(journal)
-        except OSError as error:
-            self._made.unreadable[journal] = str(error.strerror)
+        if (found := self._read(journal)) is None:
             return
-        self._damaged(journal, damaged)
+        reports, damaged = found
         counted = [report for report in reports if report.seq <= attempt.applied_seq]
         if attempt.applied_seq > len(counted) + len(damaged):
             self._made.missing[journal] = attempt.applied_seq - len(counted) - len(damaged)
@@ -145,15 +142,22 @@ class _Recreation:
                 yield replace(attempt, applied_seq=min(attempt.applied_seq, _last(reports, damaged)))
         yield from self._of(counted, journal, experiment_id, trial_id, attempt)
 
-    def _taken(self, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
-        """What did not come from the chief: all that the master wrote down counted, but for what a later attempt trained again."""
-        journal = self._home.run(attempt.run_id).attempt(attempt.number).taken
+    def _read(self, journal: Path) -> tuple[list[Report], list[int]] | None:
+        """As ``read_all``, what is damaged counted; None for a journal that cannot be read, which is remembered."""
         try:
             reports, damaged = read_all(journal)
         except OSError as error:
             self._made.unreadable[journal] = str(error.strerror)
-            return
+            return None
         self._damaged(journal, damaged)
+        return reports, damaged
+
+    def _taken(self, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
+        """What did not come from the chief: all that the master wrote down counted, but for what a later attempt trained again."""
+        journal = self._home.run(attempt.run_id).attempt(attempt.number).taken
+        if (found := self._read(journal)) is None:
+            return
+        reports, _ = found
         numbered = [report._replace(seq=-report.seq) for report in reports]
         yield from self._of(numbered, journal, experiment_id, trial_id, attempt)
 
