@@ -1,66 +1,87 @@
 """A checkpoint through the Core API over ``torch.save`` of the same state to the same file system, both brought to disk.
 
-python benchmarks/checkpoint.py [FOLDER [MEBIBYTES ...]]
+The bare way is ``torch.save`` to a file and fsync of it and of its directory. ``store_path`` returns with the checkpoint on disk
+and published; its checksums are made afterwards, by a thread that yields to the training, and are told apart. Renaming and flushing
+the directory and the manifest cost less than the noise.
 
-The bare way is ``torch.save`` to a file and fsync of it and of its directory. Both are measured in turns, and the median of the
-ratios of neighbours is told, with quartiles, so that whatever else the machine does meets both. ``store_path`` returns with the
-checkpoint on disk and published; its checksums are made afterwards, beside the training, and are told apart, as is what
-``store_path_async`` keeps the training from going on.
+How long the training stands still: with ``store_async`` for a copy of its state in memory, from which a thread writes the files.
+Inside the block of ``store_path_async`` the training writes the files itself; the limit is for what comes on top of that, and the
+whole is told beside it.
 
-Then a training that saves now and then, with the one and with the other: seconds that each checkpoint adds to it.
+Then a training that saves now and then, with the one and with the other: what each checkpoint adds to it.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import logging
 import os
 import shutil
-import statistics
-import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.frame import Row, alternate, median, ratio, run, timed
 from dethpc import core
+from dethpc.pytorch import Snapshot
 
 PAIRS = {True: 25, False: 11}  # below 64 MiB, and above
 
 
-def main() -> None:
-    where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.gettempdir())
-    sizes = [int(word) for word in sys.argv[2:]] or [10, 200, 1024]
-    logging.disable(logging.WARNING)
-    with tempfile.TemporaryDirectory(dir=where) as folder, core.init(checkpoint_storage=f"{folder}/storage") as context:
-        for size in sizes:
-            state = {f"layer{n}": torch.randn(size << 15) for n in range(8)}
-            compare(size, state, Path(folder), context)
-            beside(size, state, Path(folder), context)
-
-
-def compare(mebibytes: int, state: Any, folder: Path, context: core.Context) -> None:
-    times: dict[str, list[float]] = {"bare": [], "store": [], "sums": [], "async": []}
-    for pair in range(-1, PAIRS[mebibytes < 64]):  # the first one warms up and does not count
-        found: dict[str, float] = {}
-        ways = [bare, store, store_async]
-        for way in ways if pair % 2 else ways[::-1]:
-            found.update(way(state, folder, context))
-            for path in folder.glob("storage/*"):
-                shutil.rmtree(path)
-        if pair >= 0:
-            for name, seconds in found.items():
-                times[name].append(seconds)
-    low, middle, high = statistics.quantiles([b / a for a, b in zip(times["bare"], times["store"])], n=4)
-    ms = {name: statistics.median(values) * 1e3 for name, values in times.items()}
-    print(
-        f"{mebibytes:5} MiB  torch.save {ms['bare']:6.1f} ms   store_path {ms['store']:6.1f} ms   {middle:.3f} x"
-        f" ({low:.3f} to {high:.3f})   checksums, later {ms['sums']:5.0f} ms   store_path_async {ms['async']:6.1f} ms",
-        flush=True,
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="on the file system to measure"
     )
+    parser.add_argument("--mebibytes", type=int, nargs="+", help="default: 10 200 1024")
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    logging.disable(logging.WARNING)
+    with (
+        tempfile.TemporaryDirectory(dir=options.folder) as folder,
+        core.init(checkpoint_storage=f"{folder}/storage") as context,
+    ):
+        for size in options.mebibytes or ([10, 100] if options.quick else [10, 200, 1024]):
+            state = {f"layer{n}": torch.randn(size << 15) for n in range(8)}
+            yield from compare(size, state, Path(folder), context, 7 if options.quick else PAIRS[size < 64])
+            yield from beside(size, state, Path(folder), context, 2 if options.quick else 5)
+
+
+def compare(mebibytes: int, state: Any, folder: Path, context: core.Context, rounds: int) -> Iterator[Row]:
+    def once(way: Callable[..., dict[str, float]]) -> dict[str, float]:
+        found = way(state, folder, context)
+        for path in folder.glob("storage/*"):
+            shutil.rmtree(path)
+        return found
+
+    snapshot = Snapshot()
+
+    def store_copy(state: Any, folder: Path, context: core.Context) -> dict[str, float]:
+        """As a PyTorchTrial's Trainer does it."""
+
+        def save() -> None:
+            taken = snapshot.take(state)
+            context.checkpoint.store_async(lambda path: torch.save(taken, path / "state.pt"), {"steps_completed": 1})
+
+        seconds = timed(save).clock
+        context.checkpoint.wait()
+        return {"copy": seconds}
+
+    ways = {way.__name__: functools.partial(once, way) for way in (bare, store, store_async, store_copy)}
+    found = alternate(ways, rounds)
+    ms = {name: [1e3 * one[name] for one in each if name in one] for each in found.values() for name in each[0]}
+    peers, size = {"torch.save": median(ms["bare"])}, f"{mebibytes:,} MiB"
+    yield Row(f"store_path, {size}", "ms", median(ms["store"]), peers, 1.02, ratio(ms["store"], ms["bare"]), of="ratio")
+    for name, way in (("store_async", "copy"), ("store_path_async, but for writing the files", "async")):
+        stands = f"training stands still for {name}, {size}"
+        yield Row(stands, "ms", median(ms[way]), peers, 0.1, ratio(ms[way], ms["bare"]), of="ratio")
+    whole = median([ours + write for ours, write in zip(ms["async"], ms["write"])])
+    yield Row(f"training stands still for store_path_async, its files written, {size}", "ms", whole, peers)
+    yield Row(f"checksums, later, {size}", "ms", median(ms["sums"]), peers)
 
 
 def bare(state: Any, folder: Path, context: core.Context) -> dict[str, float]:
@@ -74,7 +95,7 @@ def bare(state: Any, folder: Path, context: core.Context) -> dict[str, float]:
             os.fsync(fd)
             os.close(fd)
 
-    seconds = timed(save)
+    seconds = timed(save).clock
     path.unlink()
     return {"bare": seconds}
 
@@ -84,56 +105,48 @@ def store(state: Any, folder: Path, context: core.Context) -> dict[str, float]:
         with context.checkpoint.store_path({"steps_completed": 1}) as (path, _):
             torch.save(state, path / "state.pt")
 
-    return {"store": timed(save), "sums": timed(context.checkpoint.wait)}
+    return {"store": timed(save).clock, "sums": timed(context.checkpoint.wait).clock}
 
 
 def store_async(state: Any, folder: Path, context: core.Context) -> dict[str, float]:
+    written = [0.0]
+
     def save() -> None:
         with context.checkpoint.store_path_async({"steps_completed": 1}) as (path, _):
-            torch.save(state, path / "state.pt")
+            written[0] = timed(lambda: torch.save(state, path / "state.pt")).clock
 
-    seconds = timed(save)
+    seconds = timed(save).clock
     context.checkpoint.wait()
-    return {"async": seconds}
+    return {"async": seconds - written[0], "write": written[0]}
 
 
-def beside(mebibytes: int, state: Any, folder: Path, context: core.Context) -> None:
+def beside(mebibytes: int, state: Any, folder: Path, context: core.Context, rounds: int) -> Iterator[Row]:
     """Steps of one thread's work; of 60, every 20th is followed by a checkpoint."""
     torch.set_num_threads(1)
     matrix = torch.randn(512, 512)
 
-    def train(way: Any) -> None:
-        for step in range(60):
-            for _ in range(4):
-                torch.mm(matrix, matrix)
-            if step % 20 == 9 and way is not None:
-                with way({"steps_completed": step}) as (path, _):
-                    torch.save(state, path / "state.pt")
+    def train(way: Any) -> float:
+        def steps() -> None:
+            for step in range(60):
+                for _ in range(4):
+                    torch.mm(matrix, matrix)
+                if step % 20 == 9 and way is not None:
+                    with way({"steps_completed": step}) as (path, _):
+                        torch.save(state, path / "state.pt")
 
-    ways = {"none": None, "store_path": context.checkpoint.store_path, "async": context.checkpoint.store_path_async}
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(5):
-        for name, way in ways.items():
-            times[name].append(timed(functools.partial(train, way)))
-            context.checkpoint.wait()
-            for path in folder.glob("storage/*"):
-                shutil.rmtree(path)
-    added = {
-        name: statistics.median(b - a for a, b in zip(times["none"], times[name])) / 3 * 1e3
-        for name in ("store_path", "async")
-    }
-    print(
-        f"           in a training, each checkpoint adds {added['store_path']:.0f} ms by store_path,"
-        f" {added['async']:.0f} ms by store_path_async",
-        flush=True,
-    )
+        seconds = timed(steps).clock
+        context.checkpoint.wait()
+        for path in folder.glob("storage/*"):
+            shutil.rmtree(path)
+        return seconds
 
-
-def timed(call: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
+    checkpoint = context.checkpoint
+    ways = {"none": None, "store_path": checkpoint.store_path, "store_path_async": checkpoint.store_path_async}
+    times = alternate({name: functools.partial(train, way) for name, way in ways.items()}, rounds, warm=0)
+    for name in ("store_path", "store_path_async"):
+        added = [1e3 * (with_it - without) / 3 for with_it, without in zip(times[name], times["none"])]
+        yield Row(f"a checkpoint by {name} adds to a training, {mebibytes:,} MiB", "ms", median(added))
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows, arguments)

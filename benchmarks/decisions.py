@@ -1,24 +1,26 @@
 """Search decisions per second and memory per trial, at the searcher and through the engine.
 
-    python benchmarks/decisions.py [TRIALS ...]
-
-One experiment of so many trials (1,000, 10,000 and 100,000 unless told otherwise) under adaptive_asha, all of them open at once.
+One experiment of so many trials under adaptive_asha, all of them open at once.
 Rates are by processor time, so that other work on the machine does not count.
 Every trial reports at each rung until it is stopped; the order is random. The searcher's figure counts calls of ``validated``
-with what they make it remember; the engine's counts ``step(state, Reported(...))`` with one validation each, rows and all.
+with what they make it remember; the engine's counts ``step(state, Reported(...))`` with one validation each, rows and all, and
+with 100 reports of training each, as journals bring them. A validation changes four rows, and half of them stop their trial.
+The start of a search is the event of its creation through the ledger into SQLite and the change log.
 Memory is what tracemalloc sees: the searcher alone, the engine's whole state with a run and an attempt for every trial, and what
 is left of that when every trial has ended.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import random
-import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
 
+from benchmarks.creation import SPACE, begun
+from benchmarks.frame import Figure, Row, median, run
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
@@ -30,10 +32,8 @@ from dethpc.searcher.base import Create, Note, Searcher, Stop
 from dethpc.searcher.methods import build
 
 LENGTHS = (4, 16, 64, 256, 1024)
-SPACE = {
-    "lr": {"type": "log", "minval": -5, "maxval": -1, "base": 10},
-    "width": {"type": "int", "minval": 8, "maxval": 512},
-}
+BRACKETS = 3
+BATCH = 100
 
 
 def config(trials: int) -> ExperimentConfig:
@@ -42,7 +42,7 @@ def config(trials: int) -> ExperimentConfig:
         "metric": "loss",
         "smaller_is_better": True,
         "max_trials": trials,
-        "max_concurrent_trials": trials,
+        "max_concurrent_trials": BRACKETS * trials,  # shared evenly, and no bracket gets more than it has trials
         "time_metric": "batches",
         "max_time": LENGTHS[-1],
     }
@@ -84,8 +84,8 @@ def searched(trials: int) -> tuple[float, Searcher]:
     return decisions / spent, search
 
 
-def stepped(trials: int) -> tuple[float, ClusterState]:
-    """Reports per second through the engine, and its state."""
+def at_work(trials: int) -> tuple[ClusterState, list[str]]:
+    """All trials of an experiment with their runs."""
     state = ClusterState(build)
     job = "00000000-0000-4000-8000-000000000001"
     step(state, events.CreateExperiment("me", config(trials), "", "", 7, job, False, 0.0))
@@ -96,6 +96,30 @@ def stepped(trials: int) -> tuple[float, ClusterState]:
         state.apply(run)
         step(state, events.AttemptStarted(run.id, 0, ["n0"], None, 0, 0.0))
         runs.append(run.id)
+    assert len(runs) == trials
+    return state, runs
+
+
+def trained(trials: int) -> float:
+    """Reports of training per second through the engine, as they come out of journals."""
+    state, runs = at_work(trials)
+    spent = 0.0
+    for id in runs:
+        metrics = [
+            Report(n, 0.0, "metrics", {"group": "training", "steps_completed": n, "metrics": {"loss": 1 / n}})
+            for n in range(1, BATCH + 1)
+        ]
+        event = events.Reported(id, 0, metrics, 0.0)
+        began = time.process_time()
+        rows = step(state, event)
+        spent += time.process_time() - began
+        assert len(rows) == BATCH + 2
+    return trials * BATCH / spent
+
+
+def stepped(trials: int) -> tuple[float, ClusterState]:
+    """Validations per second through the engine, and its state."""
+    state, runs = at_work(trials)
     done, spent = 0, 0.0
     sequence = [0] * len(runs)
     for index, length, metric in reports(len(runs)):
@@ -123,8 +147,8 @@ def memory(trials: int) -> tuple[float, float, float]:
     empty = _traced()
     _, state = stepped(trials)
     live = _traced() - empty
-    for run in list(state.runs.values()):
-        step(state, events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, 1.0))
+    for id in list(state.runs):
+        step(state, events.AttemptEnded(id, 0, EndReport(finished=True, exit_code=0), None, 1.0))
     ended = _traced() - empty
     tracemalloc.stop()
     return alone / trials, live / trials, ended / trials
@@ -135,21 +159,22 @@ def _traced() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def main() -> None:
-    sizes = [int(word) for word in sys.argv[1:]] or [1_000, 10_000, 100_000]
-    print(f"{'':>8} {'searcher':>12} {'engine':>12} {'searcher':>10} {'engine, B/trial':>21}")
-    print(f"{'trials':>8} {'decisions/s':>12} {'reports/s':>12} {'B/trial':>10} {'live':>10} {'ended':>10}")
-    for trials in sizes:
-        gc.collect()
-        alone, _ = searched(trials)
-        gc.collect()
-        through, _ = stepped(trials)
-        small = memory(trials)
-        print(
-            f"{trials:8d} {alone:12,.0f} {through:12,.0f} {small[0]:10,.0f} {small[1]:10,.0f} {small[2]:10,.0f}",
-            flush=True,
-        )
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    rounds = 3 if options.quick else 7
+    for trials in [1_000] if options.quick else [1_000, 10_000, 100_000]:
+        size = f"{trials:,} trials"
+        decided = median([searched(trials)[0] for _ in range(rounds)])
+        yield Row(f"decisions of the searcher, {size}", "a second", decided, limit=200_000, rule=">=")
+        reported = median([stepped(trials)[0] for _ in range(rounds)])
+        yield Row(f"validations through the engine, {size}", "a second", reported, limit=100_000, rule=">=")
+        told = median([trained(min(trials, 1_000)) for _ in range(rounds)])
+        yield Row(f"reports of training through the engine, {size}", "a second", told, limit=100_000, rule=">=")
+        alone, live, ended = memory(trials)
+        yield Row(f"the searcher's memory of a trial, {size}", "bytes", Figure(alone))
+        yield Row(f"memory of a live trial, {size}", "bytes", Figure(live), limit=600)
+        yield Row(f"memory of an ended trial of an open experiment, {size}", "bytes", Figure(ended))
+    yield from begun(rounds)
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

@@ -1,7 +1,7 @@
 """Faults in virtual time: production master, ledger, reconciler and run directories, with everything that goes wrong.
 
-python benchmarks/faults.py [--events N] [--seed S] [--at-once N] [--minutes N]   figures by kind; a failure prints its seed
-python benchmarks/faults.py replay SEED [--events N]                the story of one seed
+python -m benchmarks.faults [--events N] [--seed S] [--at-once N] [--minutes N]   figures by kind; a failure prints its seed
+python -m benchmarks.faults replay SEED [--events N]                the story of one seed
 
 One seed is one story of about 500 events (what trainings do and report, commits of the master, faults, wishes of users); after
 its last fault everything has to end well. ``tests/simulator/world`` says what is judged.
@@ -16,12 +16,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.simulator.world import Story, Violation
 
@@ -102,7 +99,7 @@ def run(seed: int, events: int, at_once: int, minutes: float) -> int:
     )
     for failure in failures:
         failed = failure.split(":")[0].removeprefix("seed ")
-        print(f"{failure}\n    python benchmarks/faults.py replay {failed}")
+        print(f"{failure}\n    python -m benchmarks.faults replay {failed}")
     return 1 if failures else 0
 
 
@@ -131,5 +128,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # one seed is one story, whatever the process
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Feed altered bytes to everything that takes in what others wrote: python benchmarks/fuzz.py --minutes 60 [TARGET ...].
+"""Feed altered bytes to everything that takes in what others wrote: python -m benchmarks.fuzz --minutes 60 [TARGET ...].
 
 The targets take turns. Prints how many inputs each has had and the most memory that this process took; ends at the first input that
 does harm, which hypothesis has made as short as it can.
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from hypothesis import HealthCheck, given, seed, settings
 
-from hypothesis import HealthCheck, given, seed, settings  # noqa: E402
-
-from tests.fuzz.targets import TARGETS, altered  # noqa: E402
+from tests.fuzz.targets import TARGETS, altered
 
 _A_TURN = 500
 

@@ -1,47 +1,27 @@
-"""What an idle master costs: resident memory and processor time over a minute, with a search behind it.
-
-python benchmarks/idle.py
-"""
+"""What an idle master costs: resident memory and processor time, after some listings."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
+import argparse
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
-from setting import ROOT
-
-SECONDS = 60
-
-
-def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="dethpc-bench-") as home:
-        env = {**os.environ, "DETHPC_HOME": home, "PYTHONPATH": str(ROOT), "DETHPC_SCHEDULER": "local"}
-        det = [sys.executable, "-m", "dethpc.cli"]
-        subprocess.run([*det, "master", "up"], env=env, check=True, capture_output=True)
-        try:
-            for listing in ("experiment", "resource-pool"):
-                subprocess.run([*det, listing, "list"], env=env, check=True, capture_output=True)
-            pid = int((Path(home) / "master.json").read_text().partition('"pid": ')[2].partition(",")[0])
-            time.sleep(5)
-            before, start = cpu(pid), time.monotonic()
-            time.sleep(SECONDS)
-            share = (cpu(pid) - before) / (time.monotonic() - start)
-            status = Path(f"/proc/{pid}/status").read_text()
-            memory = int(status.partition("VmRSS:")[2].split()[0]) / 1024
-            print(f"idle master: {memory:.0f} MiB resident, {share * 100:.2f} % of a core")
-        finally:
-            subprocess.run([*det, "master", "down"], env=env, check=False, capture_output=True)
+from benchmarks.frame import Figure, Row, run
+from benchmarks.setting import local
 
 
-def cpu(pid: int) -> float:
-    """Seconds of processor time so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    seconds = 15 if options.quick else 60
+    with local() as master:
+        for listing in ("experiment", "resource-pool"):
+            master.det(listing, "list")
+        time.sleep(5)
+        before, start = master.cpu(), time.monotonic()
+        time.sleep(seconds)
+        share = (master.cpu() - before) / (time.monotonic() - start)
+        yield Row("memory of an idle master", "MiB", Figure(master.memory()), limit=90)
+        yield Row("processor time of an idle master", "% of a core", Figure(100 * share), limit=0.2)
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

@@ -1,20 +1,17 @@
-"""Looking for lines in a log of 300 MB, beside grep, tail and head on the same file; and how long others wait meanwhile.
+"""Looking for lines in a log, beside grep, tail and head on the same file; and how long others wait meanwhile.
 
-python benchmarks/log_search.py [MEGABYTES]
-
-A master on this machine is asked over HTTP, in turns with the tool. Told are medians by the clock and the processor time of the
-master and of the tool, with the ratio of neighbours and the limit that it should keep. The file is in the page cache for both.
+A master on this machine is asked over HTTP, in turns with the tool. The file (300 MB; 40 MB in a quick run) is in the page cache
+for both. In brackets: how many lines are found. RE2 looks through blocks of 1 MB without the interpreter's lock; only lines that
+may be wanted are parsed. The first question for a time learns which times are in each 4 MB and keeps that in memory. Of 10,000
+lines that are shown, nearly all of the time goes into writing their JSON.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
-import resource
 import statistics
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -23,11 +20,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dethpc.client import MasterFinder, Session
-from dethpc.client.proof import OwnerToken
+from benchmarks.frame import Figure, Row, Spent, alternate, cpu_of_children, median, ratio, run, timed
+from benchmarks.setting import Local, local
+from dethpc.client import Session
 from dethpc.rundir.layout import RunDir
 
-ROUNDS = 7
 LIMIT = 5.0
 LIMIT_WAIT = 50  # ms
 BEGIN = int(datetime(2025, 11, 13, 8, tzinfo=timezone.utc).timestamp())
@@ -42,23 +39,13 @@ max_restarts: 0
 
 
 @contextmanager
-def master(home: Path) -> Iterator[tuple[Session, Path]]:
+def master() -> Iterator[tuple[Local, Path]]:
     """A master with one trial that has ended, and the file of its log."""
-    env = {**os.environ, "DETHPC_HOME": str(home), "DETHPC_SCHEDULER": "local"}
-
-    def det(*words: str) -> str:
-        words = (sys.executable, "-m", "dethpc.cli", *words)
-        return subprocess.run(words, env=env, cwd=home, check=True, capture_output=True, text=True).stdout
-
-    (home / "config.yaml").write_text(CONFIG)
-    (home / "context").mkdir()
-    try:
-        det("experiment", "create", "config.yaml", "context", "--follow")
-        session = connect(home)
-        yield session, RunDir(next((home / "runs").iterdir())).attempt(0).log(0)
-        session.close()
-    finally:
-        det("master", "down")
+    with local() as made:
+        (made.home / "config.yaml").write_text(CONFIG)
+        (made.home / "context").mkdir()
+        made.det("experiment", "create", "config.yaml", "context", "--follow")
+        yield made, RunDir(next((made.home / "runs").iterdir())).attempt(0).log(0)
 
 
 def fill(log: Path, size: int) -> None:
@@ -69,7 +56,7 @@ def fill(log: Path, size: int) -> None:
                 second = datetime.fromtimestamp(BEGIN + n // PER_SECOND, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
                 level = "ERROR" if n % 300_000 == 150_000 else "INFO"
                 words = f"epoch {n // 1000} batch {n % 1000} loss={n * 7919 % 10007 / 10007:.5f} lr=0.001"
-                if n == 500_000:
+                if n == 250_000:
                     words += " out of memory"
                 file.write(f"{second}.{n % PER_SECOND * 5:03d}Z\t{level}\t{n % 4}\tstdout\t{words}\n")
                 n += 1
@@ -99,13 +86,6 @@ class Others:
         self._thread.join()
 
 
-class Spent(NamedTuple):
-    """Seconds by the clock and of processor time."""
-
-    clock: float
-    cpu: float
-
-
 class Asked(NamedTuple):
     what: str
     params: dict[str, Any]
@@ -114,74 +94,56 @@ class Asked(NamedTuple):
 
 
 class Bench:
-    def __init__(self, home: Path, session: Session, log: Path) -> None:
-        self._home, self._session, self._log = home, session, log
-        self._pid = int(json.loads((home / "master.json").read_text())["pid"])
+    def __init__(self, at: Local, log: Path) -> None:
+        self._at, self._log, self._session = at, log, at.session()
 
     def ours(self, params: dict[str, Any]) -> tuple[Spent, int]:
         """And how many lines came."""
-        busy, begin = self._master_cpu(), time.perf_counter()
-        count = sum(1 for _ in self._session.stream("/api/v1/trials/1/logs", params=params))
-        return Spent(time.perf_counter() - begin, self._master_cpu() - busy), count
+        lines: list[str] = []
+        ask = {"path": "/api/v1/trials/1/logs", "params": params}
+        spent = timed(lambda: lines.extend(self._session.stream(**ask)), self._at.cpu)
+        return spent, len(lines)
 
-    def theirs(self, tool: list[str]) -> Spent:
-        before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run([*tool, str(self._log)], stdout=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"})
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return Spent(time.perf_counter() - begin, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    def theirs(self, tool: list[str]) -> tuple[Spent, int]:
+        command, env = [*tool, str(self._log)], {**os.environ, "LC_ALL": "C"}
+        return timed(lambda: subprocess.run(command, stdout=subprocess.PIPE, env=env), cpu_of_children), 0
 
-    def compare(self, asked: Asked) -> None:
-        ours, theirs, lines = [], [], 0
-        for _ in range(ROUNDS):
-            spent, lines = self.ours(asked.params)
-            ours.append(spent)
-            theirs.append(self.theirs(asked.tool))
-        row(f"{asked.what} ({lines})", ours, asked.tool[0], theirs, asked.limit)
+    def compare(self, asked: Asked, rounds: int) -> Row:
+        found = alternate(
+            {"ours": lambda: self.ours(asked.params), "tool": lambda: self.theirs(asked.tool)}, rounds, warm=0
+        )
+        ours, theirs = ([1e3 * spent.clock for spent, _ in found[name]] for name in ("ours", "tool"))
+        cpu = {name: 1e3 * statistics.median(spent.cpu for spent, _ in found[name]) for name in found}
+        note = f"processor time: the master {cpu['ours']:.0f} ms, {asked.tool[0]} {cpu['tool']:.1f} ms"
+        name, peers = f"{asked.what} ({found['ours'][0][1]})", {asked.tool[0]: median(theirs)}
+        return Row(name, "ms", median(ours), peers, asked.limit, ratio(ours, theirs), of="ratio", note=note)
 
-    def others(self, asked: Asked) -> None:
+    def others(self, asked: Asked, rounds: int) -> Row:
         """How long another client waits while somebody asks this, and for as long while nobody does."""
+        waits = {}
         for name in ("quiet", "meanwhile"):
-            with Others(connect(self._home)) as others:
+            with Others(self._at.session()) as others:
                 if name == "quiet":
                     time.sleep(1)
-                for _ in range(3 if name == "meanwhile" else 0):
+                for _ in range(rounds if name == "meanwhile" else 0):
                     self.ours(asked.params)
-            waits = sorted(others.waits)
-            print(
-                f"    another client waits, {name:18} {statistics.median(waits) * 1000:9.1f} ms   longest "
-                f"{waits[-1] * 1000:.1f} ms   of {len(waits)}   limit {LIMIT_WAIT} ms",
-                flush=True,
-            )
-
-    def _master_cpu(self) -> float:
-        user, system = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+            waits[name] = [1e3 * seconds for seconds in others.waits]
+        peers = {"while nobody searches": Figure(max(waits["quiet"]))}
+        note = f"medians: {statistics.median(waits['meanwhile']):.1f} and {statistics.median(waits['quiet']):.1f} ms"
+        name = f"another client waits at most, while somebody looks for {asked.what}"
+        return Row(name, "ms", Figure(max(waits["meanwhile"])), peers, LIMIT_WAIT, note=note)
 
 
-def row(name: str, ours: list[Spent], peer: str, theirs: list[Spent], limit: float | None) -> None:
-    def middle(values: list[Spent]) -> str:
-        clock, cpu = (statistics.median(part) * 1000 for part in zip(*values))
-        return f"{clock:8.1f} ms (CPU {cpu:7.1f})"
-
-    ratio = statistics.median(a.clock / b.clock for a, b in zip(ours, theirs))
-    bound = "" if limit is None else f"   limit {limit:g}"
-    print(f"{name:44} {middle(ours)}   {peer:4} {middle(theirs)}   ratio {ratio:6.2f}{bound}", flush=True)
-
-
-def connect(home: Path) -> Session:
-    return Session(MasterFinder(str(home / "master.json")), OwnerToken((home / "token").read_text().strip()))
-
-
-def main() -> None:
-    size = int(sys.argv[1] if len(sys.argv) > 1 else 300) * 1_000_000
-    with tempfile.TemporaryDirectory() as folder, master(Path(folder)) as (session, log):
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    size, rounds = (40_000_000, 3) if options.quick else (300_000_000, 9)
+    with master() as (at, log):
         fill(log, size)
         middle = datetime.fromtimestamp(BEGIN + size // 90 // PER_SECOND // 2 // 60 * 60, timezone.utc)
         minute = middle.strftime("%Y-%m-%dT%H:%M")
         bounds = {"timestampAfter": f"{minute}:00Z", "timestampBefore": f"{minute}:03Z"}
         last = {"limit": 10, "orderBy": "ORDER_BY_DESC"}
         once, choice = "out of memory", "out of (mem|disk)"
-        bench = Bench(Path(folder), session, log)
+        bench = Bench(at, log)
         every = [
             Asked("a text that is there once", {"searchText": once}, ["grep", "-F", once], LIMIT),
             Asked("the same, newest first", {"searchText": once, **last}, ["grep", "-F", once], LIMIT),
@@ -193,17 +155,13 @@ def main() -> None:
             Asked("the last 10", last, ["tail", "-n", "10"]),
             Asked("the last 10,000", {**last, "limit": 10_000}, ["tail", "-n", "10000"]),
         ]
-        print(f"{log.stat().st_size / 1e6:.0f} MB of log; lines found in brackets")
-        spent, count = bench.ours(bounds)
-        print(
-            f"three seconds of it, for the first time ({count}): {spent.clock * 1000:.0f} ms (CPU {spent.cpu * 1000:.0f})"
-        )
+        first, count = bench.ours(bounds)
+        yield Row(f"three seconds of it ({count}), the first time", "ms", Figure(1e3 * first.clock))
         for asked in every:
-            bench.compare(asked)
+            yield bench.compare(asked, rounds)
         for asked in (every[2], every[4], every[5]._replace(what="lines of a time")):
-            print(f"while somebody looks for {asked.what}:")
-            bench.others(asked)
+            yield bench.others(asked, 3)
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

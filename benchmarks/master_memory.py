@@ -1,39 +1,35 @@
-"""What a master's memory holds after 10,000 trials have ended, compared with after the first hundred.
+"""What a master's memory holds after many trials have ended, compared with after the first ones.
 
-python benchmarks/master_memory.py [EXPERIMENTS [TRIALS]]
-
-A real master serves REST in a process of its own, with its ledger, change logs, reconciler and SQLite. Experiments of so many
-trials each (100 of 100 unless told otherwise) come through REST, one after the other. Only the scheduler is not real: it writes
-what a job leaves in its run directory (a validation and an end report) and says that the job has ended. The first experiment is
-not counted: it fills what is imported and cached once. Two such masters run: the first shows resident memory, the second what
-tracemalloc sees, which would make resident memory larger.
+A real master serves REST in a process of its own, with its ledger, change logs, reconciler and SQLite. Experiments of so
+many trials each come through REST, one after the other. Only the scheduler is not real: it writes what a job leaves in its run
+directory (a validation and an end report) and says that the job has ended. The first experiment is not counted: it fills what is
+imported and cached once. Two such masters run: the first shows resident memory, the second what tracemalloc sees, which would make
+resident memory larger.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
-import itertools
-import os
+import json
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import tracemalloc
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from setting import ROOT
-
+from benchmarks.frame import Figure, Row, run
+from benchmarks.setting import ROOT
+from benchmarks.stand_in import StandIn
 from dethpc.client.session import Session
 from dethpc.config.site import PoolConfig, SiteConfig
-from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState
 from dethpc.master.daemon import Daemon
 from dethpc.master.installation import cluster_id
 from dethpc.master.runs.live import Pace
-from dethpc.rundir.claim import claim
 from dethpc.rundir.files import write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
@@ -47,50 +43,27 @@ resources: {{slots_per_trial: 1}}
 """
 
 
-class Instant:
+class Instant(StandIn):
     """A scheduler whose jobs are over when they are submitted."""
 
-    kind, settle = "slurm", 0.0
-
     def __init__(self, home: Home) -> None:
-        self._home, self._ids = home, itertools.count(1)
+        super().__init__(64)
+        self._home = home
+
+    largest_array = 0
+
+    def submit_array(self, array: ArrayRequest) -> list[str]:
+        raise NotImplementedError
 
     def submit(self, job: JobRequest) -> str:
-        job_id, run_dir = str(next(self._ids)), self._home.run(job.run_id)
-        assert claim(run_dir, job_id)
-        attempt = run_dir.attempt(0)
-        attempt.make()
-        write_json(attempt.started, {"job_id": job_id, "nodes": ["node1"], "at": time.time()})
+        job_id, attempt = self.started(self._home, job)
         with JournalWriter(attempt.journal) as journal:
             journal.append("metrics", {"group": "validation", "steps_completed": 1, "metrics": {"loss": 0.5}})
         write_json(attempt.end, {"finished": True, "exit_code": 0})
         return job_id
 
-    def jobs(self) -> dict[str, JobRecord]:
-        return {}
-
     def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
         return {id: JobRecord(id, "", JobState.COMPLETED, exit_code=0) for id in job_ids}
-
-    def find(self, names: Sequence[str]) -> list[JobRecord]:
-        return []
-
-    def cancel(self, job_ids: Sequence[str]) -> None: ...
-
-    def requeue(self, job_id: str) -> None: ...
-
-    def nice(self, values: Mapping[str, int]) -> None: ...
-
-    def start_now(self, job_ids: Sequence[str]) -> None: ...
-
-    def pools(self) -> list[PoolInfo]:
-        return [PoolInfo("default", "default", 1, 64, 0, "cpu", default=True)]
-
-    def nodes(self) -> list[NodeInfo]:
-        return [NodeInfo("node1", NodeState.IDLE, 64, 0, ("default",), "cpu", cpus=128)]
-
-    def queue(self, partition: str) -> list[QueuedJob]:
-        return []
 
 
 def resident() -> float:
@@ -104,7 +77,8 @@ def held() -> float:
     return tracemalloc.get_traced_memory()[0] / 1e6
 
 
-def child(traced: bool, experiments: int, trials: int) -> None:
+def child(traced: bool, experiments: int, trials: int) -> tuple[float, float]:
+    """Megabytes before and after."""
     with tempfile.TemporaryDirectory(prefix="dethpc-bench-") as folder:
         home = Home(Path(folder))
         home.make()
@@ -119,26 +93,15 @@ def child(traced: bool, experiments: int, trials: int) -> None:
             url = home.master_file.read_text().partition('"url": "')[2].partition('"')[0]
             session = Session(url, home.token.read_text().strip())
             if traced:
-                tracemalloc.start(8)
+                tracemalloc.start()
             measure = held if traced else resident
             search(session, trials)
             gc.collect()
-            before, first = measure(), tracemalloc.take_snapshot() if traced else None
+            before = measure()
             for _ in range(experiments):
                 search(session, trials)
             gc.collect()
-            after = measure()
-            print(
-                f"{'traced' if traced else 'resident'}: {before:.1f} MB before, {after:.1f} MB after "
-                f"{experiments * trials:,} ended trials, {after - before:+.2f} MB",
-                flush=True,
-            )
-            if first is not None:
-                grown: Counter[str] = Counter()
-                for difference in tracemalloc.take_snapshot().compare_to(first, "filename"):
-                    grown[str(difference.traceback).replace(str(ROOT), "")] += difference.size_diff
-                for place, size in grown.most_common(5):
-                    print(f"  {size / 1e6:+.2f} MB {place}", flush=True)
+            return before, measure()
         finally:
             session.close()
             daemon.stop()
@@ -153,16 +116,27 @@ def search(session: Session, trials: int) -> None:
         time.sleep(0.05)
 
 
-def main() -> None:
-    sizes = [int(word) for word in sys.argv[1:3]]
-    experiments, trials = [*sizes, *[100, 100][len(sizes) :]]
-    if len(sys.argv) > 3:
-        child(sys.argv[3] == "traced", experiments, trials)
-        return
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for mode in ("resident", "traced"):
-        subprocess.run([sys.executable, __file__, str(experiments), str(trials), mode], env=env, check=True)
+LIMITS = {"resident": 6.0, "traced": 0.5}  # MB; resident memory is taken by the page
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    experiments, trials = (2, 25) if options.quick else (100, 100)
+    for mode, limit in LIMITS.items():
+        command = [sys.executable, "-m", "benchmarks.master_memory", "--child", mode, str(experiments), str(trials)]
+        said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+        before, after = json.loads(said.splitlines()[-1])
+        peers = {f"after {trials}": Figure(before), f"after {(experiments + 1) * trials:,}": Figure(after)}
+        yield Row(
+            f"{mode} memory grows with {experiments * trials:,} ended trials by",
+            "MB",
+            Figure(after - before),
+            peers,
+            limit,
+        )
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(sys.argv[2] == "traced", *map(int, sys.argv[3:]))))
+    else:
+        run(__doc__, rows)

@@ -1,6 +1,6 @@
 """Searches on a private Slurm under a seeded monkey, round after round: what it broke, and whether anything was lost or doubled.
 
-python benchmarks/monkey.py [--minutes 60] [--seed S] [--trials 40] [--notes FOLDER]
+python -m benchmarks.monkey [--minutes 60] [--seed S] [--trials 40] [--notes FOLDER]
 
 Each round is a fresh installation on a fresh cluster. FOLDER gets what the monkey did, a file for each round, and the home of a
 round that is not clean. A round that has begun when the time is over goes on to its end. Only root can let disks fill up.
@@ -17,8 +17,6 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.monkey.monkey import Frozen
 from tests.monkey.round import SHAPE, Round, play

@@ -1,6 +1,6 @@
-"""Deliberate bugs: each has to be caught by the judge of ``benchmarks/faults.py``.
+"""Deliberate bugs: each has to be caught by the judge of ``benchmarks.faults``.
 
-python benchmarks/mutations.py [--seeds N] [WORDS]   WORDS: those whose names have them
+python -m benchmarks.mutations [--seeds N] [WORDS]   WORDS: those whose names have them
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ import argparse
 import os
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.simulator.world.mutations import MUTATIONS, caught
 
@@ -37,5 +34,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main())

@@ -1,18 +1,17 @@
 """What a decision about the queue costs with 10,000 queued trials: in one experiment, and in as many experiments.
 
-Each figure is the median and the worst of 200 decisions, in milliseconds of processor time.
-
-python benchmarks/queue_decisions.py
+Milliseconds of processor time; the limit is for each single decision.
 """
 
 from __future__ import annotations
 
-import statistics
+import argparse
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.frame import Figure, Row, median, number, run
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.states import RunState
@@ -23,7 +22,7 @@ from dethpc.engine.pools import Rules
 from dethpc.engine.turns import in_order
 from dethpc.searcher.methods import build
 
-TRIALS, TIMES = 10_000, 200
+TRIALS, TIMES, LIMIT = 10_000, 200, 10.0
 
 
 def filled(kind: Any, experiments: int) -> ClusterState:
@@ -76,10 +75,10 @@ def decisions(state: ClusterState) -> dict[str, Callable[[int], None]]:
     return {"a run starts": start, "a run ends": end, "ahead-of": move, "a look at the scheduler's queue": look}
 
 
-def main() -> None:
-    print("| scheduler | experiments | decision | median | worst |\n|---|---|---|---|---|")
+def rows(options: argparse.Namespace) -> Iterator[Row]:
     for kind in ("priority", "fair_share"):
-        for experiments in (1, 100, 10_000):
+        slowest = 0.0
+        for experiments in (1, 100) if options.quick else (1, 100, TRIALS):
             state = filled(kind, experiments)
             for name, decide in decisions(state).items():
                 if name == "ahead-of" and (kind != "priority" or experiments == 1):
@@ -89,11 +88,11 @@ def main() -> None:
                     began = time.process_time()
                     decide(n)
                     took.append(1000 * (time.process_time() - began))
-                print(
-                    f"| {kind} | {experiments:,} | {name} | {statistics.median(took):.2f} | {max(took):.2f} |",
-                    flush=True,
-                )
+                slowest = max(slowest, *took)
+                words = f"{kind}, experiments: {experiments:,}; {name}"
+                yield Row(words, "ms", median(took), note=f"the worst of {TIMES}: {number(max(took))} ms")
+        yield Row(f"the slowest of all decisions, {kind}", "ms", Figure(slowest), limit=LIMIT)
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

@@ -1,14 +1,14 @@
-"""What a report costs the training loop that makes it, with 1,000 metrics in it and with few.
+"""What a report and a look whether to stop cost the training loop, beside a JSON line that is flushed.
 
-python benchmarks/reporting.py [METRICS ...]
-
-As on the cluster: into an attempt's journal, with a master that takes the reports, and event files for TensorBoard. Time between
-two reports is some work of 5 ms, as in a training. Both the clock and the processor time of the loop's own thread are told: the
-first also has what other work on the machine takes.
+As on the cluster: into an attempt's journal, with a master that takes the reports, and event files for TensorBoard. A report is in
+the journal when the call returns, and a thread flushes it to disk within a second. Time between two reports is some work of 5 ms,
+as in a training; in a tight loop, what is waked and cached already costs nothing. Figures are the processor time of the loop's own
+thread; the clock, which stands beside it, also has what other work on the machine takes.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -17,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-STEPS, ROUNDS = 40, 12
-
+from benchmarks.frame import Row, alternate, median, ratio, run, timed
 
 MASTER = """
 import json, threading
@@ -30,7 +32,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Master(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_POST(self):
-        lines = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["lines"]
+        lines = self.rfile.read(int(self.headers["Content-Length"])).splitlines()
         self.answer({"appliedSeq": int(lines[-1].split()[0]) if lines else 0, "stop": None})
     def do_GET(self):
         threading.Event().wait(60)
@@ -87,8 +89,9 @@ def attempt(folder: Path, url: str | None) -> None:
     os.environ["TMPDIR"] = str(folder)
 
 
-def main() -> None:
-    counts = [int(word) for word in sys.argv[1:]] or [1000, 10]
+@contextmanager
+def context() -> Iterator[Any]:
+    """The Core API's, in an attempt with a master that says that all has been applied."""
     master = subprocess.Popen([sys.executable, "-c", MASTER], stdout=subprocess.PIPE, text=True)
     assert master.stdout is not None
     try:
@@ -96,38 +99,90 @@ def main() -> None:
             attempt(Path(folder), f"http://127.0.0.1:{int(master.stdout.readline())}")
             from dethpc import core
 
-            with core.init() as context:
-                for count in counts:
-                    measure(context, count)
+            with core.init() as made:
+                yield made
     finally:
         master.kill()
         master.wait()
 
 
-def measure(context: Any, count: int) -> None:
-    generator, step = random.Random(1), 0
-    times: list[tuple[float, float]] = []
-    for _ in range(ROUNDS):
-        for _ in range(STEPS):
-            work()
-            step += 1
-            metrics = {f"layer.{n}.gradient_norm": generator.random() for n in range(count)}
-            begin = time.perf_counter(), time.thread_time()
-            context.train.report_training_metrics(step, metrics)
-            times.append((time.perf_counter() - begin[0], time.thread_time() - begin[1]))
-    wall, cpu = zip(*times)
-    print(
-        f"{count:5} metrics: {statistics.median(wall) * 1e3:.3f} ms a report (mean {statistics.mean(wall) * 1e3:.3f},"
-        f" 99 % below {statistics.quantiles(wall, n=100)[-1] * 1e3:.3f}); processor time of the loop"
-        f" {statistics.median(cpu) * 1e3:.3f} ms (mean {statistics.mean(cpu) * 1e3:.3f})",
-        flush=True,
+LIMITS = {1000: 1000.0, 10: None, 4: None}
+TIGHT, ASKED = 10.0, 0.4
+"""Microseconds: of a report that comes with 1,000 metrics, of one in a tight loop, and of a look whether to stop."""
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    rounds = 60 if options.quick else 400
+    with context() as made, tempfile.TemporaryFile("w") as file:
+        for count, limit in LIMITS.items():
+            yield after_work(made, file, count, limit, rounds)
+        yield tight(made, file, 20 if options.quick else 100)
+        yield looks(made, 20 if options.quick else 100)
+
+
+def after_work(made: Any, file: TextIO, count: int, limit: float | None, rounds: int) -> Row:
+    """Each report follows work of 5 ms."""
+    generator, steps = random.Random(1), iter(range(10**9))
+
+    def once(act: Callable[[int, dict[str, float]], None]) -> tuple[float, float]:
+        """Microseconds of processor time and by the clock."""
+        work()
+        metrics = {f"layer.{n}.gradient_norm": generator.random() for n in range(count)}
+        spent = timed(lambda: act(next(steps), metrics), time.thread_time)
+        return 1e6 * spent.cpu, 1e6 * spent.clock
+
+    ways = {"ours": made.train.report_training_metrics, "line": lambda step, metrics: line(file, step, metrics)}
+    found = alternate({name: lambda act=act: once(act) for name, act in ways.items()}, rounds, warm=3)
+    ours, theirs = ([cpu for cpu, _ in found[name]] for name in ("ours", "line"))
+    note = f"by the clock {statistics.median(clock for _, clock in found['ours']):.0f} us"
+    peers = {"a JSON line": median(theirs)}
+    return Row(
+        f"a report of {count:,} metrics, between work", "us", median(ours), peers, limit, ratio(ours, theirs), note=note
     )
+
+
+def tight(made: Any, file: TextIO, rounds: int) -> Row:
+    """Reports in a loop that does nothing else: the mean of 200, so that what the clock cannot tell apart is told."""
+    metrics, steps = (
+        {"loss": 0.731, "accuracy": 0.912, "rate": 1e-3, "throughput": 1234.5},
+        iter(range(10**9, 2 * 10**9)),
+    )
+
+    def many(act: Callable[[int, dict[str, float]], None]) -> float:
+        return 1e6 * timed(lambda: [act(next(steps), metrics) for _ in range(200)], time.thread_time).cpu / 200
+
+    ways = {"ours": made.train.report_training_metrics, "line": lambda step, metrics: line(file, step, metrics)}
+    found = alternate({name: lambda act=act: many(act) for name, act in ways.items()}, rounds)
+    peers = {"a JSON line": median(found["line"])}
+    return Row(
+        "a report of 4 metrics, in a tight loop",
+        "us",
+        median(found["ours"]),
+        peers,
+        TIGHT,
+        ratio(found["ours"], found["line"]),
+    )
+
+
+def looks(made: Any, rounds: int) -> Row:
+    ask = made.preempt.should_preempt
+
+    def many(act: Callable[[], object]) -> float:
+        return 1e6 * timed(lambda: [act() for _ in range(2000)], time.thread_time).cpu / 2000
+
+    found = alternate({"ours": lambda: many(ask), "clock": lambda: many(time.monotonic)}, rounds)
+    peers = {"time.monotonic()": median(found["clock"])}
+    return Row("should_preempt()", "us", median(found["ours"]), peers, ASKED, ratio(found["ours"], found["clock"]))
+
+
+def line(file: TextIO, step: int, metrics: dict[str, float]) -> None:
+    """What a training would do without us."""
+    file.write(json.dumps({"steps_completed": step, "metrics": metrics}) + "\n")
+    file.flush()
 
 
 def work() -> None:
     """5 ms of processor time without the interpreter's lock for the most part, as of a framework."""
-    import zlib
-
     until = time.thread_time() + 0.005
     while time.thread_time() < until:
         zlib.crc32(_DATA)
@@ -136,4 +191,4 @@ def work() -> None:
 _DATA = bytes(200_000)
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

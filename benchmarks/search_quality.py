@@ -1,10 +1,11 @@
 """How good a search is, on problems whose answer is known: statistics over many seeds, in simulated time.
 
-    python benchmarks/search_quality.py [--seeds 50] [--jobs 2] [--write]
+    python -m benchmarks.search_quality [--seeds 50] [--jobs 2] [--write]
 
 Our methods run in the production engine on the simulated cluster. Optuna's and Syne Tune's run in an asynchronous loop over
 their own ask-and-tell interfaces, with as many workers, the same budget, the same learning curves and as many validations. What
-is not installed is left out with a note; the plot needs matplotlib. ``--write`` puts table and plot into docs/.
+is not installed is left out with a note; the plot needs matplotlib. ``--write`` keeps the table for ``benchmarks.page`` and puts
+the plot into docs/.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dethpc.domain.facts import Trial
 from dethpc.simulator import Pace, PowerLaw, Simulation, Site
 
 ROOT = Path(__file__).parents[1]
-HEADING = "## Search quality"
+SECTION = ROOT / "benchmarks" / "sections" / "search_quality.md"
 
 LENGTH, DIVISOR, RUNGS = 64, 4, 4  # trials are compared after 1, 4, 16 and 64 steps
 LEVELS = [LENGTH // DIVISOR**i for i in reversed(range(RUNGS))]
@@ -590,20 +591,12 @@ def plot(problems: Sequence[Problem], found: Found, methods: Sequence[str], path
     path.write_text(re.sub(r"\d\d+\.\d{3,}", lambda found: f"{float(found[0]):.1f}", path.read_text()))  # half the size
 
 
-def write(lines: Sequence[str], path: Path, heading: str = HEADING) -> None:
-    """Put the lines below their heading, in place of what stood there."""
-    text = path.read_text() if path.exists() else "# Benchmarks\n"
-    before, found, after = text.partition(f"{heading}\n")
-    rest = "" if not found else "\n## " + after.split("\n## ", 1)[1] if "\n## " in after else ""
-    path.write_text(f"{before.rstrip()}\n\n{heading}\n\n" + "\n".join(lines).rstrip() + "\n" + rest)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])  # type: ignore[union-attr]
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", default="", help="problems whose name contains this")
-    parser.add_argument("--write", action="store_true", help="into docs/")
+    parser.add_argument("--write", action="store_true", help="the section and the plot of docs/benchmarks.md")
     options = parser.parse_args()
     problems = [kind() for kind in PROBLEMS if options.only in kind.name]
     lacks = missing()
@@ -630,7 +623,8 @@ def main() -> None:
             lines += ["", "![Regret over time](search-quality.svg)"]
         except ImportError:
             print("left out: the plot (matplotlib is not installed)", file=sys.stderr)
-        write(["Written by `python benchmarks/search_quality.py --write`.", "", *lines], docs / "benchmarks.md")
+        head = ["## Search quality", "", "Written by `python -m benchmarks.search_quality --write`.", ""]
+        SECTION.write_text("\n".join([*head, *lines]).rstrip() + "\n")
 
 
 if __name__ == "__main__":

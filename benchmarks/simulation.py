@@ -1,14 +1,15 @@
-"""How much CPU time it takes to simulate a search, and with it the engine's decisions: 1,000 to 100,000 trials.
+"""How much processor time it takes to simulate a search, and with it the engine's decisions.
 
-python benchmarks/simulation.py [TRIALS ...]
+``random`` validates ten times a trial. One process on one core; the production engine's decisions take nearly all of the time.
 """
 
 from __future__ import annotations
 
-import sys
-import time
+import argparse
+from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.frame import Figure, Row, run, timed
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.simulator import Pace, Site, simulate
 
@@ -29,16 +30,12 @@ def config(searcher: dict[str, Any], trials: int) -> ExperimentConfig:
     return ExperimentConfig.from_json(stored)
 
 
-def main() -> None:
-    print("| search | trials | seconds of CPU | per trial |\n|---|---|---|---|")
-    for trials in [int(word) for word in sys.argv[1:]] or [1000, 10_000, 100_000]:
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    for trials in [1000] if options.quick else [1000, 10_000, 100_000]:
         for name, searcher in SEARCHES.items():
-            began = time.process_time()
-            result = simulate(config(searcher, trials), Site(8, 8), Pace())
-            took = time.process_time() - began
-            assert len(result.trials) == trials
-            print(f"| {name} | {trials:,} | {took:.1f} | {took / trials * 1000:.2f} ms |", flush=True)
+            took = timed(lambda: simulate(config(searcher, trials), Site(8, 8), Pace())).cpu  # noqa: B023
+            yield Row(f"a trial of {trials:,}, {name}", "ms", Figure(1e3 * took / trials))
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

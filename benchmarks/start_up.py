@@ -1,38 +1,45 @@
-"""What it takes to start: ``det --help`` and ``import dethpc.core``, over an empty Python.
+"""What it takes to start: ``det --help`` and ``import dethpc.core``, beside an empty Python.
 
-python benchmarks/start_up.py
+Each starts a process of its own, in turns; told is processor time, with the children of the process.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import statistics
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 
-ROUNDS = 15
+from benchmarks.frame import Row, alternate, cpu_of_children, median, ratio, run, timed
+
 WHAT = {
-    "empty python": ["-c", "pass"],
+    "an empty Python": ["-c", "pass"],
     "import dethpc.core": ["-c", "import dethpc.core"],
     "det --help": ["-m", "dethpc.cli", "--help"],
 }
+LIMITS = {"import dethpc.core": 35.0, "det --help": 70.0}  # ms; the import without the start of Python
 
 
-def main() -> None:
-    times: dict[str, list[float]] = {name: [] for name in WHAT}
+def rows(options: argparse.Namespace) -> Iterator[Row]:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    for round in range(-1, ROUNDS):  # the first one writes the bytecode and does not count
-        for name, words in WHAT.items():
-            start = time.perf_counter()
-            subprocess.run([sys.executable, *words], check=True, capture_output=True, env=env)
-            if round >= 0:
-                times[name].append(time.perf_counter() - start)
-    base = statistics.median(times["empty python"])
-    for name, values in times.items():
-        middle = statistics.median(values)
-        print(f"{name:20} {middle * 1000:6.0f} ms   (+{(middle - base) * 1000:.0f} ms)")
+
+    def start(words: list[str]) -> float:
+        """Milliseconds of processor time."""
+        command = [sys.executable, *words]
+        return (
+            1e3 * timed(lambda: subprocess.run(command, check=True, capture_output=True, env=env), cpu_of_children).cpu
+        )
+
+    ways = {name: lambda words=words: start(words) for name, words in WHAT.items()}  # the first round writes bytecode
+    spent = alternate(ways, 7 if options.quick else 25)
+    empty = spent["an empty Python"]
+    peers = {"an empty Python": median(empty)}
+    added = [whole - start for whole, start in zip(spent["import dethpc.core"], empty)]
+    yield Row("import dethpc.core adds", "ms", median(added), peers, LIMITS["import dethpc.core"])
+    help = spent["det --help"]
+    yield Row("det --help", "ms", median(help), peers, LIMITS["det --help"], ratio(help, empty))
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

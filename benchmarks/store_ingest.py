@@ -1,7 +1,5 @@
 """Metric values per second into the store, over raw sqlite3 inserts of the same rows in the same run.
 
-    python benchmarks/store_ingest.py [TRIALS] [REPORTS]
-
 Each trial reports in batches of ten, as a doorbell call carries them, from eight threads; every batch is one durable commit with
 its attempt's applied sequence number. Raw sqlite3 writes the metric rows alone, one transaction and one fsync per ten batches:
 no summaries, no fencing, no threads.
@@ -9,14 +7,16 @@ no summaries, no fencing, no threads.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sqlite3
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from benchmarks.frame import Row, alternate, median, ratio, run
 from dethpc.domain.facts import Attempt, Metric
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import AttemptState
@@ -93,16 +93,18 @@ def store(path: Path, work: list[list[list[Metric]]]) -> float:
     return took
 
 
-def main() -> None:
-    trials, reports = (int(text) for text in (sys.argv[1:] + ["64", "500"][len(sys.argv) - 1 :]))
-    work = batches(trials, reports)
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    work = batches(*((16, 200) if options.quick else (64, 500)))
     values = sum(len(batch) for trial in work for batch in trial) * len(VALUES)
     with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = store(Path(folder, "store.db"), work), raw(Path(folder, "raw.db"), work)
-    print(
-        f"store {values / ours:10,.0f} values/s   raw sqlite3 {values / theirs:10,.0f} values/s   ratio {theirs / ours:.2f}"
+        paths = (Path(folder, f"{n}.db") for n in range(100))
+        ways = {"ours": lambda: values / store(next(paths), work), "raw": lambda: values / raw(next(paths), work)}
+        found = alternate(ways, 3)
+    peers = {"raw sqlite3": median(found["raw"])}
+    yield Row(
+        "values into the store", "a second", median(found["ours"]), peers, ratio=ratio(found["ours"], found["raw"])
     )
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

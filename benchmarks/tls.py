@@ -1,58 +1,36 @@
 """What TLS costs: a connection with its proof, requests and reports on a kept connection, a command; over plain HTTP, in turns.
 
-python benchmarks/tls.py
-
-Two masters on this machine, each with a home of its own, are asked alternately. Told are the medians by the clock, which also has
-what other work on the machine takes, with the quartiles of the ratios of neighbours, and the mean processor time of client and
-master together.
+Two masters on this machine, each with a home of its own, are asked alternately. A handshake costs 2 to 4 ms of processor time, of
+which a job pays a few in its life and a command one or two. Processor time is that of client and master together, the mean over all
+rounds.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import resource
+import argparse
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
 
-from dethpc.client import MasterFinder, Session
-from dethpc.client.proof import OwnerToken
+from benchmarks.frame import Figure, Row, Spent, alternate, cpu_of_children, median, ratio, run, timed
+from benchmarks.setting import Local, local
 
 CONFIG = "name: outside\nsearcher: {name: custom, metric: loss}\n"
 
 
 class Master:
-    def __init__(self, home: Path, tls: str) -> None:
-        home.mkdir()
-        (home / "site.yaml").write_text(f"master: {{tls: {tls}}}\n")
-        self.file = home / "master.json"
-        self.env = {**os.environ, "DETHPC_HOME": str(home), "DETHPC_SCHEDULER": "local"}
-        self.det("master", "up")
-        self.pid = int(json.loads(self.file.read_text())["pid"])
-        self.token = OwnerToken((home / "token").read_text().strip())
-        self.session = self.connect()
+    def __init__(self, at: Local) -> None:
+        self.at, self.session, self.steps = at, at.session(), 0
         made = self.session.put("/api/v1/experiments/by-external-id/1", {"config": CONFIG, "unmanaged": True})
         new = {"experimentId": made["experiment"]["id"], "hparams": {}, "unmanaged": True}
         trial = self.session.put("/api/v1/trials", {"createTrialRequest": new, "externalTrialId": "1"})["trial"]
         self.trial = trial["id"]
         begun = self.session.post(f"/api/v1/trials/{self.trial}/start", {"trialId": self.trial, "resume": False})
-        self.run, self.steps = begun["trialRunId"], 0
-
-    def det(self, *words: str) -> None:
-        subprocess.run([sys.executable, "-m", "dethpc.cli", *words], env=self.env, check=True, capture_output=True)
-
-    def connect(self) -> Session:
-        return Session(MasterFinder(str(self.file)), self.token)
+        self.run = begun["trialRunId"]
 
     def connection(self) -> None:
         """A new one, with the master's proof and the smallest answer there is."""
-        session = self.connect()
+        session = self.at.session()
         session.get("/api/v1/me")
         session.close()
 
@@ -66,56 +44,42 @@ class Master:
         self.session.post(f"/api/v1/trials/{self.trial}/metrics", {"metrics": body, "group": "training"})
 
     def listing(self) -> None:
-        self.det("experiment", "list")
+        self.at.det("experiment", "list")
 
     def cpu(self) -> float:
         """Seconds of processor time that this process, the commands that it ran and the master have had."""
-        user, system = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        ran = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return time.process_time() + ran.ru_utime + ran.ru_stime + (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return time.process_time() + cpu_of_children() + self.at.cpu()
 
 
-WHAT: dict[str, tuple[Callable[[Master], None], int]] = {
-    "connection, proof and request": (Master.connection, 100),
-    "request on a kept connection": (Master.kept, 300),
-    "report of 10 metrics on a kept connection": (Master.report, 200),
-    "det experiment list": (Master.listing, 7),
+WHAT: dict[str, tuple[Callable[[Master], None], int, int]] = {
+    "a connection, its proof and one request": (Master.connection, 100, 30),
+    "a request on a kept connection": (Master.kept, 300, 100),
+    "a report of 10 metrics on a kept connection": (Master.report, 200, 60),
+    "det experiment list": (Master.listing, 9, 4),
 }
+"""With the rounds, and those of a quick run."""
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        masters = [Master(Path(folder) / tls, tls) for tls in ("off", "on")]
-        try:
-            for name, (act, rounds) in WHAT.items():
-                show(name, *measured(masters, act, rounds))
-        finally:
-            for master in masters:
-                master.session.close()
-                master.det("master", "down")
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    with local(master={"tls": "off"}) as plain, local(master={"tls": "on"}) as secured:
+        masters = {"plain": Master(plain), "tls": Master(secured)}
 
+        def spent(master: Master, act: Callable[[Master], None]) -> Spent:
+            return timed(lambda: act(master), master.cpu)
 
-def measured(masters: list[Master], act: Callable[[Master], None], rounds: int) -> tuple[list[Any], list[Any]]:
-    times: list[list[float]] = [[], []]
-    cpus = [0.0, 0.0]
-    for round in range(-2, rounds):  # the first ones do not count
-        for which, master in enumerate(masters):
-            busy, start = master.cpu(), time.perf_counter()
-            act(master)
-            if round >= 0:
-                times[which].append(time.perf_counter() - start)
-                cpus[which] += master.cpu() - busy
-    return times, [total / rounds for total in cpus]
-
-
-def show(name: str, times: list[list[float]], cpus: list[float]) -> None:
-    plain, tls = (statistics.median(one) * 1000 for one in times)
-    low, middle, high = statistics.quantiles([b / a for a, b in zip(*times)], n=4)
-    print(
-        f"{name:42} {plain:7.2f} ms   TLS {tls:7.2f} ms   ratio {middle:.2f} ({low:.2f} to {high:.2f})   "
-        f"CPU {cpus[0] * 1000:.2f} and {cpus[1] * 1000:.2f} ms, ratio {cpus[1] / cpus[0]:.2f}"
-    )
+        for name, (act, *rounds) in WHAT.items():
+            ways = {which: lambda m=master, act=act: spent(m, act) for which, master in masters.items()}
+            found = alternate(ways, rounds[options.quick], warm=2)
+            clock, cpu = ({which: [1e3 * s[part] for s in found[which]] for which in found} for part in (0, 1))
+            peers = {"plain HTTP": median(clock["plain"])}
+            yield Row(f"{name}, clock", "ms", median(clock["tls"]), peers, ratio=ratio(clock["tls"], clock["plain"]))
+            mean = {which: statistics.mean(values) for which, values in cpu.items()}
+            peers = {"plain HTTP": Figure(mean["plain"])}
+            times = Figure(mean["tls"] / mean["plain"])
+            yield Row(f"{name}, processor time", "ms", Figure(mean["tls"]), peers, ratio=times)
+        for master in masters.values():
+            master.session.close()
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows)

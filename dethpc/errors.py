@@ -26,6 +26,10 @@ DethpcError
 ├── CheckpointError          a checkpoint is missing, incomplete or damaged
 │   ├── CheckpointDamaged    it is there, and not what was stored
 │   └── CheckpointNotFound   it is not there
+├── DataLayerError           a dataset cannot be cached: no folder, no room, nothing in it
+│   └── DatasetDamaged       a cached dataset is not what was stored
+├── ImageError               an image of a container cannot be had; carries the registry's words
+├── MissingDriver            a storage needs a package that this Python does not have; an OSError, too
 └── InvalidHP                raised by user code: this hyperparameter combination makes no sense
 
 Below them are those that training code and scripts know from Determined. Most are there to be caught: dethpc raises its own.
@@ -206,6 +210,22 @@ class CheckpointDamaged(CheckpointError):
 
 class CheckpointNotFound(CheckpointError):
     """A checkpoint is not in its storage."""
+
+
+class DataLayerError(DethpcError):
+    """A dataset cannot be cached; says why, and what to change."""
+
+
+class DatasetDamaged(DataLayerError):
+    """A cached dataset is there, and is not what was stored."""
+
+
+class ImageError(DethpcError):
+    """An image cannot be had, in words of whoever refuses it."""
+
+
+class MissingDriver(DethpcError, OSError):
+    """A storage needs a package that this Python does not have; says how it is installed."""
 
 
 class InvalidHP(DethpcError):

@@ -6,13 +6,17 @@ but the chief keeps a connection to the chief's (``serve``); the chief's relays 
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from types import TracebackType
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from dethpc.core._info import ClusterInfo
 from dethpc.exec.link import TIMEOUT, Link
@@ -22,6 +26,8 @@ from . import _monitor, _task
 
 KEEPER, CALLER = "keeper", "caller"
 CALL_SECONDS = 120.0  # for a node's launcher to be there once mpirun wants it
+# Where mpirun's daemon keeps its session: Open MPI 4's name, and 5's.
+SESSION_BASES = ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base")
 
 
 class Relay:
@@ -93,16 +99,32 @@ def serve(info: ClusterInfo, env: Mapping[str, str]) -> int:
     order = chief.next()
     if "run" not in order:
         return 0
-    code = _monitor.run([_monitor.Worker(["/bin/sh", "-c", str(order["run"])], env)])
+    with _session(env) as own:
+        code = _monitor.run([_monitor.Worker(["/bin/sh", "-c", str(order["run"])], own)])
     chief.send({"code": code})
     chief.close()
     return code
 
 
+@contextlib.contextmanager
+def _session(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """``env`` with a new directory for the session of the daemon that runs in it, removed when it has ended.
+
+    All daemons of one mpirun take the same path below their /tmp, and one of them fails when two nodes have that /tmp in common
+    and make the path at the same moment. What a daemon that was killed has left in /tmp is out of their way, too.
+    """
+    base = tempfile.mkdtemp(prefix="mpi-")
+    try:
+        yield {**env, **dict.fromkeys(SESSION_BASES, base)}
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
 def call(info: ClusterInfo, rank: int, command: str) -> int:
     """Run ``command`` by a shell on node ``rank``; its exit code, 255 when it did not come to that."""
     if rank == info.container_rank:
-        return subprocess.call(["/bin/sh", "-c", command])
+        with _session(os.environ) as own:
+            return subprocess.call(["/bin/sh", "-c", command], env=own)
     chief = _connect(info, CALLER, rank)
     if chief is None:
         sys.stderr.write("ERROR: the chief's launcher does not answer\n")

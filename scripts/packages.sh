@@ -14,11 +14,26 @@ missing_packages() {
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || have initdb || echo postgresql
     [[ -e /usr/share/lmod/lmod/init/bash || -e /usr/share/modules/init/bash ]] || echo lmod
     have debootstrap || echo debootstrap
+    have ch-run || echo charliecloud
+    have podman || echo podman
+    have crun || echo crun
+    have squashfuse || echo squashfuse
+    have newuidmap || echo uidmap
+    have npm || echo npm
+    have docker-registry || echo docker-registry
+    have htpasswd || echo apache2-utils
+    have mksquashfs || echo squashfs-tools
+    have chromium || echo chromium
+    have nginx || echo nginx
+    have sshd || echo openssh-server
+    have node || echo nodejs
+    [[ -e /usr/lib/apache2/modules/mod_passenger.so ]] || echo libapache2-mod-passenger
     find_python >/dev/null 2>&1 || echo python3-venv
 }
 
 install_packages() {
     local missing sudo=()
+    scripts/get-apptainer || echo "Apptainer is not installed, so its tests skip"
     mapfile -t missing < <(missing_packages)
     ((${#missing[@]})) || return 0
     ((EUID == 0)) || sudo=(sudo -n)

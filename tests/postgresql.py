@@ -94,8 +94,17 @@ class PostgresServer:
 
     def restart(self) -> None:
         """As after a crash."""
+        with self.away():
+            pass
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """It does not run meanwhile, as after a crash; it runs again for the next test, whatever becomes of this one."""
         self.stop()
-        self.start()
+        try:
+            yield
+        finally:
+            self.start()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

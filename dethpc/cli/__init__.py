@@ -6,6 +6,7 @@ Commands with more to say (``det experiment wait``) document it in their ``--hel
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Optional
 
@@ -16,6 +17,9 @@ from dethpc.cli.group import LazyGroup, Settings
 
 __all__ = ["main"]
 
+# What a command imports is not looked through for garbage again and again; most end before there is any.
+gc.set_threshold(50_000)
+
 
 @click.group(
     cls=LazyGroup,
@@ -25,6 +29,7 @@ __all__ = ["main"]
         "slurm": ("dethpc.cli.slurm:slurm", "Find the trial of a Slurm job."),
         "job": ("dethpc.cli.job:job", "Show and change the order of the queue."),
         "checkpoint": ("dethpc.cli.checkpoint:checkpoint", "List, describe and download checkpoints."),
+        "image": ("dethpc.cli.image:image", "List, pull and remove images of containers."),
         "config": ("dethpc.cli.config_cmd:config", "Work with configuration files."),
         "preview-search": (
             "dethpc.cli.preview:preview_search",
@@ -35,6 +40,7 @@ __all__ = ["main"]
         "agent": ("dethpc.cli.agent:agent", "Inspect the compute nodes."),
         "master": ("dethpc.cli.master:master", "Start, stop and inspect the master."),
         "doctor": ("dethpc.cli.doctor:doctor", "Check this site and this installation for problems."),
+        "ui": ("dethpc.cli.ui:ui", "Open the web pages in a browser."),
         "user": ("dethpc.cli.user:user", "Who you are to the master, and who else may log in."),
         "token": ("dethpc.cli.token:token", "Make and revoke access tokens."),
         "deploy": ("dethpc.cli.deploy:deploy", "Run a private Slurm for trying and testing."),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -79,6 +78,8 @@ _RECENT = 200  # experiments among whose names a misspelt one is looked for
 
 def _meant(name: str, known: Sequence[dict[str, Any]]) -> str:
     """``. Did you mean 'digits' (12)?``: the newest of those that have a name with this in it, or one near it; "" without any."""
+    import difflib
+
     newest = {str(e.get("name")): e["id"] for e in reversed(known)}
     near = [one for one in newest if name.lower() in one.lower()] or difflib.get_close_matches(name, newest)
     said = [f"{output.plain(one)!r} ({newest[one]})" for one in near[-2:]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -11,7 +10,6 @@ from dethpc.cli import output
 from dethpc.cli.arguments import ID, Number
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
-from dethpc.domain.trial_config import TrialConfig
 
 
 @click.group(cls=LazyGroup)
@@ -19,22 +17,14 @@ def label() -> None:
     """Add and remove labels."""
 
 
-def _relabel(experiment_id: int, change: Callable[[list[str]], list[str]]) -> None:
-    from dethpc.client import experiments
-
-    session = connect()
-    labels = list(experiments.get(session, experiment_id)["experiment"].get("labels") or [])
-    wanted = change(labels)
-    if wanted != labels:
-        experiments.patch(session, experiment_id, labels=wanted)
-
-
 @label.command("add")
 @ID
 @click.argument("label")
 def add_label(experiment_id: int, label: str) -> None:
     """Add a label."""
-    _relabel(experiment_id, lambda labels: labels if label in labels else [*labels, label])
+    from dethpc.client import experiments
+
+    experiments.relabel(connect(), experiment_id, add=[label])
     output.echo(f"Added label {label!r} to experiment {experiment_id}")
 
 
@@ -43,7 +33,9 @@ def add_label(experiment_id: int, label: str) -> None:
 @click.argument("label")
 def remove_label(experiment_id: int, label: str) -> None:
     """Remove a label."""
-    _relabel(experiment_id, lambda labels: [kept for kept in labels if kept != label])
+    from dethpc.client import experiments
+
+    experiments.relabel(connect(), experiment_id, remove=[label])
     output.echo(f"Removed label {label!r} from experiment {experiment_id}")
 
 
@@ -88,6 +80,8 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
         number = int(max_slots)
     else:
         raise click.BadParameter(f"found {max_slots!r}; allowed: a number of slots, or none")
+    from dethpc.domain.trial_config import TrialConfig
+
     changed = _set(experiment_id, "max-slots", number, resources={"maxSlots": number})
     each = TrialConfig.from_json(changed.get("config") or {}).slots_per_trial
     if number is not None and number < each:
@@ -112,3 +106,28 @@ def set_weight(experiment_id: int, weight: float) -> None:
 def set_priority(experiment_id: int, priority: int) -> None:
     """Set the priority, 1 (first) to 99 (last)."""
     _set(experiment_id, "priority", priority, resources={"priority": priority})
+
+
+_COUNT = click.IntRange(0)
+
+
+@set_attribute.command("gc-policy")
+@ID
+@click.option("--save-experiment-best", type=_COUNT, required=True, help="How many of the experiment's best stay.")
+@click.option("--save-trial-best", type=_COUNT, required=True, help="How many of each trial's best stay.")
+@click.option("--save-trial-latest", type=_COUNT, required=True, help="How many of each trial's latest stay.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def set_gc_policy(experiment_id: int, yes: bool, **policy: int) -> None:
+    """Set which checkpoints stay when the experiment has ended; where it has, the others go now."""
+    from dethpc.cli.garbage import show_unwanted
+    from dethpc.client import experiments
+
+    session = connect()
+    if not yes:
+        show_unwanted(session, experiment_id, policy)
+        click.confirm("Files of checkpoints that go cannot be brought back. Set the policy?", abort=True)
+    first, best, latest = (policy[name] for name in ("save_experiment_best", "save_trial_best", "save_trial_latest"))
+    storage = {"saveExperimentBest": first, "saveTrialBest": best, "saveTrialLatest": latest}
+    experiments.patch(session, experiment_id, checkpointStorage=storage)
+    kept = ", ".join(f"{name} {count}" for name, count in policy.items())
+    output.echo(f"Set the checkpoint policy of experiment {experiment_id} to {kept}")

@@ -9,7 +9,9 @@ import click
 
 from dethpc.cli import output, tables
 from dethpc.cli.arguments import EXPERIMENT, listing
+from dethpc.cli.audit import audit
 from dethpc.cli.connect import connect
+from dethpc.cli.garbage import prune
 from dethpc.cli.group import LazyGroup
 
 Json = dict[str, Any]
@@ -71,14 +73,17 @@ def describe(uuid: str, as_json: bool) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Print only the path.")
 @click.option(
     "--mode",
-    type=click.Choice(["auto", "direct"]),
-    expose_value=False,
-    hidden=True,
-    help="Accepted for compatibility: files always come straight from the storage.",
+    type=click.Choice(["auto", "direct", "master"]),
+    default="auto",
+    show_default=True,
+    help="From the storage, through the master, or from the storage where that can be read here.",
 )
-def download(uuid: str, output_dir: Optional[str], quiet: bool) -> None:
+@click.option(
+    "--path", "globs", multiple=True, metavar="GLOB", help="Only files that match; ** matches any directories."
+)
+def download(uuid: str, output_dir: Optional[str], quiet: bool, mode: str, globs: tuple[str, ...]) -> None:
     """Download a checkpoint; its files are verified."""
-    download_checkpoint(connect(), uuid, output_dir, quiet)
+    download_checkpoint(connect(), uuid, output_dir, quiet, mode, globs)
 
 
 _UUIDS = click.argument("uuids", metavar="UUID[,UUID...]", type=lambda text: [part for part in text.split(",") if part])
@@ -89,13 +94,13 @@ _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_UUIDS
 @_YES
 def delete(uuids: list[str], yes: bool) -> None:
-    """Delete checkpoints and their files. What a trial would still start from is refused."""
+    """Delete checkpoints; a task removes their files. What somebody still needs is refused."""
     from dethpc.client import checkpoints
 
     if not yes:
         click.confirm(f"Delete {', '.join(uuids)} for good?", abort=True)
     checkpoints.delete(connect(), uuids)
-    output.echo(f"Deleted {', '.join(uuids)}")
+    output.echo(f"Deleted {', '.join(uuids)}; a task removes the files")
 
 
 @checkpoint.command()
@@ -111,25 +116,37 @@ def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
     if globs and not yes:
         click.confirm(f"Remove {', '.join(globs)} of {', '.join(uuids)} for good?", abort=True)
     checkpoints.remove_files(connect(), uuids, globs)
-    output.echo(f"{'Removed files of' if globs else 'Looked at'} {', '.join(uuids)}")
+    words = "A task removes files of" if globs else "Looked at"
+    output.echo(f"{words} {', '.join(uuids)}")
 
 
-def download_checkpoint(session: Any, uuid: str, output_dir: Optional[str], quiet: bool) -> None:
-    """Copy a checkpoint out of its storage, which the login node can read as the compute nodes can."""
+checkpoint.add_command(prune)
+checkpoint.add_command(audit)
+
+
+def download_checkpoint(
+    session: Any,
+    uuid: str,
+    output_dir: Optional[str],
+    quiet: bool,
+    mode: str = "auto",
+    globs: Sequence[str] = (),
+) -> None:
+    """Copy a checkpoint out of its storage, or through the master."""
     from pathlib import Path
 
-    from dethpc import errors, storage
+    from dethpc import errors
     from dethpc.client import checkpoints
+    from dethpc.experimental._download import DownloadMode, download
 
     found = checkpoints.get(session, uuid)
-    if output.state(found.get("state")) != "COMPLETED":
+    if output.state(found.get("state")) not in ("COMPLETED", "PARTIALLY_DELETED"):
         why = f" ({found['reason']})" if found.get("reason") else ""
-        raise errors.Refused(
-            f"checkpoint {uuid} is {output.state(found.get('state'))}{why}; only a COMPLETED one can be downloaded"
-        )
+        raise errors.Refused(f"checkpoint {uuid} is {output.state(found.get('state'))}{why}; it cannot be downloaded")
     target = Path(output_dir or f"checkpoints/{uuid}")
-    storage.build(checkpoints.storage(found)).download(uuid, target)
-    output.echo(target if quiet else f"Checkpoint {uuid} is in {target}")
+    came = download(session, found, target, DownloadMode(mode), globs)
+    through = " (through the master)" if came is DownloadMode.MASTER else ""
+    output.echo(target if quiet else f"Checkpoint {uuid} is in {target}{through}")
 
 
 def print_checkpoints(found: Sequence[Json], wanted: tables.Wanted) -> None:

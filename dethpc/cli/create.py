@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import click
 
@@ -81,7 +81,7 @@ def create(
 ) -> None:
     """Create an experiment from CONFIG (YAML; - reads standard input) and the files of CONTEXT_DIR.
 
-    Mistakes in CONFIG are all shown at once, and nothing is sent then. A .detignore file in CONTEXT_DIR, written like a
+    Mistakes in CONFIG are all shown at once, and nothing is created then. A .detignore file in CONTEXT_DIR, written like a
     .gitignore, keeps files out.
     """
     if template:
@@ -93,13 +93,39 @@ def create(
         return
     if paused and follow:
         raise click.UsageError("--paused and --follow are mutually exclusive: a paused experiment writes no log.")
-    written = read_config(config)
-    loaded, text = checked(written, config.name, overrides)
-    with located(loaded):
-        files = packed(context_dir, includes)
-        check_script(loaded, [file["path"] for file in files], context_dir)
-        answer = send(text, files, activate=not paused, project=project)
+    written, files = read_config(config), packed(context_dir, includes)
+    make = _check_and_send if overrides or _size(files) >= _LARGE else _send_to_be_checked
+    answer = make(written, config.name, overrides, files, context_dir, activate=not paused, project=project)
     tell(answer, paused=paused, follow=follow, as_json=as_json)
+
+
+def _check_and_send(
+    text: str, file: str, overrides: Sequence[str], files: list[Json], context_dir: Optional[Path], **options: Any
+) -> Json:
+    loaded, whole = checked(text, file, overrides)
+    with located(loaded):
+        check_script(loaded.config.entrypoint, [each["path"] for each in files], context_dir)
+        return send(whole, files, **options)
+
+
+def _send_to_be_checked(
+    text: str, file: str, overrides: Sequence[str], files: list[Json], context_dir: Optional[Path], **options: Any
+) -> Json:
+    """As ``_check_and_send``, and in a quarter of its time: the master alone checks the configuration, and where that gives rise to
+    any words they are found here, too, with their places in the user's file."""
+    from dethpc.config.source import read
+
+    source, unreadable = read(text, file)
+    try:
+        if unreadable:
+            raise errors.ConfigError(unreadable)
+        check_script(source.data.get("entrypoint") or "", [each["path"] for each in files], context_dir)
+        answer = send(text, files, **options)
+    except errors.ConfigError:
+        return _check_and_send(text, file, overrides, files, context_dir, **options)
+    if answer.get("configWarnings"):
+        checked(text, file, overrides)
+    return answer
 
 
 def tell(answer: Json, *, paused: bool, follow: bool, as_json: bool) -> None:
@@ -111,8 +137,6 @@ def tell(answer: Json, *, paused: bool, follow: bool, as_json: bool) -> None:
     else:
         output.echo(f"Created experiment {number}")
     warn(answer)
-    for note in answer.get("notes") or []:
-        output.say(f"det: note: {note}")
     if said := interpreter.sentence(answer):
         output.say(said)
     if follow:
@@ -122,9 +146,11 @@ def tell(answer: Json, *, paused: bool, follow: bool, as_json: bool) -> None:
 
 
 def warn(answer: Json) -> None:
-    """Of what may keep the experiment's trials from starting."""
+    """Of what may keep the experiment's trials from starting, and of what else its owner should know."""
     for warning in answer.get("warnings") or []:
         output.say(f"det: warning: {_WARNINGS.get(warning, warning)}")
+    for note in answer.get("notes") or []:
+        output.say(f"det: note: {note}")
 
 
 def _next(experiment_id: int, paused: bool) -> str:
@@ -175,7 +201,7 @@ def _test_here(
     loaded, _ = checked(text, file, overrides)
     context = collect(context_dir, list(includes))
     with located(loaded):
-        check_script(loaded, [entry.path for entry in context.entries], context_dir)
+        check_script(loaded.config.entrypoint, [entry.path for entry in context.entries], context_dir)
     steps = local_test.run(loaded, context)
     marks = {True: "ok", False: "failed", None: "-"}
     output.echo("")
@@ -209,13 +235,14 @@ def _words(warning: str) -> str:
     return warning.split(": ", 1)[-1]
 
 
-def check_script(loaded: Loaded, paths: Sequence[str], context_dir: Optional[Path]) -> None:
+def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], context_dir: Optional[Path]) -> None:
     """Raises ConfigError when the script that the entrypoint runs is not among the ``paths`` that are sent along: it would only
     be missed on a node. A startup hook may bring it."""
     from dethpc.config.wording import did_you_mean
     from dethpc.domain.entrypoint import STARTUP_HOOK, named_script
 
-    script = os.path.normpath(named_script(loaded.config.entrypoint) or ".")
+    words = isinstance(entrypoint, (str, list)) and all(isinstance(word, str) for word in entrypoint)
+    script = os.path.normpath((named_script(entrypoint) if words else "") or ".")
     if script == "." or script.startswith("..") or script in paths or STARTUP_HOOK in paths:
         return
     if context_dir is None:
@@ -244,10 +271,14 @@ def send(config: str, files: list[Json], **options: Any) -> Json:
     """Create the experiment; see ``client.experiments.create``."""
     from dethpc.client import experiments
 
-    session = connect()
-    content = sum(len(file.get("content") or "") for file in files) * 3 / 4
+    session, content = connect(), _size(files)
     with _progress(f"sending {output.size(content)} in {len(files)} files ...", shown=content >= _LARGE) as on_sent:
         return experiments.create(session, config, files, on_sent=on_sent, **options)
+
+
+def _size(files: list[Json]) -> float:
+    """Bytes."""
+    return sum(len(file.get("content") or "") for file in files) * 3 / 4
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Optional
 
+from dethpc.domain.nested import leaves
 from dethpc.domain.not_finite import SPELLINGS
 
 Json = dict[str, Any]
@@ -59,7 +60,7 @@ def read(answers: Iterable[Json], patterns: Sequence[str]) -> list[Curve]:
             for item in series["data"]:
                 at = _seconds(item.get("time"))
                 since = 0.0 if at is None or start is None else max(0.0, at - start)
-                for name, value in leaves(item["values"]):
+                for name, value in numbers(item["values"]):
                     if not any(fnmatchcase(name, pattern) for pattern in patterns):
                         continue
                     key = number, group, name
@@ -70,15 +71,13 @@ def read(answers: Iterable[Json], patterns: Sequence[str]) -> list[Curve]:
     return list(curves.values())
 
 
-def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
+def numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """The numbers of a report by name; a machine's are below its name: ``node1/gpu_util``."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from leaves(value, f"{above}{name}/")
-        elif isinstance(value, str) and value in SPELLINGS:
-            yield above + name, SPELLINGS[value]
+    for name, value in leaves(values, "/"):
+        if isinstance(value, str) and value in SPELLINGS:
+            yield name, SPELLINGS[value]
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield above + name, float(value)
+            yield name, float(value)
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -32,9 +33,10 @@ def describe_experiments(
     """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``), ``search``
     and ``waiting`` added."""
     found = []
+    few = sys.stdout.isatty() and not (metrics or as_json or as_csv or outdir)
     for experiment_id in ids:
         about = experiments.get(session, experiment_id)
-        about["trials"] = list(experiments.trials(session, experiment_id))
+        about["trials"] = best_few(session, about) if few else list(experiments.trials(session, experiment_id))
         about["search"] = experiments.search(session, experiment_id)
         ended = about["experiment"].get("endTime")
         about["waiting"] = {"groups": []} if ended else experiments.waiting(session, experiment_id)
@@ -51,10 +53,9 @@ def describe_experiments(
         for n, about in enumerate(found):
             if n:
                 output.echo()
-            shown = about["trials"] if metrics else best_few(about, about["trials"])
-            with_curves(session, about, shown)
+            with_curves(session, about, about["trials"])
             about["tensorboard"] = tensorboards.of(about)
-            _print_experiment(about, shown, search=search)
+            _print_experiment(about, search=search)
 
 
 class Tensorboards:
@@ -238,10 +239,10 @@ def place_columns(search: Json) -> list[tables.Column]:
     ]
 
 
-def _print_experiment(about: Json, shown: Sequence[Json], *, search: bool) -> None:
-    """``shown``: the trials that are listed."""
-    e, config = about["experiment"], about.get("config") or {}
-    searcher = SearcherConfig.of(config)
+def _print_experiment(about: Json, *, search: bool) -> None:
+    e, config, shown = about["experiment"], about.get("config") or {}, about["trials"]
+    searcher, left = SearcherConfig.of(config), int(about["experiment"].get("numTrials") or 0) - len(shown)
+    of_all = [str(e["warning"])] if left > 0 and e.get("warning") else []
     output.print_fields(
         [
             ("Experiment", e["id"]),
@@ -249,7 +250,7 @@ def _print_experiment(about: Json, shown: Sequence[Json], *, search: bool) -> No
             ("Description", e.get("description")),
             ("State", output.standing(e)),
             ("Reason", reason(e)),
-            *(("Warning", words) for words in warnings(about["trials"])),
+            *(("Warning", words) for words in of_all or warnings(shown)),
             *(("Waiting", waiting(group)) for group in about["waiting"]["groups"]),
             ("Progress", progress(e, about["search"])),
             ("Owner", e.get("username")),
@@ -263,7 +264,7 @@ def _print_experiment(about: Json, shown: Sequence[Json], *, search: bool) -> No
             ("Archived", "yes" if e.get("archived") else ""),
         ]
     )
-    if not about["trials"]:
+    if not shown:
         output.echo("No trials yet.")
         return
     if about["search"]["brackets"]:
@@ -273,10 +274,9 @@ def _print_experiment(about: Json, shown: Sequence[Json], *, search: bool) -> No
         output.echo()
         tables.show(tables.Table(place_columns(about["search"]), about["search"]["trials"]))
     output.echo()
-    left = len(about["trials"]) - len(shown)
-    more = f"the {len(shown)} best; {left} more: det trial list {e['id']}" if left else ""
+    more = f"the {len(shown)} best; {left} more: det trial list {e['id']}" if left > 0 else ""
     tables.show(trial_table(about, shown, more=more))
-    for trial in about["trials"]:
+    for trial in shown:
         if trial.get("workloads"):
             output.echo()
             tables.show(tables.Table(WORKLOADS, workload_rows(trial["workloads"]), title=f"Trial {trial['id']}"))

@@ -57,6 +57,8 @@ def doctor(
     with _progress() as tell:
         facts = read(root, configuration, CheckNodes(pools, timeout, tell) if check_nodes else None)
     findings = list(examine(facts))
+    if site is None:
+        _keep(root, findings)
     shown = [f for f in findings if not quiet or f.level in (Level.WARNING, Level.ERROR)]
     if as_json:
         output.print_json([finding.to_json() for finding in shown])
@@ -69,6 +71,17 @@ def doctor(
         )
     if any(finding.level is Level.ERROR for finding in findings):
         raise click.exceptions.Exit(1)
+
+
+def _keep(root: Path, findings: list[Finding]) -> None:
+    """For the master's page, where one has been: else a doctor leaves nothing behind."""
+    from dethpc.doctor import report
+    from dethpc.rundir.home import Home
+
+    home = Home(root)
+    with contextlib.suppress(OSError):  # a home that cannot be written is among the findings
+        if home.log.exists():
+            report.keep(home, findings)
 
 
 def _print(finding: Finding) -> None:

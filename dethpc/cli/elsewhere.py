@@ -45,7 +45,6 @@ _SENTENCES = {
     "experiment delete-tb-files": "They are in checkpoint_storage, in CLUSTER_ID/tensorboard/experiment/ID: remove that folder",
     "experiment download": "Choose with det experiment list-checkpoints ID --best 3, then: det checkpoint download UUID",
     "experiment move": _LABELS,
-    "experiment set gc-policy": "Checkpoints are kept until you delete them: det checkpoint delete UUID,UUID",
     "experiment set log-retention": _LOGS_STAY,
     "master cluster-message": "It is not needed: a master serves one user, and nobody else would read it",
     "master config set": "Edit the site file, then end the master: det master down; the next one reads it",

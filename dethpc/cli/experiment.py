@@ -27,7 +27,8 @@ Json = dict[str, Any]
         "continue": ("dethpc.cli.fork:go_on", "Go on with an ended experiment."),
         "fork": ("dethpc.cli.fork:fork", "Create an experiment like another one."),
         "render": ("dethpc.cli.render:render", "Print the batch script of a trial of CONFIG."),
-        "import": ("dethpc.cli.render:import_run", "Import a run that was submitted by hand."),
+        "export": ("dethpc.cli.copies:export", "Write an experiment into one archive."),
+        "import": ("dethpc.cli.copies:take_in", "Import an archive, or a run that was submitted by hand."),
         "plot": ("dethpc.cli.plot:of_experiment", "Plot what its best trials reported."),
         "goodput": ("dethpc.cli.goodput:of_experiment", "Show where its slot-hours went."),
         "logs": ("dethpc.cli.logs:experiment_logs", "Show the log of the first trial, or of all."),
@@ -71,13 +72,12 @@ def list_experiments(
     wanted: tables.Wanted,
 ) -> None:
     """List your experiments, the newest last."""
-    from dethpc.client import experiments, users
+    from dethpc.client import experiments
 
-    session = connect()
     page = experiments.listing(
-        session,
+        connect(),
         archived=None if everybody or show_archived else False,
-        users=() if everybody else (users.me(session)["username"],),
+        mine=not everybody,
         states=states,
         name=name,
         labels=labels,
@@ -197,7 +197,7 @@ def _act(action: str, *, allowed: set[str], done: str, already: set[str]) -> Cal
         before = _state(session, experiment_id)
         if before in already:
             return f"Experiment {experiment_id} is {before}: nothing to do"
-        if before not in allowed and not (before.startswith("STOPPING") and action == "kill"):
+        if before not in allowed:
             states = ", ".join(sorted(allowed))
             raise errors.Refused(f"experiment {experiment_id} is {before}: {action} is possible in {states}")
         experiments.act(session, experiment_id, action)
@@ -231,7 +231,15 @@ def cancel(ids: list[int]) -> None:
 @IDS
 def kill(ids: list[int]) -> None:
     """End the experiments at once, without a checkpoint."""
-    each(ids, _act("kill", allowed=_LIVE, done="Killed", already=_ENDED | {"STOPPING_KILLED"}))
+
+    def do(session: Any, experiment_id: int) -> str:
+        from dethpc.client import experiments
+
+        if experiments.act(session, experiment_id, "kill").get("changed", True):
+            return f"Killed experiment {experiment_id}"
+        return f"Experiment {experiment_id} is {_state(session, experiment_id)}: nothing to do"
+
+    each(ids, do)
 
 
 @experiment.command()

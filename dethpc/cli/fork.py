@@ -142,7 +142,7 @@ def _create(
         if context_dir:
             if not files:
                 raise errors.ContextError(f"{context_dir} has no file to send")
-            check_script(loaded, [file["path"] for file in files], context_dir)
+            check_script(loaded.config.entrypoint, [file["path"] for file in files], context_dir)
         answer = send(text, files, activate=not paused, parent=parent)
     tell(answer, paused=paused, follow=follow, as_json=as_json)
 

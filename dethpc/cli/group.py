@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -84,6 +83,8 @@ class LazyGroup(click.Group):
         if command is None and not name.startswith("-"):
             if sentence := elsewhere.instead([*_words(ctx), *args]):
                 raise NotHere([sentence])
+            import difflib
+
             known = self.list_commands(ctx)
             close = difflib.get_close_matches(
                 name, [*known, *(a for a, to in self.aliases.items() if to in known)], n=2
@@ -125,6 +126,9 @@ class LazyGroup(click.Group):
             raise Failed([str(problem) for problem in error.problems]) from error
         except errors.DethpcError as error:
             raise Failed([str(error) or type(error).__name__]) from error
+        except OSError as error:  # a disk that is full, a folder that is not ours, a storage that does not answer
+            place = f"{error.filename}: " if error.filename else ""
+            raise Failed([f"{place}{error.strerror or error}"]) from error
         except KeyboardInterrupt:
             output.echo(err=True)
             raise click.exceptions.Exit(130) from None

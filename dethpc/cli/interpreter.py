@@ -23,6 +23,8 @@ NONE = "none: the shell that created it finds no python3"
 
 def words(about: Json) -> str:
     found, wanted = about.get("environment"), TrialConfig.from_json(about.get("config") or {})
+    if found and found.get("image"):
+        return f"that of image {found['image']}"
     if wanted.python:
         return f"{short(wanted.python)}, as environment.python says"
     if wanted.sets_up:

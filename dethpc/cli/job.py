@@ -40,11 +40,11 @@ def list_jobs(
     from dethpc.client import cluster, jobs
 
     session = connect()
-    pools = cluster.resource_pools(session)
-    pool = next((p for p in pools if (p["name"] == resource_pool if resource_pool else p["defaultComputePool"])), None)
-    if resource_pool and pool is None:
-        raise no_pool(resource_pool, [p["name"] for p in pools])
-    found = jobs.listing(session, resource_pool)
+    found, queue_order = jobs.queue(session, resource_pool)
+    if resource_pool and not found:
+        pools = [pool["name"] for pool in cluster.resource_pools(session)]
+        if resource_pool not in pools:
+            raise no_pool(resource_pool, pools)
     ids = short([str(j["jobId"]) for j in found])
     found = found[:: -1 if reverse else 1][offset:][: limit or None]
     waits = jobs.waiting(session) if why else {}
@@ -54,7 +54,7 @@ def list_jobs(
     if wanted.as_json:
         output.print_json({"jobs": found})
         return
-    fair = pool is not None and pool["queueOrder"] == "fair_share"
+    fair = queue_order == "fair_share"
     columns = [
         tables.Column("#", lambda j: j["summary"]["jobsAhead"], tables.COUNT),
         tables.Column("ID", lambda j: ids[str(j["jobId"])]),

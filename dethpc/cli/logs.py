@@ -70,7 +70,7 @@ def experiment_logs(experiment_id: int, every: bool, **options: Any) -> None:
     trial = first_trial(session, experiment_id, wait=options["follow"])
     if trial is None:
         raise errors.NotFound(f"experiment {experiment_id} has no trial yet; wait for it with -f")
-    show(trial, **options)
+    show(trial, session=session, **options)
 
 
 @click.command("logs")
@@ -128,6 +128,7 @@ def first_trial(session: Any, experiment_id: int, *, wait: bool) -> Optional[int
 def show(
     trial: int,
     *,
+    session: Any = None,
     follow: bool = False,
     head: Optional[int] = None,
     tail: Optional[int] = None,
@@ -143,7 +144,7 @@ def show(
 
     _one_of(follow, head, tail)
     lines_wanted = logs.Filter(level=level and level.upper(), **which)
-    session = connect()
+    session = session or connect()
     lines: Iterator[dict[str, Any]]
     if follow:
         lines = logs.follow(reconnect(session), trial, lines_wanted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Optional
@@ -63,6 +62,8 @@ def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, 
 
 def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_args: tuple[str, ...]) -> None:
     """A singleton: of several jobs of this name Slurm runs one at a time, so that a requeued one finds its place free."""
+    import shutil
+
     if shutil.which("sbatch") is None:
         raise errors.SchedulerUnavailable("sbatch is not on PATH: --slurm needs a Slurm login node")
     log = Home(root).log

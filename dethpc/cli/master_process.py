@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -231,11 +230,14 @@ def reached(url: str) -> Optional[Session]:
         return None
     if about.get("trouble"):
         output.say(f"note: the master answers, and {about['trouble']}")
-    return Session(transport, held)
+    found = Session(transport, held)
+    found.about = about
+    return found
 
 
 def full_disk(root: Path) -> str:
     """That the disk of the home is full, or its quota used up, with what to do; "" where a master can write."""
+    import shutil
     import tempfile
 
     there = next(folder for folder in (root, *root.parents) if folder.is_dir())

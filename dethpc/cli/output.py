@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 import click
 
 from dethpc.domain.escapes import escaped
+from dethpc.domain.measures import duration as duration
+from dethpc.domain.measures import percent as percent
+from dethpc.domain.measures import size as size
+from dethpc.domain.nested import leaves
 
 _YAML = "dethpc.yaml"  # in a context: --yaml was given
 
@@ -167,21 +171,6 @@ def ago(value: Optional[str]) -> str:
     return f"{said} ago" if passed >= 0 else f"in {said}"
 
 
-def duration(seconds: Optional[float]) -> str:
-    """``45s``, ``3m56s``, ``2h05m``, ``3d04h``."""
-    if seconds is None:
-        return ""
-    whole = int(seconds)
-    for unit, size, below, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // part:02d}{below}"
-    return f"{whole}s"
-
-
-def percent(value: Optional[float]) -> str:
-    return "" if value is None else f"{100 * value:.0f}%"
-
-
 def digits(value: Any, significant: int = 4) -> str:
     """A number for a person; anything else, NaN and the infinities as the wire spells them among it, in full."""
     return f"{value:.{significant}g}" if isinstance(value, float) else plain(value)
@@ -192,14 +181,6 @@ def number(value: Any) -> str:
     return digits(value) if sys.stdout.isatty() else plain(value)
 
 
-def size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def compact(value: Any) -> str:
     """JSON on one line, for hyperparameters and metrics in a table."""
     return json.dumps(value, ensure_ascii=False) if value else ""
@@ -207,16 +188,13 @@ def compact(value: Any) -> str:
 
 def values(named: dict[str, Any]) -> str:
     """``loss=0.25 net.depth=3``: hyperparameters or metrics as a person reads them."""
-    return " ".join(f"{name}={digits(value)}" for name, value in flat(named))
+    return " ".join(f"{name}={digits(value)}" for name, value in flat(named).items())
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """``{"a": {"b": 1}}`` as ``("a.b", 1)``; lists are one value, as JSON."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, compact(value) if isinstance(value, list) else value
+def flat(named: Optional[Mapping[str, Any]]) -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``; a list is one value, as JSON."""
+    found = leaves(named or {})
+    return {name: compact(value) if isinstance(value, (list, dict)) else value for name, value in found}
 
 
 def settings(named: Optional[dict[str, Any]]) -> str:

@@ -21,7 +21,7 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
     Where trials are compared, their order is drawn at random; the numbers do not depend on it much. Nothing is created.
     """
     from dethpc.cli.create import checked, read_config
-    from dethpc.client import experiments
+    from dethpc.client import experiments, search_cost
     from dethpc.config.source import read
 
     _, text = checked(read_config(config), config.name, overrides)
@@ -31,18 +31,8 @@ def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None
         return
     trials = answer["summary"]["trials"]
     tables.show(tables.plain(["Trials", "Training"], [[t["count"], _training(t["unit"])] for t in trials]))
-    output.echo(_sum(trials))
+    output.echo(search_cost.of(answer).words)
 
 
 def _training(unit: Any) -> str:
     return "to completion" if unit["maxLength"] else f"{unit['value']} {unit['name']}"
-
-
-def _sum(trials: Sequence[Any]) -> str:
-    count = sum(trial["count"] for trial in trials)
-    line = f"{count} trial{'s' if count != 1 else ''}"
-    if all(not trial["unit"]["maxLength"] for trial in trials) and trials:
-        total = sum(trial["count"] * trial["unit"]["value"] for trial in trials)
-        full = max(trial["unit"]["value"] for trial in trials)
-        line += f", {total} {trials[0]['unit']['name']} in all: as much as {total / full:.4g} full ones"
-    return line

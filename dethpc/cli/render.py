@@ -49,17 +49,3 @@ def render(
     for note in answer.get("notes") or []:
         output.say(f"det: note: {note}")
     output.say(f"run directory: {answer['runDirectory']}")
-
-
-@click.command("import")
-@click.argument("run_dir", type=click.Path(exists=True, file_okay=False, resolve_path=True))
-@output.as_json
-def import_run(run_dir: str, as_json: bool) -> None:
-    """Import a run that was submitted by hand: its metrics, checkpoints and logs."""
-    from dethpc.client import experiments
-
-    answer = experiments.import_run(connect(), run_dir)
-    if as_json:
-        output.print_json(answer)
-    else:
-        output.echo(f"Imported as experiment {answer['experiment']['id']}")

@@ -14,12 +14,14 @@ Json = dict[str, Any]
 
 
 def _job(context: click.Context, parameter: click.Parameter, text: str) -> str:
-    """``28``; ``28.batch`` and ``28.0``, as sacct lists the steps of a job, mean their job."""
-    found = re.fullmatch(r"(\d+)(\.\w+)?", text, re.ASCII)
-    if re.match(r"\d+_", text):
-        raise click.BadParameter(f"{text} is of a job array, and no trial is: dethpc submits each as a job of its own")
+    """``28``, or ``28_3`` of a job array; ``28.batch`` and ``28.0``, as sacct lists the steps of a job, mean their job."""
+    found = re.fullmatch(r"(\d+(?:_\d+)?)(\.\w+)?", text, re.ASCII)
+    if re.match(r"\d+_\[", text):
+        raise click.BadParameter(
+            f"{text} is several jobs of an array; name one of them, such as {text.partition('[')[0]}3"
+        )
     if found is None:
-        raise click.BadParameter(f"found {text!r}; allowed: a job id of Slurm, such as 28, as squeue shows it")
+        raise click.BadParameter(f"found {text!r}; allowed: a job id of Slurm, such as 28 or 28_3, as squeue shows it")
     return found[1]
 
 

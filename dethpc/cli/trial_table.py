@@ -83,18 +83,11 @@ def with_curves(session: Session, about: Json, trials: Sequence[Json]) -> None:
         trial["curve"] = drawn.get(int(trial["id"]), "")
 
 
-def best_few(about: Json, trials: Sequence[Json]) -> Sequence[Json]:
-    """The ten best on a terminal, best first; all of them in a pipe, or where there are no more."""
-    if len(trials) <= _FEW or not sys.stdout.isatty():
-        return trials
-    sign = 1 if SearcherConfig.of(about.get("config") or {}).smaller_is_better else -1
-
-    def place(trial: Json) -> tuple[bool, float, int]:
-        value = best_metric(trial)
-        known = isinstance(value, (int, float)) and value == value
-        return not known, sign * value if known else 0.0, int(trial["id"])
-
-    return sorted(trials, key=place)[:_FEW]
+def best_few(session: Session, about: Json) -> list[Json]:
+    """The ten best, best first, as the master finds them; all of them where there are no more."""
+    if int(about["experiment"].get("numTrials") or 0) <= _FEW:
+        return list(experiments.trials(session, int(about["experiment"]["id"])))
+    return found_trials(session, about, best=_FEW, limit=0, offset=0, wanted=tables.Wanted())[0]
 
 
 def trial_table(about: Json, trials: Sequence[Json], *, more: str = "") -> tables.Table:
@@ -110,7 +103,7 @@ def trial_table(about: Json, trials: Sequence[Json], *, more: str = "") -> table
 
 def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters: Json) -> list[tables.Column]:
     """A terminal shows the hyperparameters that are searched or differ; a pipe has them all."""
-    names = list(dict.fromkeys(name for trial in trials for name, _ in output.flat(trial.get("hparams") or {})))
+    names = list(dict.fromkeys(name for trial in trials for name in output.flat(trial.get("hparams"))))
     varying = _varying(trials, hyperparameters)
     return [
         tables.Column("Trial", "id", tables.COUNT),
@@ -135,20 +128,20 @@ _NEWS = tables.Kind(lambda reason: "" if str(reason).startswith("trained to the 
 
 def _setting(name: str, varies: bool) -> tables.Column:
     return tables.Column(
-        name, lambda t: dict(output.flat(t.get("hparams") or {})).get(name), tables.SETTING, rank=2, terminal=varies
+        name, lambda t: output.flat(t.get("hparams")).get(name), tables.SETTING, rank=2, terminal=varies
     )
 
 
 def constants(trials: Sequence[Json], hyperparameters: Json) -> str:
     """``constants: batch_size=64 epochs=16``; "" without any."""
     varying = _varying(trials, hyperparameters)
-    first = output.flat(trials[0].get("hparams") or {}) if trials else ()
-    same = [f"{name}={output.digits(value)}" for name, value in first if name not in varying]
+    first = output.flat(trials[0].get("hparams")) if trials else {}
+    same = [f"{name}={output.digits(value)}" for name, value in first.items() if name not in varying]
     return f"constants: {' '.join(same)}" if same else ""
 
 
 def _varying(trials: Sequence[Json], hyperparameters: Json) -> set[str]:
-    seen = [dict(output.flat(trial.get("hparams") or {})) for trial in trials]
+    seen = [output.flat(trial.get("hparams")) for trial in trials]
     names = {name for one in seen for name in one}
     return set(_searched(hyperparameters)) | {
         name for name in names if any(one.get(name) != seen[0].get(name) for one in seen)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 from dethpc.client.session import Session
+from dethpc.domain.secrets import MASK
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import Refused
 
@@ -17,14 +18,51 @@ def get(session: Session, uuid: str) -> Json:
     return found
 
 
+def listing(session: Session, *, offset: int = 0, limit: int = 0) -> Json:
+    """Those of every experiment, the newest first, one page: {"checkpoints", "pagination"}. ``limit`` 0: all."""
+    params = {"offset": offset, "limit": limit, "orderBy": "ORDER_BY_DESC"}
+    found: Json = session.get("/api/v1/checkpoints", params=params)
+    return found
+
+
+def archive(session: Session, uuid: str) -> Iterator[bytes]:
+    """All its files as a tar archive, in pieces; one that breaks off raises. Raises NotFound, Refused."""
+    return session.chunks(f"/checkpoints/{uuid}")
+
+
 def delete(session: Session, uuids: Sequence[str]) -> None:
-    """Delete checkpoints and their files. Raises NotFound, and Refused when a trial would still start from one."""
+    """Delete checkpoints; a task removes their files. Raises NotFound, and Refused when somebody needs one."""
     session.delete("/api/v1/checkpoints", json={"checkpointUuids": list(uuids)})
 
 
 def remove_files(session: Session, uuids: Sequence[str], globs: Sequence[str]) -> None:
     """Delete the files that match ("**" means any folders); without globs only look which there are. Raises as ``delete``."""
     session.post("/api/v1/checkpoints/rm", json={"checkpointUuids": list(uuids), "checkpointGlobs": list(globs)})
+
+
+def unwanted(session: Session, experiment: int, policy: Mapping[str, int]) -> Json:
+    """What this policy (``save_experiment_best``, ``save_trial_best``, ``save_trial_latest``) would delete: {"metric_name",
+    "checkpoints"}, each with "UUID", "TrialID", "StepsCompleted", "State", "ValidationMetrics", "Resources". Raises NotFound."""
+    answer: Json = session.get(f"/experiments/{experiment}/preview_gc", params=dict(policy))
+    return answer
+
+
+def prunable(session: Session, experiments: Sequence[int] = ()) -> List[Json]:
+    """What the policies of experiments that have ended, all or these, would delete now: each "id", "name", "checkpoints" and "size"
+    in bytes. Raises NotFound."""
+    found: List[Json] = session.get("/api/v1/garbage", params={"experimentIds": list(experiments)})["experiments"]
+    return found
+
+
+def prune(session: Session, experiments: Sequence[int]) -> None:
+    """Follow the policies of these experiments now; a task removes the files. Raises NotFound, Refused."""
+    session.post("/api/v1/garbage", json={"experimentIds": list(experiments)})
+
+
+def unknown(session: Session, uuids: Sequence[str]) -> List[str]:
+    """Those that no experiment and no rendered run has, or had and deleted with all its files."""
+    found: List[str] = session.post("/api/v1/garbage/unknown", json={"checkpointUuids": list(uuids)})["checkpointUuids"]
+    return found
 
 
 def set_metadata(session: Session, uuid: str, metadata: Json) -> None:
@@ -42,7 +80,8 @@ def refuse_elsewhere(uuid: str, place: str) -> None:
 
 
 def storage(checkpoint: Json) -> Json:
-    """The ``checkpoint_storage`` section that the checkpoint was written with; {} when the master does not say. Raises Refused
-    where that is not the experiment's."""
+    """The ``checkpoint_storage`` section that the checkpoint was written with, without the keys that the master does not show: the
+    storage is asked with this user's own. {} when the master does not say. Raises Refused where that is not the experiment's."""
     refuse_elsewhere(checkpoint.get("uuid") or "", checkpoint.get("elsewhere") or "")
-    return TrialConfig.from_json((checkpoint.get("training") or {}).get("experimentConfig") or {}).checkpoint_storage
+    section = TrialConfig.from_json((checkpoint.get("training") or {}).get("experimentConfig") or {}).checkpoint_storage
+    return {name: value for name, value in section.items() if value != MASK}

@@ -8,10 +8,12 @@ from dethpc.client.session import Session
 
 Json = Dict[str, Any]
 
+_LOOKS = 120.0  # seconds; a busy Slurm answers late
+
 
 def master(session: Session) -> Json:
     """Version, cluster id, cluster name and the like."""
-    found: Json = session.get("/api/v1/master")
+    found: Json = session.about or session.get("/api/v1/master")
     return found
 
 
@@ -27,6 +29,18 @@ def master_logs(session: Session, *, follow: bool = False, tail: Optional[int] =
         params["offset"] = -tail
     for entry in session.stream("/api/v1/master/logs", params=params):
         yield entry["logEntry"]
+
+
+def diagnosis(session: Session) -> Json:
+    """What ``det doctor`` found last: {"examinedAt", "host", "findings": [{"check", "level", "found", "dethpc", "change"}]}."""
+    found: Json = session.get("/api/v1/doctor")
+    return found
+
+
+def examine(session: Session) -> Json:
+    """Let the master look again; as ``diagnosis``. Raises Refused while it does."""
+    found: Json = session.post("/api/v1/doctor", timeout=_LOOKS)
+    return found
 
 
 def resource_pools(session: Session) -> List[Json]:

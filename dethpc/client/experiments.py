@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from dethpc.client import environment
 from dethpc.client.session import Session
 from dethpc.client.transport import OnSent
 from dethpc.domain.context_files import WORTH_ASKING, digest
@@ -19,6 +18,7 @@ from dethpc.errors import ContextError, NotFound
 Json = Dict[str, Any]
 
 ACTIONS = ("pause", "activate", "cancel", "kill", "archive", "unarchive")
+_OWNER = 1  # the user id of whose master it is: nobody need ask for the name to list what is theirs
 _PAGE = 500
 _UPLOAD = 600.0  # seconds; the context may be tens of megabytes
 
@@ -32,18 +32,22 @@ def create(
     project: Optional[int] = None,
     parent: Optional[int] = None,
     validate_only: bool = False,
+    with_environment: bool = True,
     on_sent: Optional[OnSent] = None,
 ) -> Json:
-    """Create an experiment; returns {"experiment", "config", "warnings", "notes", "environment"}.
+    """Create an experiment; returns {"experiment", "config", "warnings", "notes", "configWarnings", "environment"}.
 
     ``config`` is YAML; ``files`` is the context directory as ``v1File`` objects (path, type, content in base64, mtime, mode);
     without any, that of the ``parent``, where there is one. The experiment's jobs run in the environment of this process, which
-    goes along. The master keeps contexts: files that it has already are not sent again. ``on_sent``: hears how many bytes of how
-    many were sent.
+    goes along; not ``with_environment``: in that of the ``parent``. The master keeps contexts: files that it has already are not
+    sent again. ``on_sent``: hears how many bytes of how many were sent.
     """
+    from dethpc.client import environment  # here: few commands create anything
+
     body: Json = {"config": config, "activate": activate, "validateOnly": validate_only}
     try:
-        body["environment"] = base64.b64encode(environment.here().to_bytes()).decode()
+        if with_environment:
+            body["environment"] = base64.b64encode(environment.here().to_bytes()).decode()
     except ValueError as error:
         raise ContextError(str(error)) from None
     if project is not None:
@@ -95,10 +99,10 @@ def waiting(session: Session, experiment: int) -> Json:
     return answer
 
 
-def goodput(session: Session, experiment: int) -> Json:
+def goodput(session: Session, experiment: int, *, trials: bool = True) -> Json:
     """Where its slots went: {"total": {"useful", "lost", "overhead", "allocated", "waiting", "goodput"}, "trials": [the same with
-    "trialId"]}, in slot-seconds."""
-    answer: Json = session.get(f"/api/v1/experiments/{experiment}/goodput")
+    "trialId"]}, in slot-seconds. ``trials`` False: without them, which takes no longer for many."""
+    answer: Json = session.get(f"/api/v1/experiments/{experiment}/goodput", params={"trials": trials})
     return answer
 
 
@@ -106,22 +110,23 @@ def listing(
     session: Session,
     *,
     archived: Optional[bool] = None,
-    users: Sequence[str] = (),
+    mine: bool = False,
     states: Sequence[str] = (),
     name: Optional[str] = None,
     labels: Sequence[str] = (),
+    sort_by: str = "SORT_BY_ID",
     newest_first: bool = False,
     offset: int = 0,
     limit: int = 0,
 ) -> Json:
-    """One page: {"experiments": [...], "pagination": {...}}. ``archived`` None: both; ``limit`` 0: all; ``name``: part of
-    the name, in any case; ``labels``: it has all of them."""
-    params: Json = {"offset": offset, "limit": limit or -1, "sortBy": "SORT_BY_ID"}  # on the wire 0 means 100
+    """One page: {"experiments": [...], "pagination": {...}}. ``archived`` None: both; ``limit`` 0: all; ``mine``: those
+    of whose master it is alone; ``name``: part of the name, in any case; ``labels``: it has all of them."""
+    params: Json = {"offset": offset, "limit": limit or -1, "sortBy": sort_by}  # on the wire 0 means 100
     params["orderBy"] = "ORDER_BY_DESC" if newest_first else "ORDER_BY_ASC"
     if archived is not None:
         params["archived"] = archived
-    if users:
-        params["users"] = list(users)
+    if mine:
+        params["userIds"] = [_OWNER]
     if states:
         params["states"] = list(states)
     if name:
@@ -132,10 +137,11 @@ def listing(
     return answer
 
 
-def search(session: Session, experiment: int, *, limit: int = 0) -> Json:
+def search(session: Session, experiment: int, *, offset: int = 0, limit: int = 0) -> Json:
     """How the search stands: {"progress", "estimatedEndTime", "brackets", "trials", ...}. ``limit``: at most that many trials in
-    each rung, the best."""
-    answer: Json = session.get(f"/api/v1/experiments/{experiment}/search", params={"limit": limit} if limit else None)
+    each rung, the best, and of all, by their creation, ``offset`` of which are skipped; 0: every one."""
+    params = {"limit": limit, "offset": offset}
+    answer: Json = session.get(f"/api/v1/experiments/{experiment}/search", params=params)
     return answer
 
 
@@ -168,20 +174,38 @@ def trials(
             return
 
 
-def checkpoints(session: Session, experiment: int, *, best: Optional[int] = None) -> List[Json]:
-    """The experiment's checkpoints, oldest first; with ``best`` the N best by the searcher's metric, best first."""
+def metric_names(session: Session, experiment: int) -> List[Tuple[str, str]]:
+    """(group, name) of every metric that its trials reported, sorted."""
+    lines = session.stream("/api/v1/experiments/metrics-stream/metric-names", params={"ids": experiment})
+    return [(each["group"], each["name"]) for line in lines for each in line["metricNames"]]
+
+
+def points(session: Session, experiment: int, limit: int = 10_000) -> Json:
+    """Of the trials that have a value of the searcher's metric, the best first and ``limit`` at most: {"metric", "trials",
+    "hparams", "values"}, the last three in columns."""
+    found: Json = session.get(f"/api/v1/experiments/{experiment}/search/points", params={"limit": limit})
+    return found
+
+
+def checkpoints(
+    session: Session, experiment: int, *, best: Optional[int] = None, newest: Optional[int] = None
+) -> List[Json]:
+    """The experiment's checkpoints, oldest first; with ``best`` the N best by the searcher's metric, best first; with ``newest``
+    the N last ones, the last first."""
     params: Json = {"sortByAttr": "SORT_BY_SEARCHER_METRIC" if best else "SORT_BY_END_TIME"}
     if best:
         params["limit"] = best
+    elif newest:
+        params.update(limit=newest, orderBy="ORDER_BY_DESC")
     answer: List[Json] = (
         session.get(f"/api/v1/experiments/{experiment}/checkpoints", params=params).get("checkpoints") or []
     )
     return answer
 
 
-def act(session: Session, experiment: int, action: str) -> None:
-    """``action`` is one of ``ACTIONS``."""
-    session.post(f"/api/v1/experiments/{experiment}/{action}")
+def act(session: Session, experiment: int, action: str) -> Json:
+    """``action`` is one of ``ACTIONS``. The answer to kill has "changed": whether there was anything to end."""
+    return session.post(f"/api/v1/experiments/{experiment}/{action}") or {}
 
 
 def go_on(session: Session, experiment: int, config: str = "") -> Json:
@@ -197,14 +221,51 @@ def delete(session: Session, experiment: int) -> None:
 
 
 def patch(session: Session, experiment: int, **fields: Any) -> Json:
-    """Change ``name``, ``description``, ``notes``, ``labels`` or ``resources`` ({"maxSlots", "weight", "priority"})."""
+    """Change ``name``, ``description``, ``notes``, ``labels``, ``resources`` ({"maxSlots", "weight", "priority"}) or
+    ``checkpointStorage`` ({"saveExperimentBest", "saveTrialBest", "saveTrialLatest"})."""
     answer: Json = session.patch(f"/api/v1/experiments/{experiment}", json={"id": experiment, **fields})
     return answer
+
+
+def relabel(session: Session, experiment: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+    """Give it labels, and take some away, but for those that it has or has not already."""
+    before = list(get(session, experiment)["experiment"].get("labels") or [])
+    after = [label for label in dict.fromkeys([*before, *add]) if label not in remove]
+    if after != before:
+        patch(session, experiment, labels=after)
 
 
 def model_definition(session: Session, experiment: int) -> bytes:
     """The context directory as a gzipped tar archive."""
     return base64.b64decode(session.get(f"/api/v1/experiments/{experiment}/model_def")["b64Tgz"])
+
+
+def file_tree(session: Session, experiment: int) -> List[Json]:
+    """Its context directory: {"name", "path", "isDir", "contentLength", "modifiedTime", "files"}: ``files`` of a folder."""
+    found: List[Json] = session.get(f"/api/v1/experiments/{experiment}/file_tree").get("files") or []
+    return found
+
+
+def file(session: Session, experiment: int, path: str, most: Optional[int] = None) -> bytes:
+    """One file of its context directory, its first ``most`` bytes (None: all of it)."""
+    body = {"experimentId": experiment, "path": path, **({} if most is None else {"length": most})}
+    return base64.b64decode(session.post(f"/api/v1/experiments/{experiment}/file", body, idempotent=True)["file"])
+
+
+def code_changes(session: Session, experiment: int, against: int) -> Json:
+    """How its files differ from those of another: {"against", "changes", "more"}, a change {"path", "kind", "diff", "why"}, where
+    "kind" is added, removed or changed, "diff" a unified one, and "why" says why there is none; "more": how many are not told."""
+    answer: Json = session.get(f"/api/v1/experiments/{experiment}/code_changes", params={"against": against})
+    return answer
+
+
+def hyperparameters(session: Session, experiment: int, x: str = "", y: str = "") -> Json:
+    """What its hyperparameters have to do with the searcher's metric: {"trials", "of", "importance": [{"name", "share",
+    "direction", "trials"}], "map": {"x", "y", "columns", "rows", "cells"} or None}. ``x`` and ``y`` are those of the map; without
+    them it is that of the two most important."""
+    params = {"x": x or None, "y": y or None}
+    answer: Json = session.get(f"/api/v1/experiments/{experiment}/hyperparameters", params=params)
+    return answer
 
 
 def render(session: Session, config: str, files: Sequence[Json]) -> Json:

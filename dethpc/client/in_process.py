@@ -19,14 +19,19 @@ _AHEAD = 16  # pieces of a body that the application may be ahead of its reader
 class InProcess:
     """A transport that calls an ASGI application (its HTTP part; start-up and shut-down are whoever's made it).
 
-    ``loop``: the event loop that the application already runs in, if it does; otherwise it gets one in a thread of its own. Calls
-    block, so code of that loop must make them in a thread.
+    ``headers`` go with each request. ``loop``: the event loop that the application already runs in, if it does; otherwise it gets
+    one in a thread of its own. Calls block, so code of that loop must make them in a thread.
     """
 
     url = "http://in-process"
 
-    def __init__(self, app: App, loop: Optional[asyncio.AbstractEventLoop] = None) -> None:
-        self._app = app
+    def __init__(
+        self,
+        app: App,
+        loop: Optional[asyncio.AbstractEventLoop] = None,
+        headers: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        self._app, self._headers = app, headers or {}
         self._given = loop
         self._own: Optional[asyncio.AbstractEventLoop] = None
         self._lock = threading.Lock()
@@ -46,7 +51,7 @@ class InProcess:
                 "a call into the application from its own event loop waits for itself: make it in a thread"
             )
         exchange = Exchange(loop, body or b"", timeout)
-        exchange.start(self._app, _scope(method, target, headers))
+        exchange.start(self._app, http_scope(method, target, {**self._headers, **headers}))
         return exchange
 
     def close(self) -> None:
@@ -143,7 +148,8 @@ class Exchange:
         self._messages.put(message)
 
 
-def _scope(method: str, target: str, headers: Mapping[str, str]) -> Dict[str, Any]:
+def http_scope(method: str, target: str, headers: Mapping[str, str]) -> Dict[str, Any]:
+    """A request as ASGI applications take it. ``target``: path and query."""
     path, _, query = target.partition("?")
     return {
         "type": "http",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from dethpc.client.session import Session
 
@@ -11,9 +11,14 @@ Json = Dict[str, Any]
 
 def listing(session: Session, pool: Optional[str] = None) -> List[Json]:
     """The pool's jobs in the order in which they are served; None: the default pool."""
+    return queue(session, pool)[0]
+
+
+def queue(session: Session, pool: Optional[str] = None) -> Tuple[List[Json], str]:
+    """As ``listing``, and how the pool's queue is ordered: "priority", "fair_share" or another."""
     params = {} if pool is None else {"resourcePool": pool}
     answer = session.get("/api/v1/job-queues-v2", params=params)
-    return [job["full"] for job in answer.get("jobs") or []]
+    return [job["full"] for job in answer.get("jobs") or []], str(answer.get("queueOrder") or "")
 
 
 def update(session: Session, changes: Sequence[Json]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
-import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -50,15 +49,23 @@ class Filter:
 
 
 def read(
-    session: Session, trial: int, which: Filter, *, head: Optional[int] = None, tail: Optional[int] = None
+    session: Session,
+    trial: int,
+    which: Filter,
+    *,
+    head: Optional[int] = None,
+    tail: Optional[int] = None,
+    skip: int = 0,
 ) -> Iterator[Json]:
-    """The lines that exist now: all, the first ``head`` or the last ``tail``. Each has at least id, timestamp, level, message."""
+    """The lines that exist now: all, the first ``head`` or the last ``tail``, which are those before the ``skip`` last. Each has at
+    least id, timestamp, level, message."""
     params = which.params()
     if head is not None:
         params["limit"] = head
     if tail is not None:
-        params["limit"], params["orderBy"] = tail, "ORDER_BY_DESC"
-        yield from reversed(list(session.stream(f"/api/v1/trials/{trial}/logs", params=params)))
+        params["limit"], params["orderBy"] = tail + skip, "ORDER_BY_DESC"
+        newest_first = session.stream(f"/api/v1/trials/{trial}/logs", params=params)
+        yield from reversed(list(itertools.islice(newest_first, skip, None)))
     else:
         yield from session.stream(f"/api/v1/trials/{trial}/logs", params=params)
 
@@ -121,6 +128,8 @@ def follow_together(
 def in_order(lines: Iterable[Json]) -> Iterator[Json]:
     """By time, those of the same time as they come; all are read at once. They wait in a file: a search may have written more than
     memory has room for."""
+    import tempfile
+
     file = tempfile.TemporaryFile()
     places: List[Tuple[float, int]] = []
     for line in lines:

@@ -73,6 +73,8 @@ class Session:
         self._token = token
         self._timeout = timeout
         self._retries = retries
+        # What the master said of itself (GET /api/v1/master), where that was asked already.
+        self.about: Optional[Any] = None
 
     @property
     def url(self) -> str:
@@ -92,7 +94,7 @@ class Session:
         idempotent: bool = False,
         on_sent: Optional[OnSent] = None,
     ) -> Any:
-        """``on_sent`` hears how much of a large body is on its way."""
+        """``json``: bytes go as they are, as text. ``on_sent`` hears how much of a large body is on its way."""
         return self.request(
             "POST", path, params=params, json=json, timeout=timeout, idempotent=idempotent, on_sent=on_sent
         )
@@ -169,6 +171,17 @@ class Session:
             answer.close()
             raise
 
+    def chunks(self, path: str, params: Optional[Params] = None) -> Iterator[bytes]:
+        """The body of an answer that is no JSON, as it arrives; one that breaks off raises."""
+        answer = self._exchange(_Request("GET", path, params), _unread, self._retries)
+        try:
+            yield from answer.chunks(self._timeout)
+        except NoAnswer as error:
+            raise self._unreachable(error) from None
+        except BaseException:
+            answer.close()
+            raise
+
     def close(self) -> None:
         """Close what this thread keeps open. The session stays usable."""
         self._transport.close()
@@ -178,8 +191,8 @@ class Session:
     def _exchange(self, wanted: _Request, take: Callable[[Response], T], retries: int) -> T:
         """What ``take`` makes of the answer. A failure while it does counts as a failure of the request."""
         method, path, params, json, timeout, again, on_sent = wanted
-        body = None if json is None else _json.dumps(json, separators=(",", ":")).encode()
-        target, headers = path + _query(params), self._headers(body)
+        body = json if json is None or isinstance(json, bytes) else _json.dumps(json, separators=(",", ":")).encode()
+        target, headers = path + _query(params), self._headers(json)
         tries = 0
         while True:
             try:
@@ -198,12 +211,12 @@ class Session:
             time.sleep(min(5.0, 0.1 * 4**tries) * (0.5 + os.urandom(1)[0] / 255))
             tries += 1
 
-    def _headers(self, body: Optional[bytes]) -> Mapping[str, str]:
+    def _headers(self, body: Any) -> Mapping[str, str]:
         headers = {"Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = "text/plain" if isinstance(body, bytes) else "application/json"
         return headers
 
     def _unreachable(self, error: NoAnswer) -> MasterNotFoundException:

@@ -43,6 +43,13 @@ def waiting(session: Session, trial: int) -> Optional[Json]:
     return found
 
 
+def timeline(session: Session, trial: int) -> Json:
+    """What became of its time: {"attempts": [{"run", "attempt", "nodes", "end", "reason", "saving", "spans"}], "more"}, a span
+    {"kind", "startTime", "endTime"}, where "kind" is waiting, starting, training, lost or ending; "saving" in seconds."""
+    found: Json = session.get(f"/api/v1/trials/{trial}/timeline")
+    return found
+
+
 def kill(session: Session, trial: int) -> None:
     """End the trial; the experiment goes on."""
     session.post(f"/api/v1/trials/{trial}/kill")
@@ -61,16 +68,23 @@ def workloads(session: Session, trial: int, *, batch_metrics: bool = False) -> I
 
 
 def series(
-    session: Session, trials: Sequence[int], *, names: Sequence[str] = (), group: str = "", points: int = 0
+    session: Session,
+    trials: Sequence[int],
+    *,
+    names: Sequence[str] = (),
+    group: str = "",
+    points: int = 0,
+    figures: bool = True,
 ) -> Iterator[Json]:
     """What trials reported over steps: objects {"trial", "metrics": [{"group", "data": [{"batches", "time", "epoch", "values"}]}]}.
 
     No ``names``: every metric; ``group`` "": every group; ``points`` 0: every report, else about so many for each metric, chosen
-    so that its line keeps its shape.
+    so that its line keeps its shape. Not ``figures``: "trial" is without its summaries and sizes.
     """
     for first in range(0, len(trials), _TRIALS):
         some = list(trials[first : first + _TRIALS])
-        params = {"trialIds": some, "metricNames": list(names), "group": group, "maxDatapoints": points}
+        params: Json = {"trialIds": some, "metricNames": list(names), "group": group, "maxDatapoints": points}
+        params["figures"] = figures
         yield from session.get("/api/v1/trials/time-series", params=params, timeout=_LONG)["trials"]
 
 

@@ -34,3 +34,20 @@ def change(session: Session, user: int, **changes: Any) -> Json:
 def logout(session: Session, *, everywhere: bool = False) -> None:
     """End the login or access token of ``session``; ``everywhere``: all of this user's. The owner's token file stays good."""
     session.post("/api/v1/auth/logout", params={"everywhere": everywhere})
+
+
+def logins(session: Session) -> List[Json]:
+    """Logins that are good: ``id``, ``createdAt``, ``expiry``, ``program``, and whether it is ``current``: that of ``session``."""
+    found: List[Json] = session.get("/api/v1/auth/sessions")["sessions"]
+    return found
+
+
+def end_login(session: Session, login: int) -> None:
+    """Raises NotFound."""
+    session.delete(f"/api/v1/auth/sessions/{login}")
+
+
+def one_time_code(session: Session) -> str:
+    """What logs a browser in, once, within five minutes."""
+    code: str = session.post("/api/v1/auth/code")["code"]
+    return code

@@ -1,7 +1,7 @@
 """``determined.common.storage``: storage managers, which code outside of the cluster makes itself.
 
 They are our stores with Determined's calls, so a core context takes one: ``DummyCheckpointContext(distributed, manager)``. As
-every checkpoint here, one is seen whole or not at all. A ``checkpoint_storage`` of another type is refused as a configuration is.
+every checkpoint here, one is seen whole or not at all.
 """
 
 from __future__ import annotations
@@ -9,15 +9,21 @@ from __future__ import annotations
 import contextlib
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Set
+from typing import Any, Dict, Iterator, Optional, Sequence, Set
 
 from dethpc import storage
 from dethpc.errors import ConfigError, Problem
-from dethpc.storage.base import PathLike, Selector
+from dethpc.storage.base import CheckpointStore, PathLike, Selector
 from dethpc.storage.files import FileStore
+from dethpc.storage.objects import ObjectStore
 
 __all__ = [
+    "AzureStorageManager",
+    "CloudStorageManager",
     "DirectoryStorageManager",
+    "GCSStorageManager",
+    "HDFSStorageManager",
+    "S3StorageManager",
     "SharedFSStorageManager",
     "StorageManager",
     "build",
@@ -27,20 +33,16 @@ __all__ = [
 ]
 
 
-class StorageManager(FileStore):
-    """Checkpoints in a folder, each by its name (``src``, ``dst``, ``tgt``).
+class StorageManager(CheckpointStore):
+    """Determined's calls for a store, in which each checkpoint has its name (``src``, ``dst``, ``tgt``).
 
     Raises CheckpointNotFound, CheckpointError and OSError as ``CheckpointStore`` does.
     """
 
-    def __init__(self, base_path: str) -> None:
-        super().__init__(base_path)
-        self._base_path = base_path
-
     @classmethod
     def from_config(cls, config: Dict[str, Any], container_path: Optional[str] = None) -> StorageManager:
         """The manager of a ``checkpoint_storage`` section without its ``type``. Raises ConfigError."""
-        raise NotImplementedError(f"{cls.__name__} is made with the path of a folder")
+        raise NotImplementedError(f"{cls.__name__} is of no kind of storage")
 
     def store_path_is_direct_access(self) -> bool:
         """Whether what is written goes where checkpoints are, and is not copied there."""
@@ -76,19 +78,23 @@ class StorageManager(FileStore):
 
     def download(self, src: str, dst: PathLike, selector: Optional[Selector] = None) -> None:
         """Copy the checkpoint, or what ``selector`` wants of it, to the directory ``dst``, which is created."""
-        super().download(src, dst, selector)
+        super().download(src, dst, selector)  # type: ignore[safe-super]
 
     def delete(self, tgt: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
         """Delete the files that match, and return what is left."""
-        return super().delete(tgt, globs)
+        return super().delete(tgt, globs)  # type: ignore[safe-super]
 
 
-class SharedFSStorageManager(StorageManager):
+class SharedFSStorageManager(StorageManager, FileStore):
     """Of a folder that all machines share."""
+
+    def __init__(self, base_path: str) -> None:
+        super().__init__(base_path)
+        self._base_path = base_path
 
     @classmethod
     def from_config(cls, config: Dict[str, Any], container_path: Optional[str] = None) -> StorageManager:
-        return _manager(cls, {"type": "shared_fs", **config}, container_path)
+        return cls(str(storage.build({"type": "shared_fs", **config}, container_path=container_path)))
 
 
 class DirectoryStorageManager(SharedFSStorageManager):
@@ -96,21 +102,103 @@ class DirectoryStorageManager(SharedFSStorageManager):
 
     @classmethod
     def from_config(cls, config: Dict[str, Any], container_path: Optional[str] = None) -> StorageManager:
-        return _manager(cls, {"type": "directory", **config}, container_path)
+        return cls(str(storage.build({"type": "directory", **config}, container_path=container_path)))
 
 
-_KINDS = {"shared_fs": SharedFSStorageManager, "directory": DirectoryStorageManager}
+class CloudStorageManager(StorageManager, ObjectStore):
+    """Of a store of objects: checkpoints are written here and brought there."""
+
+    _type = ""
+
+    def __init__(self, temp_dir: Optional[str] = None, **section: Any) -> None:
+        given = {name: value for name, value in section.items() if value is not None}
+        super().__init__(storage.driver_of({"type": self._type, **given}), disk=temp_dir)
+
+    @classmethod
+    def from_config(cls, config: Dict[str, Any], container_path: Optional[str] = None) -> StorageManager:
+        return cls(**config)
+
+    def store_path_is_direct_access(self) -> bool:
+        return False
 
 
-def _manager(kind: type[StorageManager], section: Mapping[str, Any], container_path: Optional[str]) -> StorageManager:
-    return kind(str(storage.build(section, container_path=container_path)))
+class S3StorageManager(CloudStorageManager):
+    _type = "s3"
+
+    def __init__(
+        self,
+        bucket: str,
+        access_key: Optional[str] = None,
+        secret_key: Optional[str] = None,
+        endpoint_url: Optional[str] = None,
+        prefix: Optional[str] = None,
+        temp_dir: Optional[str] = None,
+        path_style: Optional[bool] = None,
+    ) -> None:
+        super().__init__(
+            temp_dir,
+            bucket=bucket,
+            access_key=access_key,
+            secret_key=secret_key,
+            endpoint_url=endpoint_url,
+            prefix=prefix,
+            path_style=path_style,
+        )
+
+
+class GCSStorageManager(CloudStorageManager):
+    _type = "gcs"
+
+    def __init__(self, bucket: str, prefix: Optional[str] = None, temp_dir: Optional[str] = None) -> None:
+        super().__init__(temp_dir, bucket=bucket, prefix=prefix)
+
+
+class AzureStorageManager(CloudStorageManager):
+    _type = "azure"
+
+    def __init__(
+        self,
+        container: str,
+        connection_string: Optional[str] = None,
+        account_url: Optional[str] = None,
+        credential: Optional[str] = None,
+        temp_dir: Optional[str] = None,
+    ) -> None:
+        super().__init__(
+            temp_dir,
+            container=container,
+            connection_string=connection_string,
+            account_url=account_url,
+            credential=credential,
+        )
+
+
+class HDFSStorageManager(CloudStorageManager):
+    _type = "hdfs"
+
+    def __init__(
+        self, hdfs_url: str, hdfs_path: str, user: Optional[str] = None, temp_dir: Optional[str] = None
+    ) -> None:
+        super().__init__(temp_dir, hdfs_url=hdfs_url, hdfs_path=hdfs_path, user=user)
+
+
+_KINDS: Dict[str, type[StorageManager]] = {
+    "azure": AzureStorageManager,
+    "directory": DirectoryStorageManager,
+    "gcs": GCSStorageManager,
+    "hdfs": HDFSStorageManager,
+    "s3": S3StorageManager,
+    "shared_fs": SharedFSStorageManager,
+}
 
 
 def build(config: Dict[str, Any], container_path: Optional[str]) -> StorageManager:
-    """The manager of a ``checkpoint_storage`` section. Raises ConfigError; NotSupportedYet for object stores."""
+    """The manager of a ``checkpoint_storage`` section. Raises ConfigError."""
     if not isinstance(config, dict):
         raise ConfigError([Problem("checkpoint_storage", repr(config), "a mapping with a type")])
-    return _manager(_KINDS.get(config.get("type", ""), StorageManager), config, container_path)
+    storage.build(config, container_path=container_path)  # says what is wrong with it
+    own = {name: value for name, value in config.items() if name not in storage.ABOUT_OTHERS}
+    return _KINDS[config["type"]].from_config(own, container_path)
 
 
 def from_string(shortcut: str) -> StorageManager:

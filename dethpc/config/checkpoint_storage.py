@@ -66,6 +66,9 @@ class S3(_Common):
     secret_key: Optional[str] = None
     endpoint_url: Optional[str] = None
     prefix: Optional[Prefix] = None
+    path_style: Optional[bool] = (
+        None  # http://host/bucket/... and not http://bucket.host/...; None: as the endpoint suggests
+    )
 
 
 class GCS(_Common):

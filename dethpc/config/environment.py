@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from dethpc.config.section import STORED, Section, Whole, absolute, wrong
 from dethpc.config.wording import show
+from dethpc.containers import RUNTIMES
 from dethpc.domain import bash
 from dethpc.domain.trial_config import WORKDIR
 
@@ -63,7 +64,7 @@ class Variables(Section):
     _gpu = model_validator(mode="before")(_cuda_for_gpu)
 
 
-def _images(value: Any) -> Any:
+def images(value: Any) -> Any:
     if isinstance(value, str):
         return dict.fromkeys(SLOT_TYPES, value)
     if not isinstance(value, dict):
@@ -163,10 +164,16 @@ _CONDA = [
 _TELL = 'dethpc_tell() { dethpc_failed "environment.setup failed with exit code $1: $2"; }'
 
 
-class Environment(Section):
-    omitted: ClassVar[frozenset[str]] = frozenset({"python", "setup", "venv"})
+def _container_runtime(name: str | None, info: ValidationInfo) -> str | None:
+    if name is not None and name not in RUNTIMES and info.context is not STORED:
+        raise wrong("one of " + ", ".join(RUNTIMES))
+    return name
 
-    image: Annotated[Images, BeforeValidator(_images)] = Images()
+
+class Environment(Section):
+    omitted: ClassVar[frozenset[str]] = frozenset({"python", "setup", "venv", "container_runtime"})
+
+    image: Annotated[Images, BeforeValidator(images)] = Images()
     environment_variables: Annotated[Variables, BeforeValidator(_variables)] = Variables()
     force_pull_image: bool = False
     registry_auth: Optional[RegistryAuth] = None
@@ -178,6 +185,7 @@ class Environment(Section):
     python: Annotated[Optional[str], AfterValidator(_interpreter)] = None
     setup: Annotated[Optional[str], BeforeValidator(_lines), AfterValidator(_shell)] = None
     venv: Optional[Literal["per-experiment"]] = None
+    container_runtime: Annotated[Optional[str], AfterValidator(_container_runtime)] = None  # of those of the pool
 
     def shell_lines(self) -> list[str]:
         """Lines of bash that ``setup`` and ``python`` mean, for a shell with a command ``dethpc_failed`` that takes the reason when
@@ -205,6 +213,10 @@ class Environment(Section):
             ]
         return lines
 
+    def image_for(self, slot_type: str) -> str:
+        """The image for slots of this type; "" where none is named."""
+        return getattr(self.image, slot_type) or ""
+
     def variables(self, slot_type: str) -> dict[str, str]:
         """The variables for processes on slots of this type (cpu, cuda or rocm)."""
         return dict(item.split("=", 1) for item in getattr(self.environment_variables, slot_type))
@@ -227,3 +239,11 @@ class BindMount(Section):
     container_path: Annotated[str, Field(min_length=1), AfterValidator(_not_the_workdir)]
     read_only: bool = False
     propagation: Annotated[str, AfterValidator(_propagation)] = "rprivate"
+
+
+def without_registry_auth(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without the password of its registry: who pulls gets that, and no run needs it."""
+    section = config.get("environment")
+    if not isinstance(section, dict) or not section.get("registry_auth"):
+        return config
+    return {**config, "environment": {**section, "registry_auth": None}}

@@ -89,8 +89,9 @@ class ExperimentConfig(Section):
     integrations: Optional[Integrations] = None
     debug: bool = False
 
-    # Left over from older releases; Determined reads and ignores them.
     data_layer: Optional[DataLayer] = None
+
+    # Left over from older releases; Determined reads and ignores them.
     internal: Annotated[Optional[Internal], BeforeValidator(_masters_own)] = None
     security: Optional[Security] = None
     tensorboard_storage: Optional[dict[str, Any]] = None
@@ -130,6 +131,15 @@ class ExperimentConfig(Section):
         """The same with trials that start from the weights of this checkpoint."""
         searcher = self.searcher.model_copy(update={"source_checkpoint_uuid": uuid})
         return self.model_copy(update={"searcher": searcher})
+
+    def with_checkpoint_policy(self, counts: dict[str, int]) -> ExperimentConfig:
+        """The same with these ``save_*`` of ``checkpoint_storage``, where it has one."""
+        section = self.checkpoint_storage
+        return (
+            self
+            if section is None
+            else self.model_copy(update={"checkpoint_storage": section.model_copy(update=counts)})
+        )
 
     def with_sbatch_args(self, options: list[str]) -> ExperimentConfig:
         """The same with these options for sbatch."""

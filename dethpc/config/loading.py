@@ -17,7 +17,7 @@ from dethpc.config.hyperparameters import Const, Space, out_of_range, points, re
 from dethpc.config.problems import problems_of
 from dethpc.config.search_warnings import search_warnings
 from dethpc.config.source import Place, Source, dump, read
-from dethpc.config.unsupported import OLDER, ignored, refused
+from dethpc.config.unsupported import OLDER, ignored, refused, without_container
 from dethpc.domain.entrypoint import trains_a_trial_class
 from dethpc.errors import ConfigError, Problem
 
@@ -38,7 +38,8 @@ class Loaded:
     """A valid configuration.
 
     ``original`` is the user's text as it was; ``warnings`` are lines for the user; ``translated`` has one line for each field of
-    an older generation: where it stands, what it says, and what that is today. ``source`` knows where each value was written.
+    an older generation: where it stands, what it says, and what that is today. ``without_container`` are warnings that hold where
+    trials start without a container, which the site decides. ``source`` knows where each value was written.
     """
 
     config: ExperimentConfig
@@ -46,6 +47,7 @@ class Loaded:
     source: Source
     warnings: list[str] = field(default_factory=list)
     translated: list[str] = field(default_factory=list)
+    without_container: list[str] = field(default_factory=list)
 
     def effective(self) -> dict[str, Any]:
         """The configuration with all defaults filled in, as JSON has it and in the shape that Determined stores.
@@ -105,13 +107,14 @@ def load(
             more = f"{len(ordered) - MOST_PROBLEMS:,} more mistakes"
             ordered[MOST_PROBLEMS:] = [Problem("config", more, "those above mended first", file=file)]
         raise ConfigError(ordered)
+    plain = list(without_container(source))
     told = [*ignored(source), *warnings(space, config)]
     if translated and trains_a_trial_class(config.entrypoint) and "global_batch_size" not in config.hyperparameters:
         told.append(
             "hyperparameters.global_batch_size is missing, which older trial classes need: without it, "
             "context.get_per_slot_batch_size() and get_global_batch_size() raise ValueError"
         )
-    return Loaded(config, text, source, told, translated)
+    return Loaded(config, text, source, told, translated, plain)
 
 
 def _trials(space: Space, config: ExperimentConfig) -> int:
@@ -176,6 +179,12 @@ def warnings(space: Space, config: ExperimentConfig) -> list[str]:
         if fused := [name for name, usual in fusion.items() if getattr(config.optimizations, name) != usual]:
             names = ", ".join(f"optimizations.{name}" for name in fused)
             found.append(f"{names}: no effect unless Horovod exchanges the gradients (determined.launch.horovod)")
+    for i, policy in enumerate(config.log_policies):
+        if policy.action is not None and policy.pattern is None:
+            found.append(
+                f"log_policies.{i}: {policy.name!r} has an action and no pattern, so it takes the usual policy of that name away "
+                f"and {policy.action} never happens; give it a pattern"
+            )
     for name, value in space.items():
         if isinstance(value, Const) and isinstance(value.val, list):
             if any(isinstance(item, dict) and "type" in item for item in value.val):

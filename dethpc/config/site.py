@@ -12,9 +12,12 @@ from typing import Annotated, Any, Literal, Optional
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from dethpc.config.checkpoint_storage import CheckpointStorage
+from dethpc.config.container import NAMES, Containers
+from dethpc.config.image_cache import ImageCache
 from dethpc.config.problems import problems_of
 from dethpc.config.section import Section, Whole, absolute, wrong
 from dethpc.config.source import MAX_BYTES, read
+from dethpc.config.training import DataLayer
 from dethpc.config.wording import did_you_mean, show
 from dethpc.domain import memory, walltime
 from dethpc.errors import ConfigError, Problem
@@ -44,16 +47,7 @@ def _lines(value: Any) -> Any:
     return value.splitlines() if isinstance(value, str) else value
 
 
-RUNTIMES = ("apptainer", "singularity", "podman", "enroot", "pyxis")
 NO_GRES = "none"
-
-
-def _runtime(value: str) -> str:
-    if value == "none":
-        return value
-    if value in RUNTIMES:
-        raise wrong("none: containers are not supported yet")
-    raise wrong("none", hint=f"later also one of {', '.join(RUNTIMES)}")
 
 
 _DATABASE = re.compile(r"(sqlite|postgres(ql)?(\+psycopg)?)://")
@@ -89,12 +83,25 @@ class PoolConfig(Section):
     time_limit: Optional[Annotated[str, BeforeValidator(_time)]] = None
     time_min: Optional[Annotated[str, BeforeValidator(_time)]] = None  # the least that will do, to start sooner
     min_job_time: Optional[Annotated[str, BeforeValidator(_time)]] = None  # shorter trials share jobs
-    container_runtime: Annotated[str, AfterValidator(_runtime)] = "none"
+    container: Containers = []  # empty: runs start without a container
     scheduler: Literal["priority", "fair_share", "fifo"] = "priority"
     window: Optional[Annotated[Whole, Field(ge=1)]] = None  # jobs kept pending in Slurm at most
     sbatch_args: list[str] = []
     prologue: Annotated[list[str], BeforeValidator(_lines)] = []  # shell, such as: module load cuda
     python: Word = "python3"  # on the compute nodes
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, data: Any) -> Any:
+        """``container_runtime: NAME`` is short for a ``container`` of that runtime."""
+        if not isinstance(data, dict) or data.get("container_runtime") is None:
+            return data
+        if data.get("container") is not None:
+            raise wrong("either container or container_runtime", field="container_runtime", found="both")
+        name, rest = data["container_runtime"], {k: v for k, v in data.items() if k != "container_runtime"}
+        if name not in NAMES:
+            raise wrong("one of " + ", ".join(NAMES), field="container_runtime", found=show(name))
+        return rest if name == "none" else {**rest, "container": {"runtime": name}}
 
     @model_validator(mode="after")
     def _one_kind_of_slot(self) -> PoolConfig:
@@ -155,6 +162,7 @@ class Master(Section):
     key: Optional[AbsolutePath] = None  # None: the certificate's file holds it, too
     auth: Literal["token", "munge"] = "token"  # how owner and master know each other
     munge_socket: Optional[AbsolutePath] = None  # None: munge's own
+    socket: Optional[Word] = None  # below DETHPC_HOME or absolute, for a reverse proxy; None: there is none
 
     @property
     def munge(self) -> str | None:
@@ -176,6 +184,7 @@ class Limits(Section):
     submit_per_second: Optional[Annotated[float, Field(gt=0)]] = None
     submit_burst: Annotated[Whole, Field(ge=1)] = 10
     submit_at_once: Annotated[Whole, Field(ge=1, le=8)] = 2  # sbatch commands under way at the same time
+    smallest_array: Annotated[Whole, Field(ge=0)] = 3  # so many trials that are alike go as one job array; 0: never
     fastest_poll: Annotated[float, Field(gt=0)] = 10  # seconds between two questions to Slurm when much happens
     slowest_poll: Annotated[float, Field(gt=0)] = 60  # and when nothing does
     restart_delay: Annotated[float, Field(ge=0)] = (
@@ -199,10 +208,15 @@ class SiteConfig(Section):
     pools: dict[Word, PoolConfig] = {}
     default_pool: Optional[str] = None
     storage: Optional[CheckpointStorage] = Field(default=None, alias="checkpoint_storage")
+    datasets: Optional[DataLayer] = Field(default=None, alias="data_layer")
     database: Optional[Annotated[str, AfterValidator(_database)]] = None  # None: SQLite in DETHPC_HOME
+    fold_after_hours: Optional[Annotated[float, Field(ge=0)]] = (
+        6  # after its end a trial's runs become one file; null: never
+    )
     templates: Optional[AbsolutePath] = None  # a folder whose files take the place of the sbatch templates
     master: Master = Master()
     limits: Limits = Limits()
+    images: ImageCache = ImageCache()
     bad_nodes: BadNodes = BadNodes()
 
     @model_validator(mode="after")
@@ -218,6 +232,11 @@ class SiteConfig(Section):
     def checkpoint_storage(self) -> dict[str, Any] | None:
         """The section as it was written, to be laid under the experiments' own."""
         return None if self.storage is None else self.storage.model_dump(mode="json", exclude_unset=True)
+
+    @property
+    def data_layer(self) -> dict[str, Any] | None:
+        """As ``checkpoint_storage``."""
+        return None if self.datasets is None else self.datasets.model_dump(mode="json", exclude_unset=True)
 
     @property
     def pool(self) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from dethpc.config.checkpoint_storage import AbsolutePath, Prefix
 from dethpc.config.section import Section, Whole, wrong
 
 AtLeastZero = Annotated[Whole, Field(ge=0)]
@@ -47,17 +48,27 @@ class Reproducibility(Section):
     experiment_seed: Optional[Annotated[Whole, Field(ge=0, le=2**31 - 1)]] = None
 
 
-class SharedFSCache(Section):
+class _Cache(Section):
+    """``local_cache_size_gib``: how much a node may keep for one user; None: half of what its disk would have free without it."""
+
+    local_cache_size_gib: Optional[Annotated[Whole, Field(ge=1)]] = None
+
+
+class SharedFSCache(_Cache):
+    """``host_storage_path``: where each node keeps datasets; None: in its temporary folder."""
+
     type: Literal["shared_fs"] = "shared_fs"
-    host_storage_path: Optional[str] = None
-    container_storage_path: Optional[str] = None
+    host_storage_path: Optional[AbsolutePath] = None
+    container_storage_path: Optional[AbsolutePath] = None
 
 
-class _Bucket(Section):
-    bucket: str
-    bucket_directory_path: str
-    local_cache_host_path: Optional[str] = None
-    local_cache_container_path: Optional[str] = None
+class _Bucket(_Cache):
+    """The bucket keeps a copy of what is on the nodes, in ``local_cache_host_path``; None: in their temporary folders."""
+
+    bucket: str = Field(min_length=1)
+    bucket_directory_path: Prefix
+    local_cache_host_path: Optional[AbsolutePath] = None
+    local_cache_container_path: Optional[AbsolutePath] = None
 
 
 class S3Cache(_Bucket):

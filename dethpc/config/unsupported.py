@@ -29,18 +29,15 @@ class Unsupported(NamedTuple):
 _CONTAINERS = (
     "without effect: runs start without a container, with the python3 and the packages of the node; nothing is pulled"
 )
+_NO_MOUNT = "has no effect without a container: datasets are cached at the path of the host"
 _PROFILED = "has no effect (also in Determined): system metrics are sampled from the beginning to the end"
 _OWN_LOOP = "is for trial classes: code that uses the Core API decides it itself (also in Determined)"
 
 UNSUPPORTED = (
-    Unsupported(
-        "checkpoint_storage.type", "only shared_fs and directory are supported so far", ("shared_fs", "directory")
-    ),
     Unsupported("checkpoint_storage.checkpoint_path", "use storage_path, its newer name"),
     Unsupported("optimizations.mixed_precision", "apex is not supported; O1 is PyTorch's own", ("O0", "O1")),
     Unsupported("resources.native_parallel", "it belongs to an older way of launching workers", (False,)),
     Unsupported("resources.slots", "commands are not supported yet; for trials, use slots_per_trial"),
-    Unsupported("data_layer", "the cache is not supported yet", ({}, {"type": "shared_fs"})),
     Unsupported("integrations.pachyderm", "Pachyderm is not supported"),
 )
 
@@ -64,6 +61,8 @@ IGNORED = {
     "profiling.sync_timings": _PROFILED,
     "optimizations.grad_updates_size_file": "has no effect: no such file is written",
     "checkpoint_storage.tensorboard_path": "has no effect: TensorBoard files are next to the checkpoints",
+    "data_layer.container_storage_path": _NO_MOUNT,
+    "data_layer.local_cache_container_path": _NO_MOUNT,
     "integrations.webhooks": "have no effect yet: none is called",
     "pbs.slots_per_node": "has no effect (also in Determined on Slurm): this cluster runs Slurm; use slurm.slots_per_node",
     "pbs.pbsbatch_args": "has no effect (also in Determined on Slurm): this cluster runs Slurm; use slurm.sbatch_args",
@@ -78,9 +77,6 @@ IGNORED = {
     "security": "is ignored (also by Determined)",
     "tensorboard_storage": "is ignored (also by Determined): TensorBoard files go to checkpoint_storage",
     "checkpoint_storage.container_path": "is ignored for type shared_fs (also by Determined)",
-    "checkpoint_storage.save_experiment_best": "has no effect yet: no checkpoint is deleted when an experiment ends",
-    "checkpoint_storage.save_trial_best": "has no effect yet: no checkpoint is deleted when an experiment ends",
-    "checkpoint_storage.save_trial_latest": "has no effect yet: no checkpoint is deleted when an experiment ends",
 }
 """Fields that are accepted without effect, each with its warning."""
 
@@ -142,22 +138,28 @@ def refused(source: Source) -> Iterator[Problem]:
 
 
 def ignored(source: Source) -> Iterator[str]:
-    """The warnings for fields that are accepted without effect: one for all that containers would give, one for each other."""
+    """The warnings for fields that are accepted without effect, but for those that a container gives theirs."""
     shared_fs = source.get(("checkpoint_storage", "type")) == "shared_fs"
     without = TRIAL_CLASS if trains_a_trial_class(source.get(("entrypoint",))) else frozenset()
-    said: dict[str, list[str]] = {}
     for field, words in IGNORED.items():
-        value = source.get(tuple(field.split(".")))
-        if field in without or value is None or value in _NOT_WORTH_A_WARNING.get(field, ()):
+        if field in without or words is _CONTAINERS or field == "bind_mounts" or not _is_set(source, field):
             continue
         if field == "checkpoint_storage.container_path" and not shared_fs:
             continue
-        if field == "bind_mounts":
-            yield from _missing_mounts(source, value)
-            continue
-        said.setdefault(words if words is _CONTAINERS else field, []).append(field)
-    for fields in said.values():
-        yield _at(source, tuple(fields[0].split(".")), f"{', '.join(fields)} {IGNORED[fields[0]]}")
+        yield _at(source, tuple(field.split(".")), f"{field} {words}")
+
+
+def without_container(source: Source) -> Iterator[str]:
+    """The warnings for a trial that starts without a container: one for all that it would give, one for each path."""
+    fields = [field for field, words in IGNORED.items() if words is _CONTAINERS and _is_set(source, field)]
+    if fields:
+        yield _at(source, tuple(fields[0].split(".")), f"{', '.join(fields)} {_CONTAINERS}")
+    yield from _missing_mounts(source, source.get(("bind_mounts",)))
+
+
+def _is_set(source: Source, field: str) -> bool:
+    value = source.get(tuple(field.split(".")))
+    return value is not None and value not in _NOT_WORTH_A_WARNING.get(field, ())
 
 
 def _missing_mounts(source: Source, mounts: Any) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from dethpc.domain.secrets import SECRET, hide_passwords
@@ -28,5 +27,7 @@ def show(value: Any, path: Path = ()) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A hint with the nearest of the ``known`` words, or None when none is near."""
+    from difflib import get_close_matches
+
     near = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else None

@@ -6,20 +6,22 @@ from __future__ import annotations
 import contextlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 from dethpc.core._background import Background
 from dethpc.core._distributed import DistributedContext
+from dethpc.core._outbox import Outbox
 from dethpc.core._restore import DownloadMode, Restore, RestoreOfPaths, folder_named
 from dethpc.core._save_alone import SaveAlone
 from dethpc.core._save_together import SaveTogether
 from dethpc.core._saving import Finishing
 from dethpc.domain.end_report import plain_text
-from dethpc.domain.reports import ReportKind
+from dethpc.domain.reports import STORAGE_AWAY, ReportKind
 from dethpc.errors import CheckpointDamaged, MasterError, NotFound, Refused
 from dethpc.rundir.files import read_json
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
+from dethpc.storage.driver import StoreAway
 
 if TYPE_CHECKING:
     from dethpc.client.session import Session
@@ -42,14 +44,17 @@ class CheckpointContext:
         section: Optional[Dict[str, Any]],
         session: Optional[Session],
         report: Callable[[ReportKind, Dict[str, Any]], Any],
+        latest: Optional[str] = None,
     ) -> None:
         self._dist = dist
         self._store = storage
         self._session = session
         self._report = report
         self._background = Background()
-        finishing = Finishing(storage, self._background, dist.rank, section, report, on_cluster=session is not None)
-        self._alone = SaveAlone(storage, finishing)
+        on_cluster = session is not None
+        finishing = Finishing(storage, self._background, dist.rank, section, report, on_cluster, latest)
+        self._outbox = Outbox(storage)
+        self._alone = SaveAlone(storage, finishing, self._outbox)
         self._sharded = SaveTogether(dist, storage, finishing)
         self._restore = Restore(dist, storage)
 
@@ -66,22 +71,38 @@ class CheckpointContext:
         ``shard=False``: the chief alone may call it. ``shard=True``: all workers must call it, also those that write nothing;
         they write into one directory, and their metadata are merged.
         """
-        with self._saving("store_path", shard).store_path(metadata, beside=False) as both:
+        with self._saving("store_path", shard).store_path(metadata, None, beside=False) as both:
             yield both
 
     @contextlib.contextmanager
     def store_path_async(
-        self, metadata: Optional[Dict[str, Any]] = None, *, shard: bool = False
+        self,
+        metadata: Optional[Dict[str, Any]] = None,
+        *,
+        shard: bool = False,
+        write: Optional[Callable[[Path], object]] = None,
     ) -> Iterator[Tuple[Path, str]]:
         """As ``store_path``, but the block ends as soon as its files are written: bringing them to disk, publishing and reporting
-        go on beside the training.
+        go on beside the training. So does ``write(path)``, which writes what else the checkpoint has, as for ``store_async``.
 
         Until then the checkpoint does not exist: whoever dies leaves the one before as the latest. One at a time is on its way:
         the next call, every other call for checkpoints, ``wait()`` and leaving the core context first wait for it, and raise what
         it failed with. Do not change what has been written after the block.
         """
-        with self._saving("store_path", shard).store_path(metadata, beside=True) as both:
+        with self._saving("store_path", shard).store_path(metadata, write, beside=True) as both:
             yield both
+
+    def store_async(
+        self, write: Callable[[Path], object], metadata: Optional[Dict[str, Any]] = None, *, shard: bool = False
+    ) -> str:
+        """As ``store_path_async``, but the files, too, are written beside the training: ``write(path)`` is called in a thread, with
+        the directory to write into. Returns the storage id at once.
+
+        ``write`` must not read what the training goes on to change: give it a copy (``dethpc.pytorch.Snapshot`` makes one of a
+        model's state). With ``shard=True`` all workers call it, each with a ``write`` of its own; if one fails there is no
+        checkpoint.
+        """
+        return self._saving("store_async", shard).store_async(write, metadata)
 
     def upload(
         self,
@@ -97,23 +118,58 @@ class CheckpointContext:
         None; the checkpoint is the union. Workers that bring the same directory share the work, unless they give selectors. A
         file that several workers bring must have the same content.
         """
-        return self._saving("upload", shard).upload(ckpt_dir, metadata, selector)
+        return self._saving("upload", shard).upload(ckpt_dir, metadata, selector, beside=False)
+
+    def upload_async(
+        self,
+        ckpt_dir: Optional[PathLike],
+        metadata: Optional[Dict[str, Any]] = None,
+        *,
+        shard: bool = False,
+        selector: Optional[Selector] = None,
+    ) -> str:
+        """As ``upload``, but beside the training, as for ``store_path_async``: leave ``ckpt_dir`` as it is until then."""
+        return self._saving("upload_async", shard).upload(ckpt_dir, metadata, selector, beside=True)
 
     def wait(self) -> None:
-        """Until what ``store_path_async`` began is published, with its checksums. Raises what it failed with, once."""
+        """Until what ``store_path_async`` began is published, with its checksums. Raises what it failed with, once.
+
+        What waits for a storage that is away is not waited for: the training goes on (``MOST`` in ``_outbox`` says for how long).
+        """
         self._background.wait()
+
+    def _wait_for(self, storage_id: str) -> None:
+        """Until this checkpoint is where it can be read."""
+        self.wait()
+        self._outbox.settle(storage_id)
 
     def _saving(self, call: str, shard: bool) -> Union[SaveAlone, SaveTogether]:
         """Who saves, once what is under way is done."""
         if not shard:
             self._only_chief(f"{call}(shard=False)")
         self.wait()
-        return self._sharded if shard else self._alone
+        if not shard or self._dist.size == 1:
+            return self._alone  # which goes on where the storage is away
+        self._outbox.settle()
+        return self._sharded
+
+    def _tell_if_away(self, error: Optional[BaseException]) -> None:
+        """Report why the training ends, where that is that its storage does not answer: no fault of its own."""
+        seen: List[BaseException] = []
+        while error is not None and error not in seen:
+            if isinstance(error, StoreAway) and str(self._store) in str(error) and self._dist.rank == 0:
+                self._report(ReportKind.EARLY_EXIT, {"reason": f"{STORAGE_AWAY}{plain_text(error)[:500]}"})
+                return
+            seen.append(error)
+            error = error.__cause__ or error.__context__
 
     def _close(self, failing: bool) -> None:
         """``failing``: the training ends with an exception already, which is what is to be seen."""
         try:
-            self._background.close()
+            try:
+                self._background.close()
+            finally:
+                self._outbox.close()
         except Exception as error:
             if not failing:
                 raise
@@ -137,7 +193,7 @@ class CheckpointContext:
         compared. Raises CheckpointError, on all workers in shared mode; CheckpointDamaged is reported as well, and the trial's next
         run begins at the checkpoint before.
         """
-        self.wait()
+        self._wait_for(storage_id)
         with contextlib.ExitStack() as stack:
             with self._damage_reported(storage_id):
                 path = stack.enter_context(self._restore.restore_path(storage_id, download_mode, selector))
@@ -155,13 +211,13 @@ class CheckpointContext:
 
         In shared mode one worker per machine copies what any of them wants. Raises CheckpointError, as ``restore_path``.
         """
-        self.wait()
+        self._wait_for(storage_id)
         with self._damage_reported(storage_id):
             self._restore.download(storage_id, ckpt_dir, download_mode, selector)
 
     def get_metadata(self, storage_id: str) -> Dict[str, Any]:
         """The checkpoint's metadata: as the master has them now, or as they were stored when the master cannot say."""
-        self.wait()
+        self._wait_for(storage_id)
         if self._session is not None:
             try:
                 found = (self._session.get(f"/api/v1/checkpoints/{storage_id}", timeout=10) or {}).get(
@@ -177,6 +233,8 @@ class CheckpointContext:
         """Delete a checkpoint and report that it is gone. The chief alone."""
         self._only_chief("delete()")
         self.wait()
+        if self._outbox.drop(storage_id):
+            return
         left = self._store.delete(storage_id)
         self._report(ReportKind.CHECKPOINT_DELETED, {"uuid": storage_id, "resources": left})
         logger.info("deleted checkpoint %s", storage_id)

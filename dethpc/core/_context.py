@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 import types
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, Type, Union
 
 from dethpc.core._checkpoint import CheckpointContext, DummyCheckpointContext
 from dethpc.core._distributed import DistributedContext, DummyDistributedContext
@@ -92,9 +93,13 @@ class Context:
         exc_val: Optional[BaseException] = None,
         exc_tb: Optional[types.TracebackType] = None,
     ) -> None:
+        self.checkpoint._tell_if_away(exc_val)
         try:
             leaving_well = exc_val is None or (isinstance(exc_val, SystemExit) and not exc_val.code)
             self.checkpoint._close(failing=not leaving_well)
+        except OSError as error:
+            self.checkpoint._tell_if_away(error)
+            raise
         finally:
             self._close_rest()
 
@@ -183,8 +188,7 @@ def _on_cluster(
     settings = trial._settings
     finder = MasterFinder(info._master_file, info.master_url)
     session = Session(finder, info.session_token, retries=4)
-    storage_section = _section(checkpoint_storage) or info._checkpoint_storage or settings.checkpoint_storage
-    store = build(storage_section)
+    storage_section, store = _store(info, checkpoint_storage)
     watcher = _PreemptionWatcher(
         attempt, info.allocation_id, Session(finder, info.session_token, retries=0), finder, info._stop_at
     )
@@ -206,7 +210,9 @@ def _on_cluster(
     )
     preempt = PreemptContext(distributed, preempt_mode, watcher, lambda: acknowledge(attempt, reporter))
     return Context(
-        checkpoint=CheckpointContext(distributed, store, storage_section, session, train._report),
+        checkpoint=CheckpointContext(
+            distributed, store, storage_section, session, train._report, info.latest_checkpoint
+        ),
         distributed=distributed,
         preempt=preempt,
         train=train,
@@ -225,12 +231,27 @@ def _on_cluster(
     )
 
 
+def _store(info: ClusterInfo, wanted: Optional[Storage]) -> Tuple[Dict[str, Any], CheckpointStore]:
+    """Where checkpoints go, and its section. What waits in the spool a task brings to the configured storage, and no other."""
+    section = _section(wanted) or info._checkpoint_storage or info.trial._settings.checkpoint_storage
+    return section, build(section, disk=_disk(info), spool=None if wanted is not None else info._spool)
+
+
+def _disk(info: ClusterInfo) -> Optional[str]:
+    """Where this node keeps what is on its way to a store that is no folder; None: wherever the store says."""
+    scratch = info._folder("scratch")
+    return None if scratch is None else str(scratch / "checkpoints")
+
+
 def _beside_chief(info: ClusterInfo, finder: MasterFinder, journal: Path) -> Reports:
+    from dethpc.client.bell import ring
     from dethpc.client.session import Session
     from dethpc.core._rest import WorkerReporter
+    from dethpc.domain.ids import AttemptId
 
     session = Session(finder, info.session_token, retries=0)
-    return WorkerReporter(journal, session, info.trial.trial_id, info.trial._trial_run_id, info.task_id)
+    whose = info.trial.trial_id, info.trial._trial_run_id, info.task_id
+    return WorkerReporter(journal, session, *whose, partial(ring, session, AttemptId.parse(info.allocation_id)))
 
 
 def _tensorboard_files(info: ClusterInfo, distributed: DistributedContext, store: CheckpointStore) -> TensorboardFiles:

@@ -182,6 +182,11 @@ class ClusterInfo:
         return Path(path) if path and is_own(path) else None
 
     @property
+    def _spool(self) -> Optional[str]:
+        """The folder in which checkpoints wait for their storage, which every machine sees."""
+        return self._folders.get("spool")
+
+    @property
     def latest_checkpoint(self) -> Optional[str]:
         """The checkpoint to resume from, or None for a fresh start. Always None for tasks that are not trials."""
         return self._latest_checkpoint if self.task_type == "TRIAL" else None

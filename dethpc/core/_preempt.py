@@ -121,6 +121,9 @@ class PreemptContext:
         self._acknowledge = acknowledge
         self._ack_sent = False
         self._started = False
+        # Asked after each batch, so what does not change is found out once.
+        self._refused = dist.rank != 0 and self._preempt_mode is PreemptMode.ChiefOnly
+        self._together = dist.size > 1 and self._preempt_mode is PreemptMode.WorkersAskChief
 
     def start(self) -> PreemptContext:
         if self._started:
@@ -150,15 +153,12 @@ class PreemptContext:
         """
         if not self._started:
             raise RuntimeError("should_preempt() only works inside `with core.init() as context:`")
-        if self._dist.rank != 0 and self._preempt_mode is PreemptMode.ChiefOnly:
+        if self._refused:
             raise RuntimeError(f"in mode ChiefOnly rank {self._dist.rank} may not call should_preempt()")
-        asked = self._dist.rank == 0 or self._preempt_mode is PreemptMode.WorkersAskMaster
-        out = self._find_out() if asked else False
+        out = self._watcher is not None and self._watcher.should_preempt()
         if out and auto_ack and not self._ack_sent:
             self.acknowledge_preemption_signal()
-        if self._preempt_mode is PreemptMode.WorkersAskChief:
-            out = bool(self._dist.broadcast(out))
-        return out
+        return bool(self._dist.broadcast(out)) if self._together else out
 
     def acknowledge_preemption_signal(self) -> None:
         """Say that the task ends because it was asked to, with its work unfinished: it is continued later.
@@ -174,9 +174,6 @@ class PreemptContext:
         if out and not self._ack_sent:
             self.acknowledge_preemption_signal()
         return out
-
-    def _find_out(self) -> bool:
-        return self._watcher is not None and self._watcher.should_preempt()
 
 
 class DummyPreemptContext(PreemptContext):

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dethpc.core")
 
 _RING_EVERY = 0.2  # seconds between two calls at least
-_BATCH = 500  # lines in a call at most
+_REST = 1.0  # seconds between two calls when nothing is urgent, where the master does not say
+_LONGEST_REST = 30.0
+_BATCH = 1000  # lines in a call at most; as many do not wait
 _BATCH_BYTES = 4 << 20  # of more lines than one
 _BACKLOG = 20_000  # lines that wait at most; the master finds the others in the journal
 _FLUSH = 3.0  # seconds that leaving waits for the master
@@ -73,6 +75,8 @@ class Reporter:
         self._give_up_at = float("inf")
         self._disk_refuses = False
         self._seq = 0  # of the last report
+        self._urgent_seq = 0  # of the last one that is not to wait
+        self._sent = 0  # the last one that the master was told of
         self._applied = 0  # the last one that the master is known to have applied
         self._settling = False
         self._failures = 0  # calls in a row
@@ -103,7 +107,10 @@ class Reporter:
                 self._waiting = deque(line for line in self._waiting if not line.written)
             self._waiting.append(_Line(report.seq, line, written))
             self._seq = report.seq
-            self._lock.notify_all()
+            if durable or report.durable:
+                self._urgent_seq = report.seq
+            if len(self._waiting) == 1 or self._is_urgent():
+                self._lock.notify_all()
         return report
 
     def settle(self, seconds: float) -> None:
@@ -159,8 +166,9 @@ class Reporter:
                 self._session.close()
                 return
             try:
-                answer = self._session.post(self._path, {"lines": [line.text for line in batch]}, idempotent=True)
-                applied = int(answer["appliedSeq"])
+                lines = "".join(f"{line.text}\n" for line in batch).encode()
+                answer = self._session.post(self._path, lines, idempotent=True)
+                applied, rest = int(answer["appliedSeq"]), float(answer.get("ringAfter", _REST))
                 stop = answer.get("stop")
             except RunOver as error:
                 # Only the master itself says so, in this one way: whatever else goes wrong must not end a training.
@@ -190,7 +198,10 @@ class Reporter:
             with self._lock:
                 self._failures, self._applied = 0, max(applied, self._applied)
                 self._lock.notify_all()
-            self._pause(5.0 if missed else _RING_EVERY)
+            if missed:
+                self._pause(5.0)
+            else:
+                self._rest(min(rest, _LONGEST_REST))
 
     def _next_batch(self) -> Optional[List[_Line]]:
         """Wait for lines. Empty: just ask how far the master is. None: there is nothing more to do."""
@@ -213,9 +224,24 @@ class Reporter:
         reads the journal. True when a line that is nowhere else has to be sent again."""
         with self._lock:
             last = batch[-1].seq if batch else 0
+            self._sent = max(last, self._sent)
             kept = [line for line in self._waiting if line.seq > last or (not line.written and line.seq > applied)]
             self._waiting = deque(kept)
             return any(line.seq <= last for line in kept)
+
+    def _is_urgent(self) -> bool:
+        """Whether what waits may wait no longer than it must."""
+        return self._urgent_seq > self._sent or self._settling or len(self._waiting) >= _BATCH
+
+    def _rest(self, seconds: float) -> None:
+        """Between two calls, until something urgent is to be told."""
+        begun = time.monotonic()
+        with self._lock:
+            while not self._closing:
+                left = begun + (_RING_EVERY if self._is_urgent() else seconds) - time.monotonic()
+                if left <= 0:
+                    return
+                self._lock.wait(left)
 
     def _pause(self, seconds: float) -> bool:
         """Sleep, though not beyond the end. False: it is time to give up."""
@@ -226,7 +252,7 @@ class Reporter:
                 left = min(until, now + 0.1 if self._closing else until) - now
                 if now >= self._give_up_at:
                     return False
-                if left <= 0 or (self._closing and seconds <= _RING_EVERY):
+                if left <= 0:
                     return True
                 self._lock.wait(left)
                 if self._closing:

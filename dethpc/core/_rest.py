@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from dethpc.client.session import Session
 from dethpc.domain.reports import ReportKind
@@ -116,11 +116,19 @@ class RestReporter:
 
 class WorkerReporter(RestReporter):
     """That of a trial's workers beside its chief: metrics go to a journal of the worker's own, which the master reads, and need no
-    master; the rest is sent."""
+    master; the rest is sent. ``on_first``, called from a thread, may tell the master that there is a journal."""
 
-    def __init__(self, journal: Path, session: Session, trial_id: int, run_number: int, task_id: str) -> None:
+    def __init__(
+        self,
+        journal: Path,
+        session: Session,
+        trial_id: int,
+        run_number: int,
+        task_id: str,
+        on_first: Callable[[], object],
+    ) -> None:
         super().__init__(session, trial_id, run_number, task_id)
-        self._path = journal
+        self._path, self._on_first = journal, on_first
         self._opening = threading.Lock()
         self._journal: Optional[JournalWriter] = None  # most workers report no metrics, and have none
         self._disk_refuses = False
@@ -131,10 +139,12 @@ class WorkerReporter(RestReporter):
             return
         try:
             with self._opening:
-                if self._journal is None:
+                if first := self._journal is None:
                     self._path.parent.mkdir(mode=0o700, exist_ok=True)
                     self._journal = JournalWriter(self._path)
             self._journal.append(kind, data, durable=durable)
+            if first:
+                threading.Thread(target=self._on_first, name="dethpc-bell", daemon=True).start()
             self._disk_refuses = False
         except OSError as error:
             if not self._disk_refuses:

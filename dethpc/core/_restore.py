@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-import shutil
 import zlib
 from pathlib import Path
-from typing import Iterator, Optional, Set
+from typing import Dict, Iterator, Optional, Set
 
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._together import together
 from dethpc.errors import CheckpointNotFound
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
+
+Wanted = Dict[str, Set[int]]
 
 
 class DownloadMode(enum.Enum):
@@ -37,19 +38,14 @@ class Restore:
             with self._store.restore(storage_id, selector) as path:
                 yield path
             return
-        wanted = _choosing(self._wanted_here(storage_id, selector))
-        machines, here = self._dist.cross_size, self._dist.cross_rank
-
-        def compare(path: str) -> bool:
-            """Where every machine sees the same files they share the work."""
-            return zlib.crc32(path.encode()) % machines == here
-
+        wanted = self._wanted(storage_id, selector)
+        compare = self._to_compare(wanted)
         with contextlib.ExitStack() as stack:
 
             def enter() -> Optional[Path]:
                 if self._dist.local_rank != 0:
                     return None
-                return stack.enter_context(self._store.restore(storage_id, wanted, verify=compare))
+                return stack.enter_context(self._store.restore(storage_id, self._here(wanted), verify=compare))
 
             path = self._dist.broadcast_local(together(self._dist, enter)[self._dist.rank])
             try:
@@ -62,7 +58,7 @@ class Restore:
         if DownloadMode(mode) is DownloadMode.NoSharedDownload:
             self._store.download(storage_id, target, selector)
             return
-        wanted = _choosing(self._wanted_here(storage_id, selector))
+        wanted = self._here(self._wanted(storage_id, selector))
 
         def copy() -> None:
             if self._dist.local_rank == 0:
@@ -70,14 +66,34 @@ class Restore:
 
         together(self._dist, copy)
 
-    def _wanted_here(self, storage_id: str, selector: Optional[Selector]) -> Optional[Set[str]]:
-        """The paths that any worker of this machine wants; None: all. Functions do not travel, so the names do."""
+    def _wanted(self, storage_id: str, selector: Optional[Selector]) -> Optional[Wanted]:
+        """The paths that anybody wants, and the machines that do; None: all of them, everywhere. Functions do not travel, so the
+        names do."""
         if not any(self._dist.allgather(selector is not None)):
             return None
         names = together(self._dist, lambda: list(self._store.files(storage_id)))[0]
         choice = together(self._dist, lambda: [name for name in names if selector is None or selector(name)])
-        machines = self._dist.allgather(self._dist.cross_rank)
-        return {name for one, m in zip(choice, machines) if m == self._dist.cross_rank for name in one}
+        wanted: Wanted = {}
+        for chosen, machine in zip(choice, self._dist.allgather(self._dist.cross_rank)):
+            for name in chosen:
+                wanted.setdefault(name, set()).add(machine)
+        return wanted
+
+    def _here(self, wanted: Optional[Wanted]) -> Optional[Selector]:
+        """What any worker of this machine wants."""
+        if wanted is None:
+            return None
+        return {name for name, machines in wanted.items() if self._dist.cross_rank in machines}.__contains__
+
+    def _to_compare(self, wanted: Optional[Wanted]) -> Selector:
+        """Where every machine sees the same files, those that want a file share the work."""
+        everywhere = set(range(self._dist.cross_size))
+
+        def compare(path: str) -> bool:
+            machines = sorted(everywhere if wanted is None else wanted.get(path, everywhere))
+            return machines[zlib.crc32(path.encode()) % len(machines)] == self._dist.cross_rank
+
+        return compare
 
 
 class RestoreOfPaths(Restore):
@@ -97,6 +113,8 @@ class RestoreOfPaths(Restore):
         if folder is None:
             super().download(storage_id, target, mode, selector)
             return
+        import shutil  # its archive formats are a good part of an import of core
+
         for file in sorted(folder.rglob("*")):
             name = file.relative_to(folder).as_posix()
             if file.is_file() and (selector is None or selector(name)):
@@ -113,7 +131,3 @@ def folder_named(storage_id: PathLike) -> Optional[Path]:
     if not folder.is_dir():
         raise CheckpointNotFound(f"{folder} is no directory, so no checkpoint is there")
     return folder
-
-
-def _choosing(wanted: Optional[Set[str]]) -> Optional[Selector]:
-    return None if wanted is None else wanted.__contains__

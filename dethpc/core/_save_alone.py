@@ -8,58 +8,170 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from dethpc.core._saving import Finishing, new_id, selected, write_metadata
+from dethpc.core._outbox import Outbox, Waiting
+from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
+from dethpc.rundir.tree import Tree
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
+from dethpc.storage.manifest import listing
+from dethpc.storage.spool import Spool, Spooled
+
+_AT_ONCE = 1 << 20  # bytes that are copied at once
 
 
 class SaveAlone:
     """See ``CheckpointContext.store_path`` and ``upload`` with ``shard=False``."""
 
-    def __init__(self, store: CheckpointStore, finishing: Finishing) -> None:
-        self._store, self._finishing = store, finishing
+    def __init__(self, store: CheckpointStore, finishing: Finishing, outbox: Outbox) -> None:
+        self._store, self._finishing, self._outbox = store, finishing, outbox
+        self._spool = store.spool if isinstance(store, Spooled) else None
 
     @contextlib.contextmanager
-    def store_path(self, metadata: Optional[Dict[str, Any]], beside: bool) -> Iterator[Tuple[Path, str]]:
+    def store_path(
+        self, metadata: Optional[Dict[str, Any]], write: Optional[Write], beside: bool
+    ) -> Iterator[Tuple[Path, str]]:
         started = time.monotonic()
         storage_id = new_id()
         path = self._store.stage(storage_id)
-        try:
+        with self._discarded_if_failing(storage_id):
             yield path, storage_id
             plain = self._finishing.checked(metadata)
-            write_metadata(path, plain)
-        except BaseException:
-            self._store.discard(storage_id)
-            raise
+        self._finishing.finish(lambda: self._publish(storage_id, path, write, plain, started), storage_id, beside)
 
-        def publish() -> List[str]:
-            try:
-                files = self._store.publish(storage_id, defer_checksums=True)
-            except BaseException:
-                self._store.discard(storage_id)
-                raise
-            self._finishing.report(storage_id, files, plain, started)
-            return self._store.without_checksums(storage_id)
-
-        self._finishing.finish(publish, storage_id, beside)
-
-    def upload(
-        self, source: Optional[PathLike], metadata: Optional[Dict[str, Any]], selector: Optional[Selector]
-    ) -> str:
-        if source is None:
-            raise RuntimeError("upload(ckpt_dir=None, shard=False) would store nothing")
+    def store_async(self, write: Write, metadata: Optional[Dict[str, Any]]) -> str:
         started = time.monotonic()
         plain = self._finishing.checked(metadata)
         storage_id = new_id()
-        source = os.path.realpath(source)
-        paths = selected(Path(source), selector)
+        path = self._store.stage(storage_id)
+        self._finishing.finish(lambda: self._publish(storage_id, path, write, plain, started), storage_id, beside=True)
+        return storage_id
+
+    def _publish(
+        self, storage_id: str, path: Path, write: Optional[Write], plain: Dict[str, Any], started: float
+    ) -> Part:
+        with self._discarded_if_failing(storage_id):
+            if write is not None:
+                write(path)
+            write_metadata(path, plain)
+            files = listing(path) if self._store.may_be_away else {}
+            return self._bring(
+                _Staged(storage_id, path, files, plain, started, self._store, self._finishing, self._spool)
+            )
+
+    def _bring(self, staged: _Staged) -> Part:
+        if not self._outbox.bring(staged, staged.report_waiting):
+            return Part([], [])
+        return Part(self._store.without_checksums(staged.uuid), large_of(staged.files, staged.files))
+
+    @contextlib.contextmanager
+    def _discarded_if_failing(self, storage_id: str) -> Iterator[None]:
         try:
-            staged = self._store.stage(storage_id)
-            safe = self._store.add(storage_id, source, list(paths))
-            write_metadata(staged, plain)
-            files = self._store.publish(storage_id, safe)
+            yield
         except BaseException:
             self._store.discard(storage_id)
             raise
-        self._finishing.report(storage_id, files, plain, started)
+
+    def upload(
+        self,
+        source: Optional[PathLike],
+        metadata: Optional[Dict[str, Any]],
+        selector: Optional[Selector],
+        beside: bool,
+    ) -> str:
+        if source is None:
+            raise RuntimeError("upload(ckpt_dir=None) would store nothing")
+        started = time.monotonic()
+        plain = self._finishing.checked(metadata)
+        storage_id = new_id()
+        folder = Path(os.path.realpath(source))
+        paths = selected(folder, selector)
+
+        def publish() -> Part:
+            with self._discarded_if_failing(storage_id):
+                staged = self._store.stage(storage_id)
+                files = {**paths, METADATA: write_metadata(staged, plain)}
+                rest = (plain, started, self._store, self._finishing, self._spool)
+                return self._bring(_Elsewhere(folder, list(paths), storage_id, staged, files, *rest))
+
+        self._finishing.finish(publish, storage_id, beside)
         return storage_id
+
+
+class _Staged(Waiting):
+    """A checkpoint that is written to ``path``, and its metadata with it."""
+
+    def __init__(
+        self,
+        uuid: str,
+        path: Path,
+        files: Dict[str, int],
+        plain: Dict[str, Any],
+        started: float,
+        store: CheckpointStore,
+        finishing: Finishing,
+        spool: Optional[Spool],
+    ) -> None:
+        self.uuid, self._path, self._plain, self._started = uuid, path, plain, started
+        self._store, self._finishing, self._spool = store, finishing, spool
+        self.files, self.size = files, sum(files.values())
+
+    def publish(self) -> None:
+        self.files = self._store.publish(self.uuid, defer_checksums=True)
+
+    def stay(self) -> None:
+        """Its files are there already, and nobody changes them."""
+
+    def report(self, late: bool) -> None:
+        """How long it took says nothing of how long the next one takes, if it was late."""
+        if self.kept:
+            self._finishing.report_waiting(self.uuid, self.files, self._plain, "")
+        else:
+            self._finishing.report(self.uuid, self.files, self._plain, None if late else self._started)
+        self._forget()
+
+    def report_waiting(self, why: str) -> None:
+        self._finishing.report_waiting(self.uuid, self.files, self._plain, why)
+
+    def keep(self) -> bool:
+        if self._spool is not None:
+            self._spool.keep(self.uuid, self._path)
+        return self._spool is not None
+
+    def report_kept(self) -> None:
+        self._finishing.report_kept(self.uuid, self.files, self._plain, str(self._spool))
+
+    def leave(self) -> None:
+        self._store.leave(self.uuid)
+
+    def lost(self, why: str) -> None:
+        self._store.discard(self.uuid)
+        self._forget()
+        self._finishing.report_lost(self.uuid, why)
+
+    def _forget(self) -> None:
+        if self._spool is not None:
+            self._spool.forget(self.uuid)
+
+
+class _Elsewhere(_Staged):
+    """A checkpoint whose files are in a folder of somebody else's, and go up from there, unless they have to wait."""
+
+    def __init__(self, folder: Path, paths: List[str], *rest: Any) -> None:
+        super().__init__(*rest)
+        self._folder, self._paths = folder, paths
+
+    def publish(self) -> None:
+        safe = self._store.add(self.uuid, self._folder, self._paths)
+        self.files = self._store.publish(self.uuid, safe)
+
+    def stay(self) -> None:
+        import shutil  # its archive formats are a good part of an import of core
+
+        with Tree(self._folder) as here, Tree(self._path) as there:
+            for path in self._paths:
+                if path.endswith("/"):
+                    there.make(path)
+                    continue
+                with here.read(path) as old, there.write(path) as new:
+                    shutil.copyfileobj(old, new, _AT_ONCE)
+        self._folder, self._paths = self._path, []

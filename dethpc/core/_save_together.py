@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import time
 import zlib
@@ -12,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from dethpc.core._distributed import DistributedContext, Group
 from dethpc.core._encode import jsonable
 from dethpc.core._merge import Conflicts, merge_metadata, merge_resources
-from dethpc.core._saving import METADATA, Finishing, new_id, selected, write_metadata
+from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
 from dethpc.core._together import together
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
@@ -32,6 +33,7 @@ class SaveTogether:
 
     def __init__(self, dist: DistributedContext, store: CheckpointStore, finishing: Finishing) -> None:
         self._dist, self._store, self._finishing = dist, store, finishing
+        self._patiently = finishing.patiently
         self._beside: Optional[Group] = None  # of the workers, for what they do together in the background
 
     def close(self) -> None:
@@ -39,7 +41,9 @@ class SaveTogether:
             self._beside.close()
 
     @contextlib.contextmanager
-    def store_path(self, metadata: Optional[Dict[str, Any]], beside: bool) -> Iterator[Tuple[Path, str]]:
+    def store_path(
+        self, metadata: Optional[Dict[str, Any]], write: Optional[Write], beside: bool
+    ) -> Iterator[Tuple[Path, str]]:
         started = time.monotonic()
         storage_id, path = self._stage()
         group = self._group(beside)
@@ -53,30 +57,69 @@ class SaveTogether:
             self._give_up(storage_id)
             raise
         if beside:
-            import copy
-
             metadata = copy.deepcopy(metadata)  # the training may go on to change it
+        self._finish_written(storage_id, path, write or (lambda _: None), metadata, started, group, beside)
 
-        def publish() -> List[str]:
+    def store_async(self, write: Write, metadata: Optional[Dict[str, Any]]) -> str:
+        started = time.monotonic()
+        storage_id, path = self._stage()
+        group = self._group(beside=True)
+        self._finish_written(storage_id, path, write, copy.deepcopy(metadata), started, group, beside=True)
+        return storage_id
+
+    def _finish_written(
+        self,
+        storage_id: str,
+        path: Path,
+        write: Write,
+        metadata: Optional[Dict[str, Any]],
+        started: float,
+        group: Group,
+        beside: bool,
+    ) -> None:
+        """Publish what ``write`` writes. Nobody looks at the files before all have written theirs: another worker's may still
+        grow, or lose the name that it has while it is written."""
+
+        def publish() -> Part:
+            try:
+                together(group, lambda: write(path))
+            except BaseException:
+                self._give_up(storage_id)
+                raise
             return self._publish(storage_id, metadata, lambda: (listing(path), {}), started, group)
 
         self._finishing.finish(publish, storage_id, beside)
 
     def upload(
-        self, ckpt_dir: Optional[PathLike], metadata: Optional[Dict[str, Any]], selector: Optional[Selector]
+        self,
+        ckpt_dir: Optional[PathLike],
+        metadata: Optional[Dict[str, Any]],
+        selector: Optional[Selector],
+        beside: bool,
     ) -> str:
         started = time.monotonic()
         source = None if ckpt_dir is None else Path(os.path.realpath(ckpt_dir))
-        mine = self._settle_conflicts(source, self._settle_directories(source, selector))
+        if beside:
+            metadata = copy.deepcopy(metadata)
         storage_id, _ = self._stage()
+        group = self._group(beside)
 
-        def add() -> Tuple[Dict[str, int], Checksums]:
-            safe = self._store.add(storage_id, source, list(mine)) if source is not None and mine else {}
-            return mine, safe
+        def publish() -> Part:
+            try:
+                mine = self._settle_conflicts(group, source, self._settle_directories(group, source, selector))
+            except BaseException:
+                self._give_up(storage_id)
+                raise
 
-        self._finishing.finish(
-            lambda: self._publish(storage_id, metadata, add, started, self._dist), storage_id, beside=False
-        )
+            def add() -> Tuple[Dict[str, int], Checksums]:
+                if source is None or not mine:
+                    return mine, {}
+                folder, names = source, list(mine)
+                return mine, self._patiently(storage_id, lambda: self._store.add(storage_id, folder, names))
+
+            return self._publish(storage_id, metadata, add, started, group)
+
+        self._finishing.finish(publish, storage_id, beside)
         return storage_id
 
     # --- before there are files -----------------------------------------------------------------------------------------
@@ -94,7 +137,7 @@ class SaveTogether:
             self._beside = self._dist._another_group()
         return self._beside
 
-    def _settle_directories(self, source: Optional[Path], selector: Optional[Selector]) -> Dict[str, int]:
+    def _settle_directories(self, group: Group, source: Optional[Path], selector: Optional[Selector]) -> Dict[str, int]:
         """The files that this worker uploads: none if a worker of this machine with a lower rank has the very same directory."""
 
         def offer() -> Tuple[Optional[Tuple[int, int, int]], Dict[str, int]]:
@@ -105,20 +148,20 @@ class SaveTogether:
             found = os.stat(source)
             return (self._dist.cross_rank, found.st_dev, found.st_ino), selected(source, selector)
 
-        offers = together(self._dist, offer)
+        offers = together(group, offer)
         directory, files = offers[self._dist.rank]
         if all(one is None for one, _ in offers):
             raise RuntimeError("upload(shard=True): no worker has a ckpt_dir")
-        selecting = self._dist.allgather(selector is not None)
+        selecting = group.allgather(selector is not None)
         if not selecting[self._dist.rank] and directory is not None:
             first = next(r for r, (one, _) in enumerate(offers) if one == directory and not selecting[r])
             if first != self._dist.rank:
                 return {}
         return files
 
-    def _settle_conflicts(self, source: Optional[Path], files: Dict[str, int]) -> Dict[str, int]:
+    def _settle_conflicts(self, group: Group, source: Optional[Path], files: Dict[str, int]) -> Dict[str, int]:
         """What this worker has to copy when files that several bring are the same; else RuntimeError, on all workers."""
-        _, conflicts = merge_resources(self._dist.allgather(files))
+        _, conflicts = merge_resources(group.allgather(files))
 
         def checksums() -> Dict[str, Any]:
             mine = [name for name in conflicts if name in files and source is not None]
@@ -126,7 +169,7 @@ class SaveTogether:
             found.update({name: "a directory" for name in conflicts if f"{name}/" in files})
             return found
 
-        everybodys = together(self._dist, checksums) if conflicts else []
+        everybodys = together(group, checksums) if conflicts else []
         different = {n: r for n, r in conflicts.items() if len({str(one[n]) for one in everybodys if n in one}) > 1}
         _refuse(different, "files")
         return {n: s for n, s in files.items() if n not in conflicts or conflicts[n][0] == self._dist.rank}
@@ -140,16 +183,13 @@ class SaveTogether:
         bring: Callable[[], Tuple[Dict[str, int], Checksums]],
         started: float,
         group: Group,
-    ) -> List[str]:
-        """Publish what all have staged. ``bring`` returns the files that this worker sees, and those of them that are safe.
-
-        Returns what is left for this worker to bring checksums of.
-        """
+    ) -> Part:
+        """Publish what all have staged. ``bring`` returns the files that this worker sees, and those of them that are safe."""
         chief = self._dist.rank == 0
         try:
             all_brought = together(group, lambda: Brought(*bring(), jsonable(metadata or {}, "metadata")))
             mine = self._share(all_brought)
-            flushed = together(group, lambda: self._store.flush(storage_id, mine))
+            flushed = together(group, lambda: self._patiently(storage_id, lambda: self._store.flush(storage_id, mine)))
             done = together(group, lambda: self._publish_all(storage_id, all_brought, flushed) if chief else None)
         except BaseException:
             self._give_up(storage_id)
@@ -158,8 +198,9 @@ class SaveTogether:
         files, plain, without = cast(Tuple[Dict[str, int], Dict[str, Any], List[str]], done[0])
         if chief:
             self._finishing.report(storage_id, files, plain, started)
+        own = [*mine, *all_brought[self._dist.rank].safe, *([METADATA] if chief else [])]
         left = set(without)
-        return [name for name in mine if name in left] + ([METADATA] if METADATA in left and chief else [])
+        return Part([name for name in own if name in left], large_of(own, files))
 
     def _share(self, all_brought: Sequence[Brought]) -> List[str]:
         """The files that this worker is to bring to safety and to sum: those nobody has, spread over the workers that see them."""
@@ -185,7 +226,7 @@ class SaveTogether:
             files.update(brought.files)
             safe.update({**brought.safe, **more})
         files[METADATA] = write_metadata(self._store.stage(storage_id), plain)
-        self._store.publish(storage_id, safe, files, defer_checksums=True)
+        self._patiently(storage_id, lambda: self._store.publish(storage_id, safe, files, defer_checksums=True))
         return files, plain, self._store.without_checksums(storage_id)
 
     def _give_up(self, storage_id: str) -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, TypeVar
 
 from dethpc.core._background import Background
 from dethpc.core._encode import jsonable, shown
@@ -21,9 +21,29 @@ logger = logging.getLogger("dethpc.core")
 
 METADATA = "metadata.json"
 
+_LARGE = 1 << 20  # bytes
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _MOST_PATIENCE = 1.0, 60.0, 1800.0  # seconds
+
+T = TypeVar("T")
+
+Write = Callable[[Path], object]
+"""Writes files into a directory that it is given."""
+
+
+class Part(NamedTuple):
+    """What is left to do for one worker in a published checkpoint: files to bring checksums of, and files large enough that it is
+    worth looking whether the checkpoint before has them, too."""
+
+    without_checksums: List[str]
+    large: List[str]
+
 
 class Finishing:
-    """Publishes what has been written, now or beside the training, reports it, and brings the checksums that it still lacks."""
+    """Publishes what has been written, now or beside the training, reports it, and settles what can wait.
+
+    ``latest``: the checkpoint that the training began at, or None.
+    """
 
     def __init__(
         self,
@@ -33,17 +53,37 @@ class Finishing:
         section: Optional[Dict[str, Any]],
         report: Callable[[ReportKind, Dict[str, Any]], Any],
         on_cluster: bool,
+        latest: Optional[str],
     ) -> None:
         self._store, self._background, self._rank = store, background, rank
         self._section, self._report, self._on_cluster = section, report, on_cluster
+        self._latest = latest
 
-    def finish(self, publish: Callable[[], List[str]], storage_id: str, beside: bool) -> None:
-        """``publish`` returns what it leaves without checksums, for this worker to bring in the background. ``beside``: publish in
-        the background, too."""
+    def patiently(self, storage_id: str, call: Callable[[], T]) -> T:
+        """What ``call`` returns, which brings staged files to the store. While the store is away they stay staged, and it is called
+        again, for up to ``_MOST_PATIENCE`` seconds."""
+        began, pause = time.monotonic(), _FIRST_PAUSE
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if not self._store.may_come_back(error) or time.monotonic() - began > _MOST_PATIENCE:
+                    raise
+                logger.warning(
+                    "checkpoint %s cannot go to %s now (%s); it stays on this machine and is tried again in %d s",
+                    storage_id, self._store, error, pause,
+                )  # fmt: skip
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def finish(self, publish: Callable[[], Part], storage_id: str, beside: bool) -> None:
+        """``publish`` returns this worker's part, which is settled in the background. ``beside``: publish there, too."""
         if beside:
-            self._background.start(lambda: self._add_checksums(storage_id, publish()))
-        elif without := publish():
-            self._background.start(lambda: self._add_checksums(storage_id, without))
+            self._background.start(lambda: self._settle(storage_id, publish()))
+        else:
+            part = publish()
+            if part.without_checksums or part.large:
+                self._background.start(lambda: self._settle(storage_id, part))
 
     def checked(self, metadata: Optional[Dict[str, Any]]) -> Dict[str, Any]:
         """Metadata as they are stored. Raises TypeError for what JSON has no form for; on the cluster, where the next run goes on
@@ -57,30 +97,65 @@ class Finishing:
             logger.warning("on a cluster this checkpoint would be refused: %s", error)
         return plain
 
-    def report(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], started: float) -> None:
-        """``started``: by the monotonic clock, when saving began. From what it took the next run knows when to stop."""
-        if not self._on_cluster:
-            logger.info("stored checkpoint %s", storage_id)
-            return
-        self._report(
-            ReportKind.CHECKPOINT,
-            {
-                "uuid": storage_id,
-                "steps_completed": int(metadata["steps_completed"]),
-                "metadata": metadata,
-                "resources": files,
-                "storage": self._section,
-                "seconds": round(time.monotonic() - started, 3),
-            },
-        )
+    def report(
+        self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], started: Optional[float]
+    ) -> None:
+        """``started``: by the monotonic clock, when saving began. From what it took the next run knows when to stop. None: it says
+        nothing of how long the next one takes."""
+        if self._on_cluster:
+            seconds = None if started is None else round(time.monotonic() - started, 3)
+            self._report(ReportKind.CHECKPOINT, {**self._told(storage_id, files, metadata), "seconds": seconds})
         logger.info("stored checkpoint %s", storage_id)
 
-    def _add_checksums(self, storage_id: str, paths: List[str]) -> None:
-        if paths:
+    def report_kept(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], spool: str) -> None:
+        """It can be read, and outlives the job, but is not where it belongs."""
+        if self._on_cluster:
+            told = {**self._told(storage_id, files, metadata), "seconds": None, "spool": spool}
+            self._report(ReportKind.CHECKPOINT, told)
+        logger.info("checkpoint %s is in %s until %s answers", storage_id, spool, self._store)
+
+    def _told(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any]) -> Dict[str, Any]:
+        return {
+            "uuid": storage_id,
+            "steps_completed": int(metadata["steps_completed"]),
+            "metadata": metadata,
+            "resources": files,
+            "storage": self._section,
+        }
+
+    def report_waiting(self, storage_id: str, files: Dict[str, int], metadata: Dict[str, Any], why: str) -> None:
+        if self._on_cluster:
+            steps = int(metadata["steps_completed"])
+            data = {"uuid": storage_id, "steps_completed": steps, "metadata": metadata, "resources": files, "why": why}
+            self._report(ReportKind.CHECKPOINT_WAITING, data)
+
+    def report_lost(self, storage_id: str, why: str) -> None:
+        if self._on_cluster:
+            self._report(ReportKind.CHECKPOINT_DELETED, {"uuid": storage_id, "resources": {}, "why": why})
+
+    def _settle(self, storage_id: str, part: Part) -> None:
+        """Bring the checksums that are missing, and share what the checkpoint before has, too."""
+        earlier, self._latest = self._latest, storage_id
+        if part.without_checksums:
             try:
-                self._store.add_checksums(storage_id, paths, self._rank)
+                self._store.add_checksums(storage_id, part.without_checksums, self._rank)
             except (OSError, CheckpointError) as error:  # somebody has deleted it; or else a reader will see
                 logger.warning("checkpoint %s stays without checksums for some files: %s", storage_id, error)
+                return
+        if earlier is not None and part.large:
+            try:
+                saved = self._store.share(storage_id, earlier, part.large)
+            except (OSError, CheckpointError) as error:
+                logger.debug("checkpoint %s shares nothing with %s: %s", storage_id, earlier, error)
+            else:
+                if saved:
+                    logger.info(
+                        "checkpoint %s shares %d bytes with %s: they have not changed", storage_id, saved, earlier
+                    )
+
+
+def large_of(names: Iterable[str], sizes: Dict[str, int]) -> List[str]:
+    return [name for name in names if sizes[name] >= _LARGE]
 
 
 def new_id() -> str:

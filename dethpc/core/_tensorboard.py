@@ -99,7 +99,7 @@ class TensorboardWriter:
     def __init__(self, files: TensorboardFiles) -> None:
         self._files = files
         self._waiting: Deque[Tuple[float, str, int, Dict[str, Any]]] = deque(maxlen=_WAITING)
-        self._wake, self._closing = threading.Event(), False
+        self._wake, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="dethpc-tensorboard", daemon=True)
         self._complained = False
 
@@ -113,7 +113,7 @@ class TensorboardWriter:
 
     def close(self) -> None:
         """Write what waits, for a moment at most, and copy all."""
-        self._closing = True
+        self._closing.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -122,14 +122,14 @@ class TensorboardWriter:
         from dethpc.core._events import EventFile
 
         events, copy_at = EventFile(self._files.path), time.monotonic() + _COPY_EVERY
-        while not self._closing:
+        while not self._closing.is_set():
             self._wake.wait(_COPY_EVERY)
             self._wake.clear()
-            while self._waiting and not self._closing:
-                begin = time.perf_counter()
+            while self._waiting and not self._closing.is_set():
+                begin = time.thread_time()
                 self._write(events)
-                time.sleep((time.perf_counter() - begin) / _SHARE)
-            if time.monotonic() >= copy_at and not self._closing:
+                self._closing.wait((time.thread_time() - begin) / _SHARE)
+            if time.monotonic() >= copy_at and not self._closing.is_set():
                 begin = time.monotonic()
                 self._copy()
                 now = time.monotonic()

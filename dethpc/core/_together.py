@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type, TypeVar, Union
 
 from dethpc.core._distributed import DistributedContext, Group
 from dethpc.errors import CheckpointDamaged, CheckpointError
+from dethpc.storage.driver import StoreAway
 
 T = TypeVar("T")
 
-_KINDS = {kind.__name__: kind for kind in (CheckpointDamaged, CheckpointError)}
+_KINDS: Dict[str, Type[Exception]] = {kind.__name__: kind for kind in (CheckpointDamaged, CheckpointError, StoreAway)}
 
 
 def together(group: Union[DistributedContext, Group], call: Callable[[], T]) -> List[T]:
     """Every worker's result, by rank. If one fails all fail: that one with its own exception, the others with its words, as the
-    same kind of CheckpointError if it was one and else as a RuntimeError."""
+    same kind of CheckpointError, or StoreAway, if it was one and else as a RuntimeError."""
     failure: Optional[BaseException] = None
     try:
         result: Tuple[bool, Any] = (True, call())

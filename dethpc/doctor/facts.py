@@ -113,6 +113,9 @@ class Node:
     address: str = ""  # the one that was tried
     devices: str | None = None  # CUDA_VISIBLE_DEVICES or its like; None: none of them is set
     free_bytes: int | None = None  # below the folder for contexts
+    containers: Mapping[str, str] = field(
+        default_factory=dict
+    )  # runtime -> why the smallest one does not start, "": it does
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import pwd
 import shutil
 import socket
+import stat
 import subprocess
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +22,16 @@ ERRORS = {81: "DETHPC_HOME is not there", 82: "this Python is not there"}
 
 
 def probe(
-    folder: str, store: tuple[CheckpointStore, str] | None, python: str, master: tuple[str, int] | None
+    folder: str,
+    store: tuple[CheckpointStore, str] | None,
+    python: str,
+    master: tuple[str, int] | None,
+    containers: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Look around. ``folder``, in DETHPC_HOME, has a file ``locked`` that the login node keeps locked.
 
-    ``store``: where checkpoints are, and the mark that the login node has left there.
+    ``store``: where checkpoints are, and the mark that the login node has left there. ``containers``: by runtime, the
+    command that starts the smallest one.
     """
     return {
         "clock": time.time(),
@@ -32,6 +41,7 @@ def probe(
         "storage": "" if store is None else _find(*store),
         "lock": _lock(Path(folder) / "locked"),
         "master": "" if master is None else _connect(master),
+        "containers": {name: _start(command) for name, command in containers.items()},
         "devices": next((os.environ[name] for name in _DEVICES if name in os.environ), None),
         "free_bytes": shutil.disk_usage(
             os.environ.get("DETHPC_WORKDIR_BASE") or os.environ.get("TMPDIR") or "/tmp"
@@ -40,6 +50,55 @@ def probe(
 
 
 _DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+
+
+def _start(command: Sequence[str]) -> str:
+    """Why it does not start, with what this node lacks that containers commonly need."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=120,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1][-300:]
+    lacking = list(_lacking())
+    return f"{said} (this node has {', '.join(lacking)})" if lacking else said
+
+
+def _lacking() -> Iterator[str]:
+    limits = {
+        "user/max_user_namespaces": "no user namespaces",
+        "kernel/unprivileged_userns_clone": "none for plain users",
+    }
+    for name, words in limits.items():
+        with contextlib.suppress(OSError):
+            if Path("/proc/sys", name).read_text().strip() == "0":
+                yield words
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        yield "no /dev/fuse to open"
+    user = pwd.getpwuid(os.getuid()).pw_name
+    for path in ("/etc/subuid", "/etc/subgid"):
+        try:
+            lines = Path(path).read_text().splitlines()
+        except OSError:
+            lines = []
+        if not any(line.startswith((f"{user}:", f"{os.getuid()}:")) for line in lines):
+            yield f"no line of {user} in {path}"
+    if not Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        yield "no cgroups of version 2"
+    if not any(Path(path).is_file() and Path(path).stat().st_mode & stat.S_ISUID for path in _SETUID):
+        yield "no setuid starter of Apptainer"
+
+
+_SETUID = ("/usr/lib/x86_64-linux-gnu/apptainer/bin/starter-suid", "/usr/libexec/apptainer/bin/starter-suid")
 
 
 def _python(python: str) -> str:

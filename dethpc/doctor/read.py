@@ -16,7 +16,7 @@ from dethpc.doctor.facts import Facts, Slurm
 from dethpc.doctor.read_login import read_login
 from dethpc.doctor.read_nodes import read_nodes
 from dethpc.doctor.read_slurm import read_slurm
-from dethpc.errors import NotFound, NotSupportedYet
+from dethpc.errors import NotFound
 from dethpc.rundir.home import Home
 from dethpc.scheduler.slurm.commands import SlurmCommands, is_configured
 from dethpc.storage import CheckpointStore, build
@@ -56,12 +56,8 @@ def read(home: Path, site: SiteConfig, nodes: CheckNodes | None) -> Facts:
 
 
 def _store(site: SiteConfig) -> CheckpointStore | None:
-    """Where the site's checkpoints are; None for the folder in the home, and for what is not supported yet."""
-    if site.checkpoint_storage is None:
-        return None
-    with contextlib.suppress(NotSupportedYet):
-        return build(site.checkpoint_storage)
-    return None
+    """Where the site's checkpoints are; None for the folder in the home."""
+    return None if site.checkpoint_storage is None else build(site.checkpoint_storage)
 
 
 def _munge_socket(slurm: Slurm) -> str | None:

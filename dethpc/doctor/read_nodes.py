@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dethpc.config.site import PoolConfig
+from dethpc.containers import RUNTIMES, Env, Extras
 from dethpc.doctor.facts import Node
 from dethpc.doctor.probe import ERRORS, probe
 from dethpc.doctor.read_slurm import environment
@@ -148,8 +149,26 @@ def _submit(name: str, pool: PoolConfig, slot_type: str, question: _Question) ->
         additional_parameters=more,
     )
     asked_at = time.time()
-    job = executor.submit(probe, question.folder, question.store, pool.python, question.master)
+    smallest = smallest_containers(pool, slot_type)
+    job = executor.submit(probe, question.folder, question.store, pool.python, question.master, smallest)
     return _Sent(name, job, asked_at, place)
+
+
+def smallest_containers(pool: PoolConfig, slot_type: str) -> dict[str, list[str]]:
+    """By runtime, the command that starts the least in the pool's usual image; without one, what says the program's version."""
+    found: dict[str, list[str]] = {}
+    for site in pool.container:
+        runtime = RUNTIMES[site.runtime]
+        if not runtime.binary:
+            continue
+        image = site.image_for(slot_type)
+        wanted = ["python3", "-c", "pass"]
+        wrapped = runtime.wrap(
+            image, wanted, site.own_binds(), Env(), "", Extras(binary=site.binary or "", options=site.options)
+        )
+        own = ["srun", "--overlap", "--ntasks=1", *wrapped.srun_options] if wrapped.srun_options else []
+        found[site.runtime] = [*own, *wrapped.command] if image else [site.binary or runtime.binary, "--version"]
+    return found
 
 
 _FAILED, _COMPLAINED = "prologue-failed", "prologue-stderr"

@@ -42,13 +42,14 @@ class Experiment:
     parent_id: int | None = None
     reason: str = ""  # why it is in this state, in words
     kind: TaskKind = TaskKind.TRIAL  # of its trials' tasks
-    imported_run: str = ""  # the id of the run that it was imported from
+    imported_run: str = ""  # the id of the run that it was imported from, or the token of the copy
     queue_position: float = 0.0  # among those of its pool and priority; when it was created, until somebody moves it
     served: float = 0.0  # slot-seconds over weight that its ended runs have had in a fair-share pool
     metric: str = ""  # the searcher's, as its configuration names it
     smaller_is_better: bool = True
     warning: str = ""  # what a trial was first found to report amiss, while no trial was found to report it right
     external_id: str = ""  # what scripts elsewhere call it
+    collect: bool = False  # those of its checkpoints that its policy does not keep are still to be chosen
 
     @property
     def queue_number(self) -> int:
@@ -89,6 +90,9 @@ class Trial:
     not_before: float | None = None  # it rests until then, after a failure
     warning: str = ""  # why its search can do nothing with what it reports
     external_id: str = ""  # what scripts elsewhere call it, within its experiment
+    image: str = (
+        ""  # digest of the image that its containers start from, once it was pulled; further runs take the same
+    )
 
 
 @dataclass(slots=True)
@@ -214,6 +218,11 @@ class Checkpoint:
     storage: dict[str, Any] = field(default_factory=dict)  # the checkpoint_storage section it was written with
     seconds: float | None = None  # how long saving it took; None: not measured
     reason: str = ""  # why it is in this state, in words: what is damaged
+    size: int = 0  # bytes of its resources together, whatever is given
+    removing: str = ""  # globs, one a line, of files that a task is still to remove; "": none
+
+    def __post_init__(self) -> None:
+        self.size = sum(self.resources.values())
 
 
 @dataclass(slots=True)

@@ -63,6 +63,28 @@ def run_of_job(cluster: str, name: str) -> RunId:
     return run if rest.rpartition("_")[2] == cluster[:8] else ""
 
 
+def element_id(array: str, index: int) -> str:
+    """Slurm's id of one element of a job array, from its submission on: ``57_3``. It has another number of its own only once it is
+    about to start, and no two elements ever share this one."""
+    return f"{array}_{index}"
+
+
+def element_of(job_id: str) -> int | None:
+    """Which element of its job array the job is; None: it is of none."""
+    array, _, index = job_id.partition("_")
+    return int(index) if array.isdecimal() and index.isdecimal() else None
+
+
+def job_number(job_id: str) -> int:
+    """Jobs of one scheduler by the order in which they came, elements of an array by their index; 0 for what is no job id."""
+    array, _, index = job_id.partition("_")
+    if not array.isdecimal():
+        return 0
+    return (int(array) << _INDEX_BITS) + (int(index) if index.isdecimal() else 0)
+
+
+_INDEX_BITS = 22  # of the largest MaxArraySize that Slurm takes
+
 _LONGEST_TITLE = 32
 
 

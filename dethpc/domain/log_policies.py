@@ -15,8 +15,12 @@ LONGEST_WORDS = 300
 """Characters of a line that are told of again."""
 
 _NOTED = "log_policies"
-_ANYTHING_FIRST = re.compile(r"(\(\?[ims]+\))?(?:\.\*\??)+(?![+*?{])")
-_CLASS = re.compile(r"\[:\^?\w+:\]")
+# Compiled when a policy is first read: every training and every command of ``det`` imports this, and few read one.
+_ANYTHING_FIRST = r"(\(\?[ims]+\))?(?:\.\*\??)+(?![+*?{])"
+_CLASS = r"\[:\^?\w+:\]"
+_SPELLED_OTHERWISE = (
+    r"(?s)(?P<same>\[\^?\]?(?:\\.|[^\]\\])*\])|\\Q(?P<literal>.*?)(?:\\E|\Z)|\(\?<(?P<name>\w+)>|(?P<end>\\z)|\\."
+)
 
 
 class LogPolicy(NamedTuple):
@@ -37,17 +41,25 @@ class LogPolicy(NamedTuple):
         return f'log policy "{self.name}"' if self.name else "a log policy"
 
 
+def _as_python_spells(found: re.Match[str]) -> str:
+    if found["literal"] is not None:
+        return re.escape(found["literal"])
+    if found["name"] is not None:
+        return f"(?P<{found['name']}>"
+    return r"\Z" if found["end"] else found.group()
+
+
 def compiled(pattern: str) -> re.Pattern[str]:
     """What finds ``pattern``, written for RE2, in a line. Raises: ValueError with words that follow "is".
 
     What a pattern allows before and does not need, ``.*``, is left away: it costs the square of a line's length.
     """
-    open_first = _ANYTHING_FIRST.match(pattern)
+    open_first = re.match(_ANYTHING_FIRST, pattern)
     needed = pattern if open_first is None else (open_first.group(1) or "") + pattern[open_first.end() :]
     try:
-        if named := _CLASS.search(pattern):
+        if named := re.search(_CLASS, pattern):
             raise ValueError(f"{named.group()} has another meaning in each")
-        return re.compile(needed, re.ASCII)
+        return re.compile(re.sub(_SPELLED_OTHERWISE, _as_python_spells, needed), re.ASCII)
     except (re.error, ValueError, RecursionError, OverflowError) as error:
         raise ValueError(f"not a regular expression of both RE2 and Python's re ({error})") from None
 

@@ -50,6 +50,20 @@ class JobRequest:
     slots: int
     env: Mapping[str, str] = field(default_factory=dict)  # the complete environment of the submission
     nice: int = 0  # said in the script's directives, too
+    alike: str = (
+        ""  # what it asks for: jobs for which that is the same may be elements of one array; empty: it goes alone
+    )
+
+
+@dataclass(slots=True)
+class ArrayRequest:
+    """Jobs that are alike, as one job array: element ``i`` is ``jobs[i]``. ``script`` starts the script of each by its element's
+    number, and holds every directive but the number of elements."""
+
+    name: str  # ids.job_name(...) of the array, which all elements share
+    script: Path
+    folder: Path
+    jobs: Sequence[JobRequest]
 
 
 @dataclass(slots=True)
@@ -71,6 +85,10 @@ class JobRecord:
     ended_at: float | None = None
     priority: int | None = None  # while pending: the scheduler starts the greatest first; ``nice`` is taken off already
     nice: int | None = None
+
+
+LEFT_ITS_ARRAY = "LeftItsArray"
+"""Reason of a job, an element of an array which is known without it: it was cancelled, or has started and is forgotten."""
 
 
 @dataclass(slots=True)
@@ -142,6 +160,18 @@ class Scheduler(Protocol):
 
         Raises: SubmitRejected (for good; the message is the scheduler's), SubmitDeferred (not at present), SubmitUncertain (the
         job may exist: look it up).
+        """
+        ...
+
+    @property
+    def largest_array(self) -> int:
+        """How many jobs one array may have; 0: this scheduler has no arrays."""
+        ...
+
+    def submit_array(self, array: ArrayRequest) -> list[str]:
+        """Submit all jobs in one go and return their ids (``ids.element_id``), in their order: all or none.
+
+        Each is a job of its own for every other method. Raises as ``submit`` does.
         """
         ...
 

@@ -50,12 +50,26 @@ class Token:
         return not self.revoked and (self.expires_at is None or self.expires_at > at)
 
 
-Record = Union[User, Token]
+@dataclass(slots=True)
+class ModelVersion:
+    """A checkpoint that was registered under the name of a model: its files stay. Nothing registers any yet."""
 
-KEYS: dict[type, tuple[str, ...]] = {User: ("id",), Token: ("id",)}
+    model: str
+    number: int
+    checkpoint: str  # uuid
+    created_at: float
+
+
+Record = Union[User, Token, ModelVersion]
+
+KEYS: dict[type, tuple[str, ...]] = {User: ("id",), Token: ("id",), ModelVersion: ("model", "number")}
 """The fields that tell the records of one kind apart."""
 
-FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {User: (("username",),), Token: (("sha256",), ("user_id",))}
+FOUND_BY: dict[type, tuple[tuple[str, ...], ...]] = {
+    User: (("username",),),
+    Token: (("sha256",), ("user_id",)),
+    ModelVersion: (("checkpoint",),),
+}
 """The fields by which records are looked up besides: the indexes of their tables."""
 
 

@@ -13,6 +13,7 @@ class ReportKind(str, Enum):
     METRICS = "metrics"
     PROGRESS = "progress"
     CHECKPOINT = "checkpoint"
+    CHECKPOINT_WAITING = "checkpoint_waiting"  # it is whole where it was made, and its storage is away
     CHECKPOINT_DELETED = "checkpoint_deleted"
     CHECKPOINT_DAMAGED = "checkpoint_damaged"  # it failed its checks when it was restored
     SEARCHER_OP = "searcher_op"  # an operation of the search is complete
@@ -22,6 +23,9 @@ class ReportKind(str, Enum):
     RUN_METADATA = "run_metadata"
     ALERT = "alert"  # for people to read
 
+
+NAMES_ONE = frozenset({ReportKind.CHECKPOINT, ReportKind.CHECKPOINT_WAITING})
+"""Of a checkpoint of the trial's own, under a name that may be another's."""
 
 _DURABLE = frozenset(
     {
@@ -33,6 +37,10 @@ _DURABLE = frozenset(
         ReportKind.ACK,
     }
 )
+
+
+STORAGE_AWAY = "STORAGE_AWAY: "
+"""How the reason of an early exit begins that is no fault of the training: its checkpoint storage does not answer."""
 
 
 class Report(NamedTuple):
@@ -66,17 +74,21 @@ up somewhere beyond 250, and not everywhere at the same depth: what one part of 
 
 def too_deep(value: Any) -> bool:
     """Whether a JSON value has more than ``MOST_LEVELS``."""
-    level = [value]
+    level = [value] if value and isinstance(value, _NESTS) else []
     for _ in range(MOST_LEVELS + 1):
+        if not level:
+            return False
         level = [
             item
             for each in level
-            if isinstance(each, (dict, list, tuple))
             for item in (each.values() if isinstance(each, dict) else each)
+            if type(item) not in _FLAT and item and isinstance(item, _NESTS)
         ]
-        if not level:
-            return False
     return True
+
+
+_NESTS = (dict, list, tuple)
+_FLAT = frozenset((float, int, str, bool, type(None)))  # nearly all values: no more is asked of them
 
 
 def fault(report: Report) -> str:
@@ -110,9 +122,15 @@ def _of_checkpoint(data: dict[str, Any]) -> str:
     for name in ("metadata", "resources", "storage"):
         if data.get(name) and type(data[name]) is not dict:
             return f"its {name} are no mapping"
+    if not _is_text(data.get("spool", "")):
+        return "the folder that the checkpoint waits in is no text"
     if not all(type(size) is int and 0 <= size <= MOST_STEPS for size in resources.values()):
         return "a size among its resources is no number of bytes"
     return _of_steps(data.get("steps_completed") or 0)
+
+
+def _of_waiting(data: dict[str, Any]) -> str:
+    return _of_checkpoint(data) or ("" if _is_text(data.get("why")) else "why the checkpoint waits is no text")
 
 
 def _of_deletion(data: dict[str, Any]) -> str:
@@ -161,6 +179,7 @@ def _is_text(value: object) -> bool:
 _FAULTS: dict[str, Callable[[dict[str, Any]], str]] = {
     ReportKind.METRICS: _of_metrics,
     ReportKind.CHECKPOINT: _of_checkpoint,
+    ReportKind.CHECKPOINT_WAITING: _of_waiting,
     ReportKind.CHECKPOINT_DELETED: _of_deletion,
     ReportKind.CHECKPOINT_DAMAGED: _of_damage,
     ReportKind.RUN_METADATA: _of_run_metadata,

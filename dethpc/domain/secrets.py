@@ -38,6 +38,7 @@ def hide_passwords(text: str) -> str:
 _PART = re.compile(r"token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth)_?key")
 _WORDS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook"})
 _LATER_WORD = "pwd"
+_SHELL = frozenset({"environment_variables", "prologue", "setup"})  # fields that set variables
 _SETTING = re.compile(r"\b(\w+)=(\S+)")  # in a line of shell
 
 
@@ -50,16 +51,23 @@ def masked(config: Any) -> Any:
 
 def masked_at(value: Any, path: Path) -> Any:
     """As ``masked``, of what is at ``path`` in a configuration."""
+    return _masked(value, path, is_secret(path))
+
+
+def _masked(value: Any, path: Path, secret: bool) -> Any:
+    """``secret``: whether a part of ``path`` says so. A list of experiments hides those of a hundred configurations."""
     if path == ("hyperparameters",):
         return value
-    if isinstance(value, Mapping):
-        return {key: masked_at(item, (*path, key)) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [masked_at(item, (*path, i)) for i, item in enumerate(value)]
     if isinstance(value, str):
-        return hide(value, path)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return MASK if number and is_secret(path) else value
+        plain = not secret and "://" not in value and _SHELL.isdisjoint(path)
+        return value if plain else hide(value, path)
+    if value is None or isinstance(value, (int, float)):
+        return MASK if secret and value is not None and not isinstance(value, bool) else value
+    if isinstance(value, (list, tuple)):
+        return [_masked(item, (*path, i), secret) for i, item in enumerate(value)]
+    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - what is no dict takes long to tell
+        return {key: _masked(item, (*path, key), secret or key in SECRET) for key, item in value.items()}
+    return value
 
 
 def hide(text: str, path: Path) -> str:

@@ -116,6 +116,7 @@ class End(str, Enum):
     NODE_FAIL = "NODE_FAIL"  # hardware; resumes
     DAMAGED_CHECKPOINT = "DAMAGED_CHECKPOINT"  # what it went on from fails its checks; resumes from the one before
     WAITING = "WAITING"  # it needed the master and could not reach it; resumes
+    STORAGE_AWAY = "STORAGE_AWAY"  # it needed its checkpoint storage, which did not answer; it rests, and resumes
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # counts as a restart
     USER_ERROR = "USER_ERROR"  # counts as a restart
     INVALID_HP = "INVALID_HP"  # the trial ends, the search goes on

@@ -82,6 +82,7 @@ class TrialConfig:
     data: dict[str, Any]
     searcher: SearcherConfig
     checkpoint_storage: dict[str, Any]
+    data_layer: dict[str, Any]
     checkpoint_policy: str
     min_validation_period: Optional[Length]
     min_checkpoint_period: Optional[Length]
@@ -109,6 +110,7 @@ class TrialConfig:
             data=config.get("data") or {},
             searcher=SearcherConfig.of(config),
             checkpoint_storage=config.get("checkpoint_storage") or {},
+            data_layer=config.get("data_layer") or {},
             checkpoint_policy=config.get("checkpoint_policy") or "",
             min_validation_period=Length.of(config.get("min_validation_period")),
             min_checkpoint_period=Length.of(config.get("min_checkpoint_period")),

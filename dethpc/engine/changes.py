@@ -36,6 +36,8 @@ class ExperimentChanges(Changes):
     max_slots: int | None | Unset = UNSET
     weight: float | Unset = UNSET
     priority: int | Unset = UNSET
+    config: dict[str, Any] | Unset = UNSET
+    collect: bool | Unset = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +45,4 @@ class TrialChanges(Changes):
     status: str | Unset = UNSET
     metadata: dict[str, Any] | Unset = UNSET
     progress: float | Unset = UNSET
+    image: str | Unset = UNSET

@@ -2,34 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
+from dethpc.config.searcher import PBT, WarmStart
 from dethpc.domain.facts import Attempt, Checkpoint, Row, Trial
 from dethpc.domain.ids import task_id
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
+from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 from dethpc.errors import Refused
 
+NEVER_ARRIVED = "it never reached its storage, which was away, and was lost with its node"
+_IN_SPOOL = "it waits for its storage, which was away, in "
+
+
+def in_spool(folder: str) -> str:
+    """What is said of a checkpoint that waits in the spool, where it can be read."""
+    return f"{_IN_SPOOL}{folder}"[:500]
+
+
+def arrived(waiting: Iterable[Checkpoint]) -> list[Row]:
+    """Those of ``waiting`` that were in the spool, now that they are in their storage."""
+    return [no_longer_waits(row) for row in waiting if row.reason.startswith(_IN_SPOOL)]
+
+
+def no_longer_waits(checkpoint: Checkpoint) -> Checkpoint:
+    return replace(checkpoint, reason="") if checkpoint.reason.startswith(_IN_SPOOL) else checkpoint
+
+
+def brought(state: ClusterState, event: events.CheckpointsBrought) -> Decision:
+    return Decision(arrived(event.checkpoints))
+
+
+def lost(state: ClusterState, trial: Trial) -> int:
+    """How many checkpoints of the trial, whose run is over, never reached their storage."""
+    known = state.checkpoints.get(trial.id, {}).values()
+    return sum(row.reason == NEVER_ARRIVED or row.state is CheckpointState.ACTIVE for row in known)
+
 
 def change(state: ClusterState, event: events.ChangeCheckpoints) -> Decision:
-    """Raises Refused when a checkpoint shall go that a trial which has not ended would start from."""
-    refuse_needed(state, {c.uuid for c in event.checkpoints if c.state is not CheckpointState.COMPLETED})
+    """Raises Refused when a checkpoint shall go that somebody needs."""
+    gone = {c.uuid for c in event.checkpoints if c.state is not CheckpointState.COMPLETED}
+    refuse_needed(state, gone, event.needed)
     rows: list[Row] = list(event.checkpoints)
     return Decision(rows)
 
 
-def refuse_needed(state: ClusterState, gone: Set[str]) -> None:
-    """Raises Refused where a trial that has not ended would start from a checkpoint that shall go."""
+def refuse_needed(state: ClusterState, gone: Set[str], others: Mapping[str, str]) -> None:
+    """Raises Refused where a checkpoint shall go that somebody needs. ``others``: who does of whom the engine knows nothing, by
+    uuid, in words."""
     if not gone:
         return
+    wanted = {**others, **needed(state)}
+    for uuid in sorted(gone & wanted.keys()):
+        raise Refused(f"checkpoint {uuid} is needed: {wanted[uuid]}")
+
+
+def needed(state: ClusterState) -> dict[str, str]:
+    """What trials that have not ended would start from, and those that a search has yet to create: by uuid, who, in words."""
+    found: dict[str, str] = {}
     for experiment in state.active():
-        for trial in (experiment.trials[index] for index in experiment.open):
-            needed = {trial.latest_checkpoint, trial.source_checkpoint} & gone
-            if needed:
-                raise Refused(f"checkpoint {needed.pop()} is needed: trial {trial.id} would start from it")
+        searcher, id = experiment.config.searcher, experiment.row.id
+        if not experiment.row.state.keeps_files:
+            continue
+        if isinstance(searcher, WarmStart) and searcher.source_checkpoint_uuid:
+            found[searcher.source_checkpoint_uuid] = f"the trials of experiment {id} start from it"
+        copied = isinstance(searcher, PBT)  # a trial that has ended is copied as well
+        for index, trial in enumerate(experiment.trials) if copied else _open(experiment):
+            words = f"trial {trial.id} of experiment {id} would start from it"
+            if index not in experiment.open:
+                words = f"the search of experiment {id} may copy trial {trial.id} from it"
+            for uuid in (trial.latest_checkpoint, trial.source_checkpoint):
+                if uuid is not None:
+                    found[uuid] = words
+    return found
+
+
+def _open(experiment: ExperimentState) -> Iterator[tuple[int, Trial]]:
+    return ((index, experiment.trials[index]) for index in experiment.open)
 
 
 def deleted_by_trial(
@@ -44,9 +97,21 @@ def deleted_by_trial(
         return []
     partly = CheckpointState.PARTIALLY_DELETED if left else CheckpointState.DELETED
     changed = replace(checkpoint, state=partly, resources=left)
+    if checkpoint.state is CheckpointState.ACTIVE:
+        changed = replace(changed, reason=NEVER_ARRIVED)
     if trial.latest_checkpoint != uuid:
         return [changed]
     return [changed, _without(state, trial, {**known, uuid: changed})]
+
+
+def never_arrived(state: ClusterState, trial_id: int | None, run_id: str) -> list[Row]:
+    """The checkpoints that waited for their storage when what the run had on its nodes was lost."""
+    known = state.checkpoints.get(trial_id, {}) if trial_id is not None else {}
+    return [
+        replace(row, state=CheckpointState.DELETED, resources={}, reason=NEVER_ARRIVED)
+        for row in known.values()
+        if row.state is CheckpointState.ACTIVE and row.run_id == run_id
+    ]
 
 
 def damaged(

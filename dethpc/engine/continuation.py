@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Row, Trial
+from dethpc.config.searcher import WarmStart
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Row, SearchNote, Trial
 from dethpc.domain.ids import task_id
 from dethpc.domain.log_policies import forgotten
 from dethpc.domain.ports import Snapshot
@@ -37,10 +38,12 @@ def begin(state: ClusterState, event: events.ContinueExperiment) -> Decision:
     def missing(row: Row) -> bool:
         if known is None:
             return True
+        if isinstance(row, SearchNote):
+            return row.seq > known.notes  # a searcher that hears a note twice knows something else
         return not isinstance(row, Experiment) and not (isinstance(row, Trial) and row.index < len(known.trials))
 
     loaded = [row for row in in_order(event.past) if missing(row)]
-    go_on = events.GoOn(event.experiment_id, event.config, event.past, event.at)
+    go_on = events.GoOn(event.experiment_id, event.config, event.past, event.at, event.gone)
     return Decision(loaded=loaded, then=[go_on])
 
 
@@ -70,14 +73,36 @@ def go_on(state: ClusterState, event: events.GoOn) -> Decision:
     chosen = [trial for trial in experiment.trials if name == "single" or _incomplete(trial)]
     if not chosen:
         raise Refused(f"experiment {row.id}: experiment has been completed, cannot continue this experiment; fork it")
+    _refuse_trials_without_source(experiment, event.gone)
     decision = Decision([_opened(experiment, event, whole=len(chosen) == len(experiment.trials))])
     histories = _histories(event.past)
     for trial in chosen:
-        decision.rows += _trial_opened(
-            experiment, trial, event.config, histories.get(task_id(row.id, trial.id), ([], []))
-        )
+        rows = _trial_opened(experiment, trial, event.config, histories.get(task_id(row.id, trial.id), ([], [])))
+        _refuse_without_source(rows[0], event.gone)
+        decision.rows += rows
     decision.then.append(events.Schedule(event.at))
     return decision
+
+
+def _refuse_without_source(trial: Row, gone: Mapping[str, str]) -> None:
+    assert isinstance(trial, Trial)
+    source = None if trial.latest_checkpoint else trial.source_checkpoint
+    if source is not None and source in gone:
+        raise Refused(
+            f"trial {trial.id} has no checkpoint of its own to go on from, and the one at which it began {gone[source]}: fork "
+            f"experiment {trial.experiment_id} with another searcher.source_checkpoint_uuid"
+        )
+
+
+def _refuse_trials_without_source(experiment: ExperimentState, gone: Mapping[str, str]) -> None:
+    """Those that its search has yet to create."""
+    searcher = experiment.config.searcher
+    source = searcher.source_checkpoint_uuid if isinstance(searcher, WarmStart) else None
+    if source is not None and source in gone and len(experiment.trials) < experiment.searcher.total:
+        raise Refused(
+            f"experiment {experiment.row.id} has trials to create, and the checkpoint at which they would begin {gone[source]}: "
+            "fork it with another searcher.source_checkpoint_uuid"
+        )
 
 
 def _incomplete(trial: Trial) -> bool:
@@ -95,6 +120,7 @@ def _opened(experiment: ExperimentState, event: events.GoOn, *, whole: bool) -> 
         ended_at=None,
         reason="",
         warning="",
+        collect=False,
         progress=0.0 if whole else experiment.row.progress,
         queue_position=event.at,
         config=event.config.to_json(),

@@ -10,13 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from dethpc.domain.facts import Row
+from dethpc.domain.facts import Metric, Row
 from dethpc.engine import (
     checkpoints,
     continuation,
+    copies,
     deletion,
     events,
     experiments,
+    garbage,
     nodes,
     queue,
     reorder,
@@ -42,7 +44,8 @@ def step(state: ClusterState, event: events.Event) -> list[Row]:
     while todo:
         decision = decide(state, todo.popleft())
         for row in (*decision.loaded, *decision.rows):
-            state.apply(row)
+            if type(row) is not Metric:  # most rows, and memory keeps none
+                state.apply(row)
         rows += decision.rows
         todo += decision.then
     return rows
@@ -62,6 +65,8 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.Delete: deletion.begin,
     events.LoadExperiment: experiments.load,
     events.ImportRun: experiments.import_run,
+    events.TakeIn: copies.take_in,
+    events.TakeInMetrics: copies.take_in_metrics,
     events.TrialClosed: search.trial_closed,
     events.Operate: search.operate,
     events.Validated: search.validated,
@@ -74,6 +79,9 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.EarlyExit: trials.early_exit,
     events.DescribeTrial: trials.describe,
     events.ChangeCheckpoints: checkpoints.change,
+    events.CheckpointsBrought: checkpoints.brought,
+    events.CollectGarbage: garbage.collect,
+    events.FilesRemoved: garbage.removed,
     events.DisableNode: nodes.disable,
     events.EnableNode: nodes.enable,
     events.Prepared: runs.prepared,

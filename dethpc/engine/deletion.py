@@ -22,7 +22,7 @@ def begin(state: ClusterState, event: events.Delete) -> Decision:
         return Decision()
     if not row.state.terminal:
         raise Refused(f"experiment {row.id} is {row.state.value}; kill it before you delete it")
-    refuse_needed(state, event.checkpoints)
+    refuse_needed(state, event.checkpoints, event.needed)
     task = Task(
         id=event.task_id,
         kind=TaskKind.CHECKPOINT_GC,
@@ -45,4 +45,7 @@ def ended(state: ClusterState, task: Task) -> list[Row]:
         return []
     if task.state is State.COMPLETED:
         return [replace(experiment.row, state=State.DELETED)]
-    return [replace(experiment.row, state=State.DELETE_FAILED, reason=f"its files could not be deleted: {task.reason}")]
+    reason = (
+        f"its files could not be deleted: {task.reason}; when that is mended: det experiment delete {experiment.row.id}"
+    )
+    return [replace(experiment.row, state=State.DELETE_FAILED, reason=reason)]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord, JobState
+from dethpc.domain.reports import STORAGE_AWAY
 from dethpc.domain.states import End, Intent
 from dethpc.domain.stopping import StopReason
 
@@ -126,6 +127,11 @@ RULES = (
         lambda e: Verdict(End.WAITING, e.report.message or "the master could not be reached", e.code),
     ),
     Rule(
+        "its storage was away before training",
+        lambda e: e.report.phase == "storage" and e.asked not in _ASKED,
+        lambda e: Verdict(End.STORAGE_AWAY, e.report.message, e.code),
+    ),
+    Rule(
         "the launcher refused",
         lambda e: e.report.phase == "launch",
         lambda e: Verdict(End.LAUNCH_FAILED, e.report.message or f"exit code {e.code}", e.code, permanent=True),
@@ -155,6 +161,11 @@ RULES = (
         "cut short",
         lambda e: e.reported and e.cut_short,
         lambda e: Verdict(_ASKED[e.asked][0], e.report.message or _ASKED[e.asked][1], e.code),
+    ),
+    Rule(
+        "its storage is away",
+        lambda e: e.reported and e.early_exit.startswith(STORAGE_AWAY),
+        lambda e: Verdict(End.STORAGE_AWAY, e.early_exit[len(STORAGE_AWAY) :], e.code),
     ),
     Rule(
         "failed by itself",

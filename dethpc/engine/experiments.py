@@ -169,7 +169,7 @@ def _end(state: ClusterState, experiment_id: int, how: State, reason: str, at: f
     for index in sorted(experiment.open):
         end_trial(experiment, experiment.trials[index], how, reason, at, decision)
     if not experiment.open:
-        decision.rows[0] = replace(row, state=how.end, reason=reason, ended_at=at)
+        decision.rows[0] = replace(row, state=how.end, reason=reason, ended_at=at, collect=row.kind.submitted)
     return decision
 
 

@@ -53,7 +53,7 @@ def judged(
     if found is None:
         return []
     kind, names, certain = found
-    good_nodes = state.experiments[state.trial_index[trial_id][0]].good_nodes
+    good_nodes = state.experiments[state.trials[trial_id].experiment_id].good_nodes
     if not certain:
         names = [name for name in names if good_nodes - {name}]
     return [_blamed(state, name, kind, trial_id, run, 1 / len(names), verdict.reason, event.at) for name in names]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from dethpc.config.dialects.units import trained
 from dethpc.config.ranking import unranked
 from dethpc.config.searcher import Method
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Trial
-from dethpc.domain.reports import Report, ReportKind
+from dethpc.domain.reports import STORAGE_AWAY, Report, ReportKind
 from dethpc.domain.states import CheckpointState
 from dethpc.engine import checkpoints, events
 from dethpc.engine.decision import Decision
@@ -19,18 +20,39 @@ from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
 
+_OVERCOME = (CHECKPOINT_DAMAGED, SOURCE_DAMAGED, STORAGE_AWAY)
+"""How the reasons of an early exit begin that are none any more when the training goes on all the same."""
+
 
 def taken_in(
     state: ClusterState, trial: Trial, attempt: Attempt, reports: Iterable[Report], decision: Decision
 ) -> Trial:
     """The trial after ``reports``; what else they bring is added to ``decision``."""
     experiment = state.experiments[trial.experiment_id]
+    for plain, group in groupby(reports, _is_plain):
+        if plain:
+            trial = _measured(trial, attempt, group, decision)
+        else:
+            trial = _one_by_one(state, experiment, trial, attempt, group, decision)
+    return trial
+
+
+def _one_by_one(
+    state: ClusterState,
+    experiment: ExperimentState,
+    trial: Trial,
+    attempt: Attempt,
+    reports: Iterable[Report],
+    decision: Decision,
+) -> Trial:
     for report in reports:
         take = _REPORTS.get(report.kind)
         if report.kind == ReportKind.CHECKPOINT and _is_known(state, trial, attempt, report):
             continue
         if take is not None:
             trial = take(experiment, trial, attempt, report, decision)
+        elif report.kind == ReportKind.CHECKPOINT_WAITING:
+            _checkpoint_waits(state, trial, attempt, report, decision)
         elif report.kind == ReportKind.CHECKPOINT_DELETED:
             trial = _checkpoint_deleted(state, trial, report, decision)
         elif report.kind == ReportKind.CHECKPOINT_DAMAGED:
@@ -38,16 +60,30 @@ def taken_in(
     return trial
 
 
-def _metrics(experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> Trial:
-    group, steps = str(report.data["group"]), int(report.data["steps_completed"])
-    metrics = reported_values(report.data)
-    decision.rows.append(metric_of(trial.experiment_id, trial.id, attempt, report))
-    early_exit = "" if trial.early_exit.startswith((CHECKPOINT_DAMAGED, SOURCE_DAMAGED)) else trial.early_exit
-    trial = replace(trial, steps_completed=max(trial.steps_completed, steps), early_exit=early_exit)
+def _is_plain(report: Report) -> bool:
+    """Whether nothing but a row follows from it: metrics that no validation is about. Most reports are such."""
+    return report.kind == ReportKind.METRICS and report.data["group"] != "validation"
+
+
+def _measured(trial: Trial, attempt: Attempt, reports: Iterable[Report], decision: Decision) -> Trial:
+    """The trial after reports of metrics, however many, in one new value."""
+    rows = [metric_of(trial.experiment_id, trial.id, attempt, report) for report in reports]
+    decision.rows += rows
+    steps = max(trial.steps_completed, *(row.steps_completed for row in rows))
+    early_exit = "" if trial.early_exit.startswith(_OVERCOME) else trial.early_exit
+    if steps == trial.steps_completed and early_exit == trial.early_exit:
+        return trial
+    return replace(trial, steps_completed=steps, early_exit=early_exit)
+
+
+def _validation(
+    experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
+) -> Trial:
+    trial = _measured(trial, attempt, [report], decision)
+    metrics, steps = reported_values(report.data), report.data["steps_completed"]
     searcher = experiment.config.searcher
-    if group == "validation":
-        trial = _warned(experiment, trial, metrics, steps, decision)
-    if group != "validation" or searcher.metric not in metrics:
+    trial = _warned(experiment, trial, metrics, steps, decision)
+    if searcher.metric not in metrics:
         return trial
     value = number(metrics[searcher.metric])
     length = trained(experiment.config, trial.hparams, metrics, steps)
@@ -102,16 +138,17 @@ def _searcher_op(
 
 def metric_of(experiment_id: int, trial_id: int, attempt: Attempt, report: Report) -> Metric:
     """The row of a report of metrics."""
+    data = report.data
     return Metric(
-        run_id=attempt.run_id,
-        attempt=attempt.number,
-        seq=report.seq,
-        experiment_id=experiment_id,
-        trial_id=trial_id,
-        group=str(report.data["group"]),
-        steps_completed=int(report.data["steps_completed"]),
-        reported_at=report.at,
-        metrics=reported_values(report.data),
+        attempt.run_id,
+        attempt.number,
+        report.seq,
+        experiment_id,
+        trial_id,
+        data["group"],
+        data["steps_completed"],
+        report.at,
+        reported_values(data),
     )
 
 
@@ -133,6 +170,7 @@ def _checkpoint(
     experiment: ExperimentState, trial: Trial, attempt: Attempt, report: Report, decision: Decision
 ) -> Trial:
     data = report.data
+    spool = data.get("spool")
     decision.rows.append(
         Checkpoint(
             uuid=str(data["uuid"]),
@@ -148,9 +186,26 @@ def _checkpoint(
             resources=data.get("resources") or {},
             storage=data.get("storage") or {},
             seconds=None if math.isnan(seconds := number(data.get("seconds"))) else seconds,
+            reason=checkpoints.in_spool(spool) if spool else "",
         )
     )
     return replace(trial, latest_checkpoint=str(data["uuid"]))
+
+
+def _checkpoint_waits(state: ClusterState, trial: Trial, attempt: Attempt, report: Report, decision: Decision) -> None:
+    """Nothing begins there before it is in its storage, or in the spool: it is listed alone. What waited in the spool has arrived
+    where no reason is given."""
+    known = _known(state, trial, decision).get(report.data["uuid"])
+    if known is not None:
+        if not report.data["why"]:
+            decision.rows += checkpoints.arrived([known])
+        return
+    taken = Decision()
+    _checkpoint(state.experiments[trial.experiment_id], trial, attempt, report, taken)
+    why = f"it waits for its storage: {report.data['why']}"[:500]
+    decision.rows += [
+        replace(row, state=CheckpointState.ACTIVE, reason=why) for row in taken.rows if isinstance(row, Checkpoint)
+    ]
 
 
 def _is_known(state: ClusterState, trial: Trial, attempt: Attempt, report: Report) -> bool:
@@ -231,7 +286,7 @@ def _with(rows: Iterable[Row], trial: Trial, decision: Decision) -> Trial:
 
 
 _REPORTS: dict[str, Callable[[ExperimentState, Trial, Attempt, Report, Decision], Trial]] = {
-    ReportKind.METRICS: _metrics,
+    ReportKind.METRICS: _validation,
     ReportKind.SEARCHER_OP: _searcher_op,
     ReportKind.CHECKPOINT: _checkpoint,
     ReportKind.PROGRESS: _progress,

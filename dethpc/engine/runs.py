@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from dethpc.domain.facts import Attempt, Row, Run
 from dethpc.domain.ports import JobState
-from dethpc.domain.reports import Report, fault
+from dethpc.domain.reports import NAMES_ONE, Report, fault
 from dethpc.domain.states import AttemptState, End, Intent, RunState
-from dethpc.engine import events, nodes
+from dethpc.engine import checkpoints, events, nodes
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import classify
 from dethpc.engine.marks import marks
@@ -117,11 +117,17 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     offset = attempt.applied_offset if event.offset is None else event.offset
     if seq == attempt.applied_seq and offset == attempt.applied_offset:
         return Decision()
-    sound = [report for report in accepted if not fault(report)]
+    sound = accepted if event.sound else [report for report in accepted if not fault(report)]
+    if event.others:
+        sound = [report for report in sound if not _takes_over(report, event.others)]
     decision = _owned(state, run).reported(attempt, sound)
     seen = marks(attempt, sound)
     decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
     return decision
+
+
+def _takes_over(report: Report, others: Collection[str]) -> bool:
+    return report.kind in NAMES_ONE and report.data["uuid"] in others
 
 
 def posted(state: ClusterState, event: events.Posted) -> Decision:
@@ -182,6 +188,7 @@ def ended(state: ClusterState, event: events.AttemptEnded) -> Decision:
             seconds = max(0.0, event.at - attempt.started_at)
             decision.then.append(events.Served(state.job_of(run).id, run.slots * seconds, event.at))
     decision.rows += nodes.judged(state, run, attempt, verdict, event)
+    decision.rows += checkpoints.never_arrived(state, state.tasks[run.task_id].trial_id, run.id)
     if event.requeued and run.intent is Intent.GO:
         run = replace(run, state=RunState.PENDING, reason=verdict.reason)
         why, rows = meaning.queued_again(attempt, verdict, event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterable
+from functools import lru_cache
 
 from typing_extensions import assert_never
 
@@ -20,6 +21,8 @@ from dethpc.engine.stop import end_trial, stop_run, trial_task
 from dethpc.errors import Refused
 from dethpc.searcher.base import Action, Continue, Create, Note, Stop, Wait
 from dethpc.searcher.custom import CustomSearch
+
+_uuid = lru_cache(maxsize=16)(uuid.UUID)  # a search asks for its own once for each of its trials
 
 
 def act(
@@ -77,7 +80,7 @@ def new_trial(state: ClusterState, experiment: ExperimentState, action: Create, 
         seed=int.from_bytes(digest[:4], "big") & 0x7FFFFFFF,
         state=State.PAUSED if row.state is State.PAUSED else State.ACTIVE,
         created_at=at,
-        request_id=action.search.get("request_id") or str(uuid.uuid5(uuid.UUID(row.queue_id), str(action.index))),
+        request_id=action.search.get("request_id") or str(uuid.uuid5(_uuid(row.queue_id), str(action.index))),
         source_checkpoint=source,
     )
 
@@ -126,7 +129,7 @@ def paused_with(row: Experiment, left: Iterable[Trial]) -> Experiment:
 
 def _ended(experiment: ExperimentState, at: float) -> Experiment:
     row = experiment.row
-    row = replace(row, ended_at=at, progress=_trained(experiment))
+    row = replace(row, ended_at=at, progress=_trained(experiment), collect=row.kind.submitted)
     if row.state.stopping:
         return replace(row, state=row.state.end)
     completed = sum(trial.state is State.COMPLETED for trial in experiment.trials)

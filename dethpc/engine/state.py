@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-
-from typing_extensions import assert_never
+from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Space
@@ -58,7 +57,7 @@ class ClusterState:
     rules: Mapping[str, Rules] = field(default_factory=dict)  # by pool; the default ones for a pool that is not here
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)  # by queue id
-    trial_index: dict[int, tuple[int, int]] = field(default_factory=dict)  # trial id -> (experiment id, index)
+    trials: dict[int, Trial] = field(default_factory=dict)  # by id, of all experiments
     tasks: dict[str, Task] = field(default_factory=dict)  # those that have not ended, or of which a run has not
     runs: dict[str, Run] = field(default_factory=dict)  # live ones
     pools: dict[str, PoolState] = field(default_factory=dict)  # what was last seen of them
@@ -81,8 +80,7 @@ class ClusterState:
             raise NotFound(f"experiment {experiment_id} not found") from None
 
     def trial(self, trial_id: int) -> Trial | None:
-        place = self.trial_index.get(trial_id)
-        return None if place is None else self.experiments[place[0]].trials[place[1]]
+        return self.trials.get(trial_id)
 
     def trial_of(self, run: Run) -> Trial | None:
         """Of a live run; None: its task has none."""
@@ -103,7 +101,7 @@ class ClusterState:
         return self._member(self.tasks[run.task_id])
 
     def _member(self, task: Task) -> int:
-        return 0 if task.trial_id is None else self.trial_index[task.trial_id][1]
+        return 0 if task.trial_id is None else self.trials[task.trial_id].index
 
     def attempt(self, run_id: str, number: int) -> Attempt | None:
         run = self.runs.get(run_id)
@@ -122,32 +120,23 @@ class ClusterState:
 
     def apply(self, row: Row) -> None:
         """Put ``row`` in its place."""
-        if isinstance(row, Metric):
-            return  # metrics stay in the store
-        if isinstance(row, Trial):
-            self._apply_trial(row)
-        elif isinstance(row, Task):
-            self._apply_task(row)
-        elif isinstance(row, Run):
-            self._apply_run(row)
-        elif isinstance(row, Attempt):
-            self._apply_attempt(row)
-        elif isinstance(row, Checkpoint):
-            if self._is_open(row.trial_id):
-                self.checkpoints.setdefault(row.trial_id, {})[row.uuid] = row
-        elif isinstance(row, Experiment):
-            self._apply_experiment(row)
-        elif isinstance(row, PoolState):
-            self.pools[row.name] = row
-            self.live.seen(row)
-        elif isinstance(row, NodeHealth):
-            self.nodes[row.name] = row
-        elif isinstance(row, SearchNote):
-            experiment = self.experiments[row.experiment_id]
-            experiment.notes = max(experiment.notes, row.seq)
-            experiment.searcher.noted(row.trial_index, row.kind, row.data)
-        else:
-            assert_never(row)
+        _PLACES[type(row)](self, row)
+
+    def _apply_checkpoint(self, row: Checkpoint) -> None:
+        if self._is_open(row.trial_id):
+            self.checkpoints.setdefault(row.trial_id, {})[row.uuid] = row
+
+    def _apply_pool(self, row: PoolState) -> None:
+        self.pools[row.name] = row
+        self.live.seen(row)
+
+    def _apply_node(self, row: NodeHealth) -> None:
+        self.nodes[row.name] = row
+
+    def _apply_note(self, row: SearchNote) -> None:
+        experiment = self.experiments[row.experiment_id]
+        experiment.notes = max(experiment.notes, row.seq)
+        experiment.searcher.noted(row.trial_index, row.kind, row.data)
 
     def _apply_experiment(self, row: Experiment) -> None:
         known = self.experiments.get(row.id)
@@ -170,10 +159,10 @@ class ClusterState:
     def _apply_trial(self, row: Trial) -> None:
         experiment = self.experiments[row.experiment_id]
         open_before, held_before = len(experiment.open), experiment.held
+        self.trials[row.id] = row
         if row.index == len(experiment.trials):
             experiment.trials.append(row)
             experiment.open.add(row.index)
-            self.trial_index[row.id] = (row.experiment_id, row.index)
             self.next_trial_id = max(self.next_trial_id, row.id + 1)
             experiment.searcher.created(row.index, row.hparams, row.search)
         else:
@@ -286,7 +275,7 @@ class ClusterState:
 
     def _forget(self, experiment: ExperimentState) -> None:
         for trial in experiment.trials:
-            self.trial_index.pop(trial.id, None)
+            self.trials.pop(trial.id, None)
             self.checkpoints.pop(trial.id, None)
             self.resting.pop(trial.id, None)
             task = task_id(trial.experiment_id, trial.id)
@@ -295,6 +284,20 @@ class ClusterState:
         self.places.move(experiment.place, None)
         self.ended.discard(experiment.row.id)
         del self.experiments[experiment.row.id], self.jobs[experiment.id]
+
+
+_PLACES: dict[type, Callable[[ClusterState, Any], None]] = {
+    Experiment: ClusterState._apply_experiment,
+    Trial: ClusterState._apply_trial,
+    Task: ClusterState._apply_task,
+    Run: ClusterState._apply_run,
+    Attempt: ClusterState._apply_attempt,
+    Checkpoint: ClusterState._apply_checkpoint,
+    SearchNote: ClusterState._apply_note,
+    PoolState: ClusterState._apply_pool,
+    NodeHealth: ClusterState._apply_node,
+    Metric: lambda state, row: None,  # metrics stay in the store
+}
 
 
 def _config_of(row: Experiment) -> ExperimentConfig:

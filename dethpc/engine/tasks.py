@@ -93,7 +93,11 @@ class TaskRun:
         task = self._task
         if attempt is None and self._run.intent is Intent.KILL and not task.state.stopping:
             return Decision()  # withdrawn from the scheduler's queue: it waits for another
-        again = task.kind is TaskKind.CHECKPOINT_GC and (verdict.end.resumes or verdict.end is End.LOST)
+        # Trials wait for an image, and nobody of them asked for the end of the job that pulls it.
+        cancelled = verdict.end is End.CANCELLED and task.kind is TaskKind.IMAGE_PULL
+        again = task.kind in (TaskKind.CHECKPOINT_GC, TaskKind.IMAGE_PULL) and (
+            verdict.end.resumes or verdict.end is End.LOST or cancelled
+        )
         if again and not task.state.stopping and task.runs < deletion.MOST_RUNS:
             return Decision()  # what it did may be done twice
         if task.state.stopping:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from dethpc.domain.facts import Attempt, Row, Run, Trial
 from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted, against_retrying
 from dethpc.domain.reports import Report
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, State
-from dethpc.engine import events, first_trial, reports
+from dethpc.engine import checkpoints, events, first_trial, reports
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import Verdict
 from dethpc.engine.jobs import ExperimentState, waits_for_searcher
@@ -33,6 +34,9 @@ NO_RETRY = "trial failed and matched logs to a don't retry policy"
 
 MAX_REST = 300.0
 """The longest delay after a failure, in seconds."""
+
+AWAY = "its checkpoint storage did not answer: "
+"""How the reason begins of a trial that rests until that may be back."""
 
 
 class TrialRun:
@@ -71,6 +75,7 @@ class TrialRun:
                 steps_completed=event.resumed_steps,
                 latest_checkpoint=event.resumed_from if event.resumed_from in own else None,
                 early_exit="",
+                reason="" if trial.reason.startswith(AWAY) else trial.reason,
             ),
         ]
 
@@ -96,6 +101,9 @@ class TrialRun:
         decision = Decision()
         trial = _weighed(self._state, _noting(self._trial, event.matched), self._run, attempt, verdict)
         attempts = self._state.attempts.get(self._run.task_id, ())
+        if verdict.end is End.COMPLETED and (lost := checkpoints.lost(self._state, trial)):
+            words = f"finished, but {lost} of its checkpoints never reached their storage, which was away"
+            verdict = verdict._replace(reason="; ".join(filter(None, [words, verdict.reason])))
         _after_run(self._experiment, trial, verdict, event, _damaged(self._state, trial), attempts, decision)
         return decision
 
@@ -211,6 +219,9 @@ def _after_run(
         decision.rows += [paused, paused_with(experiment.row, [paused, *others])]
     elif end in (End.LOST, End.LAUNCH_FAILED):
         decision.rows.append(_resting(trial, trial.lost, event))
+    elif end is End.STORAGE_AWAY:
+        away = takewhile(lambda attempt: attempt.end is End.STORAGE_AWAY, reversed(attempts[:-1]))
+        decision.rows.append(_resting(replace(trial, reason=f"{AWAY}{reason}"), 1 + sum(1 for _ in away), event))
     else:
         decision.rows.append(replace(trial, reason=reason) if end is End.DAMAGED_CHECKPOINT else trial)
     if waits_for_searcher(trial):

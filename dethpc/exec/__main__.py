@@ -6,8 +6,6 @@ import os
 import sys
 
 from dethpc.errors import RunDirError
-from dethpc.exec import node
-from dethpc.exec.follow import script_after
 from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.layout import RunDir
 
@@ -26,6 +24,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "next":
         return _next(float(arguments[1]), RunDir(arguments[2]))
     if len(arguments) == 1 and not arguments[0].startswith("-"):
+        from dethpc.exec import node  # a job that claims its run waits for what is imported
+
         return node.run(RunDir(os.path.abspath(arguments[0])), umask)
     sys.stderr.write(USAGE)
     return 0 if arguments in (["-h"], ["--help"]) else 2
@@ -47,6 +47,8 @@ def _claim(run: RunDir) -> int:
 
 
 def _next(wait: float, run: RunDir) -> int:
+    from dethpc.exec.follow import script_after
+
     try:
         script = script_after(run, wait)
     except (OSError, RunDirError) as error:

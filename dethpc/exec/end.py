@@ -23,10 +23,10 @@ WRITE_TRIES = 5
 
 @dataclasses.dataclass
 class NodeResult:
-    """``phase`` is how far the node came: setup (of the environment), unpack, hook, rendezvous, launch (a launcher refused)
-    or train. ``exit_code`` is as a shell states it (128 + n for signal n), None when no process of the user's ended. ``early``
-    means that it was asked to stop before training began; ``at`` is when that which failed did, in epoch seconds;
-    ``secondary``: it failed for want of some other worker."""
+    """``phase`` is how far the node came: storage (which holds what it goes on from), setup (of the environment), unpack, hook,
+    rendezvous, launch (a launcher refused) or train. ``exit_code`` is as a shell states it (128 + n for signal n), None when no
+    process of the user's ended. ``early`` means that it was asked to stop before training began; ``at`` is when that which failed
+    did, in epoch seconds; ``secondary``: it failed for want of some other worker."""
 
     phase: str
     exit_code: Optional[int] = None
@@ -171,9 +171,7 @@ def _named_by_shell(log: tee.Log) -> str:
 
 def _last_word(code: int, tail: Iterable[str]) -> str:
     """What python, a shell or one of our own programs says, without a traceback, of something that cannot be started."""
-    pattern = (
-        r"(?:\S*/)?(?:python[\d.]*|\w*sh): .*(?:No such file|No module named \S+$)|(?:garbage|harness|wrap_rank): "
-    )
+    pattern = r"(?:\S*/)?(?:python[\d.]*|\w*sh): .*(?:No such file|No module named \S+$)|(?:garbage|harness|image|wrap_rank): "
     if code in (126, 127):
         pattern += r"|.*\S: (?:(?:command )?not found|Permission denied)$"
     elif code not in (1, 2):

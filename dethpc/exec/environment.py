@@ -23,12 +23,13 @@ _OUR_INPUT = (
     "DETHPC_NODE_RANK",
     "DETHPC_WORKDIR_BASE",
     "DETHPC_DEADLINE",
+    "DETHPC_ELEMENT",
     "DETHPC_READY",
 )
 # The step's own shape. A nested srun, sbatch or mpirun would take these for requests: an inner sbatch fails of the
 # first two, an inner srun inherits the binding of this task, and MPI programs believe that srun itself started them.
 _STEPS_OWN = re.compile(
-    r"SLURM_(GPUS_PER_TASK|NTASKS_PER_NODE|TRES_PER_TASK|CPU_BIND.*|STEP_(GPUS|RESV_PORTS)|SRUN_COMM_.*|LAUNCH_NODE_IPADDR)$"
+    r"SLURM_(ARRAY_.*|GPUS_PER_TASK|NTASKS_PER_NODE|TRES_PER_TASK|CPU_BIND.*|STEP_(GPUS|RESV_PORTS)|SRUN_COMM_.*|LAUNCH_NODE_IPADDR)$"
     r"|SRUN_CPUS_PER_TASK$|PMI_|PMIX_|OMPI_COMM_WORLD_|OMPI_UNIVERSE_SIZE$"
 )
 

@@ -1,6 +1,9 @@
-"""``python3 -m dethpc.exec.garbage FILE``: removes the files of an experiment that is deleted. Doing it twice does no harm.
+"""``python3 -m dethpc.exec.garbage FILE``: removes files of checkpoints, or all of an experiment; brings checkpoints that
+wait for their storage to it. Doing it twice does no harm.
 
-Its job runs on a compute node as any other run's. ``FILE`` is a ``Garbage``, which the master writes into the run's directory.
+Its job runs on a compute node as any other run's. ``FILE`` is a ``Garbage``, which the master writes into the run's directory. What
+was removed of which checkpoint stands in ``DONE`` beside it afterwards: ``{uuid: {"globs", "left": {path: bytes}}}``; what was
+brought, in ``BROUGHT``: ``{"checkpoints": [uuid], "damaged": {uuid: why}}``, of which the latter could not be, and never can.
 """
 
 from __future__ import annotations
@@ -9,13 +12,19 @@ import contextlib
 import os
 import sys
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Iterator
+from pathlib import Path
+from typing import Any, Callable, Generator, Iterable, Iterator, Optional
 
 from dethpc import storage
-from dethpc.errors import DethpcError
-from dethpc.rundir.files import read_json
+from dethpc.errors import CheckpointDamaged, DethpcError
+from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.tree import remove
+from dethpc.storage import CheckpointStore
+from dethpc.storage.spool import Spool
 
+DONE = "removed.json"
+BROUGHT = "brought.json"
+_AT_ONCE = 500  # checkpoints after which is written down what is done: a job may end at any time
 _CLOCKS = 2.0  # seconds by which a file server's times may be coarse
 
 
@@ -30,9 +39,30 @@ class Garbage:
     folders: list[str] = field(default_factory=list)  # absolute paths
     context: str = ""  # a file that other experiments may want again, "" where one has it already
     unused_at: float = 0.0  # since when nobody has wanted the context, by the clock of its file system
+    parts: list[dict[str, Any]] = field(default_factory=list)  # each the fields of a ``Part``
+    spool: str = ""  # the folder in which checkpoints wait for their storage
+    bring: list[dict[str, Any]] = field(default_factory=list)  # of the spool; each the fields of a ``Bring``
+    forget: list[str] = field(default_factory=list)  # uuids in the spool that nobody wants any more
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files of checkpoints in one storage. ``present``: as for ``Garbage``."""
+
+    storage: dict[str, Any]
+    present: bool
+    globs: dict[str, list[str]]  # by uuid
+
+
+@dataclass(frozen=True)
+class Bring:
+    """Checkpoints in the spool that belong into a storage."""
+
+    storage: dict[str, Any]
+    checkpoints: list[str]
 
 
 def remove_all(garbage: Garbage) -> Iterator[str]:
@@ -41,6 +71,7 @@ def remove_all(garbage: Garbage) -> Iterator[str]:
         yield from _of_storage(garbage)
     for folder in garbage.folders:
         yield from _tried(folder, lambda: _folder(folder))  # noqa: B023
+        yield from _tried(folder, lambda: _archives(folder))  # noqa: B023
     if garbage.context:
         yield from _tried(garbage.context, lambda: _context(garbage.context, garbage.unused_at))
 
@@ -53,14 +84,8 @@ def _tried(what: str, do: Callable[[], object]) -> Iterator[str]:
 
 
 def _of_storage(garbage: Garbage) -> Iterator[str]:
-    try:
-        store = storage.build(garbage.storage)
-    except DethpcError as error:
-        yield str(error)
-        return
-    if garbage.present and not os.path.isdir(str(store)):
-        where = os.uname().nodename
-        yield f"checkpoint storage {store} is not there on {where}; mount it, or make an empty folder if its files are gone"
+    store = yield from _opened(garbage.storage, garbage.present, garbage.spool)
+    if store is None:
         return
     for uuid in garbage.checkpoints:
         yield from _tried(f"checkpoint {uuid}", lambda: store.delete(uuid))  # noqa: B023
@@ -68,10 +93,85 @@ def _of_storage(garbage: Garbage) -> Iterator[str]:
         yield from _tried(f"{garbage.beside} in {store}", lambda: store.remove_beside(garbage.beside))
 
 
+def _opened(section: dict[str, Any], present: bool, spool: str) -> Generator[str, None, Optional[CheckpointStore]]:
+    try:
+        store = storage.build(section, spool=spool or None)
+    except DethpcError as error:
+        yield str(error)
+        return None
+    if present and not os.path.isdir(str(store)):
+        where = os.uname().nodename
+        yield f"checkpoint storage {store} is not there on {where}; mount it, or make an empty folder if its files are gone"
+        return None
+    return store
+
+
+def bring(garbage: Garbage, done: Path) -> Iterator[str]:
+    """What of the spool could not be brought to its storage, which is likely still away; what was is written to ``done``."""
+    spool = Spool(garbage.spool)
+    brought: list[str] = []
+    damaged: dict[str, str] = {}
+    for part in (Bring(**fields) for fields in garbage.bring):
+        try:
+            store = storage.build(part.storage)
+        except DethpcError as error:
+            yield str(error)
+            continue
+        for uuid in part.checkpoints:
+            try:
+                if why := _brought(spool, uuid, store):
+                    damaged[uuid] = why
+                    yield why
+                else:
+                    brought.append(uuid)
+                write_json(done, {"checkpoints": brought, "damaged": damaged})
+            except (OSError, DethpcError) as error:
+                yield f"checkpoint {uuid} is still in {spool}: {error}"
+                if isinstance(error, OSError):  # away for the others, too
+                    break
+    for uuid in garbage.forget:
+        yield from _tried(f"checkpoint {uuid} in {spool}", lambda: spool.forget(uuid))  # noqa: B023
+    yield from _tried(str(spool), spool.tidy)
+
+
+def _brought(spool: Spool, uuid: str, store: CheckpointStore) -> str:
+    """Why it cannot be brought now or later: "" where it was."""
+    try:
+        spool.bring(uuid, store)
+        return ""
+    except CheckpointDamaged as error:
+        return f"{error}, and this was its only copy, in {spool}"
+
+
+def remove_files(parts: Iterable[Part], done: Path, spool: str = "") -> Iterator[str]:
+    """What could not be removed, as ``remove_all``; what was is written to ``done``."""
+    removed: dict[str, Any] = {}
+    for part in parts:
+        store = yield from _opened(part.storage, part.present, spool)
+        if store is None:
+            continue
+        for uuid, globs in part.globs.items():
+            try:
+                removed[uuid] = {"globs": globs, "left": store.delete(uuid, globs)}
+            except (OSError, DethpcError) as error:
+                yield f"checkpoint {uuid}: {error}"
+            if len(removed) % _AT_ONCE == 0:
+                write_json(done, removed)
+    write_json(done, removed)
+
+
 def _folder(path: str) -> None:
     remove(path)
     if os.path.lexists(path):
         raise OSError("something in it cannot be removed")
+
+
+def _archives(folder: str) -> None:
+    """What the runs of a trial are folded into, of which this was the directory of the last one."""
+    for path in (f"{folder}.zip", f"{folder}.zip.part"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    remove(f"{folder}.going")
 
 
 def _context(path: str, unused_at: float) -> None:
@@ -90,7 +190,13 @@ def main(file: str) -> int:
     if found is None:
         sys.stderr.write(f"{file} is missing\n")
         return 1
-    left = list(remove_all(Garbage(**{name: found[name] for name in Garbage.__dataclass_fields__ if name in found})))
+    garbage = Garbage(**{name: found[name] for name in Garbage.__dataclass_fields__ if name in found})
+    left = list(remove_all(garbage))
+    if garbage.parts:
+        left += remove_files((Part(**part) for part in garbage.parts), Path(file).with_name(DONE), garbage.spool)
+    if garbage.spool:  # what cannot be brought is tried again soon: no failure of this task
+        for words in bring(garbage, Path(file).with_name(BROUGHT)):
+            sys.stderr.write(f"{words}\n")
     for words in left:
         sys.stderr.write(f"{words}\n")
     if left:

@@ -18,6 +18,7 @@ from dethpc.domain.secrets import hide
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
+from dethpc.exec.bell import Bell
 from dethpc.exec.end import NodeResult
 from dethpc.exec.log_policies import LogPolicies
 from dethpc.exec.place import Place, scratch_bases
@@ -121,6 +122,7 @@ class _Node:
         log: Log,
         supervisor: Supervisor,
     ) -> None:
+        self._bell = Bell(spec, AttemptId(spec.run, place.k))
         self._run, self._spec, self._place, self._resume = run_dir, spec, place, resume
         self._attempt = run_dir.attempt(place.k)
         self._log, self._supervisor = log, supervisor
@@ -148,6 +150,7 @@ class _Node:
                 self._supervisor.watch.look_at_clock()  # core may have seen it a moment earlier, and left
             self._log.flush()
             end.write_report(self._attempt, outcome, self._log)
+            self._bell.attempt_ended()
         if team is not None:
             team.close()  # only now: the other nodes take it as leave to go
         return outcome
@@ -185,6 +188,8 @@ class _Node:
 
     def _prepare(self) -> Optional[NodeResult]:
         """Unpack the context and run the hook; how it failed, or None."""
+        if self._resume.away:  # before slots wait for a hook
+            return self._failed("storage", self._resume.away)
         if not_set_up := os.environ.get("DETHPC_SETUP_FAILED"):  # the batch script was told so, and has no log
             return self._failed("setup", hide(not_set_up, ("environment", "setup")))
         spec, place = self._spec, self._place
@@ -195,7 +200,7 @@ class _Node:
             )
             self._directory = os.path.join(self._scratch, unpack.WORK)
             self._sockets = str(scratch.for_sockets(Path(self._scratch), name))
-            mounts.link(spec.settings.bind_mounts, self._directory, self._log)
+            mounts.link(spec.mounts, self._directory, self._log)
         except (RunDirError, OSError) as error:
             return self._failed("unpack", f"the context cannot be unpacked: {error}")
         try:
@@ -229,7 +234,7 @@ class _Node:
                 env = venv.for_entrypoint(env, self._spec.venv)
             except (OSError, RunDirError) as error:
                 return self._failed("train", f"the experiment's Python environment cannot be used: {error}")
-        if unfit := self._storage_is_unfit():
+        if unfit := self._storage_is_unfit(self._spec.storage_worked or meeting.resume.checkpoint is not None):
             return self._failed("train", f"Checkpoint storage validation failed: {unfit}")
         if self._script is None:
             argv = command(self._spec.entrypoint, self._spec.slots)
@@ -247,6 +252,8 @@ class _Node:
         except OSError as error:
             outcome = end.of_start("train", error, argv, self._log)
         else:
+            if self._place.rank == 0:
+                self._bell.training_began()
             status = self._supervisor.wait_for(child, team.end_now)
             outcome = end.of_process("train", status, self._spec.entrypoint, env, self._log)
             failure = self._failure()
@@ -263,16 +270,21 @@ class _Node:
         self._supervisor.end_all()
         return outcome
 
-    def _storage_is_unfit(self) -> str:
-        """Why checkpoints could not be written from this node, or "": better told now than after hours of training."""
+    def _storage_is_unfit(self, worked: bool) -> str:
+        """Why checkpoints could not be written from this node, or "": better told now than after hours of training. One that
+        ``worked`` before may be away: what is saved meanwhile waits for it."""
         section = self._spec.checkpoint_storage
         if not section:
             return ""
         self._log.note("INFO", "Validating checkpoint storage ...")  # Determined's words, which scripts look for
         try:
-            with storage.build(section).mark():
+            store = storage.build(section)
+            with store.mark():
                 return ""
         except (OSError, DethpcError) as error:
+            if worked and isinstance(error, OSError) and store.may_come_back(error):
+                self._log.say("WARNING", f"dethpc: the training begins while its storage is away: {error}")
+                return ""
             return str(error)
 
     def _failure(self) -> Optional[dict[str, Any]]:
@@ -296,7 +308,7 @@ class _Node:
             self._master(),
             stop_at(os.environ),
             os.environ,
-            {"scratch": self._scratch, "sockets": self._sockets},
+            {"scratch": self._scratch, "sockets": self._sockets, "spool": str(self._spec.spool)},
         )
 
     def _master(self) -> environment.Master:

@@ -11,16 +11,19 @@ from dethpc.rundir import journal
 from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
+from dethpc.storage.driver import StoreAway
 
 
 class Resume(NamedTuple):
     """``prior`` maps each earlier attempt to the number of its last report that counts: what it writes later is void. ``missing``
-    are later checkpoints of the trial than ``checkpoint``, which are not where they should be."""
+    are later checkpoints of the trial than ``checkpoint``, which are not where they should be. ``away``: why nobody can say whether
+    ``checkpoint`` is where it should be, as its storage does not answer; "" if one does."""
 
     checkpoint: Optional[str]
     steps: int
     prior: dict[str, int]
     missing: tuple[str, ...] = ()
+    away: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {"resumed_from": self.checkpoint, "resumed_steps": self.steps, "prior": self.prior}
@@ -51,25 +54,33 @@ def find(run: RunDir, k: int, spec: Spec) -> Resume:
         prior[str(j)] = counted[-1].seq if counted else 0
         reports += counted
     candidates = _candidates(reports, spec)
+    try:
+        return _latest(candidates, spec, prior)
+    except StoreAway as error:
+        return Resume(candidates[0].uuid, candidates[0].steps, prior, away=str(error))
+
+
+def _latest(candidates: list[_Candidate], spec: Spec, prior: dict[str, int]) -> Resume:
     missing: list[_Candidate] = []
     for candidate in candidates:
-        if _exists(candidate):
-            _check_storages(missing, candidates)
+        if _exists(candidate, spec):
+            _check_storages(missing, candidates, spec)
             return Resume(candidate.uuid, candidate.steps, prior, tuple(each.uuid for each in missing))
         missing.append(candidate)
     # A master of before had no list in the specification, but the last one alone.
     last, steps = (spec.source_checkpoint, 0) if spec.checkpoints else (spec.latest_checkpoint, spec.steps_completed)
     if last == spec.source_checkpoint:
-        _check_storages(missing, candidates)
+        _check_storages(missing, candidates, spec)
     return Resume(last, steps, prior)
 
 
-def _check_storages(missing: list[_Candidate], candidates: list[_Candidate]) -> None:
+def _check_storages(missing: list[_Candidate], candidates: list[_Candidate], spec: Spec) -> None:
     """Raises CheckpointError where a storage lacks every checkpoint of the trial that it should have: that each of them is lost is
     less likely than that it is not mounted, and to begin before them all costs what was trained since."""
     stores = {str(storage.build(each.section)): each for each in reversed(missing)}
     for where, latest in stores.items():
-        if not any(str(storage.build(each.section)) == where and _exists(each) for each in candidates if each.section):
+        there = [each for each in candidates if each.section and str(storage.build(each.section)) == where]
+        if not any(_exists(each, spec) for each in there):
             raise CheckpointError(
                 f"none of the trial's checkpoints is in {where} (the last one: {latest.uuid}); is it mounted on this node?"
             )
@@ -107,8 +118,10 @@ def _bounds(run: RunDir, attempts: list[int]) -> dict[int, int]:
     return bounds
 
 
-def _exists(candidate: _Candidate) -> bool:
+def _exists(candidate: _Candidate, spec: Spec) -> bool:
     """Whether the checkpoint is where it should be. Where nobody can be asked it counts as there: without a section, or for a
     directory that only a container sees."""
     section = candidate.section
-    return not section or section.get("type") == "directory" or storage.build(section).exists(candidate.uuid)
+    if not section or section.get("type") == "directory":
+        return True
+    return storage.build(section, spool=spec.spool).exists(candidate.uuid)

@@ -32,6 +32,7 @@ class Signals:
         self._attempt, self._grace, self._environ = attempt, grace, environ
         self._before: dict[int, Any] = {}
         self._interrupts = 0
+        self.came = False  # a signal that asks the attempt to stop, or its time is up
 
     @property
     def at_once(self) -> bool:
@@ -72,6 +73,7 @@ class Signals:
         self._ask(number)
 
     def _ask(self, number: int) -> None:
+        self.came = True
         if RunDir(self._attempt.path.parents[1]).closed.exists():
             return  # the master has said already what it wants; a kill leaves no time for a checkpoint
         now = time.time()

@@ -23,7 +23,8 @@ from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import RunDir
 
 TICK = 1.0
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0  # once a signal has come
+QUIET_SECONDS = 30.0  # before: a kill comes by a signal, too, and this file system is everybody's
 TERM_SECONDS = 2.0  # between asking what is left to end and killing it
 DRAIN_SECONDS = 2.0
 _CHUNK = 1 << 16
@@ -48,7 +49,7 @@ class Watch:
         if self._signals.at_once:
             return "interrupted"
         self.look_at_clock()
-        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+        if time.monotonic() - self._looked_at >= (LOOK_SECONDS if self._signals.came else QUIET_SECONDS):
             self._looked_at = time.monotonic()
             self._look()
         if self._killed:
@@ -68,7 +69,7 @@ class Watch:
             closed = read_json(self._run.closed)
             if closed is not None and closed.get("intent") == "kill":
                 self._killed = "killed" + (f": {closed['reason']}" if closed.get("reason") else "")
-            request = self._attempt.stop_request()
+            request = self._attempt.stop_request() if self._signals.came else None
             if request is not None and request.deadline is not None:
                 deadline, at = request.deadline, request.at or time.time()
                 # A little before the scheduler does it, so that the end can still be reported.

@@ -93,7 +93,8 @@ class _Job:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         ours = environ.get("SLURM_JOB_ID", "")
-        if environ.get("DETHPC_JOB_ID", ours) != ours:
+        element = environ.get("DETHPC_ELEMENT", "").startswith(f"{ours}=")  # of a job array, known by another name
+        if environ.get("DETHPC_JOB_ID", ours) != ours and not element:
             ours = ""  # the local scheduler's, which has no such tasks
         self._marks = [f"SLURM_JOB_ID={ours}".encode()] if ours else []
         if ours and environ.get("SLURMD_NODENAME"):  # several nodes may be one machine

@@ -8,24 +8,11 @@ import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from dethpc import storage
 from dethpc.client import checkpoints
 from dethpc.client.session import Session
-from dethpc.domain.trial_config import TrialConfig
-from dethpc.errors import CheckpointStateException, NotSupportedYet
-
-_NOT_SHOWN = "********"  # what the master answers in place of a secret
-
-
-class DownloadMode(enum.Enum):
-    """``DIRECT``: from checkpoint storage. ``MASTER``: through the master, which is not supported yet. ``AUTO``: what works."""
-
-    DIRECT = "direct"
-    MASTER = "master"
-    AUTO = "auto"
-
-    def __str__(self) -> str:
-        return str(self.value)
+from dethpc.errors import CheckpointStateException
+from dethpc.experimental._download import DownloadMode as DownloadMode
+from dethpc.experimental._download import download
 
 
 class CheckpointState(enum.Enum):
@@ -123,7 +110,8 @@ class Checkpoint:
         """Copy the checkpoint to ``path`` (default: ``checkpoints/<uuid>``) and return it; checksums are compared.
 
         A directory that holds a checkpoint already is left as it is. Raises CheckpointStateException unless the checkpoint is
-        complete (or what is left of one), CheckpointError.
+        complete (or what is left of one), CheckpointError, and MultipleDownloadsFailed where neither the storage nor the master
+        gives the files.
         """
         if self.state is None or self.training is None:
             self.reload()
@@ -131,16 +119,15 @@ class Checkpoint:
             raise CheckpointStateException(
                 f"checkpoint {self.uuid} is {self.state and self.state.name}; it cannot be downloaded"
             )
-        if DownloadMode(mode) is DownloadMode.MASTER:
-            raise NotSupportedYet("downloading through the master is not supported yet; use DownloadMode.DIRECT")
         target = Path(path) if path is not None else Path("checkpoints", self.uuid)
         if not (target / "metadata.json").exists():
             assert self.training is not None
-            checkpoints.refuse_elsewhere(self.uuid, self._elsewhere)
-            section = TrialConfig.from_json(self.training.experiment_config).checkpoint_storage
-            # Without the keys that the master does not show, the storage is asked with this user's own.
-            shown = {name: value for name, value in section.items() if value != _NOT_SHOWN}
-            storage.build(shown).download(self.uuid, target)
+            wire = {
+                "uuid": self.uuid,
+                "elsewhere": self._elsewhere,
+                "training": {"experimentConfig": self.training.experiment_config},
+            }
+            download(self._session, wire, target, DownloadMode(mode))
         if not (target / "metadata.json").exists():
             self.write_metadata_file(str(target / "metadata.json"))
         return str(target)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dethpc.domain.ids import job_number
 from dethpc.domain.ports import QueuedJob
 from dethpc.domain.resource_request import ResourceRequest, count, noun
 from dethpc.insight.waiting import PoolView, WaitReason, infeasible, span
@@ -97,8 +98,7 @@ def _priority(case: Case) -> Sentences:
 def _before(job: QueuedJob, other: QueuedJob) -> bool:
     if job.priority != other.priority:
         return job.priority > other.priority
-    ids = (job.job_id.partition("_")[0], other.job_id.partition("_")[0])
-    return ids[0].isdigit() and ids[1].isdigit() and int(ids[0]) < int(ids[1])
+    return 0 < job_number(job.job_id) < job_number(other.job_id)
 
 
 def _down(case: Case) -> Sentences:

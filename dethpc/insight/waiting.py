@@ -118,8 +118,14 @@ def span(seconds: float) -> str:
 # --- in our own queue
 
 
+WAITS_FOR_IMAGE = "waits for image "
+"""How the words begin when a run is not submitted before its image is there."""
+
+
 def refused(words: str) -> WaitReason:
-    """``words``: the scheduler's, or the file system's."""
+    """``words``: the scheduler's, the file system's, or of whoever prepares what the run needs."""
+    if words.startswith(WAITS_FOR_IMAGE):
+        return WaitReason("image", f"it {words}")
     why = f"its job cannot be submitted at present: {words}"
     return WaitReason("refused", why, "nothing is lost: it is submitted again until it is taken")
 

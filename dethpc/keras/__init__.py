@@ -14,6 +14,7 @@ if int(_keras.__version__.split(".")[0]) < 3:
     )
 
 from dethpc.keras import callbacks
+from dethpc.keras._cached import CachedBatches, CachedDataset, DataLayer
 from dethpc.keras._callback import DeterminedCallback
 from dethpc.keras._legacy import (
     InputData,
@@ -29,6 +30,9 @@ from dethpc.keras._legacy import (
 from dethpc.keras._tensorboard import TensorBoard
 
 __all__ = [
+    "CachedBatches",
+    "CachedDataset",
+    "DataLayer",
     "DeterminedCallback",
     "InputData",
     "SequenceAdapter",

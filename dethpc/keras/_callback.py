@@ -17,7 +17,7 @@ from dethpc import core
 from dethpc.core._info import get_cluster_info
 from dethpc.core._random import generators, restore_generators
 from dethpc.core._searcher import _other_length
-from dethpc.keras import _stateful
+from dethpc.keras import _cached, _stateful
 from dethpc.keras._progress import Progress
 
 logger = logging.getLogger("dethpc.keras")
@@ -79,8 +79,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._checkpoint_epochs = checkpoint_epochs
         self._chief = core_context.distributed.rank == 0
         self._progress = Progress()
-        self._stateful = list(stateful_callbacks)
-        self._beginning = False
+        self._stateful, self._beginning = list(stateful_callbacks), False
         self._restored: Dict[str, Any] = {}
         self._restoring = contextlib.ExitStack()
         self._epoch = -1
@@ -122,6 +121,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self.model._initial_epoch = None
         if self._trained_epoch > self._saved_epoch:
             self._save(self._trained_epoch)
+        self._core.checkpoint.wait()
         self._say("finishing")
 
     # --- training -------------------------------------------------------------------------------------------------------
@@ -132,6 +132,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             _stateful.restore(self._stateful, self._restored.get("callbacks") or [])
             self._restore_random()
         self._epoch, self._epoch_began_at = epoch, self._steps_completed
+        _cached.begin_epoch(self._core, epoch)
         self._say("training")
         self._progress.begin(f"epoch {epoch + 1}", self.params.get("steps"))
 
@@ -213,7 +214,10 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._saved_epoch = epoch
         self._say("checkpointing")
         # All workers write: some strategies save together, and each has random generators of its own.
-        with self._core.checkpoint.store_path({"steps_completed": self._steps_completed}, shard=True) as (path, _):
+        with self._core.checkpoint.store_path_async({"steps_completed": self._steps_completed}, shard=True) as (
+            path,
+            _,
+        ):
             self.save_model(self.model, str(path / _MODEL), self._core.distributed)
             (path / self._random_file()).write_bytes(pickle.dumps({**generators(), "seeds": _seeds(self.model)}))
             if self._chief:

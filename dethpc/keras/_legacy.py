@@ -41,7 +41,7 @@ class TFKerasTrialController(Legacy):
 
 
 class TFKerasExperimentalContext(Legacy):
-    _name = "TFKerasExperimentalContext"
+    _name, _instead = "TFKerasExperimentalContext", "for cached datasets, use determined.keras.DataLayer in a script"
 
 
 class TFKerasTrainConfig(Legacy):

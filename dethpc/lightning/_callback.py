@@ -18,6 +18,7 @@ from dethpc import core
 from dethpc.core._random import generators, restore_generators
 from dethpc.core._searcher import _other_length
 from dethpc.lightning._logger import DeterminedLogger, batches_trained, epochs_trained
+from dethpc.lightning._saving import Saving
 
 logger = logging.getLogger("dethpc.lightning")
 
@@ -73,6 +74,7 @@ class DeterminedCallback(Checkpoint):
         self._files = contextlib.ExitStack()  # the checkpoint, until it has been read
         self._random: Optional[Dict[str, Any]] = None
         self._weights: Optional[pathlib.Path] = None
+        self._saving = Saving()
         self._percent = 0
         self._left_epoch = False  # stopped within an epoch
 
@@ -125,6 +127,9 @@ class DeterminedCallback(Checkpoint):
             other = _other_length(info.trial._settings.searcher, epochs, steps) if info is not None and trial else None
             if other:
                 logger.warning("the Trainer %s", other)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._core.checkpoint.wait()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._files.close()
@@ -194,11 +199,24 @@ class DeterminedCallback(Checkpoint):
     def _save(self, trainer: Trainer) -> None:
         self._say("checkpointing")
         metadata = {"steps_completed": batches_trained(trainer)}
-        with self._core.checkpoint.store_path(metadata, shard=True) as (path, _):
-            (path / self._random_file()).write_bytes(pickle.dumps(generators()))
+        checkpoint, random = self._core.checkpoint, pickle.dumps(generators())
+        checkpoint.wait()  # it may still be writing the last copy
+        caught = self._saving.caught(trainer)
+
+        def write(path: pathlib.Path) -> None:
+            (path / self._random_file()).write_bytes(random)
             if self._chief:
                 (path / _STATE).write_text(json.dumps({"continue_id": self._continue_id, **metadata}))
-            trainer.save_checkpoint(path / _CHECKPOINT)
+            if caught is not None:
+                caught[0](path / _CHECKPOINT)
+
+        if caught is not None and caught[1]:
+            checkpoint.store_async(write, metadata, shard=True)
+            return
+        with checkpoint.store_path_async(metadata, shard=True) as (path, _):
+            write(path)
+            if caught is None:
+                trainer.save_checkpoint(path / _CHECKPOINT)
 
     def _random_file(self) -> str:
         distributed = self._core.distributed

@@ -30,7 +30,7 @@ from dethpc.master.durable.lease import Lease, alive
 from dethpc.master.durable.recreate import read_all
 from dethpc.master.durable.row_file import RowFile, to_line
 from dethpc.master.installation import cluster_id, site_of
-from dethpc.rundir.files import read_json
+from dethpc.rundir.files import exists, read_json
 from dethpc.rundir.home import Home
 from dethpc.state import absent, reading, rows
 
@@ -174,9 +174,9 @@ class _Check:
             yield from self._journal(id, attempt, {seq: said for seq, said in kept.items() if seq >= 0})
             yield from self._taken(id, attempt, known, {-seq: said for seq, said in kept.items() if seq < 0})
         for run in known.of(Run):
-            if run.attempt >= 0 and not self._home.run(run.id).path.is_dir():
-                yield Difference(id, "run directory", f"{self._home.run(run.id).path} is missing")
-        yield from _checkpoints(id, known)
+            if run.attempt >= 0 and not exists(self._home.kept(run.id).path):
+                yield Difference(id, "run directory", f"{self._home.kept(run.id).path} is missing")
+        yield from _checkpoints(id, known, self._home)
 
     def _change_log(self, id: int | None, path: Path, before: _Lines, known: _Rows) -> Iterator[Difference]:
         if not path.exists():
@@ -208,8 +208,8 @@ class _Check:
         return to_line(row) in (lines if self._running else lines[-1:])
 
     def _journal(self, id: int, attempt: Attempt, kept: Mapping[int, int]) -> Iterator[Difference]:
-        path = self._home.run(attempt.run_id).attempt(attempt.number).journal
-        if not path.exists():
+        path = self._home.kept(attempt.run_id).attempt(attempt.number).journal
+        if not exists(path):
             if attempt.applied_seq:
                 yield Difference(id, "journal", f"{path} is missing")
             return
@@ -225,7 +225,7 @@ class _Check:
 
     def _taken(self, id: int, attempt: Attempt, known: _Rows, kept: Mapping[int, int]) -> Iterator[Difference]:
         """What did not come from the attempt's chief."""
-        path = self._home.run(attempt.run_id).attempt(attempt.number).taken
+        path = self._home.kept(attempt.run_id).attempt(attempt.number).taken
         try:
             reports, damaged = read_all(path)
         except OSError as error:
@@ -301,13 +301,14 @@ def _lines(path: Path) -> tuple[_Lines, list[int]]:
     return found, damaged
 
 
-def _checkpoints(id: int, known: _Rows) -> Iterator[Difference]:
+def _checkpoints(id: int, known: _Rows, home: Home) -> Iterator[Difference]:
     config = next(known.of(Experiment)).config
     for checkpoint in known.of(Checkpoint):
         if checkpoint.state is not CheckpointState.COMPLETED:
             continue
         try:
-            store = storage.build(checkpoint.storage or TrialConfig.from_json(config).checkpoint_storage)
+            section = checkpoint.storage or TrialConfig.from_json(config).checkpoint_storage
+            store = storage.build(section, spool=home.spool)
             if not store.exists(checkpoint.uuid):
                 yield Difference(id, "checkpoint", f"checkpoint {checkpoint.uuid} is not in {store}")
             elif lost := _lost(checkpoint.resources, store.files(checkpoint.uuid)):

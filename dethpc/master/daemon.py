@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import logging
 import threading
 from functools import partial
 
 from dethpc.config.site import SiteConfig
+from dethpc.domain.facts import Run
 from dethpc.domain.ports import Scheduler
 from dethpc.errors import MasterError
 from dethpc.master.durable import ids
@@ -20,19 +22,26 @@ from dethpc.master.experiments import environments
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
+from dethpc.master.experiments.searches import Searches
+from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.app import create_app
 from dethpc.master.http.auth import Auth
+from dethpc.master.http.commits import Commits
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.http.munge_login import munge_of
 from dethpc.master.http.server import Server, listen, reachable
 from dethpc.master.http.service import Services
 from dethpc.master.http.tls import tls_of
+from dethpc.master.http.unix_socket import UnixListener
 from dethpc.master.installation import Installation
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.collector import GarbageCollector
+from dethpc.master.runs.folding import Folding
 from dethpc.master.runs.holds import Holds
+from dethpc.master.runs.images import Images
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
 from dethpc.master.runs.prepare import JobBuilder
 from dethpc.master.runs.reconcile import Reconciler
@@ -44,59 +53,54 @@ from dethpc.master.runs.warn import Warner
 from dethpc.master.watchdog import Watchdog
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build as build_searcher
-from dethpc.state import open_store, queries
+from dethpc.state import SqlStore, open_store, queries
 
 log = logging.getLogger(__name__)
+
+COLLECTIONS = 50_000, 10, 10
+"""When Python looks for garbage that counting references does not find (``gc.set_threshold``). A transaction of reports makes a
+hundred thousand objects that go by themselves; to look at them again and again, as Python would, takes a quarter of the time."""
 
 
 class Daemon:
     """One user's master on one cluster: puts its parts together, and lets them run."""
 
+    _server: Server | None = None
+
     def __init__(self, home: Home, site: SiteConfig, scheduler: Scheduler, cluster_id: str, pace: Pace) -> None:
         self._stopped, self._broken_by = threading.Event(), ""
-        self._server: Server | None = None
         self.installation = Installation(home, site, cluster_id, scheduler.kind)
         self.lease = Lease(home.master_file, cluster_id)
         self.lease.take()
-        self.store = open_store(site.database or home.database_url)
-        self.store.before_commit = self.lease.check
-        ids.check(home, self.store)
+        self.store = self._opened(home, site)
         self.changes = ChangeLog(home, self.lease.check)
-        self.changes.catch_up(self.store)
+        loaded = self.changes.catch_up(self.store)
         with self.store.read() as connection:
             environments.sweep(home, queries.queue_ids(connection))
         rules, broken = self.installation.queue_rules, partial(self._break, "the ledger cannot go on")
         self.ledger = Ledger(
-            self.store, build_searcher, rules, self.installation.bad_nodes, broken, self.changes.announce
+            self.store, build_searcher, rules, self.installation.bad_nodes, broken, self.changes.announce, loaded
         )
         self.ledger.listen(self.changes.append)
         view, cadence, harness = ClusterView(scheduler, pace.fastest_poll), Cadence(pace), build_harness(home.root)
         script = JobScript(site, harness, use_srun=scheduler.kind == "slurm")
-        admission = Admission(site, view, script)
-        self.builder = JobBuilder(home, site, self.ledger, self.store, view, admission, script, cluster_id, harness)
-        holds, runs = Holds(pace), LiveRuns(self.ledger)
+        admission = Admission(site, view, script, home.root)
+        images = Images(self.ledger, self.store, home, site, admission)
+        self.builder = JobBuilder(
+            home, site, self.ledger, self.store, view, admission, script, cluster_id, harness, images
+        )
+        holds, runs, records = Holds(pace), LiveRuns(self.ledger), Records(self.store, home, self.lease.check)
         waits = WaitExplainer(self.ledger, admission, view, cadence, holds, home)
         runs.listen(waits.on_run_changed)
         short = {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
         beside, unmanaged = Beside(self.ledger, home, self.store), Unmanaged(self.ledger, home, self.store)
-        self._reconciler = Reconciler(
-            self.ledger,
-            self.store,
-            scheduler,
-            home,
-            self.lease,
-            runs,
-            cadence,
-            view,
-            self.builder.prepare,
-            ReusableJobs(home, short),
-            holds,
-            waits.on_refused,
-            Warner(self.ledger, home),
-            beside,
-            self.stop,
+        prepare, reusable, warner = self.builder.prepare, ReusableJobs(home, short), Warner(self.ledger, home)
+        reconciling = partial(Reconciler, self.ledger, self.store, scheduler, home, self.lease)
+        self._reconciler = reconciling(
+            runs, cadence, view, prepare, reusable, holds, waits.on_refused, images.missing, warner, beside, self.stop
         )
-        records = Records(self.store, home, self.lease.check)
+        self.folding = Folding(self.store, home, self.lease.check, self._live_runs, site.fold_after_hours)
+        self.collector = GarbageCollector(self.ledger, self.store, home, self.lease.check)
         self.services = Services(
             installation=self.installation,
             auth=Auth(home.root, getpass.getuser(), self.store, records, munge_of(site.master)),
@@ -105,26 +109,45 @@ class Daemon:
             ledger=self.ledger,
             control=Control(self.ledger, self.store, admission, home),
             creator=Creator(self.installation, self.ledger, self.store, scheduler, admission, self.builder, unmanaged),
+            copies=Copies(self.installation, self.ledger, self.store),
+            searches=Searches(self.ledger, self.store),
             unmanaged=unmanaged,
             beside=beside,
-            checkpoints=Checkpoints(self.ledger, self.store, home),
+            checkpoints=Checkpoints(self.ledger, self.store, home, self.collector.wake),
             cluster=view,
             waits=waits,
-            doorbell=Doorbell(self.ledger, self._reconciler.wake),
+            images=images,
+            doorbell=Doorbell(self.ledger, self.store, runs),
+            commits=Commits(self.ledger),
         )
+
+    def _live_runs(self) -> list[Run]:
+        return list(self.ledger.state.runs.values())
+
+    def _opened(self, home: Home, site: SiteConfig) -> SqlStore:
+        """The database, if it knows all that the files know. Raises Refused, StoreError."""
+        store = open_store(site.database or home.database_url)
+        store.before_commit = self.lease.check
+        ids.check(home, store)
+        return store
 
     def serve(self, host: str, port: int) -> None:
         """Listen and work until a signal or ``stop``. ``port`` 0: any free one. Raises Refused when the port is taken
         or the certificate cannot be used, MasterError when it could not go on."""
+        gc.set_threshold(*COLLECTIONS)
         listener, installation, name = listen(host, port), self.installation, reachable(host)
+        beside = self._listen_beside()
         tls = self.services.auth.tls = tls_of(installation.home, installation.site.master, host, name)
         self.ledger.start()
+        self.services.copies.go_on()
         url = f"{'https' if tls else 'http'}://{name}:{listener.getsockname()[1]}"
         self._server = Server(create_app(self.services), tls)
         self._reconciler.start()
         self.services.unmanaged.start()
-        retention = LogRetention(self.store, installation.home, self.lease.check)
+        retention = LogRetention(self.store, installation.home, self.lease.check, self.folding)
         retention.start()
+        self.folding.start()
+        self.collector.start()
         self.lease.publish(url, tls.fingerprint if tls else None, installation.site.master.munge, installation.serves)
         log.info("master of cluster %s listens at %s", installation.cluster_id, url)
         watch = partial(Watchdog, self._stopped, self._break, partial(setattr, self.installation, "trouble"))
@@ -132,10 +155,14 @@ class Daemon:
         watchdog.start()
         try:
             if not self._stopped.is_set():
-                self._server.run(sockets=[listener])
+                self._server.run(sockets=[listener, *(each.socket for each in beside)])
         finally:
+            for each in beside:
+                each.remove()
             self._reconciler.stop()
+            self.folding.stop()
             retention.stop()
+            self.collector.stop()
             self.services.unmanaged.stop()
             self.ledger.stop()
             self.lease.release()
@@ -144,6 +171,12 @@ class Daemon:
             log.info("master ended")
         if self._broken_by:
             raise MasterError(f"{self._broken_by}; see {self.installation.home.log}")
+
+    def _listen_beside(self) -> list[UnixListener]:
+        named = self.installation.site.master.socket
+        found = [UnixListener(self.installation.home.root / named)] if named else []
+        self.lease.socket = str(found[0].path) if found else None
+        return found
 
     def _break(self, why: str) -> None:
         if not self._stopped.is_set():

@@ -10,14 +10,17 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import dethpc
 from dethpc.config.site import SiteConfig, find_site, load_site
 from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy
 from dethpc.errors import Refused, RunDirError
+from dethpc.rundir import archives
 from dethpc.rundir.files import create_once, read_json, write_json
 from dethpc.rundir.home import Home
+from dethpc.rundir.layout import RunDir
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,11 @@ class Installation:
     @property
     def cluster_name(self) -> str:
         return self.site.cluster_name
+
+    @property
+    def checkpoint_storage(self) -> dict[str, Any]:
+        """The section for experiments that have none: the site's, else a folder of this home."""
+        return self.site.checkpoint_storage or {"type": "shared_fs", "host_path": str(self.home.checkpoints)}
 
     @property
     def serves(self) -> dict[str, str]:
@@ -99,12 +107,18 @@ def copy_refused(home: Home, original: Path) -> Refused:
 
 def _known_elsewhere(home: Home) -> str | None:
     """The id that the last master wrote down, or that jobs have been told."""
-    for path in (home.master_file, *(home.run(name).spec for name in sorted(_names(home.runs)))):
+    for path in (home.master_file, *map(_spec, sorted(home.runs / name for name in _names(home.runs)))):
         with contextlib.suppress(RunDirError, OSError):
             found = (read_json(path) or {}).get("cluster_id")
             if isinstance(found, str) and found:
                 return found
     return None
+
+
+def _spec(path: Path) -> Path:
+    """That of a run, or of the first run that is folded into an archive."""
+    runs = archives.runs_of(path.name)
+    return RunDir(path / runs[0] if runs else path).spec
 
 
 def _new_id(home: Home) -> str:

@@ -35,7 +35,14 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
     if kind == "slurm":
         limits = site.limits
         slowest = max(limits.fastest_poll, limits.slowest_poll)
-        return _slurm(site), Pace(0.5, limits.fastest_poll, slowest, limits.restart_delay, limits.submit_at_once)
+        pace = Pace(
+            fastest_poll=limits.fastest_poll,
+            slowest_poll=slowest,
+            rest=limits.restart_delay,
+            submit_at_once=limits.submit_at_once,
+            smallest_array=limits.smallest_array,
+        )
+        return _slurm(site), pace
     raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
 
 

@@ -8,6 +8,7 @@ with needed("determined.pytorch", "PyTorch", "torch"):
     import torch as _torch  # noqa: F401
 
 from dethpc.pytorch import samplers
+from dethpc.pytorch._cached import CachedDataset
 from dethpc.pytorch._callback import PyTorchCallback
 from dethpc.pytorch._context import PyTorchTrialContext
 from dethpc.pytorch._data import (
@@ -30,6 +31,7 @@ from dethpc.pytorch._reducer import (
     _simple_reduce_metrics,
     _SimpleReducer,
 )
+from dethpc.pytorch._snapshot import Snapshot
 from dethpc.pytorch._state import _TrialState
 from dethpc.pytorch._trainer import Trainer, init
 from dethpc.pytorch._trial import PyTorchTrial, _PyTorchTrialController
@@ -37,6 +39,7 @@ from dethpc.pytorch._units import Batch, Epoch, TrainUnit
 
 __all__ = [
     "Batch",
+    "CachedDataset",
     "CheckpointLoadContext",
     "DataLoader",
     "Epoch",
@@ -47,6 +50,7 @@ __all__ = [
     "PyTorchTrial",
     "PyTorchTrialContext",
     "Reducer",
+    "Snapshot",
     "TorchData",
     "TrainUnit",
     "Trainer",

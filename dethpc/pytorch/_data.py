@@ -11,6 +11,7 @@ from torch.utils import data
 from torch.utils.data import _utils
 
 from dethpc.pytorch import samplers
+from dethpc.pytorch._cached import CachedDataset, EpochSampler
 
 logger = logging.getLogger("dethpc.pytorch")
 
@@ -70,9 +71,7 @@ class DataLoader:
             _seeded(getattr(batch_sampler, "sampler", None))
         else:
             if sampler is None:
-                sampler = (
-                    data.RandomSampler(dataset, generator=generator) if shuffle else data.SequentialSampler(dataset)
-                )
+                sampler = _sampler(dataset, shuffle, generator)
             _seeded(sampler)
             batch_sampler = data.BatchSampler(sampler, batch_size, drop_last)
         self.dataset = dataset
@@ -95,9 +94,13 @@ class DataLoader:
     ) -> data.DataLoader:
         """PyTorch's loader of the batches of slot ``rank`` of ``num_replicas``, without its first ``skip`` ones."""
         assert self.batch_sampler is not None
+        if repeat and isinstance(self.sampler, EpochSampler):
+            adapted = self._from_epoch(self.sampler, skip * num_replicas, num_replicas, rank)
+        else:
+            adapted = adapt_batch_sampler(self.batch_sampler, repeat, skip, num_replicas, rank)
         return data.DataLoader(
             self.dataset,
-            batch_sampler=adapt_batch_sampler(self.batch_sampler, repeat, skip, num_replicas, rank),
+            batch_sampler=adapted,
             num_workers=self.num_workers,
             collate_fn=self.collate_fn,
             pin_memory=self.pin_memory,
@@ -108,6 +111,14 @@ class DataLoader:
             prefetch_factor=self.prefetch_factor,
             persistent_workers=self.persistent_workers,
         )
+
+    def _from_epoch(self, sampler: EpochSampler, skip: int, num_replicas: int, rank: int) -> data.BatchSampler:
+        """As ``adapt_batch_sampler``, without drawing the orders of epochs that are over. ``skip``: batches over all slots."""
+        assert self.batch_sampler is not None
+        over, within = divmod(skip, max(1, len(self.batch_sampler)))
+        sampler.begin_at(over)
+        repeated = adapt_batch_sampler(self.batch_sampler, repeat=True, skip=within)
+        return adapt_batch_sampler(repeated, num_replicas=num_replicas, rank=rank)
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch on one slot, for use without a trainer."""
@@ -160,6 +171,13 @@ class Batches:
         return batch
 
 
+def _sampler(dataset: Any, shuffle: bool, generator: Any) -> data.Sampler:
+    """A cached dataset has an order of its own."""
+    if shuffle:
+        return data.RandomSampler(dataset, generator=generator)
+    return dataset.sampler() if isinstance(dataset, CachedDataset) else data.SequentialSampler(dataset)
+
+
 def _seeded(sampler: Any) -> None:
     """PyTorch's random samplers draw from the default generator unless they have their own: then the order would depend on
     what else the training draws, and would not come again after a restart."""
@@ -202,7 +220,7 @@ def to_device(data: Any, device: torch.device, warned_types: Optional[Set[Type[A
     What cannot be moved stays as it is, with a warning once for each type in ``warned_types``.
     """
     if isinstance(data, torch.Tensor):
-        return data.to(device, non_blocking=device.type != "cpu")
+        return data if data.device == device else data.to(device, non_blocking=device.type != "cpu")
     warned_types = set() if warned_types is None else warned_types
     if isinstance(data, dict):
         return {name: to_device(item, device, warned_types) for name, item in data.items()}

@@ -21,6 +21,15 @@ class Due:
         self._batches = isinstance(unit, Batch)
         self.reached = False
 
+    def soonest(self, batches: int) -> int:
+        """After ``batches``, it is not reached before this many, but at the end of an epoch."""
+        value = self._unit.value
+        if not self._batches:
+            return sys.maxsize
+        if not isinstance(value, int) or value < 1:
+            return batches + 1
+        return (batches // value + 1) * value
+
     def after(self, batches: int, epochs: Optional[int]) -> bool:
         """``epochs`` is None within an epoch."""
         count = batches if self._batches else epochs

@@ -20,7 +20,7 @@ def collect(evaluated: Iterable[Any], *, counts: bool, one: bool) -> List[Metric
             batches.append(_metrics.kept(metrics))
         if one:
             break
-    return _metrics.fetched(batches)
+    return _metrics.for_callbacks(_metrics.fetched(batches))
 
 
 def checked(metrics: Any, by: str) -> Metrics:

@@ -95,9 +95,11 @@ class Loop(abc.ABC):
         )
         self._reports = Reports(context, plan.records_metric, chief=self._chief, on_cluster=self._on_cluster)
         # Publishing goes on beside the training, unless a callback is to be called when it is done.
-        told = any(_overrides(callback, "on_checkpoint_upload_end") for callback in callbacks.values())
         checkpoint = self._core.checkpoint
+        told = self._overrides_any("on_checkpoint_upload_end")
         self._store_path = checkpoint.store_path if told else checkpoint.store_path_async
+        # Writing does, too, unless one is to be called with the files.
+        self._writes_beside = not told and not self._overrides_any("on_checkpoint_end", "on_checkpoint_write_end")
         for callback in callbacks.values():
             if _overrides(callback, "on_checkpoint_end"):
                 warnings.warn(
@@ -212,6 +214,7 @@ class Loop(abc.ABC):
         validation = [Due(unit) for unit in plan.validation_periods]
         checkpoint, report = Due(plan.checkpoint_period), Due(plan.reporting_period)
         dues = [*validation, checkpoint, report]
+        soonest = min(due.soonest(state.batches_trained) for due in dues)
         metrics: List[Metrics] = []
         stopping = complete = False
         while not stopping and not complete:
@@ -230,9 +233,10 @@ class Loop(abc.ABC):
                     callback.on_training_epoch_end(epoch_idx)
                 state.epochs_trained = epoch_idx + 1
             complete = self._is_complete()
-            reached = [due.after(batch_idx + 1, epoch_idx + 1 if ends else None) for due in dues]
-            if any(reached) or (ends and self.workload_ends_with_epoch):
-                break
+            if ends or batch_idx + 1 >= soonest:
+                reached = [due.after(batch_idx + 1, epoch_idx + 1 if ends else None) for due in dues]
+                if any(reached) or (ends and self.workload_ends_with_epoch):
+                    break
             stopping = self._stop.asked()
         self._report_training(metrics)
         if (report.reached or complete) and self._chief:
@@ -267,7 +271,7 @@ class Loop(abc.ABC):
             averages = self._reports.with_time(self.state, averages)
             self._core.train.report_training_metrics(steps, averages, batches)
         if self._callbacks:
-            averages, batches = self._distributed.broadcast((averages, batches))
+            averages, batches = self._distributed.broadcast((averages, _metrics.for_callbacks(batches)))
             for callback in self._callbacks.values():
                 callback.on_training_workload_end(avg_metrics=averages, batch_metrics=batches)
 
@@ -370,10 +374,13 @@ class Loop(abc.ABC):
             elif type(callback).load_state_dict is not PyTorchCallback.load_state_dict:
                 logger.warning("the checkpoint has no state for callback %r, which starts from scratch", name)
 
-    def _save_origin(self, path: pathlib.Path) -> None:
+    def _overrides_any(self, *names: str) -> bool:
+        return any(_overrides(callback, name) for callback in self._callbacks.values() for name in names)
+
+    def _save_origin(self, path: pathlib.Path, state: _TrialState) -> None:
         """How far the training is, and how to build the trial again."""
         context = self._context
-        self.state.save(path)
+        state.save(path)
         hparams, exp_conf = context._hparams, context._exp_conf
         is_trainer = not context._is_pre_trainer
         _state.save_origin(path, self.api.__name__, type(self.trial), hparams, exp_conf, is_trainer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import pathlib
 import sys
 from typing import Any, Dict, Iterator, List, Optional, Type, Union
@@ -17,6 +18,7 @@ from dethpc.pytorch._context import PyTorchTrialContext
 from dethpc.pytorch._data import Batches, DataLoader, TorchData, batches_of_epoch
 from dethpc.pytorch._loop import Loop, Plan, logger
 from dethpc.pytorch._metrics import Metrics
+from dethpc.pytorch._snapshot import Snapshot
 
 
 class PyTorchTrial(_Trial):
@@ -85,6 +87,7 @@ class _PyTorchTrialController(Loop):
                 "several workers exchange gradients by torch_distributed or horovod: start them by one of the two"
             )
         self._batches: Optional[Batches] = None
+        self._snapshot = Snapshot()
 
     # --- data -----------------------------------------------------------------------------------------------------------
 
@@ -148,16 +151,25 @@ class _PyTorchTrialController(Loop):
             with self._store_path(metadata, shard=True) as (path, uuid):
                 _state.save_gradients(path, self._distributed, self._context.models)
                 if generators is not None:
-                    self._save(path, generators)
+                    self._save(path, self._whole_state(generators), self.state)
         elif generators is not None:
-            with self._store_path(metadata) as (path, uuid):
-                self._save(path, generators)
+            uuid = self._store_alone(metadata, self._whole_state(generators))
         return str(self._distributed.broadcast(uuid))
 
     def _between_steps(self) -> bool:
         return self.state.batches_trained % self._context._aggregation_frequency == 0
 
-    def _save(self, path: pathlib.Path, generators: List[Dict[str, Any]]) -> None:
+    def _store_alone(self, metadata: Dict[str, Any], checkpoint: Dict[str, Any]) -> str:
+        """The chief's. Where there is room for a copy of the state, the training waits for nothing else."""
+        self._core.checkpoint.wait()  # it may still be writing the last copy
+        if self._writes_beside and self._snapshot.has_room(checkpoint):
+            taken, state = self._snapshot.take(checkpoint), copy.copy(self.state)
+            return self._core.checkpoint.store_async(lambda path: self._save(path, taken, state), metadata)
+        with self._store_path(metadata) as (path, uuid):
+            self._save(path, checkpoint, self.state)
+        return uuid
+
+    def _whole_state(self, generators: List[Dict[str, Any]]) -> Dict[str, Any]:
         context = self._context
         checkpoint: Dict[str, Any] = {
             "models_state_dict": [_state.model_state(model) for model in context.models],
@@ -171,8 +183,11 @@ class _PyTorchTrialController(Loop):
             checkpoint["scaler_state_dict"] = context._scaler.state_dict()
         for callback in self._callbacks.values():
             callback.on_checkpoint_save_start(checkpoint)
+        return checkpoint
+
+    def _save(self, path: pathlib.Path, checkpoint: Dict[str, Any], state: _state._TrialState) -> None:
         torch.save(checkpoint, path / _state.STATE_DICT)
-        self._save_origin(path)
+        self._save_origin(path, state)
         for callback in self._callbacks.values():
             callback.on_checkpoint_end(str(path))
             callback.on_checkpoint_write_end(str(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from typing import Union
 
@@ -18,7 +17,7 @@ def claim(run_dir: Union[RunDir, str, os.PathLike[str]], job_id: str) -> bool:
     Raises: OSError; RunDirError when the claim is damaged.
     """
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
-    if create_once(run.claim, sealed({"job_id": str(job_id), "host": socket.gethostname(), "at": time.time()})):
+    if create_once(run.claim, sealed({"job_id": str(job_id), "host": os.uname().nodename, "at": time.time()})):
         return True
     return claimed_by(run) == str(job_id)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
+import io
 import itertools
 import json
 import os
 import stat
-from typing import Any, BinaryIO, Optional, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Iterator, Optional, Union
 
 from dethpc.errors import RunDirError
+
+if TYPE_CHECKING:
+    from dethpc.rundir.folded import Status
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -72,6 +75,8 @@ def sealed(obj: dict[str, Any]) -> dict[str, Any]:
 
 def _digest(obj: dict[str, Any]) -> str:
     """Of the values as they are read again."""
+    import hashlib  # it loads OpenSSL, and most who import this seal nothing
+
     read = json.loads(json.dumps(obj))
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
 
@@ -121,13 +126,111 @@ def read_object(path: Path) -> dict[str, Any]:
 def open_regular(path: Path) -> BinaryIO:
     """Open a file to read it. What is no regular file is refused: a pipe or a device would keep the reader for ever.
 
-    Raises: OSError.
+    ``path`` may lead through the archive of a folded trial. Raises: OSError.
     """
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "It is no regular file", os.fspath(path))
-    return file
+    try:
+        return open(path, "rb", opener=descriptor)
+    except NotADirectoryError:
+        from dethpc.rundir import folded  # here: a job has no use for it
+
+        return folded.open_member(path)
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a file to write at its end, and make it where there is none. As ``open_regular``: a pipe that nobody reads would keep
+    the writer for ever. Raises: OSError."""
+    return open(path, "ab", opener=descriptor)
+
+
+def descriptor(path: Path, flags: int, mode: int = 0o666) -> int:
+    """As ``os.open``, of regular files alone: where anybody may have put something else. Raises: OSError."""
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a pipe that nobody reads, or a socket
+            raise
+        raise OSError(errno.EINVAL, "It is no regular file", os.fspath(path)) from None
+    about = os.fstat(fd)
+    if stat.S_ISREG(about.st_mode):
+        os.set_blocking(fd, True)  # for programs that write to it and would wonder
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(about.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise OSError(errno.EINVAL, "It is no regular file", os.fspath(path))
+
+
+def open_kept(path: Path) -> BinaryIO:
+    """As ``open_regular``, also where the run's trial was folded since somebody asked where the file is. Raises: OSError."""
+    try:
+        return open_regular(path)
+    except FileNotFoundError:
+        from dethpc.rundir import folded
+
+        if (now := folded.moved(path)) is None:
+            raise
+        return open_regular(now)
+
+
+def read_at(file: BinaryIO, size: int, at: int) -> bytes:
+    """So many bytes from there on, or what there is. For files that ``open_regular`` has opened. Raises: OSError."""
+    raw: Any = getattr(file, "raw", None)
+    if isinstance(raw, io.FileIO):
+        return os.pread(file.fileno(), size, at)
+    if raw is not None and hasattr(raw, "read_at"):  # a member of an archive
+        found: bytes = raw.read_at(size, at)
+        return found
+    file.seek(at)
+    return file.read(size)
+
+
+def status(path: Path) -> Union[os.stat_result, Status]:
+    """``st_size`` and ``st_mtime``, also where ``path`` leads through an archive. Raises: OSError."""
+    try:
+        return os.stat(path)
+    except NotADirectoryError:
+        from dethpc.rundir import folded
+
+        return folded.status(path)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a file or a folder, also where ``path`` leads through an archive. Raises: OSError where nobody can say."""
+    try:
+        status(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def names(folder: Path) -> list[str]:
+    """What is in a folder, also where it is in an archive; nothing where there is none. Raises: OSError."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError:
+        from dethpc.rundir import folded
+
+        try:
+            return folded.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def walk(folder: Path) -> Iterator[str]:
+    """The files below a folder, as paths from there, also where it is in an archive; none where there is no folder. Raises:
+    OSError."""
+    from dethpc.rundir import folded
+
+    if folded.place(folder) is not None:
+        with contextlib.suppress(FileNotFoundError):
+            yield from folded.walk(folder)
+        return
+    for here, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            yield os.path.relpath(os.path.join(here, name), folder)
 
 
 def _read(path: Path, most: int) -> bytes:
@@ -145,7 +248,7 @@ def _read(path: Path, most: int) -> bytes:
 def _stage(path: Path, obj: dict[str, Any], *, durable: bool = True) -> str:
     data = json.dumps(obj).encode() + b"\n"
     staged = f"{os.fspath(path)}.{os.uname().nodename}.{os.getpid()}.{next(_counter)}.tmp"
-    fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    fd = descriptor(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with open(fd, "wb") as file:
             file.write(data)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
-from typing import Any, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
 
 from dethpc.rundir import certificate
 from dethpc.rundir.files import read_object
-from dethpc.rundir.layout import RunDir
+
+if TYPE_CHECKING:
+    from dethpc.rundir.archives import Archives
+    from dethpc.rundir.layout import RunDir
+
+
+_one = threading.Lock()
 
 
 def named_home(env: Optional[Mapping[str, str]] = None) -> Optional[Path]:
@@ -27,6 +34,7 @@ class Home:
 
     def __init__(self, root: Union[Path, str]) -> None:
         self.root = Path(root).expanduser().absolute()
+        self._archives: Optional[Archives] = None
 
     def make(self) -> None:
         """Create the folders, 0700."""
@@ -98,6 +106,11 @@ class Home:
         return self.root / "rebuilt.json"
 
     @property
+    def doctor_report(self) -> Path:
+        """``{"at", "host", "findings"}``: what ``det doctor`` found last."""
+        return self.root / "doctor.json"
+
+    @property
     def log(self) -> Path:
         return self.root / "log" / "master.log"
 
@@ -110,11 +123,45 @@ class Home:
         return self.root / "runs"
 
     @property
+    def arrays(self) -> Path:
+        """Job arrays that have not ended, each in a folder of its own: which element is which run."""
+        return self.root / "arrays"
+
+    @property
+    def copies(self) -> Path:
+        """What is being taken in of archives of experiments, each in a folder of its own."""
+        return self.root / "copies"
+
+    @property
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
 
+    @property
+    def spool(self) -> Path:
+        """Checkpoints that wait for their storage, which was away when their job ended."""
+        return self.root / "spool"
+
     def run(self, run_id: str) -> RunDir:
+        """The directory of a run that is not over. What an ended one has left is read through ``kept``."""
+        from dethpc.rundir.layout import RunDir  # here: the CLI finds its master through this module
+
         return RunDir(self.runs / run_id)
+
+    @property
+    def archives(self) -> Archives:
+        if self._archives is None:
+            from dethpc.rundir.archives import Archives
+
+            with _one:
+                self._archives = self._archives or Archives(self.runs)
+        return self._archives
+
+    def kept(self, run_id: str) -> RunDir:
+        """Where to read what a run has written: its directory, or the archive that its trial is folded into."""
+        from dethpc.rundir.layout import RunDir
+
+        archive = self.archives.of(run_id)
+        return self.run(run_id) if archive is None else RunDir(archive / run_id)
 
     def experiment(self, experiment_id: int) -> Path:
         return self.experiments / str(experiment_id)

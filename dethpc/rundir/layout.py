@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterable, Optional, Union
+from typing import TYPE_CHECKING, Iterable, Optional, Union
 
-from dethpc.domain.end_report import EndReport
-from dethpc.domain.log_policies import LogMatch
-from dethpc.domain.stopping import StopRequest
-from dethpc.domain.usage import NodeUse
 from dethpc.errors import RunDirError
-from dethpc.rundir.files import read_json
+from dethpc.rundir.files import names, read_json
+
+if TYPE_CHECKING:  # a job that claims its run waits for what is imported, and needs none of these
+    from dethpc.domain.end_report import EndReport
+    from dethpc.domain.log_policies import LogMatch
+    from dethpc.domain.stopping import StopRequest
+    from dethpc.domain.usage import NodeUse
 
 
-def _numbers(names: Iterable[str]) -> set[int]:
-    """Those of the names that are numbers; a superscript is a digit, too, and is not one."""
-    return {int(name) for name in names if name.isascii() and name.isdigit()}
+def _numbers(found: Iterable[str], prefix: str = "", suffix: str = "") -> set[int]:
+    """The numbers between ``prefix`` and ``suffix`` in those names that are such; a superscript is a digit, too, and is not one."""
+    inner = [
+        name[len(prefix) : len(name) - len(suffix)]
+        for name in found
+        if name.startswith(prefix) and name.endswith(suffix)
+    ]
+    return {int(name) for name in inner if name.isascii() and name.isdigit()}
 
 
 class AttemptDir:
@@ -53,8 +60,7 @@ class AttemptDir:
 
     def ranks(self) -> list[int]:
         """Ranks of the workers that have a journal of their own, in order."""
-        names = [path.name[len("rank-") : -len(".jsonl")] for path in self.beside.glob("rank-*.jsonl")]
-        return sorted(_numbers(names))
+        return sorted(_numbers(names(self.beside), "rank-", ".jsonl"))
 
     @property
     def started(self) -> Path:
@@ -77,11 +83,15 @@ class AttemptDir:
 
     def end_report(self) -> Optional[EndReport]:
         """None: nobody wrote one, or not yet. Raises: RunDirError when the file is damaged; OSError."""
+        from dethpc.domain.end_report import EndReport
+
         found = read_json(self.end)
         return None if found is None else EndReport.from_json(found)
 
     def stop_request(self) -> Optional[StopRequest]:
         """None: nobody asked the attempt to stop. Raises: RunDirError when the file is damaged; OSError."""
+        from dethpc.domain.stopping import StopRequest
+
         found = read_json(self.stop)
         return None if found is None else StopRequest.from_json(found)
 
@@ -95,6 +105,8 @@ class AttemptDir:
 
     def node_uses(self, nodes: int) -> list[NodeUse]:
         """What each of so many nodes has said of its use, as far as it can be read. Raises: OSError."""
+        from dethpc.domain.usage import NodeUse
+
         found = []
         for node in range(nodes):
             with suppress(RunDirError):
@@ -108,6 +120,8 @@ class AttemptDir:
 
     def log_matches(self, nodes: int) -> list[LogMatch]:
         """What so many nodes found in their logs, as far as it can be read. Raises: OSError."""
+        from dethpc.domain.log_policies import LogMatch
+
         found: list[LogMatch] = []
         for node in range(nodes):
             with suppress(RunDirError):
@@ -129,8 +143,7 @@ class AttemptDir:
 
     def nodes_with_logs(self) -> list[int]:
         """Ranks of the nodes that have written a log, in order."""
-        names = [path.name[len("node-") : -len(".log")] for path in self.logs.glob("node-*.log")]
-        return sorted(_numbers(names))
+        return sorted(_numbers(names(self.logs), "node-", ".log"))
 
     def make(self) -> None:
         """Create the directory and its ``logs``, 0700. Does nothing where they exist."""
@@ -187,16 +200,11 @@ class RunDir:
 
     def attempts(self) -> list[int]:
         """Numbers of the attempts that have a directory, in order."""
-        try:
-            names = os.listdir(self.path / "attempts")
-        except FileNotFoundError:
-            return []
-        return sorted(_numbers(names))
+        return sorted(_numbers(names(self.path / "attempts")))
 
     def attempts_with_logs(self) -> list[int]:
         """Numbers of the attempts that have a directory, or are waited for with a word of the master's, in order."""
-        names = [path.name[len("waiting-") : -len(".log")] for path in self.path.glob("waiting-*.log")]
-        return sorted({*self.attempts(), *_numbers(names)})
+        return sorted({*self.attempts(), *_numbers(names(self.path), "waiting-", ".log")})
 
     def make(self) -> None:
         """Create the directory, 0700. Does nothing where it exists."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Iterator, Optional, Tuple, Union
 
-from dethpc.rundir.files import open_regular
+from dethpc.rundir.files import open_kept, read_at
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -50,13 +50,13 @@ def blocks(path: Path, begin: int = 0, end: Optional[int] = None, most: int = MO
     Raises: OSError.
     """
     try:
-        file = open_regular(path)
+        file = open_kept(path)
     except FileNotFoundError:
         return
     with file:
         size, broken = min(_BLOCK, MOST), False  # broken: in the middle of what is too long
         while end is None or begin < end:
-            piece = os.pread(file.fileno(), size if end is None else min(size, end - begin), begin)
+            piece = read_at(file, size if end is None else min(size, end - begin), begin)
             cut = (piece.find(b"\n") if broken else piece.rfind(b"\n")) + 1
             if cut:
                 at, begin = begin, begin + cut
@@ -76,7 +76,7 @@ def blocks_backward(
 ) -> Iterator[Tuple[int, bytes]]:
     """As ``blocks``, the last one first. Raises: OSError."""
     try:
-        file = open_regular(path)
+        file = open_kept(path)
     except FileNotFoundError:
         return
     with file:
@@ -87,7 +87,7 @@ def blocks_backward(
         while position > begin:
             step = min(size, position - begin)
             position -= step
-            piece = os.pread(file.fileno(), step, position)
+            piece = read_at(file, step, position)
             if broken:
                 piece = piece[: piece.rfind(b"\n") + 1]
                 broken = not piece

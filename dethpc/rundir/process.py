@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Mapping, Optional
 
 
@@ -13,6 +14,14 @@ def started(pid: int) -> Optional[int]:
     except OSError:
         return None
     return None if fields[0] == "Z" else int(fields[19])
+
+
+def namespace() -> str:
+    """Which processes this one counts among: numbers mean nothing in another. "" where the system does not say."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def lives(held: Mapping[str, Any]) -> bool:

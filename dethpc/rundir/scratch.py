@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import socket
 import stat
@@ -15,13 +16,14 @@ from pathlib import Path
 
 from dethpc.errors import RunDirError
 from dethpc.rundir.files import read_json, write_json
-from dethpc.rundir.process import lives, started
+from dethpc.rundir.process import lives, namespace, started
 from dethpc.rundir.tree import remove
 
 _PREFIX = "dethpc-"
 _LONGEST = 70  # bytes: a socket's path may have 107
-_OWNER = "owner.json"
-"""``{"node", "pid", "pid_started"}``: while that process lives, the folder is used. Folders of earlier releases have none."""
+_OWNER, _USED = "owner.json", "used"
+"""``{"node", "pids", "pid", "pid_started"}``: while that process lives, the folder is used. Folders of earlier releases have none.
+A container may count its processes anew: of a process of another namespace (``pids``) the lock on the second file tells."""
 
 
 def make(name: str, base: str) -> Path:
@@ -29,8 +31,9 @@ def make(name: str, base: str) -> Path:
     remove_left_over(base)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-", dir=base))
     me = os.getpid()
-    owner = {"node": socket.gethostname(), "pid": me, "pid_started": started(me)}
+    owner = {"node": socket.gethostname(), "pids": namespace(), "pid": me, "pid_started": started(me)}
     try:
+        _hold(folder / _USED)
         write_json(folder / _OWNER, owner, durable=False)
     except OSError:
         remove(folder)
@@ -78,4 +81,33 @@ def _is_left_over(folder: Path) -> bool:
         owner = read_json(folder / _OWNER)
     except (OSError, RunDirError):
         return False
-    return owner is not None and owner.get("node") == socket.gethostname() and not lives(owner)
+    if owner is None or owner.get("node") != socket.gethostname():
+        return False
+    if owner.get("pids") in (None, namespace()):
+        return not lives(owner)
+    return not _is_held(folder / _USED)
+
+
+def _hold(file: Path) -> None:
+    """Lock a new file for as long as this process lives. A file system without locks keeps what a killed container leaves."""
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # is never closed
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError:
+        os.close(fd)
+        os.unlink(file)
+
+
+def _is_held(file: Path) -> bool:
+    """Whether a process on this node holds it, or nobody can say."""
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False

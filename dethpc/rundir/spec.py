@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional, Union
+from pathlib import Path
+from typing import Any, Optional, Sequence, Union
 
-from dethpc.domain.trial_config import TrialConfig
+from dethpc.domain.trial_config import BindMount, TrialConfig
 from dethpc.errors import RunDirError
+from dethpc.rundir.home import Home
 
 VERSION = 1
 
@@ -25,7 +27,8 @@ class Spec:
     twice when a database is lost, this cannot. ``search`` is what the search keeps of the trial; its ``lengths``, where it has
     them, are how long the trial shall train, in the searcher's unit, increasing. ``venv`` is the folder of the experiment's own
     Python environment, "" where it wants none; ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job
-    changes.
+    changes. ``container``: ``{"runtime", "image", "links"}`` of a run in one, where ``links`` are pairs of a path inside and the
+    ``container_path`` in the working directory that leads there; {} without a container.
     """
 
     cluster_id: str
@@ -59,11 +62,13 @@ class Spec:
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     harness: str = ""
     checkpoint_storage: dict[str, Any] = dataclasses.field(default_factory=dict)
+    storage_worked: bool = False  # a trial of the experiment has saved a checkpoint
     search: dict[str, Any] = dataclasses.field(default_factory=dict)
     rendezvous_timeout: float = 300
     grace: Optional[float] = None
     venv: str = ""
     det_prefix: str = ""
+    container: dict[str, Any] = dataclasses.field(default_factory=dict)
     kind: str = "trial"
     version: int = VERSION
 
@@ -84,6 +89,18 @@ class Spec:
     def among_workers(self) -> str:
         """The secret of nodes and workers. A run of an earlier release ends as it began: with its token in that place."""
         return self.worker_secret or self.token
+
+    @property
+    def spool(self) -> Path:
+        """Where checkpoints wait for a storage that is away."""
+        return Home(Path(self.master_file).parent).spool
+
+    @property
+    def mounts(self) -> Sequence[BindMount]:
+        """What the working directory has links to: in a container to where the mounts are inside."""
+        if not self.container:
+            return self.settings.bind_mounts
+        return [BindMount(str(place), str(path)) for place, path in self.container.get("links") or ()]
 
     @property
     def settings(self) -> TrialConfig:

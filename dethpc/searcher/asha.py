@@ -122,6 +122,7 @@ class AdaptiveASHA(Searcher):
         return {
             "length": rung.length,
             "entered": len(rung),
+            "went_on": sum(self._reached[index] > number + 1 for index in rung.indexes),
             "cut_off": self.own_sign(rung.cut_off),
             "trials": [
                 {"index": index, "value": self.own_sign(value), "went_on": self._reached[index] > number + 1}

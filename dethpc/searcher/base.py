@@ -143,9 +143,9 @@ class Searcher(ABC):
     def describe(self, most: int | None = None) -> dict[str, Any]:
         """The state of the search as JSON, to be shown: trials counted, and for methods with rungs who stands where.
 
-        ``brackets`` is a list of ``{"rungs": [{"length", "entered", "cut_off", "trials": [{"index", "value", "went_on"}]}]}``:
-        values are in the metric's own sign, null where the trial had none that can be compared; trials are best first, no more
-        than ``most``.
+        ``brackets`` is a list of ``{"rungs": [{"length", "entered", "went_on", "cut_off", "trials": [{"index", "value",
+        "went_on"}]}]}``: values are in the metric's own sign, null where the trial had none that can be compared; trials are best
+        first, no more than ``most``.
         """
         return {
             "method": self.method,

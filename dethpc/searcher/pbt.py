@@ -181,6 +181,7 @@ class PBT(Searcher):
                     "length": (number + 1) * self._length,
                     "places": self._size,
                     "entered": len(ranked),
+                    "went_on": sum(self._round[index] > number for _, index in ranked),
                     "cut_off": None,
                     "trials": [
                         {

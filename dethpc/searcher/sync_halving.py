@@ -199,6 +199,7 @@ class PromotionSearch(Searcher):
             "places": rung.places,
             "promotes": rung.promotes,
             "entered": rung.entered + rung.dead,
+            "went_on": sum(self._entered[index] > number + 1 for index in rung.indexes),
             "cut_off": self.own_sign(rung.values[rung.promotes - 1]) if full else None,
             "trials": [
                 {"index": index, "value": self.own_sign(value), "went_on": self._entered[index] > number + 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from enum import Enum
 from typing import Any
 
@@ -26,10 +27,14 @@ class Words(TypeDecorator[str]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        if value is None or (value.isascii() and "\0" not in value):
-            return value
-        return value.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    def bind_processor(self, dialect: Dialect) -> Any:
+        return _sound
+
+
+def _sound(value: Any) -> Any:
+    if value is None or (value.isascii() and "\0" not in value):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class Number(TypeDecorator[float]):
@@ -59,11 +64,29 @@ class Json(TypeDecorator[Any]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
-        return _encode(value)
+    def bind_processor(self, dialect: Dialect) -> Any:
+        return _encoded
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else json.loads(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:
+        return _decoded
+
+
+def _encoded(value: Any) -> str:
+    """Of a report nearly all are numbers or empty: an encoder that takes anything is made anew for each value."""
+    if type(value) is float and math.isfinite(value):
+        return repr(value)
+    return _encode(value) if value or type(value) is not dict else "{}"
+
+
+_read = json.JSONDecoder().raw_decode
+
+
+def _decoded(text: Any) -> Any:
+    """A list has thousands of them, most as short as "{}": to look for blanks around each takes longer than to read it."""
+    if text is None:
+        return None
+    value, end = _read(text) if text.startswith(("[", "{", '"')) else (None, 0)
+    return value if end == len(text) else json.loads(text)
 
 
 class Choice(TypeDecorator[Enum]):
@@ -75,14 +98,18 @@ class Choice(TypeDecorator[Enum]):
     def __init__(self, choices: type[Enum]) -> None:
         super().__init__()
         self.choices = choices
+        self._by_value = {choice.value: choice for choice in choices}
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         return None if value is None else self.choices(value).value
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:
+        return self._chosen
+
+    def _chosen(self, value: Any) -> Enum | None:
         try:
-            return None if value is None else self.choices(value)
-        except ValueError:
+            return None if value is None else self._by_value[value]
+        except KeyError:
             raise StoreError(
                 f"the state database holds {value!r}, which this release knows of no {self.choices.__name__}: a newer release of "
                 "dethpc wrote it; upgrade dethpc, or restore a backup made before the upgrade"

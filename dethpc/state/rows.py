@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, delete, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, Dialect, Select, Table, and_, bindparam, delete, or_, select
 
 from dethpc.domain import facts
-from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, SearchNote
+from dethpc.domain.facts import Attempt, Checkpoint, Metric, Row, Run, SearchNote, Trial
+from dethpc.domain.states import AttemptState, RunState
 from dethpc.errors import StoreError
-from dethpc.state import summaries, tables
-from dethpc.state.summaries import Summary
+from dethpc.state import dialects, histories, spent, stored, summaries, tables
+from dethpc.state.prepared import Insertion
+from dethpc.state.summaries import Recent, Spent, SpentSum, StoredSum, Summary
 
 Fact = TypeVar("Fact")
 
@@ -49,8 +51,8 @@ def read(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) 
     return [fact(*row) for row in connection.execute(ordered)]
 
 
-def write(connection: Connection, rows: Iterable[Row]) -> None:
-    """Write rows as ``ports.Store.commit`` promises, without the commit.
+def write(connection: Connection, rows: Iterable[Row], recent: Recent | None = None) -> None:
+    """Write rows as ``ports.Store.commit`` promises, without the commit. ``recent`` is the writer's; none when it writes once.
 
     Tables do not depend on each other, so rows are grouped by table and the last of a key is written alone.
     """
@@ -60,11 +62,30 @@ def write(connection: Connection, rows: Iterable[Row]) -> None:
     for fact, group in by_fact.items():
         if fact not in FACTS:
             raise StoreError(f"{fact.__name__} is not a fact that the store keeps")
+        if fact is Checkpoint:
+            _follow_checkpoints(connection, group)
         if fact not in facts.ADDED_ONLY:
             upsert(connection, fact, group)
+    over = {run.id for run in by_fact.get(Run, ()) if run.state is RunState.ENDED}
+    over |= {attempt.run_id for attempt in by_fact.get(Attempt, ()) if attempt.state is AttemptState.ENDED}
+    for some in _chunks(over):
+        ended, sums = spent.follow(connection, some)
+        upsert(connection, Spent, ended)
+        upsert(connection, SpentSum, sums)
+    recent = Recent() if recent is None else recent
     _add(connection, SearchNote, by_fact.get(SearchNote, ()))
-    _void(connection, by_fact.get(Attempt, ()))
-    _add_metrics(connection, by_fact.get(Metric, ()))
+    _void(connection, by_fact.get(Attempt, ()), recent)
+    _add_metrics(connection, by_fact.get(Metric, ()), recent)
+    for trial in by_fact.get(Trial, ()):
+        if trial.state.terminal:
+            recent.take(trial.id)
+    recent.whole.difference_update(run.id for run in by_fact.get(Run, ()) if run.state is RunState.ENDED)
+
+
+def _follow_checkpoints(connection: Connection, checkpoints: Iterable[Checkpoint]) -> None:
+    last = {each.uuid: each for each in checkpoints}
+    for some in _chunks(last):
+        upsert(connection, StoredSum, stored.follow(connection, [last[uuid] for uuid in some]))
 
 
 def upsert(connection: Connection, fact: type[Any], rows: Iterable[Any]) -> None:
@@ -72,7 +93,7 @@ def upsert(connection: Connection, fact: type[Any], rows: Iterable[Any]) -> None
     key = attrgetter(*(column.name for column in table(fact).primary_key))
     last = {key(row): row for row in rows}
     if last:
-        connection.execute(_upsert(fact, connection.dialect.name), _parameters(fact, last.values()))
+        _insertion(_upsert, fact, connection.dialect).run(connection, last.values())
 
 
 def drop(connection: Connection, kind: type[Any], key: Sequence[Any]) -> None:
@@ -83,43 +104,57 @@ def drop(connection: Connection, kind: type[Any], key: Sequence[Any]) -> None:
 
 def _add(connection: Connection, fact: type[Any], rows: Sequence[Any]) -> int:
     """Insert rows whose key is new; returns how many were."""
-    if not rows:
-        return 0
-    done = connection.execution_options(preserve_rowcount=True).execute(
-        _insert(fact, connection.dialect.name).on_conflict_do_nothing(), _parameters(fact, rows)
-    )
-    return done.rowcount
+    return _insertion(_add_new, fact, connection.dialect).run(connection, rows) if rows else 0
 
 
-def _add_metrics(connection: Connection, metrics: Sequence[Metric]) -> None:
+def _add_metrics(connection: Connection, metrics: Sequence[Metric], recent: Recent) -> None:
     if not metrics:
         return
-    void = _void_after(connection, {metric.run_id for metric in metrics})
-    counting = [m for m in metrics if _counts(connection, m, void.get((m.run_id, m.attempt)))]
+    runs = {metric.run_id for metric in metrics}
+    void = _void_after(connection, runs - recent.whole)
+    recent.whole |= runs - {run_id for run_id, _ in void}
+    counting = [m for m in metrics if _counts(connection, m, void.get((m.run_id, m.attempt)))] if void else metrics
     added = _add(connection, Metric, counting)
-    trials = {metric.trial_id for metric in counting}
+    by_trial: dict[int, list[Metric]] = {}
+    for metric in counting:
+        by_trial.setdefault(metric.trial_id, []).append(metric)
     if added == len(counting):
-        known = {summary.key: summary for summary in _read_in(connection, Summary, "trial_id", trials)}
-        _fold(connection, known, counting)
+        _fold(connection, by_trial, recent)
     else:  # some were there already, and databases in use do not say which
-        _summarise_anew(connection, trials)
+        _summarise_anew(connection, by_trial, recent)
+    histories.follow(connection, counting)
 
 
-def _fold(connection: Connection, known: dict[summaries.Key, Summary], metrics: Sequence[Metric]) -> None:
-    try:
-        summaries.fold(known, metrics)
-    except TypeError as error:
-        raise StoreError(str(error)) from error
-    touched = {(m.trial_id, m.group, name) for m in metrics for name in m.metrics}
-    upsert(connection, Summary, (known[key] for key in touched))
+def _fold(connection: Connection, by_trial: Mapping[int, Sequence[Metric]], recent: Recent) -> None:
+    known = {trial: kept for trial in by_trial if (kept := recent.take(trial)) is not None}
+    unknown = by_trial.keys() - known.keys()
+    known.update((trial, {}) for trial in unknown)
+    for summary in _summaries_of(connection, unknown):
+        known[summary.trial_id][summary.key] = summary
+    changed: list[Summary] = []
+    new: set[tuple[int, str, str]] = set()
+    for trial, metrics in by_trial.items():
+        before = len(known[trial])
+        try:
+            changed += summaries.fold(known[trial], metrics)
+        except TypeError as error:
+            raise StoreError(str(error)) from error
+        added = islice(known[trial], before, None)  # a mapping keeps its order
+        new.update((metrics[0].experiment_id, group, name) for _, group, name in added)
+    upsert(connection, Summary, changed)
+    histories.name(connection, new)
+    for trial, kept in known.items():
+        recent.keep(trial, kept)
 
 
-def _void(connection: Connection, attempts: Iterable[Attempt]) -> None:
+def _void(connection: Connection, attempts: Iterable[Attempt], recent: Recent) -> None:
     """Delete metrics that no longer count. Those that arrive later are left out by ``_add_metrics``."""
     columns = table(Metric).c
     trials: set[int] = set()
+    voided: dict[tuple[str, int], set[int]] = {}  # attempts, each with the experiments whose reports it lost
     for attempt in attempts:
         if attempt.void_after is not None:
+            recent.whole.discard(attempt.run_id)
             beyond = (
                 columns.run_id == attempt.run_id,
                 columns.attempt == attempt.number,
@@ -132,9 +167,14 @@ def _void(connection: Connection, attempts: Iterable[Attempt]) -> None:
                     ),
                 ),
             )
-            trials.update(connection.scalars(select(columns.trial_id).where(*beyond).distinct()))
+            lost = select(columns.trial_id, columns.experiment_id).where(*beyond).distinct()
+            for trial_id, experiment_id in connection.execute(lost):
+                trials.add(trial_id)
+                voided.setdefault((attempt.run_id, attempt.number), set()).add(experiment_id)
             connection.execute(delete(table(Metric)).where(*beyond))
-    _summarise_anew(connection, trials)
+    _summarise_anew(connection, trials, recent)
+    for (run_id, number), experiments in voided.items():
+        histories.mend(connection, run_id, number, experiments)
 
 
 def _counts(connection: Connection, metric: Metric, void_after: int | None) -> bool:
@@ -155,29 +195,36 @@ def kept_steps(connection: Connection, run_id: str, number: int, void_after: int
 
 
 def _void_after(connection: Connection, run_ids: Iterable[str]) -> dict[tuple[str, int], int]:
-    columns = table(Attempt).c
-    asked = select(columns.run_id, columns.number, columns.void_after).where(
-        columns.run_id.in_(bindparam("ids", expanding=True)), columns.void_after.is_not(None)
-    )
     return {
         (run_id, number): after
         for ids in _chunks(run_ids)
-        for run_id, number, after in connection.execute(asked, {"ids": ids})
+        for run_id, number, after in connection.execute(_VOIDED, {"ids": ids})
     }
 
 
-def _summarise_anew(connection: Connection, trials: Iterable[int]) -> None:
+def _voided() -> Select[Any]:
+    columns = table(Attempt).c
+    return select(columns.run_id, columns.number, columns.void_after).where(
+        columns.run_id.in_(bindparam("ids", expanding=True)), columns.void_after.is_not(None)
+    )
+
+
+_VOIDED = _voided()
+_SUMMARIES = query(Summary, table(Summary).c.trial_id.in_(bindparam("trials", expanding=True)))
+
+
+def _summarise_anew(connection: Connection, trials: Iterable[int], recent: Recent) -> None:
     for trial in trials:
+        recent.take(trial)
         connection.execute(delete(table(Summary)).where(table(Summary).c.trial_id == trial))
         left = query(Metric, table(Metric).c.trial_id == trial).order_by(table(Metric).c.id)
-        _fold(connection, {}, [Metric(*row) for row in connection.execute(left)])
+        _fold(connection, {trial: [Metric(*row) for row in connection.execute(left)]}, recent)
 
 
-def _read_in(connection: Connection, fact: type[Fact], column: str, values: Iterable[Any]) -> Iterator[Fact]:
-    asked = query(fact, table(fact).c[column].in_(bindparam("values", expanding=True)))
-    for chunk in _chunks(values):
-        for row in connection.execute(asked, {"values": chunk}):
-            yield fact(*row)
+def _summaries_of(connection: Connection, trials: Iterable[int]) -> Iterator[Summary]:
+    for ids in _chunks(trials):
+        for row in connection.execute(_SUMMARIES, {"trials": ids}):
+            yield Summary(*row)
 
 
 def _chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
@@ -186,24 +233,22 @@ def _chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
         yield ordered[start : start + _AT_ONCE]
 
 
-def _parameters(fact: type[Any], rows: Iterable[Any]) -> list[dict[str, Any]]:
-    columns = names(fact)
-    values: Callable[[Any], tuple[Any, ...]] = attrgetter(*columns)
-    return [dict(zip(columns, values(row))) for row in rows]
-
-
-def _insert(fact: type[Any], dialect: str) -> Any:
-    return (postgresql if dialect == "postgresql" else sqlite).insert(table(fact))
-
-
-_upserts: dict[tuple[type[Any], str], Any] = {}  # building one takes longer than running it
+def _add_new(fact: type[Any], dialect: str) -> Any:
+    return dialects.insert(table(fact), dialect).on_conflict_do_nothing()
 
 
 def _upsert(fact: type[Any], dialect: str) -> Any:
-    statement = _upserts.get((fact, dialect))
-    if statement is None:
-        insert, key = _insert(fact, dialect), table(fact).primary_key
-        changes = {name: insert.excluded[name] for name in names(fact) if name not in key.columns}
-        statement = insert.on_conflict_do_update(index_elements=list(key.columns), set_=changes)
-        _upserts[fact, dialect] = statement
-    return statement
+    insert, key = dialects.insert(table(fact), dialect), table(fact).primary_key
+    changes = {name: insert.excluded[name] for name in names(fact) if name not in key.columns}
+    return insert.on_conflict_do_update(index_elements=list(key.columns), set_=changes)
+
+
+_insertions: dict[tuple[Any, type[Any], str], Insertion] = {}  # making one takes longer than running it
+
+
+def _insertion(write: Callable[[type[Any], str], Any], fact: type[Any], dialect: Dialect) -> Insertion:
+    made = _insertions.get((write, fact, dialect.name))
+    if made is None:
+        made = Insertion(write(fact, dialect.name), table(fact), names(fact), dialect)
+        _insertions[write, fact, dialect.name] = made
+    return made

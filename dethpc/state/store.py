@@ -16,8 +16,9 @@ from dethpc.domain.facts import Attempt, Experiment, Row, Run, Task, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.records import Record
 from dethpc.domain.states import RunState, State
-from dethpc.errors import StoreError
+from dethpc.errors import StoreError, StoreUnavailable
 from dethpc.state import engines, migrate, rows
+from dethpc.state.absence import Absence
 from dethpc.state.tables import REVISION
 from dethpc.state.writer import Writer
 
@@ -74,11 +75,12 @@ class SqlStore:
     def __init__(self, url: str) -> None:
         self.next_ids = 1, 1
         """The least ids that ``load`` gives to the next experiment and trial: there may have been more than the database knows."""
+        self._absence = Absence()
         self._write_engine, self._read_engine = engines.connect(url)
         try:
             with engines.as_store_error(), self._write_engine.begin() as connection:
                 migrate.upgrade(connection)
-            self._writer = Writer(self._write_engine)
+            self._writer = Writer(self._write_engine, self._absence)
         except BaseException:
             self._dispose()
             raise
@@ -120,8 +122,13 @@ class SqlStore:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A read-only connection that sees one committed state throughout. Give it back soon."""
-        with engines.as_store_error(), self._read_engine.begin() as connection:
-            yield connection
+        try:
+            with engines.as_store_error(), self._read_engine.begin() as connection:
+                self._absence.over()
+                yield connection
+        except StoreUnavailable as error:
+            self._absence.met(error)
+            raise
 
     def load(self, also: Sequence[int] = ()) -> Snapshot:
         """Rows of every experiment that has not ended, or of which a run has not, and of those with the ids ``also``."""

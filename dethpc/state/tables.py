@@ -16,11 +16,22 @@ from sqlalchemy import Table as SqlTable
 from sqlmodel import Field, SQLModel
 
 from dethpc.domain import facts, records
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, NodeHealth, PoolState, Run, Task, Trial
+from dethpc.domain.facts import (
+    Attempt,
+    Checkpoint,
+    Experiment,
+    Metric,
+    NodeHealth,
+    PoolState,
+    Run,
+    SearchNote,
+    Task,
+    Trial,
+)
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
-from dethpc.state.summaries import Summary
+from dethpc.state.summaries import Best, MetricName, Spent, SpentSum, StoredSum, Summary
 
-REVISION = "fourth"
+REVISION = "eighth"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -38,11 +49,28 @@ class Table(SQLModel):
     metadata = metadata
 
 
-KEYS: dict[type, tuple[str, ...]] = {**facts.KEYS, **records.KEYS, Summary: ("trial_id", "group", "name")}
+KEYS: dict[type, tuple[str, ...]] = {
+    **facts.KEYS,
+    **records.KEYS,
+    Summary: ("trial_id", "group", "name"),
+    MetricName: ("experiment_id", "group", "name"),
+    Best: ("run_id", "attempt", "seq"),
+    Spent: ("run_id",),
+    SpentSum: ("experiment_id",),
+    StoredSum: ("experiment_id",),
+}
 """What has a table, and its primary key. That of metrics is ``id`` instead: the order in which the writer took the reports in."""
 
 INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
-    Experiment: (("state", "id"), ("created_at",), ("owner", "id"), ("queue_id",), ("parent_id",), ("external_id",)),
+    Experiment: (
+        ("state", "id"),
+        ("created_at",),
+        ("owner", "id"),
+        ("queue_id",),
+        ("parent_id",),
+        ("external_id",),
+        ("collect",),
+    ),
     Trial: (
         ("experiment_id", "index"),
         ("experiment_id", "state", "id"),
@@ -50,6 +78,7 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
         ("experiment_id", "id"),
         ("state", "id"),
         ("request_id",),
+        ("experiment_id", "external_id"),
     ),
     Task: (("trial_id",), ("experiment_id",), ("state",)),
     Run: (("task_id", "number"), ("experiment_id", "state"), ("state",), ("scheduler_job_id",)),
@@ -58,12 +87,24 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
         ("trial_id", "steps_completed"),
         ("experiment_id", "state", "reported_at"),
         ("experiment_id", "reported_at"),
+        ("removing",),
     ),
     Metric: (("trial_id", "group", "steps_completed"),),
+    Best: (("experiment_id", "reported_at"),),
+    Spent: (("experiment_id", "trial_id"),),
+    SearchNote: (("experiment_id", "trial_index"),),
     **records.FOUND_BY,
 }
 
-_NAMES: dict[type, str] = {PoolState: "pools", NodeHealth: "nodes", Summary: "metric_summaries"}
+_NAMES: dict[type, str] = {
+    PoolState: "pools",
+    NodeHealth: "nodes",
+    Summary: "metric_summaries",
+    Best: "validation_history",
+    Spent: "spent_slots",
+    SpentSum: "spent_slots_of_experiments",
+    StoredSum: "checkpoints_of_experiments",
+}
 """Tables that are not called as the plural of what they hold."""
 
 _TYPES: dict[type, Any] = {int: Whole, float: Number, str: Words, bool: Flag}

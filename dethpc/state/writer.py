@@ -14,8 +14,10 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, Operational
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dethpc.domain.facts import Row
-from dethpc.errors import DethpcError, StoreError, UnfitRow
+from dethpc.errors import DethpcError, StoreError, StoreUnavailable, UnfitRow
 from dethpc.state import engines, rows
+from dethpc.state.absence import Absence
+from dethpc.state.summaries import Recent
 
 _MOST_ROWS = 20_000
 """Rows in one transaction, so that nobody waits long for others."""
@@ -39,9 +41,9 @@ class _Item:
 class Writer:
     """Runs work in transactions on ``engine``, in the order of submission."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, absence: Absence) -> None:
         self.before_commit: Callable[[], None] | None = None
-        self._engine = engine
+        self._engine, self._recent, self._absence = engine, Recent(), absence
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # nothing enters the queue after the end mark
         self._closed = False
@@ -92,9 +94,12 @@ class Writer:
                 for item in items:
                     self._group([item])
                 return
+            if isinstance(failure := _failure(items[0], error), StoreUnavailable):
+                self._absence.met(failure)
             for item in items:
                 item.future.set_exception(_failure(item, error))
             return
+        self._absence.over()
         for item, result in zip(items, results):
             item.future.set_result(result)
 
@@ -109,18 +114,25 @@ class Writer:
             return self._transaction(items)
 
     def _transaction(self, items: Sequence[_Item]) -> list[Any]:
+        try:
+            return self._write(items)
+        except BaseException:
+            self._recent.forget()
+            raise
+
+    def _write(self, items: Sequence[_Item]) -> list[Any]:
         results: list[Any] = []
         with self._engine.begin() as connection:
             together: list[Row] = []
             for item in items:
                 if callable(item.work):
-                    rows.write(connection, together)
+                    rows.write(connection, together, self._recent)
                     together = []
                     results.append(item.work(connection))
                 else:
                     together.extend(item.work)
                     results.append(None)
-            rows.write(connection, together)
+            rows.write(connection, together, self._recent)
             if self.before_commit is not None:
                 self.before_commit()
         return results

@@ -1,51 +1,63 @@
 """Checkpoint storage: where checkpoints are, by the ``checkpoint_storage`` section of a configuration.
 
 ``base.CheckpointStore`` is the contract. ``build`` is the one place that knows which store a section describes, and where it is.
-``shared_fs`` and ``directory`` need the standard library alone; others load what they need when they are first built.
+``shared_fs`` and ``directory`` (``files``) need the standard library alone; those of objects (``objects``) load their driver when
+they are first used.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from dethpc.errors import ConfigError, NotSupportedYet, Problem
-from dethpc.storage.base import CheckpointStore
+from dethpc.errors import ConfigError, Problem
+from dethpc.storage.base import CheckpointStore, PathLike
 from dethpc.storage.files import FileStore
+from dethpc.storage.spool import Spool, Spooled
 
-__all__ = ["CheckpointStore", "build", "elsewhere", "from_string", "section"]
+if TYPE_CHECKING:
+    from dethpc.storage.driver import Driver
+
+__all__ = ["CheckpointStore", "build", "driver_of", "elsewhere", "from_string", "section"]
 
 Section = Mapping[str, Any]
-
-TYPES = ("azure", "directory", "gcs", "hdfs", "s3", "shared_fs")
 
 ABOUT_OTHERS = ("type", "save_experiment_best", "save_trial_best", "save_trial_latest", "verify")
 """Fields of every section that say nothing of where the checkpoints are: garbage collection's, and ours."""
 
 
 class Kind(NamedTuple):
-    """A type of storage: the fields of its section, and its store. ``build`` gets the section and the container path."""
+    """A type of storage: the fields of its section, and its store. ``build`` gets the section, the container
+    path and the folder for staging."""
 
     fields: Tuple[str, ...]
-    build: Callable[[Section, Optional[str]], CheckpointStore]
+    build: Callable[[Section, Optional[str], Optional[str]], CheckpointStore]
 
 
-def build(config: Section, *, container_path: Optional[str] = None) -> CheckpointStore:
+def build(
+    config: Section,
+    *,
+    container_path: Optional[str] = None,
+    disk: Optional[str] = None,
+    spool: Optional[PathLike] = None,
+) -> CheckpointStore:
     """The store that a ``checkpoint_storage`` section describes; ``verify: false`` in it skips checksums on restore.
 
-    ``container_path``: where a container sees the ``host_path`` of a ``shared_fs``; None outside of containers.
-    Raises ConfigError, and NotSupportedYet for object stores.
+    ``container_path``: where a container sees the ``host_path`` of a ``shared_fs``; None outside of containers. ``disk``: a folder
+    of this machine, for what a store that is no folder stages. ``spool``: the folder in which checkpoints wait while such a store
+    is away; they are found there. Raises ConfigError. Nothing is asked, and no driver loaded, before
+    the store is used.
     """
     name = config.get("type")
-    if name not in TYPES:
-        raise _wrong("type", name, ", ".join(TYPES))
     if name not in KINDS:
-        raise NotSupportedYet(f"checkpoint_storage.type: {name} is not supported yet; use {' or '.join(sorted(KINDS))}")
+        raise _wrong("type", name, ", ".join(sorted(KINDS)))
     kind = KINDS[name]
     for field in config:
         if field not in kind.fields and field not in ABOUT_OTHERS:
             raise _wrong(field, repr(config[field]), ", ".join(kind.fields))
-    return kind.build(config, container_path)
+    store = kind.build(config, container_path, disk)
+    store.verify = config.get("verify") is not False
+    return Spooled(store, Spool(spool)) if spool is not None and store.may_be_away else store
 
 
 def elsewhere(config: Section, configured: Section) -> str:
@@ -59,21 +71,56 @@ def elsewhere(config: Section, configured: Section) -> str:
 def _place(config: Section) -> str:
     try:
         return str(build(config))
-    except (ConfigError, NotSupportedYet):
+    except ConfigError:
         return ""
 
 
-def _shared_fs(config: Section, container_path: Optional[str]) -> CheckpointStore:
+def _shared_fs(config: Section, container_path: Optional[str], disk: Optional[str]) -> CheckpointStore:
     folder = _below(_absolute(config, "host_path"), config, container_path)
-    return FileStore(folder, verify=config.get("verify") is not False)
+    return FileStore(folder)
 
 
-def _directory(config: Section, container_path: Optional[str]) -> CheckpointStore:
-    return FileStore(_absolute(config, "container_path"), verify=config.get("verify") is not False)
+def _directory(config: Section, container_path: Optional[str], disk: Optional[str]) -> CheckpointStore:
+    return FileStore(_absolute(config, "container_path"))
+
+
+def _objects(config: Section, container_path: Optional[str], disk: Optional[str]) -> CheckpointStore:
+    from dethpc.storage.objects import ObjectStore
+
+    return ObjectStore(driver_of(config), disk=disk)
+
+
+def driver_of(config: Section) -> Driver:
+    """Of an object store: its module is loaded when it is wanted."""
+    kind = config["type"]
+    place = {"azure": "container", "hdfs": "hdfs_url"}.get(kind, "bucket")
+    if not isinstance(config.get(place), str) or not config[place]:
+        raise _wrong(place, repr(config.get(place)), "a name")
+    if kind == "azure":
+        if not config.get("connection_string") and not config.get("account_url"):
+            raise _wrong("connection_string", "neither", "one of connection_string and account_url")
+        from dethpc.storage import azure
+
+        return azure.driver(config)
+    if kind == "gcs":
+        from dethpc.storage import gcs
+
+        return gcs.driver(config)
+    if kind == "hdfs":
+        from dethpc.storage import hdfs
+
+        return hdfs.driver(config)
+    from dethpc.storage import s3
+
+    return s3.driver(config)
 
 
 KINDS: Dict[str, Kind] = {
+    "azure": Kind(("container", "connection_string", "account_url", "credential"), _objects),
     "directory": Kind(("container_path",), _directory),
+    "gcs": Kind(("bucket", "prefix"), _objects),
+    "hdfs": Kind(("hdfs_url", "hdfs_path", "user"), _objects),
+    "s3": Kind(("bucket", "access_key", "secret_key", "endpoint_url", "prefix", "path_style"), _objects),
     "shared_fs": Kind(
         ("host_path", "storage_path", "container_path", "propagation", "checkpoint_path", "tensorboard_path"),
         _shared_fs,

@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import re
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
+from dethpc.errors import CheckpointError
 from dethpc.storage.manifest import Checksums
 
 Selector = Callable[[str], bool]
 """Takes a path inside the checkpoint (directories end in "/") and says whether it is wanted."""
 
 PathLike = Union[str, "os.PathLike[str]"]
+
+_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*\Z")
+
+
+def is_name(uuid: str) -> bool:
+    """Whether a checkpoint can be called so, in any store."""
+    return _UUID.match(uuid) is not None
+
+
+def check_name(uuid: str) -> str:
+    """Raises CheckpointError for a name that no checkpoint can have."""
+    if not is_name(uuid):
+        raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
+    return uuid
+
+
+def folder_to_add(source: PathLike) -> Path:
+    """Where the directory ``source`` really is. Raises CheckpointError for what is none."""
+    found = Path(os.path.realpath(source))
+    if not found.is_dir():
+        raise CheckpointError(f"{source} is not a directory")
+    return found
+
+
+@contextlib.contextmanager
+def full_disk_named(place: object) -> Iterator[None]:
+    """What is raised when a disk or a quota is full then says which: a write to an open file does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(place)) from error
+
+
+class Content(NamedTuple):
+    """A file of a checkpoint that is being read: ``pieces`` are ``size`` bytes together. A directory ends in "/" and has none."""
+
+    path: str
+    size: int
+    pieces: Iterator[bytes]
+
+
+class Held(NamedTuple):
+    """What a store holds under a name. ``whole``: it is a checkpoint; else what a writer has brought so far, who may have died, or
+    what a deletion has left. ``size``: bytes of all its files. ``changed``: when any of it last changed, as Unix time by the
+    store's clock."""
+
+    uuid: str
+    whole: bool
+    size: int
+    changed: float
 
 
 class CheckpointStore(ABC):
@@ -39,8 +95,11 @@ class CheckpointStore(ABC):
     CheckpointDamaged: it is there, and incomplete or damaged. OSError: the store cannot be reached, read or written, which says
     nothing about any checkpoint.
 
-    ``str(store)`` says where it is, in words for people: a path or a URL.
+    ``str(store)`` says where it is, in words for people: a path or a URL. ``verify``: whether checksums of what is read are
+    compared.
     """
+
+    verify = True
 
     # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -83,9 +142,20 @@ class CheckpointStore(ABC):
         Raises CheckpointError when there is such a checkpoint already.
         """
 
+    @property
+    def may_be_away(self) -> bool:
+        """Whether it is a service, which may not answer for a while though this machine is well."""
+        return False
+
+    def may_come_back(self, error: OSError) -> bool:
+        """Whether ``add``, ``flush`` or ``publish`` that raised ``error`` may be called again: the store was away, and what is
+        staged on this machine is whole. Never after a file system's own errors: it may have dropped what it could not write."""
+        return False
+
     @abstractmethod
     def discard(self, uuid: str) -> None:
-        """Forget a staged checkpoint, here and in the store. Does nothing to a published one, or when nothing is staged."""
+        """Forget a staged checkpoint, here and in the store, and what an interrupted deletion has left. Does nothing to a published
+        one, or when nothing is staged."""
 
     def leave(self, uuid: str) -> None:
         """Remove what ``stage`` made on this machine alone, which has written its part or failed to.
@@ -104,6 +174,15 @@ class CheckpointStore(ABC):
 
         Processes that share the work at once each have a ``part`` of their own.
         """
+
+    def share(self, uuid: str, earlier: str, paths: Sequence[str]) -> int:
+        """Keep what two published checkpoints have in common once: of the files ``paths`` of the first, those whose content the
+        second has, too. It reads them both.
+
+        Returns the bytes that are not kept twice any more. Each of the two stays whole when the other is deleted. Does nothing
+        where a store cannot share content, or when ``earlier`` is not there.
+        """
+        return 0
 
     # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -130,12 +209,28 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
+    def read(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Content]:
+        """What ``selector`` wants of the checkpoint, in the order of the paths, read file after file in little memory.
+
+        Take a file's pieces before the next file. Its checksum is compared at their end: they raise CheckpointDamaged then, and
+        as many bytes as ``size`` says came before that, or fewer. Before the first file all sizes have been compared.
+        """
+
+    @abstractmethod
     def files(self, uuid: str) -> Dict[str, int]:
         """What is in the checkpoint: path -> bytes."""
 
     @abstractmethod
     def metadata(self, uuid: str) -> Dict[str, Any]:
         """What the checkpoint's ``metadata.json`` says; empty without one."""
+
+    @abstractmethod
+    def names(self) -> Iterator[Held]:
+        """All that the store holds under names of checkpoints, in no order; what is beside them is not among it.
+
+        What is not ``whole`` is removed by ``discard``. What is published or deleted meanwhile may be missing. It looks at every
+        file: not for a request. Raises OSError.
+        """
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 

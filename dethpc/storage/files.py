@@ -12,33 +12,73 @@ import os
 import re
 import stat
 import time
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
 from dethpc.rundir.tree import Tree, remove
-from dethpc.storage import manifest
-from dethpc.storage.base import CheckpointStore, PathLike, Selector
+from dethpc.storage import globs as globs_
+from dethpc.storage import links, manifest
+from dethpc.storage.base import (
+    CheckpointStore,
+    Content,
+    Held,
+    PathLike,
+    Selector,
+    check_name,
+    folder_to_add,
+    full_disk_named,
+    is_name,
+)
 
 _AT_ONCE = 1 << 20  # bytes of files that are summed before they are published in any case
 
-_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*\Z")
+_HIDDEN = re.compile(r"\.(.+)\.(?:partial|deleted)\Z")
 
 
-class FileStore(CheckpointStore):
-    """The store for ``shared_fs`` and ``directory``. All machines stage in the same directory.
+class _Folder:
+    """The folder of all checkpoints: what a name means there."""
 
-    ``folder`` is created when first written to. ``verify``: compare checksums before a checkpoint is handed out, which reads it
-    once (its pages are then in memory for the reader that follows).
-    """
-
-    def __init__(self, folder: PathLike, *, verify: bool = True) -> None:
+    def __init__(self, folder: PathLike) -> None:
         self._folder = Path(folder)
-        self._verify = verify
 
     def __str__(self) -> str:
         return str(self._folder)
+
+    def _path(self, uuid: str) -> Path:
+        return self._folder / check_name(uuid)
+
+    def _staging(self, uuid: str) -> Path:
+        return self._path(uuid).with_name(f".{uuid}.partial")
+
+    def _staged(self, uuid: str) -> Path:
+        """Training code may look for the checkpoint's name in the path that it saves to."""
+        return self._staging(uuid) / uuid
+
+    def _existing(self, uuid: str) -> Path:
+        path = self._path(uuid)
+        if os.path.islink(path):
+            raise CheckpointError(f"checkpoint {uuid} is a link in {self}, and links are not followed there")
+        if not _is_folder(path):
+            if not _is_folder(self._folder):
+                why = f", for {self} does not exist; is it mounted, and is checkpoint_storage right?"
+                raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}{why}")
+            raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}")
+        return path
+
+    def _there_already(self, uuid: str) -> CheckpointError:
+        return CheckpointError(f"checkpoint {uuid} exists already in {self}")
+
+    def _gone(self, uuid: str) -> Path:
+        return self._path(uuid).with_name(f".{uuid}.deleted")
+
+
+class FileStore(_Folder, CheckpointStore):
+    """The store for ``shared_fs`` and ``directory``. All machines stage in the same directory.
+
+    ``folder`` is created when first written to. With ``verify`` a checkpoint is read once before it is handed out; its pages are
+    then in memory for the reader that follows.
+    """
 
     # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -54,11 +94,10 @@ class FileStore(CheckpointStore):
         return staged
 
     def add(self, uuid: str, source: PathLike, paths: Optional[Sequence[str]] = None) -> manifest.Checksums:
-        source, staged = Path(os.path.realpath(source)), self._staged(uuid)
-        if not source.is_dir():
-            raise CheckpointError(f"{source} is not a directory")
-        sums = _copy(source, staged, manifest.listing(source) if paths is None else paths)
-        self.flush(uuid, list(sums))
+        source, staged = folder_to_add(source), self._staged(uuid)
+        with full_disk_named(self):
+            sums = _copy(source, staged, manifest.listing(source) if paths is None else paths)
+            self.flush(uuid, list(sums))
         return sums
 
     def flush(self, uuid: str, paths: Sequence[str]) -> manifest.Checksums:
@@ -87,7 +126,7 @@ class FileStore(CheckpointStore):
         unsummed = [path for path in names if path not in sums or sums[path].crcs is None]
         defer = defer_checksums and sum(listed[path] for path in unsummed) > _AT_ONCE
         # Waiting for the disk is what takes long: it is asked to take everything at once, and is waited for at the end.
-        with manifest.Flushing() as flushing:
+        with full_disk_named(self), manifest.Flushing() as flushing:
             flushing.add(staged, unsafe)
             if defer:
                 sums.update({path: manifest.Checksum(listed[path], None) for path in unsummed})
@@ -111,6 +150,7 @@ class FileStore(CheckpointStore):
 
     def discard(self, uuid: str) -> None:
         _remove(self._staging(uuid))
+        _remove(self._gone(uuid))
 
     def without_checksums(self, uuid: str) -> List[str]:
         return [path for path, s in (manifest.load(self._existing(uuid)) or {}).items() if s.crcs is None]
@@ -119,10 +159,14 @@ class FileStore(CheckpointStore):
         final = self._existing(uuid)
         manifest.write(final, manifest.measure(final, paths, threads=1), part=part)
 
+    def share(self, uuid: str, earlier: str, paths: Sequence[str]) -> int:
+        self._existing(uuid)
+        return links.share(self._folder, uuid, earlier, paths) if self.exists(earlier) else 0
+
     # --- reading --------------------------------------------------------------------------------------------------------
 
     def exists(self, uuid: str) -> bool:
-        return _UUID.match(uuid) is not None and _is_folder(self._path(uuid))
+        return is_name(uuid) and _is_folder(self._path(uuid))
 
     @contextlib.contextmanager
     def restore(
@@ -130,7 +174,7 @@ class FileStore(CheckpointStore):
     ) -> Iterator[Path]:
         """The checkpoint's directory itself: do not write to it."""
         final = self._existing(uuid)
-        sums = manifest.load(final) if self._verify else None
+        sums = manifest.load(final) if self.verify else None
         if sums is not None:
             chosen = [choose for choose in (selector, verify) if choose is not None]
             manifest.verify(final, {path: s for path, s in sums.items() if all(choose(path) for choose in chosen)})
@@ -138,12 +182,31 @@ class FileStore(CheckpointStore):
 
     def download(self, uuid: str, target: PathLike, selector: Optional[Selector] = None) -> None:
         final = self._existing(uuid)
-        expected = (manifest.load(final) if self._verify else None) or {}
+        expected = (manifest.load(final) if self.verify else None) or {}
         manifest.check_sizes(final, {path: s for path, s in expected.items() if selector is None or selector(path)})
         wanted = [path for path in self.files(uuid) if selector is None or selector(path)]
         Path(target).mkdir(parents=True, exist_ok=True)
-        found = _copy(final, Path(os.path.realpath(target)), wanted)
+        with full_disk_named(target):
+            found = _copy(final, Path(os.path.realpath(target)), wanted)
         manifest.compare(uuid, expected, found)
+
+    def read(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Content]:
+        final = self._existing(uuid)
+        sums = manifest.load(final)
+        wanted = {path: size for path, size in self.files(uuid).items() if selector is None or selector(path)}
+        listed = {path: s for path, s in (sums or {}).items() if selector is None or selector(path)}
+        unlisted = {path: manifest.Checksum(wanted[path], None) for path in manifest.files_of(wanted)}
+        expected = {**unlisted, **listed}
+        manifest.check_sizes(final, expected)
+        with Tree(final) as tree:
+            for path in sorted(wanted):
+                if path.endswith("/"):
+                    yield Content(path, 0, iter(()))
+                    continue
+                want = expected[path] if self.verify else manifest.Checksum(expected[path].size, None)
+                with tree.read(path) as file:
+                    pieces = iter(lambda: file.read(_AT_ONCE), b"")  # noqa: B023
+                    yield Content(path, want.size, manifest.checked(uuid, path, want, pieces))
 
     def files(self, uuid: str) -> Dict[str, int]:
         return manifest.listing(self._existing(uuid))
@@ -160,6 +223,23 @@ class FileStore(CheckpointStore):
             raise CheckpointDamaged(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
         return found if isinstance(found, dict) else {}
 
+    def names(self) -> Iterator[Held]:
+        """What has neither manifest nor metadata is no checkpoint: beside them, the folder has others'."""
+        try:
+            found = os.listdir(self._folder)
+        except FileNotFoundError:
+            return
+        for name in found:
+            hidden = _HIDDEN.match(name)
+            uuid, path = hidden[1] if hidden else name, self._folder / name
+            if not is_name(uuid) or os.path.islink(path) or not path.is_dir():
+                continue
+            if hidden or any((path / sign).is_file() for sign in (manifest.NAME, "metadata.json")):
+                with contextlib.suppress(FileNotFoundError), Tree(path) as tree:
+                    states = [os.stat(path), *(state for _, state in tree.walk())]
+                    size = sum(state.st_size for state in states if stat.S_ISREG(state.st_mode))
+                    yield Held(uuid, not hidden, size, max(state.st_mtime for state in states))
+
     # --- deleting -------------------------------------------------------------------------------------------------------
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
@@ -172,7 +252,7 @@ class FileStore(CheckpointStore):
             self._vanish(uuid)
             return {}
         with Tree(final) as tree:
-            for path in _matching(manifest.listing(final), globs):
+            for path in globs_.matching(manifest.listing(final), globs):
                 tree.remove(path)
         left = manifest.listing(final)
         if not left:
@@ -184,14 +264,7 @@ class FileStore(CheckpointStore):
         return left
 
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
-        final = self._existing(uuid)
-        gone = {path.rstrip("/") for path in _matching(manifest.listing(final), globs)}
-
-        def stays(path: str) -> bool:
-            parts = path.rstrip("/").split("/")
-            return not any("/".join(parts[:n]) in gone for n in range(1, len(parts) + 1))
-
-        return {path: size for path, size in manifest.listing(final).items() if stays(path)}
+        return globs_.surviving(manifest.listing(self._existing(uuid)), globs)
 
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
@@ -227,37 +300,6 @@ class FileStore(CheckpointStore):
             file.write("found")
             os.fsync(file.fileno())
 
-    # --- names ----------------------------------------------------------------------------------------------------------
-
-    def _path(self, uuid: str) -> Path:
-        if not _UUID.match(uuid):
-            raise CheckpointError(f"not the name of a checkpoint: {uuid!r}")
-        return self._folder / uuid
-
-    def _staging(self, uuid: str) -> Path:
-        return self._path(uuid).with_name(f".{uuid}.partial")
-
-    def _staged(self, uuid: str) -> Path:
-        """Training code may look for the checkpoint's name in the path that it saves to."""
-        return self._staging(uuid) / uuid
-
-    def _existing(self, uuid: str) -> Path:
-        path = self._path(uuid)
-        if os.path.islink(path):
-            raise CheckpointError(f"checkpoint {uuid} is a link in {self}, and links are not followed there")
-        if not _is_folder(path):
-            if not _is_folder(self._folder):
-                why = f", for {self} does not exist; is it mounted, and is checkpoint_storage right?"
-                raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}{why}")
-            raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}")
-        return path
-
-    def _there_already(self, uuid: str) -> CheckpointError:
-        return CheckpointError(f"checkpoint {uuid} exists already in {self}")
-
-    def _gone(self, uuid: str) -> Path:
-        return self._path(uuid).with_name(f".{uuid}.deleted")
-
     def _vanish(self, uuid: str) -> None:
         """A reader sees the checkpoint whole until it sees none: the name goes first."""
         gone = self._gone(uuid)
@@ -285,38 +327,9 @@ def _copy(source: Path, target: Path, paths: Union[Sequence[str], Dict[str, int]
                 sums[path] = manifest.copy(old, new)
                 new.flush()
                 found = os.fstat(old.fileno())
-                os.fchmod(new.fileno(), found.st_mode & 0o777)
+                os.fchmod(new.fileno(), found.st_mode & 0o777 | stat.S_IWUSR)  # a copy is the user's to change
                 os.utime(new.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
     return sums
-
-
-def _matching(paths: Iterable[str], globs: Sequence[str]) -> List[str]:
-    patterns = [[part for part in pattern.split("/") if part not in ("", ".")] for pattern in globs]
-    return [path for path in paths if any(_matches(path.rstrip("/").split("/"), pattern) for pattern in patterns)]
-
-
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """As in ``glob``: ``**`` is any number of folders, and only what is written with a dot is found with one.
-
-    All beginnings that match so far are kept side by side: to try one after the other takes years for many ``**``.
-    """
-    begun = {0}  # how many parts the pattern's beginning may take
-    for piece in pattern:
-        if piece == "**":
-            folders = [at for at, part in enumerate(parts) if part.startswith(".")]
-            begun = {
-                at
-                for begin in begun
-                for at in range(begin, min((f for f in folders if f >= begin), default=len(parts)) + 1)
-            }
-        else:
-            begun = {at + 1 for at in begun if at < len(parts) and _fits(parts[at], piece)}
-    return len(parts) in begun
-
-
-def _fits(part: str, piece: str) -> bool:
-    hidden = part.startswith(".") and not piece.startswith(".")
-    return not hidden and fnmatchcase(part, piece)
 
 
 def _remove(path: Path) -> None:

@@ -17,7 +17,7 @@ import stat
 import zlib
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from dethpc.errors import CheckpointDamaged, CheckpointError
 from dethpc.rundir.tree import LeadsOut, Tree
@@ -58,26 +58,65 @@ def measure(root: Path, paths: Sequence[str], threads: int = 0) -> Checksums:
             with ThreadPoolExecutor(threads or _cores()) as pool:
                 crcs = list(pool.map(crc, parts))
     by_path: Dict[str, List[int]] = {path: [] for path in paths}
-    for (path, at), value in zip(parts, crcs):
+    for (path, _), value in zip(parts, crcs):
+        by_path[path].append(value)
+    return {path: put_together(sizes[path], by_path[path], _PART) for path in paths}
+
+
+def put_together(size: int, crcs: Sequence[int], part: int) -> Checksum:
+    """Of a file of ``size`` bytes, from the CRC-32 of each of its parts of ``part`` bytes; a block is a whole number of them."""
+    blocks: List[int] = []
+    for n, crc in enumerate(crcs):
+        at = n * part
         if at % BLOCK == 0:
-            by_path[path].append(value)
+            blocks.append(crc)
         else:
-            by_path[path][-1] = combine(by_path[path][-1], value, min(_PART, sizes[path] - at))
-    return {path: Checksum(sizes[path], tuple(by_path[path])) for path in paths}
+            blocks[-1] = combine(blocks[-1], crc, min(part, size - at))
+    return Checksum(size, tuple(blocks))
+
+
+class Summing:
+    """The checksum of content that goes by in pieces, of which none may reach over the end of a block."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._crcs: List[int] = []
+
+    def add(self, piece: Union[bytes, memoryview]) -> None:
+        if self._size % BLOCK == 0:
+            self._crcs.append(0)
+        self._crcs[-1] = zlib.crc32(piece, self._crcs[-1])
+        self._size += len(piece)
+
+    @property
+    def found(self) -> Checksum:
+        return Checksum(self._size, tuple(self._crcs))
 
 
 def copy(source: BufferedReader, target: BufferedWriter) -> Checksum:
     """Copy a file's content and sum it on the way, so that it is read once."""
-    crcs: List[int] = []
-    size = 0
+    summing = Summing()
     buffer = memoryview(bytearray(_CHUNK))
     while n := source.readinto(buffer):
         target.write(buffer[:n])
-        if size % BLOCK == 0:
-            crcs.append(0)
-        crcs[-1] = zlib.crc32(buffer[:n], crcs[-1])
-        size += n
-    return Checksum(size, tuple(crcs))
+        summing.add(buffer[:n])
+    return summing.found
+
+
+def checked(uuid: str, path: str, expected: Checksum, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces of a file, none of which reaches over the end of a block. Raises CheckpointDamaged at their end where they are not
+    what was stored."""
+    summing = Summing()
+    for piece in pieces:
+        summing.add(piece)
+        if summing.found.size > expected.size:
+            break
+        yield piece
+    if summing.found.size != expected.size:
+        raise CheckpointDamaged(
+            f"checkpoint {uuid}: {path} has {summing.found.size} bytes, and had {expected.size} when stored"
+        )
+    compare(uuid, {path: expected}, {path: summing.found})
 
 
 class Flushing:
@@ -111,10 +150,9 @@ def write(root: Path, sums: Checksums, *, part: Optional[int] = None, sync: bool
     to bring it to disk."""
     name = NAME if part is None else f"{_PARTS}{part}"
     staged = f"{NAME}.{os.getpid()}.{name[len(NAME) :]}"
-    content = {"version": 1, "block": BLOCK, "files": {path: _entry(s) for path, s in sorted(sums.items())}}
     with Tree(root) as tree:
         with tree.write(staged) as file:
-            file.write(json.dumps({**content, _SUM: _sum(content)}).encode())
+            file.write(encoded(sums))
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -175,28 +213,57 @@ def _entry(s: Checksum) -> Dict[str, Any]:
     return {"size": s.size} if s.crcs is None else {"size": s.size, "crc32": [f"{crc:08x}" for crc in s.crcs]}
 
 
-def _read(root: Path, name: str) -> Optional[Checksums]:
+def encoded(sums: Checksums) -> bytes:
+    """The content of a manifest."""
+    content = {"version": 1, "block": BLOCK, "files": {path: _entry(s) for path, s in sorted(sums.items())}}
+    return json.dumps({**content, _SUM: _sum(content)}).encode()
+
+
+def decoded(uuid: str, text: bytes) -> Checksums:
+    """What a manifest says. Raises CheckpointDamaged, and CheckpointError for one of a later release."""
     try:
-        with Tree(root) as tree, tree.read(name) as file:
-            content: Any = json.loads(file.read())
+        content: Any = json.loads(text)
         if _SUM in content and content.pop(_SUM) != _sum(content):
             raise ValueError("its checksum is another")
         if int(content["version"]) != 1:
-            raise CheckpointError(
-                f"checkpoint {root.name}: its manifest is of a version that this dethpc does not know"
-            )
+            raise CheckpointError(f"checkpoint {uuid}: its manifest is of a version that this dethpc does not know")
         if content["block"] != BLOCK:
             raise ValueError(content["block"])
-        return {
+        found = {
             path: Checksum(
                 int(entry["size"]), tuple(int(crc, 16) for crc in entry["crc32"]) if "crc32" in entry else None
             )
             for path, entry in content["files"].items()
         }
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise CheckpointDamaged(f"checkpoint {uuid}: its manifest is damaged: {error!r}") from None
+    check_paths(uuid, found)
+    return found
+
+
+def check_paths(uuid: str, paths: Iterable[str]) -> None:
+    """Raises CheckpointDamaged for a path that no file of a checkpoint can have: whoever may write to the storage would choose what
+    is written elsewhere, by this program or by who unpacks its archives."""
+    for path in paths:
+        parts = path[:-1].split("/") if path.endswith("/") else path.split("/")
+        if "\0" in path or not {"", ".", ".."}.isdisjoint(parts) or not _is_text(path):
+            raise CheckpointDamaged(f"checkpoint {uuid}: no file of a checkpoint can be called {path!r:.200}")
+
+
+def _is_text(path: str) -> bool:
+    """Whether a file system can have it: half of a surrogate pair is a byte that is no UTF-8, or nothing."""
+    try:
+        return path.isascii() or bool(os.fsencode(path))
+    except UnicodeEncodeError:
+        return False
+
+
+def _read(root: Path, name: str) -> Optional[Checksums]:
+    try:
+        with Tree(root) as tree, tree.read(name) as file:
+            return decoded(root.name, file.read())
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise CheckpointDamaged(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
     except (IsADirectoryError, LeadsOut) as error:
         raise CheckpointDamaged(f"checkpoint {root.name}: its manifest is damaged: {error!r}") from None
 

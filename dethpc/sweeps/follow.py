@@ -10,6 +10,7 @@ from typing import Any, Optional
 from dethpc import errors
 from dethpc.client import Session, experiments, logs
 from dethpc.client.patience import patiently
+from dethpc.domain.nested import leaves
 from dethpc.domain.not_finite import numbers_in
 from dethpc.domain.trial_config import SearcherConfig
 from dethpc.sweeps import own_master
@@ -189,7 +190,7 @@ class Sweep:
         pandas is installed, else a list of dicts. A metric that has a hyperparameter's name gets a ``metric.`` before it."""
         rows = []
         for future in self.trials:
-            row: Json = {"trial": future.trial_id, "state": future.state, **_flat(future.hparams)}
+            row: Json = {"trial": future.trial_id, "state": future.state, **dict(leaves(future.hparams))}
             row.update((name if name not in row else f"metric.{name}", value) for name, value in future.metrics.items())
             row["reason"] = future.reason
             rows.append(row)
@@ -250,13 +251,6 @@ class Sweep:
 
     def __repr__(self) -> str:
         return f"Sweep(experiment {self.experiment_id}, {self.state})"
-
-
-def _flat(hparams: Json, above: str = "") -> Json:
-    found: Json = {}
-    for name, value in hparams.items():
-        found.update(_flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value})
-    return found
 
 
 def _bar(sweep: Sweep) -> Callable[[Optional[TrialFuture]], None]:

@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import pathlib
-from typing import Any, Dict, List, Optional
+import shutil
+from typing import Any, Dict, List, Optional, Sequence
 
 import transformers
 from transformers import trainer_utils
@@ -67,6 +68,7 @@ class DetCallback(transformers.TrainerCallback):
         self._saved = -1
         self._percent = 0
         self._preempted = False
+        self._kept: Optional[pathlib.Path] = None  # what is being stored, on the machine's first worker
         self.load_last_checkpoint(args)
 
     def load_last_checkpoint(self, args: transformers.TrainingArguments) -> None:
@@ -177,17 +179,46 @@ class DetCallback(transformers.TrainerCallback):
         metadata: Dict[str, Any] = {"steps_completed": state.global_step}
         if self._trial_id is not None:
             metadata["trial_id"] = self._trial_id
-        distributed = self.core_context.distributed
+        distributed, checkpoint = self.core_context.distributed, self.core_context.checkpoint
+        checkpoint.wait()
         distributed.allgather(None)  # a worker gets here when it has saved its own part; the others may not have
         if distributed.local_rank == 0:
-            self.core_context.checkpoint.upload(
-                args.output_dir,
-                metadata,
-                shard=True,
-                selector=lambda path: path.startswith((f"{folder}/", "runs/")),
-            )
+            kept = self._keep(pathlib.Path(args.output_dir), (folder, "runs"))
+            checkpoint.upload_async(kept, metadata, shard=True)
         else:  # has written into the same directory
-            self.core_context.checkpoint.upload(None, metadata, shard=True)
+            checkpoint.upload_async(None, metadata, shard=True)
+
+    def _keep(self, output_dir: pathlib.Path, folders: Sequence[str]) -> pathlib.Path:
+        """The folders once more, by other names of the same files: the Trainer may delete its own (``save_total_limit``) while they
+        are being stored."""
+        self._remove_kept()
+        self._kept = output_dir / f".dethpc-saving-{self.core_context.distributed.cross_rank}"
+        self._remove_kept()  # what a run that was killed has left
+        for folder in folders:
+            if (output_dir / folder).is_dir():
+                shutil.copytree(output_dir / folder, self._kept / folder, copy_function=_link)
+        return self._kept
+
+    def _remove_kept(self) -> None:
+        if self._kept is not None:
+            shutil.rmtree(self._kept, ignore_errors=True)
+
+    def on_train_end(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        control: transformers.TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        self.core_context.checkpoint.wait()
+        self._remove_kept()
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copy2(source, target)
 
 
 def _group(logs: Dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from dethpc.config import load
+from dethpc.errors import ConfigError
 from tests.waiting import LONG_ENOUGH
 
 Json = dict[str, Any]
@@ -118,7 +120,7 @@ class Answers:
         if self.refuse is not None:
             return self.refuse
         if path == "/api/v1/experiments" and method == "POST":
-            return {"experiment": {**self.experiment, "id": 7}, "config": {}, "warnings": []}
+            return self._created(body["config"])
         if path == "/api/v1/experiments":
             return {"experiments": [{**self.experiment, "id": 2}, self.experiment], "pagination": {"total": 2}}
         if path == "/api/v1/experiments/1" and method == "GET":
@@ -169,7 +171,8 @@ class Answers:
             }
             return {"experiments": [{"experimentId": 1, "jobId": JOB["jobId"], **groups}]}
         if path == "/api/v1/job-queues-v2":
-            return {"jobs": [{"full": JOB}]}
+            known = query.get("resourcePool", ["gpu"]) == ["gpu"]
+            return {"jobs": [{"full": JOB}] if known else [], "queueOrder": "fair_share"}
         if path == "/api/v1/agents":
             device = {"type": "TYPE_CUDA", "brand": "cuda"}
             slots = {
@@ -179,9 +182,20 @@ class Answers:
             return {
                 "agents": [{"id": "node1", "slots": slots, "resourcePools": ["gpu"], "state": "mixed", "reason": ""}]
             }
+        if path == "/api/v1/experiments/1/kill":
+            return {"changed": self.states[:1] not in (["ERROR"], ["COMPLETED"])}
         if method in ("POST", "DELETE"):
             return {}
         return 404, {"error": {"code": 5, "reason": "NotFound", "error": f"no such thing: {path}"}}
+
+    def _created(self, text: str) -> Any:
+        try:
+            loaded = load(text)
+        except ConfigError as wrong:
+            problems = [problem.to_json() for problem in wrong.problems]
+            return 400, {"error": {"code": 3, "error": str(wrong), "problems": problems}}
+        told = [*loaded.translated, *loaded.warnings]
+        return {"experiment": {**self.experiment, "id": 7}, "config": {}, "warnings": [], "configWarnings": told}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -96,16 +96,45 @@ def test_a_terminal_shows_how_much_of_a_large_context_is_sent(
     assert b"sent; the master packs it" in shown and b"100%" in shown
 
 
-def test_every_mistake_is_a_line_and_nothing_is_sent(det: Any, master: Any, folder: Path) -> None:
+def test_every_mistake_is_a_line_and_nothing_is_created(det: Any, master: Any, folder: Path) -> None:
     (folder / "config.yaml").write_text(
         "entrypoint: x\nsearcher: {name: sngle, metric: loss}\nresources:\n  slots_per_trail: 2\n"
     )
     done = det("experiment", "create", "config.yaml", "code", master=master)
-    assert done.returncode == 1 and master.asked == []
+    assert done.returncode == 1 and done.stdout == "" and len(master.did("POST")) == 1, "the master refuses it"
     lines = done.stderr.splitlines()
     assert len(lines) == 2 and all(line.startswith("det: error: config.yaml:") for line in lines)
     assert "config.yaml:2: searcher" in lines[0] and "sngle" in lines[0]
     assert "config.yaml:4: resources.slots_per_trail" in lines[1] and "slots_per_trial" in lines[1]
+
+
+def test_a_large_context_is_not_sent_for_a_configuration_that_is_wrong(det: Any, master: Any, folder: Path) -> None:
+    (folder / "config.yaml").write_text("entrypoint: x\nsearcher: {name: sngle, metric: loss}\n")
+    (folder / "code" / "data.npy").write_bytes(bytes(5 << 20))
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert done.returncode == 1 and "config.yaml:2: searcher" in done.stderr and master.asked == []
+
+
+def test_what_is_older_or_doubtful_in_a_configuration_is_told_with_its_line(
+    det: Any, master: Any, folder: Path
+) -> None:
+    (folder / "config.yaml").write_text(CONFIG.replace("single,", "single, max_steps: 3,"))
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert (done.returncode, done.stdout, len(master.did("POST"))) == (0, "Created experiment 7\n", 1), done.stderr
+    assert "det: older form: config.yaml:3: " in done.stderr and "det config upgrade config.yaml" in done.stderr
+
+
+def test_a_usual_creation_loads_no_models_of_configurations(
+    environment: dict[str, str], master: Any, folder: Path
+) -> None:
+    code = (
+        "import sys\nfrom dethpc.cli import main\n"
+        "try: main(['experiment', 'create', 'config.yaml', 'code'])\nexcept SystemExit as end: assert not end.code, end.code\n"
+        "print('LOADED', [name for name in ('pydantic', 'difflib', 'dethpc.config.loading') if name in sys.modules])"
+    )
+    env = {**environment, "DET_MASTER": master.url}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=folder, check=True)
+    assert done.stdout.splitlines() == ["Created experiment 7", "LOADED []"]
 
 
 def test_mistakes_that_the_master_finds_are_told_with_their_lines(det: Any, master: Any, folder: Path) -> None:

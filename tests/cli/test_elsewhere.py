@@ -118,7 +118,7 @@ def test_determineds_options_of_lists_do_what_they_did_there(master: Any, monkey
     assert yaml.safe_load(asked("", "job", "list", "--yaml")[0])["jobs"][0]["name"] == "digits"
     assert yaml.safe_load(asked("", "master", "info", "--yaml")[0])["clusterId"] == "c-1"
 
-    monkeypatch.setattr("dethpc.client.jobs.listing", lambda *_: [{**JOB, "jobId": c * 9} for c in "abcd"])
+    monkeypatch.setattr("dethpc.client.jobs.queue", lambda *_: ([{**JOB, "jobId": c * 9} for c in "abcd"], "priority"))
     queue = asked("", "job", "list", "--reverse", "--offset", "1", "--limit", "2", "--pages", "all", "--table")[0]
     assert [line.split()[1] for line in queue.splitlines()[1:]] == ["cccccccc", "bbbbbbbb"]
     reports = [{"validation": {"totalBatches": n, "metrics": {"avgMetrics": {"loss": n}}}} for n in range(5)]

@@ -36,7 +36,7 @@ def test_list_shows_ones_own_experiments_newest_last(det: Any, master: Any) -> N
     assert [row[0] for row in rows] == ["ID", "1", "2"]
     assert rows[1] == ["1", "ada", "digits", "ACTIVE", "50%", "2", "2026-11-20T10:00:00+00:00", "-", "gpu"]
     query = next(q for m, p, q, _ in master.asked if p == "/api/v1/experiments")
-    assert query["users"] == ["ada"] and query["archived"] == ["false"]
+    assert query["userIds"] == ["1"] and query["archived"] == ["false"]
 
 
 def test_a_list_tells_what_is_amiss_with_what_is_active_and_describe_with_all(det: Any, master: Any) -> None:
@@ -65,7 +65,7 @@ def test_describe_says_how_tensorboard_shows_what_was_reported(det: Any, master:
 def test_list_all_asks_for_everybody(det: Any, master: Any) -> None:
     done = det("e", "ls", "-a", master=master)
     query = next(q for m, p, q, _ in master.asked if p == "/api/v1/experiments")
-    assert "users" not in query and "archived" not in query
+    assert "userIds" not in query and "archived" not in query
     assert "Archived" in done.stdout
 
 
@@ -196,7 +196,13 @@ def test_a_live_experiment_is_steered(det: Any, master: Any, verb: str, said: st
     assert master.did("POST") == [(f"/api/v1/experiments/1/{verb}", None)]
 
 
-@pytest.mark.parametrize("verb, state", [("pause", "PAUSED"), ("cancel", "CANCELED"), ("kill", "ERROR")])
+def test_killing_what_has_ended_says_so(det: Any, master: Any) -> None:
+    master.states = ["ERROR"]
+    done = det("experiment", "kill", 1, master=master)
+    assert (done.returncode, done.stdout) == (0, "Experiment 1 is ERROR: nothing to do\n")
+
+
+@pytest.mark.parametrize("verb, state", [("pause", "PAUSED"), ("cancel", "CANCELED")])
 def test_nothing_is_done_where_nothing_is_to_do(det: Any, master: Any, verb: str, state: str) -> None:
     master.states = [state]
     done = det("experiment", verb, 1, master=master)

@@ -42,14 +42,6 @@ def test_csv_quotes_what_must_be_quoted(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == 'Name,Value\n"a,b",\n'
 
 
-@pytest.mark.parametrize(
-    "value, text",
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (96 * 2**20, "96.0 MiB"), (5 * 2**40, "5.0 TiB")],
-)
-def test_sizes_are_read_by_people(value: int, text: str) -> None:
-    assert output.size(value) == text
-
-
 def test_times_are_local_iso_8601(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
@@ -75,13 +67,6 @@ def test_metrics_keep_four_digits_for_people_and_all_for_scripts() -> None:
 def test_ages_have_one_unit(monkeypatch: pytest.MonkeyPatch, seconds: int, said: str) -> None:
     monkeypatch.setattr(output, "now", lambda: 1768903200.0 + seconds)  # 2026-01-20T10:00:00Z
     assert output.ago("2026-01-20T10:00:00Z").replace("2026-01-20", "2025-10-21") == said
-
-
-@pytest.mark.parametrize(
-    "seconds, said", [(None, ""), (0.9, "0s"), (236, "3m56s"), (7500, "2h05m"), (3 * 86400 + 4 * 3600, "3d04h")]
-)
-def test_durations_have_two_units(seconds: float, said: str) -> None:
-    assert output.duration(seconds) == said
 
 
 HOSTILE = "title\x1b]0;mine\x07 clipboard\x1b]52;c;aGk=\x07\x9b2J\rback\ttab"

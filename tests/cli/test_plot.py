@@ -59,7 +59,7 @@ def test_a_thinned_curve_keeps_its_ends_its_peak_and_its_first_nan() -> None:
 
 
 def test_metrics_of_machines_are_below_their_names() -> None:
-    assert dict(curves.leaves({"n1": {"gpu0": {"util": 5}, "free": "NaN"}, "name": "x", "on": True})).keys() == {
+    assert dict(curves.numbers({"n1": {"gpu0": {"util": 5}, "free": "NaN"}, "name": "x", "on": True})).keys() == {
         "n1/gpu0/util",
         "n1/free",
     }

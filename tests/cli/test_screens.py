@@ -395,9 +395,16 @@ def test_trials_are_listed_by_state_whatever_they_are_sorted_by(screen: Callable
 
 
 def test_describe_lists_the_ten_best_on_a_terminal_and_all_in_a_pipe(screen: Callable[..., str], master: Any) -> None:
-    master.trials = [trial(n, metric=None if n == 3 else 1 / n) for n in range(1, 14)]
+    master.trials = [trial(n, metric=None if n == 3 else 1 / n) for n in range(13, 0, -1)]  # as the master sorts them
     master.config["searcher"]["smaller_is_better"] = True
+    master.experiment["numTrials"] = 13
     shown = screen(100, "e", "describe", "1")
+    (asked,) = [query for _, path, query, _ in master.asked if path.endswith("/trials")]
+    assert (asked["limit"], asked["sortBy"], asked["orderBy"]) == (
+        ["10"],
+        ["SORT_BY_BEST_VALIDATION_METRIC"],
+        ["ORDER_BY_ASC"],
+    ), "it asks for what it shows"
     rows = shown[shown.index("Trial ") :].splitlines()[1:11]
     assert [int(row.replace("★", "").split()[0]) for row in rows] == list(range(13, 3, -1))
     assert "the 10 best; 3 more: det trial list 1" in shown

@@ -22,13 +22,14 @@ def test_a_slurm_job_leads_to_its_trial(det: Det, master: Answers) -> None:
 @pytest.mark.parametrize("text", ["16.31.1", "n0", "28;29", "../28", "-3"])
 def test_what_is_no_job_id_is_answered_with_what_is_one(det: Det, text: str) -> None:
     done = det("slurm", "--", text)
-    assert done.returncode == 2 and "such as 28, as squeue shows it" in " ".join(done.stderr.split())
+    assert done.returncode == 2 and "such as 28 or 28_3, as squeue shows it" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("text", ["8_1", "8_[1-3]"])
-def test_a_job_array_has_no_trial(det: Det, text: str) -> None:
-    done = det("slurm", text)
-    assert done.returncode == 2 and f"{text} is of a job array, and no trial is" in " ".join(done.stderr.split())
+def test_an_element_of_a_job_array_leads_to_its_trial(det: Det, master: Answers) -> None:
+    det("slurm", "28_3.batch", master=master)
+    assert any(path.endswith("/scheduler-jobs/28_3") for _, path, *_ in master.asked)
+    done = det("slurm", "28_[1-3]")
+    assert done.returncode == 2 and "is several jobs of an array; name one of them" in " ".join(done.stderr.split())
 
 
 def test_a_trial_tells_its_last_job_and_its_run_folder(det: Det, master: Answers) -> None:

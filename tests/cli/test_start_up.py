@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from dethpc.cli import main, master_process
+from tests.cli.conftest import Answers
 
 HEAVY = (
     "rich",
@@ -50,6 +51,53 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "LOADED []"
+
+
+NOT_FOR_THIS = (
+    *(name for name in HEAVY if name not in ("http.client", "dethpc.client")),
+    "shutil",
+    "lzma",
+    "difflib",
+    "tempfile",
+)
+NOT_FOR_THIS += ("dethpc.domain.environment", "dethpc.rundir.layout", "dethpc.context")
+
+
+@pytest.mark.parametrize(
+    "words, requests",
+    [
+        ("experiment list", 1),
+        ("experiment kill 1", 1),
+        ("experiment list-trials 1", 2),
+        ("experiment list-checkpoints 1", 1),
+        ("experiment describe 1", 4),
+        ("experiment logs --tail 10 1", 2),
+        ("trial describe 1", 4),
+        ("trial logs --tail 10 1", 1),
+        ("job list", 1),
+        ("resource-pool list", 1),
+        ("agent list", 1),
+        ("slot list", 1),
+        ("master info", 2),
+        ("user whoami", 1),
+    ],
+)
+def test_a_small_command_asks_little_and_loads_little(
+    words: str, requests: int, master: Answers, environment: dict[str, str]
+) -> None:
+    """It takes as long as what it imports and asks for; a person waits for it hundreds of times a day."""
+    code = (
+        "import sys\nfrom dethpc.cli import main\n"
+        f"try: main({words.split()!r})\nexcept SystemExit as end: assert not end.code, end.code\n"
+        f"print('LOADED', [name for name in {NOT_FOR_THIS!r} if name in sys.modules])"
+    )
+    master.logs = [
+        [{"id": "1", "timestamp": "2026-11-20T10:00:01Z", "log": "hello", "message": "hello", "level": "INFO"}]
+    ]
+    env = {**environment, "DET_MASTER": master.url}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.splitlines()[-1] == "LOADED []"
+    assert len(master.asked) <= requests, master.asked
 
 
 def test_every_command_and_option_has_help() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dethpc.config import load, with_overrides
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.secrets import masked_text
 from dethpc.config.source import dump
 from dethpc.config.unsupported import _NOT_WORTH_A_WARNING, FIELDS, IGNORED, TRIAL_CLASS, UNSUPPORTED
 from dethpc.errors import ConfigError, Problem
@@ -424,6 +425,12 @@ def test_everybody_has_the_usual_log_policies(mine: str) -> None:
     assert effective(LEAST + mine)["log_policies"] == USUAL
 
 
+def test_a_log_policy_whose_action_never_happens_is_told() -> None:
+    (warning,) = load(LEAST + "log_policies: [{name: CUDA OOM, action: cancel_retries}]\n", file="c.yaml").warnings
+    assert "takes the usual policy of that name away and cancel_retries never happens; give it a pattern" in warning
+    assert load(LEAST + "log_policies: [{name: CUDA OOM}]\n", file="c.yaml").warnings == []
+
+
 def test_log_policies_are_joined_by_name_and_a_name_alone_takes_one_away() -> None:
     site = {"log_policies": [{"pattern": "site", "action": "exclude_node"}, {"name": "n", "pattern": "site's"}]}
     mine = "log_policies:\n- {pattern: mine, action: {type: cancel_retries}}\n- {name: n, pattern: mine}\n- {name: CUDA OOM}\n"
@@ -455,7 +462,7 @@ def test_storage_of_another_type_takes_only_what_all_types_share() -> None:
 
 def test_storage_without_a_type_is_the_sites() -> None:
     text = LEAST + "checkpoint_storage: {save_trial_latest: 5}\n"
-    assert load(text, file="c.yaml").warnings[0].startswith("c.yaml:3: checkpoint_storage.save_trial_latest")
+    assert not load(text, file="c.yaml").warnings
     assert (
         effective(text, defaults=DEFAULTS)["checkpoint_storage"].items()
         >= {"type": "shared_fs", "save_trial_latest": 5}.items()
@@ -478,12 +485,10 @@ def test_a_mistake_in_the_defaults_says_whose_it_is() -> None:
 # --- what has no effect yet -------------------------------------------------------------------------------------------
 
 EXAMPLES = {
-    "checkpoint_storage.type": "s3",
     "checkpoint_storage.checkpoint_path": "x",
     "optimizations.mixed_precision": "O2",
     "resources.native_parallel": True,
     "resources.slots": 3,
-    "data_layer": {"type": "s3", "bucket": "b", "bucket_directory_path": "p"},
     "integrations.pachyderm": {
         "pachd": {"host": "h", "port": 1},
         "proxy": {"scheme": "s", "host": "h", "port": 1},
@@ -491,8 +496,8 @@ EXAMPLES = {
     },
 }
 CONTEXTS: dict[str, dict[str, Any]] = {
-    "checkpoint_storage.type": {"bucket": "b"},
     "checkpoint_storage": {"type": "shared_fs", "host_path": "/x"},
+    "data_layer.local_cache_container_path": {"type": "s3", "bucket": "b", "bucket_directory_path": "p"},
 }
 
 
@@ -521,8 +526,6 @@ def test_a_field_without_effect_is_refused_and_nothing_else_is_wrong_with_it(fie
 
 @pytest.mark.parametrize(("field", "fine"), [(row.field, fine) for row in UNSUPPORTED for fine in row.fine])
 def test_its_default_may_be_spelled_out(field: str, fine: Any) -> None:
-    if field == "checkpoint_storage.type":
-        pytest.skip("needs fields of its own")
     load(dump(configuration(field, fine)))
 
 
@@ -576,12 +579,9 @@ def test_every_search_method_is_read(searcher: dict[str, Any]) -> None:
     ],
     ids=lambda storage: storage["type"],
 )
-def test_later_storage_is_checked_and_then_refused(storage: dict[str, Any]) -> None:
+def test_every_kind_of_storage_is_read(storage: dict[str, Any]) -> None:
     data = {"entrypoint": "x", "searcher": {"name": "single", "metric": "l"}, "checkpoint_storage": storage}
-    (problem,) = problems_of(dump(data))
-    assert problem.field == "checkpoint_storage.type"
-    whole = ExperimentConfig.model_validate(data).model_dump(mode="json")
-    assert whole["checkpoint_storage"].items() >= storage.items()
+    assert effective(dump(data))["checkpoint_storage"].items() >= storage.items()
 
 
 def test_a_refused_field_is_said_beside_other_mistakes() -> None:
@@ -599,6 +599,8 @@ def test_a_section_for_another_scheduler_changes_nothing_beside_that_for_slurm()
 def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> None:
     values = {
         "checkpoint_storage.propagation": "shared",
+        "data_layer.container_storage_path": "/x",
+        "data_layer.local_cache_container_path": "/x",
         "checkpoint_storage.tensorboard_path": "x",
         "profiling.begin_on_batch": 5,
         "profiling.end_after_batch": 9,
@@ -631,13 +633,15 @@ def test_a_field_that_is_accepted_without_effect_gives_a_warning(field: str) -> 
     }
     value = values.get(field, 1 if "save_" in field else "x")
     loaded = load(dump(configuration(field, value)), file="c.yaml")
-    (warning,) = [text for text in loaded.warnings if field in text]
+    (warning,) = [text for text in (*loaded.warnings, *loaded.without_container) if field in text]
     assert warning.startswith("c.yaml:") and "hunter2" not in warning
 
 
 def test_whatever_containers_would_give_is_one_warning() -> None:
     text = LEAST + "environment:\n  image: {cpu: x}\n  force_pull_image: true\nresources: {shm_size: 4g}\n"
-    (warning,) = load(text, file="c.yaml").warnings
+    loaded = load(text, file="c.yaml")
+    (warning,) = loaded.without_container
+    assert loaded.warnings == []  # whether there is a container says the site
     line = text.splitlines().index("  image: {cpu: x}") + 1
     assert warning.startswith(f"c.yaml:{line}: environment.image, environment.force_pull_image, resources.shm_size ")
 
@@ -649,7 +653,7 @@ def test_only_mounts_that_change_a_path_are_warned_of() -> None:
         {"host_path": "/data", "container_path": "/run/determined/workdir/data"},
         {"host_path": "/data/mnist", "container_path": "/mnist"},
     ]
-    (warning,) = load(dump(configuration("bind_mounts", mounts))).warnings
+    (warning,) = load(dump(configuration("bind_mounts", mounts))).without_container
     assert "bind_mounts.3" in warning and "/mnist is what the node has there, not /data/mnist" in warning
 
 
@@ -722,7 +726,7 @@ def test_a_mount_over_the_working_directory_is_refused(path: str) -> None:
 
 def test_what_a_mount_cannot_have_is_said() -> None:
     mount = {"host_path": "/data", "container_path": "data", "read_only": True}
-    (warning,) = load(LEAST + dump({"bind_mounts": [mount]})).warnings
+    (warning,) = load(LEAST + dump({"bind_mounts": [mount]})).without_container
     assert "bind_mounts.0.read_only has no effect" in warning
     (problem,) = problems_of(LEAST + dump({"bind_mounts": [{**mount, "propagation": "sideways"}]}))
     assert problem.field == "bind_mounts[0].propagation" and "rprivate" in problem.allowed
@@ -737,5 +741,55 @@ def test_fusion_of_tensors_is_horovods() -> None:
     assert load(dump({"entrypoint": launched, **data})).warnings == []
 
 
-def test_an_empty_cache_is_none() -> None:
+PRINTED = [
+    {"host_storage_path": "/h", "container_storage_path": "/c"},
+    {"type": "shared_fs"},
+    {
+        "type": "s3",
+        "bucket": "b",
+        "bucket_directory_path": "some/where",
+        "local_cache_host_path": "/h",
+        "local_cache_container_path": "/c",
+        "access_key": "a",
+        "secret_key": "s",
+        "endpoint_url": "http://127.0.0.1:8080/",
+    },
+    {"type": "gcs", "bucket": "b", "bucket_directory_path": "p", "local_cache_host_path": "/h"},
+]
+
+
+@pytest.mark.parametrize("section", PRINTED, ids=lambda section: section.get("type", "default"))
+def test_the_data_layer_has_its_fields_and_its_default_type(section: dict[str, Any]) -> None:
+    found = load(LEAST + dump({"data_layer": section}))
+    stored = found.config.to_json()["data_layer"]
+    assert {**stored, "type": section.get("type", "shared_fs")} == stored
+    assert {name: stored[name] for name in section} == section
+    said = [warning for warning in found.warnings if "data_layer" in warning]
+    assert len(said) == sum("container" in name for name in section)
+    assert all("has no effect without a container" in warning for warning in said)
+
+
+def test_an_empty_data_layer_is_the_default_one() -> None:
     assert load(LEAST + "data_layer: {}\n").warnings == []
+
+
+@pytest.mark.parametrize(
+    ("section", "allowed"),
+    [
+        ({"type": "s3", "bucket": "b"}, "bucket_directory_path"),
+        ({"type": "gcs", "bucket": "", "bucket_directory_path": "p"}, "text that is not empty"),
+        ({"type": "s3", "bucket": "b", "bucket_directory_path": "../p"}, "without '..'"),
+        ({"host_storage_path": "cache"}, "an absolute path"),
+        ({"local_cache_size_gib": 0}, ">= 1"),
+        ({"type": "azure"}, "shared_fs"),
+    ],
+    ids=str,
+)
+def test_mistakes_in_the_data_layer_are_named(section: dict[str, Any], allowed: str) -> None:
+    (problem,) = problems_of(LEAST + dump({"data_layer": section}))
+    assert allowed in str(problem)
+
+
+def test_the_keys_of_the_data_layer_are_secrets() -> None:
+    shown = masked_text(LEAST + dump({"data_layer": PRINTED[2]}))
+    assert "secret_key: s\n" not in shown and "access_key: a\n" not in shown and "some/where" in shown

@@ -65,6 +65,16 @@ def test_its_storage_goes_under_the_experiments() -> None:
     assert loaded.effective()["checkpoint_storage"]["host_path"] == "/scratch/ckpt"
 
 
+def test_its_data_layer_goes_under_the_experiments() -> None:
+    text = "entrypoint: x\nsearcher: {name: single, metric: l}\n"
+    site = parse_site("data_layer: {host_storage_path: /local}\n")
+    assert parse_site("").data_layer is None
+    defaults = {"data_layer": site.data_layer}
+    assert load(text, defaults=defaults).effective()["data_layer"]["host_storage_path"] == "/local"
+    own = f"{text}data_layer: {{type: gcs, bucket: b, bucket_directory_path: p}}\n"
+    assert "host_storage_path" not in load(own, defaults=defaults).effective()["data_layer"]
+
+
 @pytest.mark.parametrize(
     ("text", "field", "words"),
     [
@@ -81,8 +91,14 @@ def test_its_storage_goes_under_the_experiments() -> None:
         ("pools: {a: {gres: none, slots_per_node: 4}}", "pools.a.slot_type", "only the site can say"),
         ("pools: {a: {time_min: 60}}", "pools.a.time_min", "time_limit"),
         ("pools: {a: {time_min: 60, time_limit: 30}}", "pools.a.time_min", "at most time_limit"),
-        ("pools: {a: {container_runtime: apptainer}}", "pools.a.container_runtime", "not supported yet"),
-        ("pools: {a: {container_runtime: docker}}", "pools.a.container_runtime", "none"),
+        ("pools: {a: {container_runtime: docker}}", "pools.a.container_runtime", "apptainer"),
+        ("pools: {a: {container_runtime: podman, container: []}}", "pools.a.container_runtime", "either"),
+        ("pools: {a: {container: {runtime: docker}}}", "pools.a.container[0].runtime", "charliecloud"),
+        ("pools: {a: {container: {binds: [/x]}}}", "pools.a.container[0].runtime", "required"),
+        ("pools: {a: {container: [{runtime: podman}, {runtime: podman}]}}", "pools.a.container", "once"),
+        ("pools: {a: {container: {runtime: podman, binds: [x:/y]}}}", "pools.a.container[0].binds[0]", "/path/on/node"),
+        ("pools: {a: {container: {runtime: podman, binds: ['/x:/y:z']}}}", "pools.a.container[0].binds[0]", ":ro"),
+        ("pools: {a: {container: {runtime: podman, variables: ['A B']}}}", "pools.a.container[0].variables[0]", "NCCL"),
         ("pools: {a: {slots_per_node: 4}, a: {slots_per_node: 8}}", "pools.a", "once"),
         ("pools: {a: 3}", "pools.a", "a mapping with description"),
         ("default_pool: a", "default_pool", "there are none"),

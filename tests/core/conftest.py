@@ -44,6 +44,7 @@ class FakeMaster:
         self.tls = tls
         self.met = 0
         self.stop: Optional[Dict[str, Any]] = None
+        self.ring_after = 0.0
         self.stopped = threading.Event()
         owner = self
 
@@ -51,7 +52,9 @@ class FakeMaster:
             protocol_version = "HTTP/1.1"
 
             def answer(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+                content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                journal = self.headers.get("Content-Type") == "text/plain"
+                body = {"lines": content.decode().splitlines()} if journal else json.loads(content or b"{}")
                 path = self.path.split("?")[0]
                 owner.asked.append(f"{self.command} {self.path}")
                 owner.tokens += self.headers.get_all("Authorization") or []
@@ -100,7 +103,7 @@ class FakeMaster:
                 event = from_line(line)
                 if event.seq == len(self.events) + 1:
                     self.events.append(event)
-            return 200, {"appliedSeq": len(self.events), "stop": self.stop}
+            return 200, {"appliedSeq": len(self.events), "stop": self.stop, "ringAfter": self.ring_after}
         if path.endswith("/signals/preemption"):
             self.stopped.wait(LONG_ENOUGH)
             return 200, {"preempt": False}

@@ -261,7 +261,7 @@ def test_damage_is_an_error_on_every_worker(cluster: Cluster, workers: Workers) 
     cluster.enter()
     with core.init(distributed=core.DummyDistributedContext()) as context:
         with context.checkpoint.store_path({"steps_completed": 1}) as (path, storage_id):
-            fill(path, {"model": "weights"})
+            fill(path, {"model": "weights", **{f"shard{rank}": "good" for rank in range(4)}})
     (cluster.storage / storage_id / "model").write_text("weightz")
     body = """
     from dethpc import core
@@ -271,10 +271,17 @@ def test_damage_is_an_error_on_every_worker(cluster: Cluster, workers: Workers) 
             with context.checkpoint.restore_path(os.environ["UUID"]): pass
         except CheckpointDamaged as error:
             say(str(error))
+        from dethpc.storage import manifest
+        ledger, measure = [], manifest.measure
+        manifest.measure = lambda root, paths: ledger.extend(paths) or measure(root, paths)
+        with context.checkpoint.restore_path(os.environ["UUID"], selector=lambda name: name == f"shard{rank}"): pass
+        say(ledger)
     """
     found = results(workers.start(body, 4, nodes=2, DETHPC_INFO=str(cluster.info_file), UUID=storage_id))
     assert all("model is damaged" in said[0] for said in found)
     assert [report.data["uuid"] for report in cluster.journal("checkpoint_damaged")] == [storage_id]
+    # What is chosen is compared on the machine that chose it, and nothing else is read.
+    assert [said[1] for said in found] == [["shard0", "shard1"], [], ["shard2", "shard3"], []]
 
 
 @pytest.mark.parametrize(
@@ -328,6 +335,73 @@ def test_publishing_goes_on_beside_the_training(cluster: Cluster) -> None:
     assert not FileStore(cluster.storage).without_checksums(second)
 
 
+def test_files_may_be_written_beside_the_training_too(cluster: Cluster) -> None:
+    cluster.start_master()
+    cluster.enter()
+    metadata = {"steps_completed": 1}
+    with core.init() as context:
+        gate = held(context)
+        waited, context.checkpoint.wait = context.checkpoint.wait, lambda: None  # type: ignore[method-assign]
+        stored = context.checkpoint.store_async(lambda path: fill(path, {"model": "weights"}), metadata)
+        context.checkpoint.wait = waited  # type: ignore[method-assign]
+        metadata["steps_completed"] = 2  # too late to matter
+        assert [path.name for path in cluster.storage.iterdir()] == [f".{stored}.partial"]
+        gate.set()
+        with context.checkpoint.restore_path(stored) as restored:  # waits for it
+            assert (restored / "model").read_text() == "weights"
+        assert context.checkpoint.get_metadata(stored) == {"steps_completed": 1}
+        with pytest.raises(ValueError, match="steps_completed"):
+            context.checkpoint.store_async(lambda path: None, {})
+        context.checkpoint.store_async(lambda path: (path / "no" / "such" / "folder").touch(), metadata)
+        with pytest.raises(FileNotFoundError):
+            context.checkpoint.wait()
+    assert [event.data["uuid"] for event in cluster.journal("checkpoint")] == [stored]
+    assert [path.name for path in cluster.storage.iterdir()] == [stored]
+
+
+def test_what_is_left_to_write_after_the_block_belongs_to_the_checkpoint(cluster: Cluster) -> None:
+    cluster.enter()
+    checkpoint, gate = {"steps_completed": 1}, threading.Event()
+
+    def write(path: Path) -> None:
+        assert gate.wait(LONG_ENOUGH) and threading.current_thread() is not threading.main_thread()
+        fill(path, {"large": "weights"})
+
+    with core.init() as context:
+        with context.checkpoint.store_path_async(checkpoint, write=write) as (path, stored):
+            fill(path, {"small": "settings"})
+        assert [path.name for path in cluster.storage.iterdir()] == [f".{stored}.partial"]
+        gate.set()
+        with context.checkpoint.restore_path(stored) as restored:
+            assert {file.name for file in restored.glob("[!.]*")} == {"large", "small", "metadata.json"}
+        with context.checkpoint.store_path_async(checkpoint, write=lambda path: (path / "no" / "folder").touch()):
+            pass
+        with pytest.raises(FileNotFoundError):
+            context.checkpoint.wait()
+    assert [event.data["uuid"] for event in cluster.journal("checkpoint")] == [stored]
+    assert [path.name for path in cluster.storage.iterdir()] == [stored]
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_what_has_not_changed_since_the_checkpoint_before_is_kept_once(cluster: Cluster, shard: bool) -> None:
+    cluster.start_master()
+    frozen = {"frozen": "f" * (2 << 20)}
+    for steps in (1, 2, 3):
+        cluster.enter()
+        with core.init() as context:  # the trial goes on in another process, as after a pause
+            with context.checkpoint.store_path({"steps_completed": steps}, shard=shard) as (path, stored):
+                fill(path, {**frozen, "head": str(steps) * (1 << 20)})
+            if steps == 2:
+                again = context.checkpoint.upload(path.parents[1] / stored, {"steps_completed": 2}, shard=shard)
+        cluster.info["latest_checkpoint"] = again if steps == 2 else stored
+    kept = [folder / name for folder in cluster.storage.glob("[!.]*") for name in ("frozen", "head")]
+    assert len({path.stat().st_ino for path in kept if path.name == "frozen"}) == 1
+    assert len({path.stat().st_ino for path in kept if path.name == "head"}) == 3
+    for path in kept[::2]:
+        with FileStore(cluster.storage).restore(path.parent.name):
+            pass
+
+
 def test_a_failed_publication_is_raised_once_and_leaves_nothing(cluster: Cluster) -> None:
     cluster.enter()
 
@@ -350,7 +424,7 @@ def test_a_failed_publication_is_raised_once_and_leaves_nothing(cluster: Cluster
     assert not cluster.journal() and not list(cluster.storage.glob(".*"))
 
 
-@pytest.mark.parametrize("call", ["store_path", "store_path_async"])
+@pytest.mark.parametrize("call", ["store_path", "store_path_async", "store_async"])
 def test_a_kill_while_a_checkpoint_is_under_way_leaves_the_one_before(cluster: Cluster, call: str) -> None:
     cluster.enter()
     code = f"""
@@ -360,6 +434,12 @@ def test_a_kill_while_a_checkpoint_is_under_way_leaves_the_one_before(cluster: C
             with context.checkpoint.store_path({{"steps_completed": 1}}) as (path, first):
                 (path / "model").write_text("weights")
             print(first, flush=True)
+            def write(path):
+                (path / "model").write_text("half")
+                os.kill(os.getpid(), signal.SIGKILL)
+            if "{call}" == "store_async":
+                context.checkpoint.store_async(write, {{"steps_completed": 2}})
+                signal.pause()
             with context.checkpoint.{call}({{"steps_completed": 2}}) as (path, second):
                 (path / "model").write_text("half")
                 if "{call}" == "store_path_async":
@@ -389,8 +469,19 @@ with core.init(distributed=DistributedContext.from_torch_distributed()) as conte
     d.allgather(None)  # each knows of its own part alone
     with c.restore_path(storage_id) as path:
         say(sorted(p.name for p in path.iterdir() if not p.name.startswith(".")))
+    def write(path):
+        half, told = path / "half", os.path.join(os.environ["DETHPC_HOME"], "half")
+        if rank == 1:  # is done while the other's file has a name that it will lose
+            while not os.path.exists(told): time.sleep(0.01)
+            return
+        half.write_text("h"); os.makedirs(told); time.sleep(0.3); half.rename(path / "whole")
+    storage_id = c.store_async(write, {"steps_completed": 3}, shard=True)
+    c.wait()
+    d.allgather(None)
+    with c.restore_path(storage_id) as path:
+        say(sorted(p.name for p in path.iterdir() if not p.name.startswith(".")))
     try:
-        with c.store_path_async({"steps_completed": 3}, shard=True):
+        with c.store_path_async({"steps_completed": 4}, shard=True):
             if rank == 1: raise KeyError("disk")
         c.wait()
     except (KeyError, RuntimeError) as error: say(type(error).__name__)
@@ -403,11 +494,12 @@ def test_workers_publish_together_beside_the_training(cluster: Cluster, workers:
     cluster.enter()
     found = results(workers.start(ASYNC, 2, nodes=nodes, DETHPC_INFO=str(cluster.info_file)))
     assert [said[0] for said in found] == [["metadata.json", "shard0", "shard1"]] * 2
-    assert [said[1] for said in found] == ["RuntimeError", "KeyError"]
+    assert [said[1] for said in found] == [["metadata.json", "whole"]] * 2
+    assert [said[2] for said in found] == ["RuntimeError", "KeyError"]
     events = cluster.journal("checkpoint")
-    assert [event.data["steps_completed"] for event in events] == [1, 2]
+    assert [event.data["steps_completed"] for event in events] == [1, 2, 3]
     storage = FileStore(cluster.storage)
-    assert [storage.without_checksums(event.data["uuid"]) for event in events] == [[], []]
+    assert [storage.without_checksums(event.data["uuid"]) for event in events] == [[], [], []]
     (cluster.storage / events[1].data["uuid"] / "shard1").write_text("3" * (1 << 20))
     with pytest.raises(CheckpointError, match="shard1 is damaged"), storage.restore(events[1].data["uuid"]):
         pass

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
-from dethpc import core
+from dethpc import core, storage
 from dethpc.core import _tensorboard
 from dethpc.core._events import EventFile, crc32c
+from dethpc.core._tensorboard import TensorboardFiles, TensorboardWriter
 from tests.core.conftest import Cluster, Workers, results
-from tests.waiting import LONG_ENOUGH
+from tests.waiting import LONG_ENOUGH, wait_until
 
 
 def fields(data: bytes) -> Iterator[Tuple[int, Any]]:
@@ -134,6 +136,24 @@ def test_links_and_devices_are_not_copied(cluster: Cluster, tmp_path: Path) -> N
     assert copied == event_files(cluster.storage) and len(copied) == 1
 
 
+def test_leaving_waits_for_no_rest_between_two_writes(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tensorboard, "_SHARE", 1e-9)  # so the writer rests for days after its first report
+    store = storage.build({"type": "shared_fs", "host_path": str(cluster.storage)})
+    writer = TensorboardWriter(TensorboardFiles(tmp_path / "here", store, "there"))
+    writer.start()
+    writer.report("training", 1, {"loss": 0.5})
+    assert wait_until(lambda: event_files(tmp_path / "here"))
+    writer.report("training", 2, {"loss": 0.25})
+    leaving = threading.Thread(target=writer.close, daemon=True)
+    leaving.start()
+    leaving.join(LONG_ENOUGH)
+    assert not leaving.is_alive()
+    (path,) = event_files(cluster.storage)
+    assert [step for step, _, _ in scalars(path)] == [1, 2]
+
+
 def test_in_mode_manual_nothing_is_written(cluster: Cluster) -> None:
     cluster.enter()
     with core.init(tensorboard_mode=core.TensorboardMode.MANUAL) as context:
@@ -165,7 +185,7 @@ def test_storage_that_fails_disturbs_nothing(cluster: Cluster, caplog: pytest.Lo
 def test_only_the_chief_writes(cluster: Cluster, workers: Workers) -> None:
     cluster.enter()
     code = """
-        from dethpc import core
+        from dethpc import core, storage
         with core.init(distributed=DistributedContext.from_torch_distributed()) as context:
             if rank == 0:
                 context.train.report_training_metrics(1, {"loss": 0.5})

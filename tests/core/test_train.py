@@ -22,6 +22,7 @@ from typing import Any, Callable, List
 import pytest
 
 from dethpc import core
+from dethpc.core import _reporter
 from dethpc.domain.reports import Report
 from dethpc.errors import InvalidHP, MasterUnreachable, NotSupportedYet
 from dethpc.rundir.journal import read
@@ -64,6 +65,30 @@ def test_reports_are_in_the_journal_and_reach_the_master(cluster: Cluster) -> No
     ]
     assert brief(cluster.journal()) == expected
     assert brief(master.events) == expected
+
+
+def test_what_nobody_waits_for_rings_no_sooner_than_the_master_says_and_a_validation_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_reporter, "_LONGEST_REST", 1e9)
+    master = cluster.start_master()
+    master.ring_after = 1e9
+    cluster.enter()
+    rings = lambda: sum(asked.endswith("/events") for asked in master.asked)  # noqa: E731
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+        wait_until(lambda: master.events)
+        for step in range(2, 300):
+            context.train.report_training_metrics(step, {"loss": 1.0})
+            time.sleep(0.001)
+        context.train.report_validation_metrics(300, {"loss": 1.0})
+        wait_until(lambda: len(master.events) == 300)
+        assert rings() == 2
+        for step in range(1, 2 * _reporter._BATCH):  # a full call does not wait either
+            context.train.report_training_metrics(300 + step, {"loss": 1.0})
+        wait_until(lambda: len(master.events) > 300)
+        context.train.report_training_metrics(10_000, {"loss": 1.0})
+    assert len(master.events) == 301 + 2 * _reporter._BATCH - 1, "leaving tells everything"
 
 
 def test_a_second_context_goes_on_where_the_first_ended(cluster: Cluster) -> None:

@@ -23,7 +23,7 @@ def functions_of(path: Path) -> frozenset[str]:
         if isinstance(node, ast.ClassDef):
             found |= {f"{node.name}::{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
             for base in node.bases:
-                if isinstance(base, ast.Name) and (module := imported.get(base.id)):
+                if isinstance(base, ast.Name) and (module := imported.get(base.id) or "").startswith("tests."):
                     contract = functions_of(ROOT / (module.replace(".", "/") + ".py"))
                     found |= {name.replace(base.id, node.name) for name in contract}
     return frozenset(found)

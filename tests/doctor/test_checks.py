@@ -264,6 +264,18 @@ WEIGHTS = config(PriorityWeightAge="500", PriorityWeightTRES="CPU=10,GRES/gpu=20
             "error",
             'its prologue fails on n0: "module load cuda" exits 127: bash: module: command not found',
         ),
+        (
+            facts(nodes=[replace(NODE, containers={"apptainer": ""})]),
+            "containers",
+            "ok",
+            "apptainer starts a container on n0",
+        ),
+        (
+            facts(nodes=[replace(NODE, containers={"podman": "cannot clone (this node has no user namespaces)"})]),
+            "containers",
+            "error",
+            "podman starts no container on n0: cannot clone .this node has no user namespaces",
+        ),
         (facts(login=replace(HEALTHY_LOGIN, storage="/data/x")), "storage", "ok", "/data/x .* from 1 node, too"),
         (
             facts(login=replace(HEALTHY_LOGIN, storage="/data/x", storage_problem="/data: Permission denied")),

@@ -22,7 +22,11 @@ def test_documentation_lists_every_kind_of_report() -> None:
 
 def test_engine_applies_every_kind_that_changes_a_row() -> None:
     for_people_or_the_node = {ReportKind.ACK, ReportKind.ALERT}
-    needs_all_checkpoints = {ReportKind.CHECKPOINT_DAMAGED, ReportKind.CHECKPOINT_DELETED}
+    needs_all_checkpoints = {
+        ReportKind.CHECKPOINT_DAMAGED,
+        ReportKind.CHECKPOINT_DELETED,
+        ReportKind.CHECKPOINT_WAITING,
+    }
     assert set(_REPORTS) == set(ReportKind) - for_people_or_the_node - needs_all_checkpoints
 
 

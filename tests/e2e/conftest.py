@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from dethpc.client import MasterFinder, Session
+from tests import processes
+from tests.containers_root import debian_root
+from tests.unix_user import UnixUser, unix_user
 from tests.waiting import LONG_ENOUGH, wait_until
 
 TRAIN = '''
@@ -62,15 +66,24 @@ SLEEPS = "import subprocess, time\nsubprocess.Popen(['sleep', '98765'])\ntime.sl
 
 
 class User:
-    """Runs ``det`` as a user would. ``env`` is the whole environment of the commands."""
+    """Runs ``det`` as a user would. ``env`` is the whole environment of the commands, ``python`` what they run on, and ``become``
+    says to subprocess which Unix user they run as: this process's own, where it is empty."""
 
-    def __init__(self, folder: Path, home: Path, env: dict[str, str]) -> None:
-        self.folder, self.home, self.env = folder, home, env
+    def __init__(
+        self,
+        folder: Path,
+        home: Path,
+        env: dict[str, str],
+        python: str = sys.executable,
+        become: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.folder, self.home, self.env, self.python, self.become = folder, home, env, python, become
 
     def det(self, *words: str, code: int | None = 0, timeout: float = LONG_ENOUGH, **options: Any) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "dethpc.cli", *words],
+            [self.python, "-m", "dethpc.cli", *words],
             cwd=self.folder,
+            **self.become,
             env=self.env,
             capture_output=True,
             text=True,
@@ -120,6 +133,11 @@ class User:
             "trials"
         ]
         return sorted(trials, key=lambda trial: int(trial["id"]))
+
+    def runs_of(self, experiment_id: int) -> list[str]:
+        """Job ids of all runs of its trials."""
+        trials = [self.json("trial", "describe", str(trial["id"])) for trial in self.trials(experiment_id)]
+        return [run["jobId"] for trial in trials for run in trial["runs"] if run["jobId"]]
 
     def metrics(self, trial_id: int, group: str) -> list[dict[str, Any]]:
         """Every report of the group that counts, in order."""
@@ -173,7 +191,7 @@ def make_user(tmp_path: Path, **env: str) -> User:
 def processes_with(text: str) -> list[int]:
     """Processes in whose environment the text occurs, this one left out."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for path in processes.files("environ"):
         with contextlib.suppress(OSError):
             if text.encode() in path.read_bytes() and path.parent.name != str(os.getpid()):
                 found.append(int(path.parent.name))
@@ -203,3 +221,42 @@ def user(tmp_path: Path) -> Iterator[User]:
     user = make_user(tmp_path, DETHPC_SCHEDULER="local", DETHPC_LOCAL_SLOTS="4")
     yield user
     take_down(user)
+
+
+PODMAN = """#!/bin/sh
+# Its crun starts nothing on a machine with cgroups of both versions; this shows it those of version 2 alone.
+case $(stat -f -c %T /sys/fs/cgroup) in cgroup2fs) exec podman "$@" ;; esac
+exec podman unshare sh -c '
+    [ ! -d /sys/fs/cgroup/unified ] || mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup
+    exec podman "$@"' podman "$@"
+"""
+
+
+@pytest.fixture(scope="session")
+def ordinary() -> Iterator[UnixUser]:
+    """One who has an image of the tests, and a ``podman`` that starts containers here."""
+    with unix_user() as who:
+        subprocess.run(["cp", "-a", str(debian_root()), str(who.folder / "image")], check=True)
+        who.owns(who.folder / "image")
+        (who.folder / "podman").write_text(PODMAN)
+        (who.folder / "podman").chmod(0o755)
+        with devices_of_nvidia():
+            yield who
+
+
+@contextlib.contextmanager
+def devices_of_nvidia() -> Iterator[None]:
+    """What ``nvidia-ctk cdi generate`` makes of a node's devices, for a node that pretends to have some."""
+    place = Path("/etc/cdi/dethpc-test.json")
+    if any(place.parent.glob("*")):
+        yield
+        return
+    edits = {"env": ["SHOWN_BY_CDI=all"]}
+    devices = {"cdiVersion": "0.3.0", "kind": "nvidia.com/gpu", "devices": [{"name": "all", "containerEdits": edits}]}
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json.dumps(devices))
+    try:
+        yield
+    finally:
+        place.unlink()
+        place.parent.rmdir()

@@ -60,6 +60,7 @@ def paused_with_checkpoints(user: User, trials: int) -> int:
     experiment = user.create(
         searcher={"name": "grid", "metric": "validation_loss", "max_concurrent_trials": trials},
         hyperparameters={"lr": lr, "steps": STEPS},
+        checkpoint_storage={"save_trial_latest": 100},  # all are looked at when it has ended
     )
     wait_until(lambda: [user._steps(trial) for trial in user.trials(experiment)] == [12] * trials, 240)
     user.det("experiment", "pause", str(experiment))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dethpc.deploy.slurm_dev import Cluster
+from tests import processes
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import jobs, on_slurm, slurm_command, user_of
 from tests.waiting import wait_until
@@ -126,7 +127,7 @@ true
 
 def sleepers() -> list[str]:
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in processes.files("cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
             environ = path.with_name("environ").read_bytes()

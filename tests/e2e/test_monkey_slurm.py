@@ -1,4 +1,4 @@
-"""A search on a real Slurm while a seeded monkey breaks everything round it. ``benchmarks/monkey.py`` does the same for hours."""
+"""A search on a real Slurm while a seeded monkey breaks everything round it. ``benchmarks.monkey`` does the same for hours."""
 
 from __future__ import annotations
 

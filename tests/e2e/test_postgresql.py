@@ -15,6 +15,7 @@ from sqlalchemy import make_url
 
 from dethpc.domain.facts import Trial
 from dethpc.state import reading, rows
+from tests import processes
 from tests.e2e.conftest import TRAIN, User, make_user, take_down
 from tests.e2e.test_lost_database import open_pipe, seen, trained
 from tests.postgresql import IN_A_URL, PASSWORD, PostgresServer
@@ -78,25 +79,23 @@ def test_masters_are_killed_and_the_server_restarts_and_is_away_and_results_are_
     server.restart()
     user.wait_steps(experiment, 40)
 
-    server.stop()
-    train_on(50)
-    wait_until(lambda: "this master waits for it" in log.read_text())
-    for words in (["list"], ["pause", str(experiment)]):
-        user.det("experiment", *words, code=1)
-        assert "the database server does not answer" in user.errors and "Traceback" not in user.errors, user.errors
-    server.start()
+    with server.away():
+        train_on(50)
+        wait_until(lambda: "this master waits for it" in log.read_text())
+        for words in (["list"], ["pause", str(experiment)]):
+            user.det("experiment", *words, code=1)
+            assert "the database server does not answer" in user.errors and "Traceback" not in user.errors, user.errors
     user.wait_steps(experiment, 50)
     assert "the database server answers again" in log.read_text()
     assert user.master()["pid"] == pid
 
-    server.stop()
-    for to in (60, 70):
-        train_on(to)
-    user.kill_master()
-    user.det("experiment", "list", code=1)
-    assert "the master did not start" in user.errors and "the database server does not answer" in user.errors
-    assert "Traceback" not in user.errors
-    server.start()
+    with server.away():
+        for to in (60, 70):
+            train_on(to)
+        user.kill_master()
+        user.det("experiment", "list", code=1)
+        assert "the master did not start" in user.errors and "the database server does not answer" in user.errors
+        assert "Traceback" not in user.errors
     user.det("experiment", "wait", str(experiment))
     trials = user.trials(experiment)
     assert sorted(trial["hparams"]["lr"] for trial in trials) == lrs
@@ -122,7 +121,7 @@ def nobody_reads_the_password(user: User) -> None:
     shown = [user.det("master", *words) + user.errors for words in (["info"], ["logs"])]
     shown += [path.read_bytes().decode(errors="replace") for path in user.home.rglob("*") if path.is_file()]
     (user.home / "site.yaml").unlink()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in processes.files("cmdline"):
         try:
             mine = f"DETHPC_HOME={user.home}".encode() in path.with_name("environ").read_bytes()
             shown += [path.read_text(), path.with_name("environ").read_text()] if mine else []

@@ -21,7 +21,7 @@ python3 train.py
 """
 
 TRAIN = """
-import time
+import itertools, time
 import determined as det
 alone = det.core.DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
 with det.core.init(distributed=alone) as core:
@@ -31,7 +31,7 @@ with det.core.init(distributed=alone) as core:
         with core.checkpoint.restore_path(info.latest_checkpoint) as path:
             start = int((path / "step").read_text())
     print("starting at", start, flush=True)
-    for step in range(start, 100 if start == 0 else start + 2):
+    for step in itertools.count() if start == 0 else range(start, start + 2):  # the first run lasts until it is paused
         time.sleep(0.1)
         core.train.report_training_metrics(steps_completed=step + 1, metrics={"loss": 1.0})
         if core.preempt.should_preempt():

@@ -19,6 +19,7 @@ import yaml
 
 from dethpc.deploy.slurm_dev import Cluster
 from tests.e2e.conftest import SLEEPS, User, make_user, sleepers, take_down
+from tests.unix_user import UnixUser
 from tests.waiting import LONG_ENOUGH, wait_until
 
 TORCH = '''
@@ -77,9 +78,14 @@ def on_slurm(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
 
 
 @contextmanager
-def user_of(cluster: Cluster, tmp_path: Path, **site: Any) -> Iterator[User]:
+def user_of(cluster: Cluster, tmp_path: Path, who: UnixUser | None = None, **site: Any) -> Iterator[User]:
+    """``who``: the Unix user that it is, where that is not the one who runs the tests."""
     env = {k: v for k, v in cluster.env.items() if k in ("SLURM_CONF",)}
     user = make_user(tmp_path, DETHPC_SCHEDULER="slurm", **env)
+    if who is not None:
+        ours = [name for name in user.env if name.startswith("STARTED_BY_TESTS")]
+        kept = {name: user.env[name] for name in ("DETHPC_HOME", "DETHPC_SCHEDULER", *env, *ours)}
+        user = User(user.folder, user.home, {**who.env, **kept}, who.python, who.become)
     user.home.mkdir()
     limits = {"fastest_poll": 0.5, "slowest_poll": 3}
     master = {
@@ -87,15 +93,17 @@ def user_of(cluster: Cluster, tmp_path: Path, **site: Any) -> Iterator[User]:
         "tls": "on",
     }  # as it is beyond loopback, where strangers of the network could reach it
     (user.home / "site.yaml").write_text(yaml.safe_dump({"limits": limits, "master": master, **site}))
+    if who is not None:
+        who.owns(tmp_path)
     try:
         yield user
     finally:
         take_down(user)
-        subprocess.run(["scancel", "--me"], env=user.env, check=False)
+        subprocess.run(["scancel", "--me"], env=user.env, check=False, **user.become)
 
 
 def slurm_command(user: User, *words: str) -> str:
-    return subprocess.run(words, env=user.env, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(words, env=user.env, capture_output=True, text=True, check=True, **user.become).stdout
 
 
 def jobs(user: User) -> list[str]:

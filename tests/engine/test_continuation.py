@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, SearchNote, Trial
 from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
@@ -157,6 +157,28 @@ def test_a_search_goes_on_with_the_trials_that_did_not_complete() -> None:
         world.go_on(experiment.id)
 
 
+def test_a_search_that_is_refused_has_heard_nothing_twice() -> None:
+    pbt = {
+        "population_size": 2,
+        "num_rounds": 2,
+        "length_per_round": {"batches": 2},
+        "replace_function": {"truncate_fraction": 0.5},
+        "explore_function": {"resample_probability": 0.5, "perturb_factor": 0.2},
+    }
+    world = World()
+    experiment = world.create(searcher={**config("pbt")["searcher"], **pbt}, max_restarts=0)
+    while runs := world.live():
+        world.start(runs[0])
+        steps = world.trial(runs[0]).steps_completed + 2
+        world.report(runs[0], "metrics", group="validation", steps_completed=steps, metrics={"loss": 1.0})
+        world.report(runs[0], "checkpoint", uuid=f"c-{runs[0].id}", steps_completed=steps, resources={})
+        world.end(runs[0], FINISHED)
+    assert world.state.experiments[experiment.id].row.state is State.COMPLETED and world.rows(SearchNote)
+    with pytest.raises(Refused, match="Unsupported searcher type"):
+        world.go_on(experiment.id)
+    world.assert_memory_is_a_fold_of_the_rows()
+
+
 def test_what_cannot_go_on_is_refused_with_the_reason() -> None:
     world = World()
     experiment = world.create(searcher=SINGLE)
@@ -178,6 +200,7 @@ def test_what_could_not_be_deleted_whole_does_not_go_on(left_memory: bool) -> No
     (run,) = world.live()
     world.end(run, FAILED)
     assert world.state.experiments[experiment.id].row.state is State.DELETE_FAILED
+    assert world.state.experiments[experiment.id].row.reason.endswith("; when that is mended: det experiment delete 1")
     if left_memory:
         world.state.evict_ended()
     with pytest.raises(Refused, match="DELETE_FAILED.*delete it again"):

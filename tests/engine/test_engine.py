@@ -16,7 +16,7 @@ from dethpc.domain.log_policies import CANCEL_RETRIES, EXCLUDE_NODE, LogMatch, N
 from dethpc.domain.ports import JobState
 from dethpc.domain.reports import Report
 from dethpc.domain.states import End, Intent, RunState, State
-from dethpc.engine import events
+from dethpc.engine import events, reports
 from dethpc.engine.pools import Rules
 from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import Refused, StoreError
@@ -500,3 +500,16 @@ def test_an_experiment_whose_stored_configuration_is_invalid_is_named() -> None:
     row = replace(world.create(), id=7, config={"entrypoint": "train", "searcher": {"name": "gone", "metric": "loss"}})
     with pytest.raises(StoreError, match="experiment 7: its stored configuration is invalid"):
         world.state.apply(row)
+
+
+def test_a_batch_of_reports_makes_one_new_value_of_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, made = World(), []
+    world.create()
+    run = world.rows(Run)[0]
+    world.start(run)
+    monkeypatch.setattr(reports, "replace", lambda row, **changes: made.append(row) or replace(row, **changes))
+    data = {"group": "training", "metrics": {"loss": 1.0}}
+    told = [Report(n, 1.0, "metrics", {**data, "steps_completed": 60 - n}) for n in range(1, 51)]
+    rows = world.do(events.Reported(run.id, 0, told, world.now()))
+    assert len(made) == 1 and world.trial(run).steps_completed == 59
+    assert [type(row) for row in rows] == [Metric] * 50 + [Trial, Attempt]

@@ -26,7 +26,7 @@ def test_an_experiment_that_has_ended_leaves_memory_whole() -> None:
     id = ended(world)
     world.state.evict_ended()
     state = world.state
-    assert not (state.experiments or state.jobs or state.tasks or state.trial_index or state.attempts)
+    assert not (state.experiments or state.jobs or state.tasks or state.trials or state.attempts)
     assert not (state.checkpoints or state.resting or state.runs or state.ended or state.places.count)
     assert create(world) == id + 1, "its id is not given again"
 

@@ -180,3 +180,14 @@ def test_a_command_that_is_not_in_the_queue_cannot_be_moved() -> None:
     world.do(events.KillTask(ID, world.now()))
     with pytest.raises(NotFound, match=f"task {ID} is not in the queue"):
         move(world, ID, priority=1)
+
+
+def test_a_pull_whose_job_somebody_cancels_is_begun_again_three_times_in_all() -> None:
+    world = World()
+    command(world, kind=TaskKind.IMAGE_PULL, slots=0)
+    for left in (2, 1, 0):
+        world.start(run_of(world))
+        world.end(run_of(world), None, JobState.CANCELLED)
+        world.assert_memory_is_a_fold_of_the_rows()
+        assert row(world).state is (State.ACTIVE if left else State.CANCELED)
+    assert "cancelled outside" in row(world).reason

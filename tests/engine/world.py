@@ -122,6 +122,11 @@ class World:
             {fact: self.rows(fact) for fact in facts.IN_MEMORY}, self.state.next_experiment_id, self.state.next_trial_id
         )
 
+    def snapshot_of(self, experiment_id: int) -> Snapshot:
+        """What the store has of one experiment."""
+        rows = {fact: [r for r in self.rows(fact) if _experiment_of(r) == experiment_id] for fact in facts.IN_MEMORY}
+        return Snapshot(rows, self.state.next_experiment_id, self.state.next_trial_id)
+
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
         folded = fold(build, copy.deepcopy(self.snapshot()), self.state.rules)
         assert folded.runs == self.state.runs
@@ -133,7 +138,7 @@ class World:
             assert indexes[0] == indexes[1], name
         assert folded.places == self.state.places
         assert folded.pools == self.state.pools
-        assert folded.trial_index == self.state.trial_index
+        assert folded.trials == self.state.trials
         assert folded.attempts == self.state.attempts
         assert folded.resting == self.state.resting
         assert folded.checkpoints == self.state.checkpoints
@@ -162,6 +167,10 @@ class World:
             about = [{**each.searcher.describe(), "progress": 0} for each in (other, experiment)]
             assert about[0] == about[1]
             assert other.searcher.progress == pytest.approx(experiment.searcher.progress)
+
+
+def _experiment_of(row: Row) -> int | None:
+    return row.id if isinstance(row, Experiment) else getattr(row, "experiment_id", None)
 
 
 def _report(content: dict[str, Any] | None) -> EndReport | None:

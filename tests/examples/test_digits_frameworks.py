@@ -108,7 +108,7 @@ def checkpoints(user: User) -> list[tuple[int, Path]]:
 
 def undisturbed(user: User, cluster: Cluster, example: str) -> Path:
     """The last checkpoint of the same trial, trained in this process without a stop."""
-    spec = json.loads(RunDir(next((user.home / "runs").glob("*.1"))).spec.read_text())
+    spec = json.loads(RunDir(user.home / "runs" / "1.1.1").spec.read_text())
     cluster.info["trial"].update(trial_seed=spec["trial_seed"], hparams=spec["hparams"], config=spec["config"])
     cluster.enter()
     cluster.start_master()

@@ -10,6 +10,7 @@ import pytest
 from dethpc.exec import garbage
 from dethpc.exec.garbage import Garbage, remove_all
 from dethpc.rundir.files import write_json
+from dethpc.storage.spool import Spool
 
 LONG_AGO = 1_700_000_000.0
 
@@ -50,3 +51,16 @@ def test_all_goes_that_can_and_what_cannot_is_named(tmp_path: Path, capsys: pyte
     assert last.startswith("garbage: checkpoint ../another") and "no-folder" in last
     assert sorted(path.name for path in store.iterdir()) == ["another", "c1"]
     assert not list(store.rglob("7")) and not (tmp_path / "run").exists()
+
+
+def test_what_is_half_in_the_spool_goes_with_whatever_task_comes_next_once_nobody_writes_it(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    for uuid in ("old", "new"):
+        (spool.store.stage(uuid) / "weights").write_text("w")
+    for path in [*(tmp_path / "spool" / ".old.partial").rglob("*"), tmp_path / "spool" / ".old.partial"]:
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    write_json(tmp_path / "garbage.json", Garbage(spool=str(spool)).to_json())
+    assert garbage.main(str(tmp_path / "garbage.json")) == 0
+    assert [path.name for path in (tmp_path / "spool").iterdir()] == [".new.partial"]
+    write_json(tmp_path / "garbage.json", Garbage(spool=str(tmp_path / "none")).to_json())
+    assert garbage.main(str(tmp_path / "garbage.json")) == 0 and not (tmp_path / "none").exists()

@@ -23,7 +23,7 @@ from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.logline import read_lines
-from tests.exec.fixtures import Run
+from tests.exec.fixtures import ROOT, Run
 
 SHOW = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'files': os.listdir()}))"
 
@@ -36,6 +36,16 @@ def test_a_good_run_reports_that_it_finished(run) -> None:
     assert run.text() == "hello"
     started = read_json(run.attempt().started)
     assert (started["job_id"], started["nodes"], started["prior"]) == ("17", ["n0"], {})
+
+
+def test_a_job_that_claims_its_run_loads_no_more_than_that_takes(tmp_path: Path) -> None:
+    show = "import sys; from dethpc.exec import __main__ as m; print(m.main(['claim', sys.argv[1]]), *sys.modules)"
+    environment = {**os.environ, "DETHPC_JOB_ID": "7"}
+    words = [sys.executable, "-c", show, str(tmp_path)]
+    code, *modules = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    rundir = {f"dethpc.rundir{part}" for part in ("", ".claim", ".files", ".layout")}
+    ours = {name for name in modules if name.partition(".")[0] == "dethpc"}
+    assert code == "0" and ours == {"dethpc", "dethpc.errors", "dethpc.exec", "dethpc.exec.__main__"} | rundir
 
 
 def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
@@ -356,6 +366,7 @@ def test_closed_with_intent_kill_ends_user_code(run) -> None:
     node = run.start()
     run.wait_until(lambda: "ready" in run.text())
     write_json(run.dir.closed, {"intent": "kill", "reason": "the user killed it", "at": 0})
+    node.send_signal(signal.SIGTERM)  # the scheduler's, which was asked to cancel the job
     code, _ = run.finish(node)
     assert (code, run.end()["signal"]) == (137, 9)
     assert run.end()["message"] == "killed: the user killed it"
@@ -422,6 +433,16 @@ def test_a_storage_that_cannot_be_written_is_told_before_training(run, tmp_path)
     assert run.end(1)["message"].startswith("Checkpoint storage validation failed: [Errno 20] Not a directory")
 
 
+def test_training_begins_while_a_storage_that_has_worked_is_away(run, tmp_path) -> None:
+    pytest.importorskip("s3fs")
+    keys = {"access_key": "a", "secret_key": "s"}
+    section = {"type": "s3", "bucket": "b", "endpoint_url": "http://127.0.0.1:9", **keys}  # the port where nobody is
+    run.make(["python3", "-c", "print('trains')"], checkpoint_storage=section, storage_worked=True)
+    code, _ = run.finish(run.start())
+    assert code == 0 and run.text().endswith("\ntrains")
+    assert "the training begins while its storage is away" in run.text()
+
+
 def test_a_missing_checkpoint_is_reported_where_an_earlier_one_is_there(run, tmp_path) -> None:
     storage = {"type": "shared_fs", "host_path": str(tmp_path / "fs")}
     (tmp_path / "fs" / "c-1").mkdir(parents=True)
@@ -472,6 +493,27 @@ def test_a_storage_of_its_own_that_is_away_is_no_loss_of_its_checkpoints(run, tm
     (tmp_path / "other" / "c-2").mkdir(parents=True)
     run.finish(run.start(k=1))
     assert json.loads(run.printed(k=1))["env"]["DET_LATEST_CHECKPOINT"] == "c-2"
+
+
+ONCE = """
+from dethpc.storage.driver import Driver
+again = Driver.again
+Driver.again = lambda driver, call, patience: again(driver, call, 0.0)  # a store that is away is asked once
+"""
+
+
+def test_an_attempt_whose_storage_does_not_answer_says_so_and_ends_before_its_hook(run, tmp_path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ONCE)
+    nobody = "http://127.0.0.1:9"
+    storage = {"type": "hdfs", "hdfs_url": nobody, "hdfs_path": "/checkpoints"}
+    known = [{"uuid": "c-2", "steps_completed": 2}, {"uuid": "c-1", "steps_completed": 1}]
+    files = {"startup-hook.sh": "echo the hook has run\n"}
+    run.make(["python3", "-c", SHOW], files, checkpoint_storage=storage, latest_checkpoint="c-2", checkpoints=known)
+    code, said = run.finish(run.start(PYTHONPATH=f"{tmp_path}:{ROOT}"))
+    assert code == 1, said
+    end, started = run.end(), read_json(run.attempt().started)
+    assert (end["phase"], started["resumed_from"], started["resumed_steps"]) == ("storage", "c-2", 2)
+    assert nobody in end["message"] and "the hook has run" not in run.text()
 
 
 def test_all_checkpoints_damaged_begins_where_the_trial_began(run, tmp_path) -> None:

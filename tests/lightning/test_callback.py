@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any, Optional
@@ -9,11 +10,14 @@ from typing import Any, Optional
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 import determined as det
 from determined.lightning import DeterminedCallback, DeterminedLogger
+from dethpc.pytorch import Snapshot
 from tests.core.conftest import Cluster
 from tests.frameworks import reports, same, saved, steps
+from tests.waiting import LONG_ENOUGH
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and loggers
 
@@ -152,3 +156,47 @@ def test_it_works_off_the_cluster(off_cluster: Path) -> None:
         trainer = pl.Trainer(max_epochs=1, logger=False, callbacks=[callback], accelerator="cpu")
         trainer.fit(Module(), loader(50, True), ckpt_path=callback.restore())
     assert len(list(off_cluster.glob("checkpoints/*/checkpoint.ckpt"))) == 1
+
+
+def test_the_training_waits_for_a_copy_alone_and_what_is_saved_is_what_was_copied(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first checkpoint is written when the training has gone on."""
+    trained_on, written = threading.Event(), []
+    write = TorchCheckpointIO.save_checkpoint
+
+    def late(self: Any, checkpoint: Any, path: Any, **options: Any) -> None:
+        assert trained_on.wait(LONG_ENOUGH) and threading.current_thread() is not threading.main_thread()
+        written.append(checkpoint["global_step"])
+        write(self, checkpoint, path, **options)
+
+    class Goes(pl.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == BATCHES + 3:
+                trained_on.set()
+
+    monkeypatch.setattr(TorchCheckpointIO, "save_checkpoint", late)
+    callbacks = pl.Trainer.__init__
+
+    def with_goes(self: Any, *args: Any, **arguments: Any) -> None:
+        callbacks(self, *args, **{**arguments, "callbacks": [*arguments["callbacks"], Goes()]})
+
+    monkeypatch.setattr(pl.Trainer, "__init__", with_goes)
+    train(cluster, max_epochs=2)
+    assert written == [BATCHES, 2 * BATCHES]
+    first, _ = saved(cluster)
+    kept = torch.load(cluster.storage / first["uuid"] / "checkpoint.ckpt", weights_only=False)
+    assert kept["global_step"] == BATCHES
+
+
+@pytest.mark.parametrize("why", ["no room", "no copy"])
+def test_what_cannot_be_copied_is_written_before_the_training_goes_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    def refuses(*_: Any) -> Any:
+        raise TypeError("cannot pickle")
+
+    monkeypatch.setattr(Snapshot, *(("has_room", lambda *_: False) if why == "no room" else ("take", refuses)))
+    train(cluster, max_epochs=1)
+    (one,) = saved(cluster)
+    assert torch.load(cluster.storage / one["uuid"] / "checkpoint.ckpt", weights_only=False)["global_step"] == BATCHES

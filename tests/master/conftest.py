@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,6 @@ from dethpc.config.site import SiteConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Run, Task, Trial
 from dethpc.domain.ids import run_id, task_id
-from dethpc.domain.ports import JobRequest
 from dethpc.domain.states import AttemptState, CheckpointState, RunState, State
 from dethpc.engine import events
 from dethpc.engine.stop import trial_task
@@ -168,11 +168,22 @@ class Served:
         self.session.delete(f"/api/v1/experiments/{experiment_id}")
         ledger = self.daemon.ledger
         (run,) = [run for run in ledger.state.runs.values() if not ledger.state.tasks[run.task_id].kind.trains]
-        (job,) = self.daemon.builder.prepare([run]).values()
-        assert isinstance(job, JobRequest), job
+        job = self.daemon.builder.prepare([run])(run)
         assert garbage.main(str(job.run_dir / "garbage.json")) == 0
         ledger.do(events.AttemptStarted(run.id, 0, ["node1"], None, 0, T0))
         ledger.do(events.AttemptEnded(run.id, 0, EndReport(finished=True, exit_code=0), None, T0))
+
+    def collect(self, at: float | None = None) -> None:
+        """Follow policies, and remove the files of what is to go, as a job on a compute node would."""
+        collector, ledger = self.daemon.collector, self.daemon.ledger
+        now = time.time() if at is None else at
+        collector.look(now)
+        for run in [run for run in ledger.state.runs.values() if ledger.state.tasks[run.task_id].experiment_id is None]:
+            job = self.daemon.builder.prepare([run])(run)
+            code = garbage.main(str(job.run_dir / "garbage.json"))
+            ledger.do(events.AttemptStarted(run.id, 0, ["node1"], None, 0, now))
+            ledger.do(events.AttemptEnded(run.id, 0, EndReport(finished=not code, exit_code=code), None, now))
+        collector.look(now)
 
     def as_run(self, run: Run, token: str) -> Session:
         from dethpc.master.http.auth import digest

@@ -71,7 +71,7 @@ def a_database_that_fails(serving: Serving) -> None:
 
 def a_dead_reconciler(serving: Serving) -> None:
     serving.daemon._reconciler.cycle = die  # type: ignore[method-assign]
-    serving.daemon._reconciler.wake()
+    serving.daemon._reconciler._runs.changed.set()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

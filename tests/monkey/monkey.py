@@ -155,7 +155,7 @@ class Monkey:
                     self._note(resumes=node, state=state)
                     world.restart_node(node)
         if not self._held["jobs"]:
-            for line in world.slurm("squeue", "--me", "--noheader", "--format=%i %j %r").splitlines():
+            for line in world.slurm("squeue", "--me", "--array", "--noheader", "--format=%i %j %r").splitlines():
                 job, name, why = line.split(None, 2)
                 if name != "mine" and why.startswith(("JobHeld", "launch failed", "job requeued in held")):
                     self._note(releases=job, reason=why)

@@ -94,7 +94,7 @@ class World:
 
     def jobs(self, *states: str) -> list[str]:
         """Ids of dethpc's jobs. Raises DethpcError, TimeoutExpired."""
-        listed = self.slurm("squeue", "--me", "--noheader", f"--states={','.join(states)}", "--format=%i %j")
+        listed = self.slurm("squeue", "--me", "--array", "--noheader", f"--states={','.join(states)}", "--format=%i %j")
         return [line.split()[0] for line in listed.splitlines() if not line.endswith(" mine")]
 
     def slurm(self, *words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,3 +100,16 @@ def test_training_code_has_the_names_of_a_search_method_and_is_told_that_it_cann
     )
     assert done.returncode == 0, done.stderr
     assert "ContextError" in done.stdout and "create experiments where dethpc is installed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "module, spared",
+    [
+        ("dethpc.core", ["hashlib", "shutil", "lzma", "http.client", "dethpc.client"]),
+        ("dethpc.rundir.claim", ["hashlib", "socket", "shutil", "dethpc.domain"]),
+    ],
+)
+def test_what_every_trial_waits_for_imports_little(module: str, spared: list[str]) -> None:
+    code = f"import sys, {module}; print([name for name in {spared!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

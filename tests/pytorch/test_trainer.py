@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -16,6 +17,7 @@ from determined.errors import InternalException, InvalidExperimentException, Inv
 from determined.pytorch import Batch, Epoch, LRScheduler
 from tests.core.conftest import Cluster
 from tests.pytorch.small import HPARAMS, SmallTrial, same, train, weights
+from tests.waiting import LONG_ENOUGH
 
 CONFIG = {"searcher": {"name": "single", "metric": "loss", "smaller_is_better": True}, "data": {"path": "/d"}}
 
@@ -436,3 +438,33 @@ def test_an_empty_training_set_is_said(off_cluster: Path) -> None:
 
     with pytest.raises(RuntimeError, match="yields no batch"):
         train(Empty, max_length=Batch(1))
+
+
+def test_training_goes_on_while_a_copy_of_its_state_is_written(
+    off_cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after: Dict[int, Any] = {}
+    gate, save = threading.Event(), torch.save
+
+    class Watched(SmallTrial):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            metrics = super().train_batch(batch, epoch_idx, batch_idx)
+            after[batch_idx + 1] = weights(self)
+            if batch_idx == 1:
+                gate.set()
+            return metrics
+
+    def held(*arguments: Any) -> None:
+        assert gate.wait(LONG_ENOUGH)  # until the training has gone on
+        save(*arguments)
+
+    monkeypatch.setattr(torch, "save", held)
+    with pytorch.init(hparams=dict(HPARAMS)) as context:
+        trainer = pytorch.Trainer(Watched(context), context)
+        trainer.fit(max_length=Batch(3), checkpoint_period=Batch(1), checkpoint_policy="none")
+    found = {}
+    for file in off_cluster.glob("checkpoints/*/state_dict.pth"):
+        steps = json.loads((file.parent / "metadata.json").read_text())["steps_completed"]
+        found[steps] = torch.load(file, weights_only=False)["models_state_dict"][0]
+    assert sorted(found) == [1, 2, 3]
+    assert all(same(found[steps], after[steps]) for steps in found)

@@ -1,12 +1,15 @@
 import multiprocessing
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from dethpc.errors import RunDirError
+from dethpc.rundir import files
 from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
+from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
 from tests.waiting import LONG_ENOUGH
@@ -47,6 +50,34 @@ def test_absent_is_none_and_damaged_is_said(tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(damage)
         with pytest.raises(RunDirError, match="damaged"):
             read_json(tmp_path / "a")
+
+
+def test_nobody_waits_for_a_pipe_to_read_or_to_write(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        (tmp_path / "device").symlink_to("/dev/zero")
+        for name in ("pipe", "device", "socket"):
+            for opens in (files.open_regular, files.open_to_append):
+                with pytest.raises(OSError, match="no regular file"):
+                    opens(tmp_path / name)
+    for opens in (files.open_regular, files.open_to_append):
+        with pytest.raises(IsADirectoryError):
+            opens(tmp_path / "folder")
+    with files.open_to_append(tmp_path / "log") as log:
+        log.write(b"one\n")
+    with files.open_to_append(tmp_path / "log") as log:
+        log.write(b"two\n")
+        assert os.get_blocking(log.fileno())
+    with files.open_regular(tmp_path / "log") as log:
+        assert log.read() == b"one\ntwo\n"
+
+
+def test_a_pipe_in_the_place_of_a_journal_keeps_no_writer_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "journal.jsonl")
+    with pytest.raises(OSError, match="no regular file"):
+        JournalWriter(tmp_path / "journal.jsonl")
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.rundir import scratch
+from tests.waiting import wait_until
 
 MAKE = """
 import os, sys
@@ -55,6 +56,24 @@ def test_the_folder_of_a_killed_process_goes_when_any_other_makes_one(tmp_path: 
     ended(process, killed=True)
     new = scratch.make("9.1.1.0-0", str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == sorted([alive.name, new.name])
+
+
+def test_a_folder_of_a_container_stays_while_its_process_lives_whose_number_means_nothing_here(tmp_path: Path) -> None:
+    code = MAKE.format(call=f"make('7.1.2.0-0', {str(tmp_path)!r})", then="")
+    inside = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*inside, "true"], capture_output=True).returncode:
+        pytest.skip("no user namespaces here")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(
+        [*inside, sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+    )
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    assert json.loads((folder / "owner.json").read_text())["pid"] == 1
+    scratch.remove_left_over(str(tmp_path))
+    assert folder.exists()
+    ended(process, killed=True)
+    wait_until(lambda: scratch.remove_left_over(str(tmp_path)) or not folder.exists())
 
 
 def test_a_folder_for_a_process_goes_when_it_ends_and_not_when_its_child_does(tmp_path: Path) -> None:

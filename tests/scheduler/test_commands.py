@@ -13,8 +13,9 @@ import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import JobRequest, JobState, Scheduler
+from dethpc.domain.ports import ArrayRequest, JobRequest, JobState, Scheduler
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
+from dethpc.scheduler.slurm.arrays import together
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, describe
 from dethpc.scheduler.slurm.throttle import Throttle
@@ -67,6 +68,32 @@ class SlurmContract(SchedulerContract):
         assert jobs.scheduler.jobs()[job_id].name == name
         assert [record.job_id for record in jobs.scheduler.find([name])] == [job_id]
         jobs.reaches(job_id, JobState.COMPLETED)
+
+    def test_elements_of_an_array_are_jobs_of_their_own(self, jobs: Jobs) -> None:
+        like = [jobs.request("true", slots=16) for _ in range(3)]
+        name = f"array-{time.time_ns()}"
+        options = [f"--job-name={name}", "--output=/dev/null", "--requeue", *self.directives(16)]
+        script = like[0].run_dir / "array.sbatch"
+        lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "sleep 1000"]
+        script.write_text("\n".join(lines) + "\n")
+        scheduler = jobs.scheduler
+        ids = scheduler.submit_array(ArrayRequest(name, script, like[0].run_dir, like))
+        jobs.submitted += ids
+        jobs.reaches(ids[0], JobState.RUNNING)
+        listed = scheduler.jobs()
+        assert [listed[id].state for id in ids[1:]] == [JobState.PENDING] * 2
+        assert {listed[id].name for id in ids} == {name} and scheduler.largest_array > 3
+        scheduler.nice({ids[2]: 5})
+        wait_until(lambda: [scheduler.jobs()[id].nice for id in ids[1:]] == [0, 5])
+        scheduler.cancel([ids[1]])
+        jobs.reaches(ids[1], JobState.CANCELLED)
+        assert {record.job_id for record in scheduler.find([name])} >= {ids[0], ids[2]}
+        assert scheduler.records(ids)[ids[0]].state is JobState.RUNNING
+        scheduler.cancel([ids[0]])
+        jobs.reaches(ids[2], JobState.RUNNING)
+        assert jobs.reaches(ids[0], JobState.CANCELLED).nodes
+        scheduler.cancel(ids)  # one word, and two of them are over
+        jobs.reaches(ids[2], JobState.CANCELLED)
 
     def test_a_two_node_job_names_both_nodes(self, jobs: Jobs) -> None:
         record = jobs.reaches(jobs.submit("sleep 1000", slots=8), JobState.RUNNING)
@@ -206,10 +233,24 @@ def test_a_lost_answer_is_uncertain_and_the_job_is_found(slurm: Cluster, tmp_pat
     scheduler.cancel([found[0].job_id])
 
 
+def test_an_sbatch_that_greets_is_understood(slurm: Cluster, tmp_path: Path) -> None:
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f"#!/bin/bash\necho '----- Welcome to Frontier 2 -----'\necho '--> 17 jobs ahead of you'\n"
+        f"{shutil.which('sbatch')} \"$@\" || exit $?\necho 'Have a nice day'\n"
+    )
+    wrapper.chmod(0o755)
+    scheduler = SlurmCommands(environment={**os.environ, **slurm.env, "PATH": f"{wrapper.parent}:{slurm.env['PATH']}"})
+    job_id = scheduler.submit(_request(tmp_path))
+    assert job_id in scheduler.jobs()
+    scheduler.cancel([job_id])
+
+
 def test_an_sbatch_that_hangs_or_is_killed_is_uncertain(slurm: Cluster, tmp_path: Path) -> None:
     wrapper = tmp_path / "sbatch"
     scheduler = SlurmCommands(environment={**slurm.env, "PATH": f"{tmp_path}:{slurm.env['PATH']}"}, timeout=0.5)
-    for body in ("exec sleep 60", "kill -KILL $$", "echo nonsense"):
+    for body in ("exec sleep 60", "kill -KILL $$", "echo nonsense", "echo 41; echo 42"):
         wrapper.write_text(f"#!/bin/bash\n{body}\n")
         wrapper.chmod(0o755)
         with pytest.raises(SubmitUncertain):
@@ -324,3 +365,9 @@ def test_submissions_are_throttled_after_a_burst() -> None:
     for _ in range(5):
         throttle.take()
     assert time.monotonic() - start >= 0.09  # two tokens had to be waited for
+
+
+def test_elements_of_one_array_are_cancelled_with_one_word() -> None:
+    ids = ["7", "57_3", "58_1", "57_0", "57_1", "57_2", "57_7", "57_3", "58"]
+    assert together(ids) == ["7", "58", "57_[0-3,7]", "58_1"]
+    assert together([]) == []

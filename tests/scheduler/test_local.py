@@ -119,6 +119,18 @@ def test_jobs_wait_in_order_and_a_large_one_is_not_overtaken(here: Here, tmp_pat
     assert order.read_text().split() == ["large", "small", "small", "small"]
 
 
+def test_the_next_job_waits_for_no_new_process_to_watch_over_it(here: Here, tmp_path: Path) -> None:
+    gate, watchers = tmp_path / "gate", tmp_path / "watchers"
+    first = here.submit(f"echo $PPID >> {watchers}; while [ ! -e {gate} ]; do sleep 0.05; done", slots=2)
+    second = here.submit(f"echo $PPID >> {watchers}", slots=2)
+    beside = here.submit(f"echo $PPID >> {watchers}", slots=0)  # needs no slot, and so does not wait
+    here.wait(beside, JobState.COMPLETED)
+    gate.touch()
+    assert here.wait(first, JobState.COMPLETED).exit_code == here.wait(second, JobState.COMPLETED).exit_code == 0
+    pids = watchers.read_text().split()
+    assert len(pids) == 3 and len(set(pids)) == 2 and pids[-1] in pids[:-1]
+
+
 def test_waiting_jobs_start_when_the_process_that_submitted_them_is_gone(here: Here, tmp_path: Path) -> None:
     gate, done = tmp_path / "gate", tmp_path / "done"
     program = f"""

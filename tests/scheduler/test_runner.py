@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from dethpc.domain.ports import JobRequest, JobState
+from dethpc.domain.ports import LEFT_ITS_ARRAY, ArrayRequest, JobRequest, JobState
 from dethpc.errors import Refused, SchedulerUnavailable, SubmitRejected, SubmitUncertain
-from dethpc.scheduler.slurm import commands
+from dethpc.scheduler.slurm import commands, rows
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.runner import Completed, SubprocessRunner
 from tests.scheduler.replay import Answer, Replay
@@ -129,3 +130,77 @@ def test_a_name_may_have_lines_and_delimiters() -> None:
 def test_an_answer_that_is_damaged_or_cut_off_is_no_answer(damaged: str) -> None:
     with pytest.raises(SchedulerUnavailable, match="cannot be read|cut off"):
         SlurmCommands(runner=Replay(squeue=Completed(0, damaged))).jobs()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("3", [3]),
+        ("[0-3,7]", [0, 1, 2, 3, 7]),
+        ("0-8:4%2", [0, 4, 8]),
+        ("[1-2,5,...]", [1, 2, 5]),
+        ("N/A", []),
+        ("", []),
+        ("9-1", []),
+    ],
+)
+def test_waiting_elements_of_an_array_are_read_as_slurm_writes_them(text: str, found: list[int]) -> None:
+    assert rows.elements(text) == found
+
+
+def test_elements_that_share_a_row_are_jobs_of_their_own() -> None:
+    answer = "57_2|RUNNING|0:0|n1|1|2|Unknown|x|\n57_[3-4]|PENDING|0:0||1|Unknown|Unknown|x|\n"
+    config = Completed(0, "AccountingStorageType = accounting_storage/slurmdbd\n")
+    shown = "JobId=57 ArrayJobId=57 ArrayTaskId=5-6 JobName=x JobState=PENDING Reason=Priority\n"
+
+    def scontrol(argv: Sequence[str]) -> Completed:
+        return config if "config" in argv else Completed(0, shown)
+
+    slurm = Replay(sacct=Completed(0, answer), scontrol=scontrol)
+    scheduler = SlurmCommands(runner=slurm)
+    found = scheduler._accounts("--jobs=57_2,57_3,57_4")
+    assert {id: record.state for id, record in found.items()} == {
+        "57_2": JobState.RUNNING,
+        "57_3": JobState.PENDING,
+        "57_4": JobState.PENDING,
+    }
+    known = scheduler._shown(["57_6", "57_9", "58_1"])
+    assert {id: (record.state, record.name) for id, record in known.items()} == {
+        "57_6": (JobState.PENDING, "x"),
+        "57_9": (JobState.CANCELLED, "x"),  # its array is there without it
+    }
+
+
+def test_an_element_that_was_cancelled_while_it_waited_is_missing_from_its_array() -> None:
+    """Slurm 22.05 keeps no record of it, and says so on its standard output."""
+    shown = "JobId=2 ArrayJobId=2 ArrayTaskId=0-2 JobName=x JobState=PENDING Reason=Priority\n"
+
+    def scontrol(argv: Sequence[str]) -> Completed:
+        if "config" in argv:
+            return Completed(0, "AccountingStorageType = accounting_storage/none\n")
+        return Completed(1, "Job 2_3 not found\n") if argv[-1] == "2_3" else Completed(0, shown)
+
+    (record,) = SlurmCommands(runner=Replay(scontrol=scontrol)).records(["2_3"]).values()
+    assert (record.job_id, record.name, record.state, record.reason) == ("2_3", "x", JobState.CANCELLED, LEFT_ITS_ARRAY)
+
+
+@pytest.mark.parametrize(
+    ("config", "largest"),
+    [
+        ("MaxArraySize = 1001\n", 1001),
+        ("MaxArraySize = 1001\nSchedulerParameters = a=1,max_array_tasks=50\n", 50),
+        ("MaxArraySize = 0\n", 0),
+        ("Other = 1\n", 0),
+    ],
+)
+def test_an_array_is_as_large_as_the_site_lets_it_be(config: str, largest: int) -> None:
+    assert SlurmCommands(runner=Replay(scontrol=Completed(0, config))).largest_array == largest
+
+
+def test_an_array_is_one_sbatch_and_its_jobs_have_ids_of_their_own(tmp_path: Path) -> None:
+    slurm = Replay(sbatch=Completed(0, "57;cluster\n"))
+    array = ArrayRequest("x", tmp_path / "array.sbatch", tmp_path, [request(tmp_path)] * 3)
+    assert SlurmCommands(runner=slurm).submit_array(array) == ["57_0", "57_1", "57_2"]
+    (command,) = slurm.commands
+    assert command.argv == ("sbatch", "--parsable", "--array=0-2", str(tmp_path / "array.sbatch"))
+    assert command.env["MINE"] == "1"

@@ -116,7 +116,7 @@ def counting(store: MemoryStore, trial_id: int) -> list[Metric]:
 def assert_fold(state: ClusterState, store: MemoryStore) -> None:
     """Memory is what a master that starts now would have."""
     folded = fold(build, store.load())
-    for name in ("runs", "trial_index", "attempts", "checkpoints", "next_experiment_id", "next_trial_id"):
+    for name in ("runs", "trials", "attempts", "checkpoints", "next_experiment_id", "next_trial_id"):
         assert getattr(folded, name) == getattr(state, name), name
     for number, experiment in state.experiments.items():
         other = folded.experiments[number]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, event, inspect, text
 
 from dethpc.domain import facts
 from dethpc.domain.ports import Store
@@ -26,7 +26,9 @@ from dethpc.domain.records import Token, TokenKind, User
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.errors import LeaseHeld, StoreError
 from dethpc.state import SqlStore, engines, open_store, rows, tables
+from dethpc.state import queries as lists
 from dethpc.state.queries import records as queries
+from tests.state import spent
 from tests.state.factories import attempt, checkpoint, experiment, metric, note, run, trial
 from tests.state.reading import metrics, summaries
 from tests.state.writes_until_killed import AT_ONCE
@@ -47,6 +49,73 @@ def assert_whole(store: SqlStore, acknowledged: Mapping[int, int]) -> None:
         assert len(stored) >= done and len(stored) % AT_ONCE == 0
         assert stored == list(range(1, len(stored) + 1))
         assert applied.get(trial_id, 0) == len(stored) == sum(s.count for s in summaries(store, [trial_id]))
+
+
+def histories(store: SqlStore) -> dict[int, list[tuple[int, float, float]]]:
+    with store.read() as connection:
+        return {id: lists.validation_history(connection, id) for id in (1, 2)}
+
+
+def assert_histories(store: SqlStore) -> None:
+    """What lists read is what could be made again from all reports."""
+    with store.read() as connection:
+        of = {id: lists.experiment(connection, id) for id in (1, 2)}
+        names = {id: lists.metric_names(connection, [id]) for id in (1, 2)}
+        reports = connection.execute(
+            rows.query(facts.Metric).order_by(rows.table(facts.Metric).c.reported_at, rows.table(facts.Metric).c.id)
+        ).all()
+    expected: dict[int, list[tuple[int, float, float]]] = {1: [], 2: []}
+    reported: dict[int, set[tuple[str, str]]] = {1: set(), 2: set()}
+    for each in (facts.Metric(*row) for row in reports):
+        reported[each.experiment_id] |= {(each.group, name) for name in each.metrics}
+        value, best = each.metrics.get(of[each.experiment_id].metric), expected[each.experiment_id]
+        if each.group != "validation" or not isinstance(value, (int, float)) or not math.isfinite(value):
+            continue
+        sign = 1 if of[each.experiment_id].smaller_is_better else -1
+        if not best or sign * value < sign * best[-1][2]:
+            best.append((each.trial_id, each.reported_at, float(value)))
+    assert histories(store) == expected
+    assert names == {id: sorted(found) for id, found in reported.items()}
+
+
+def _without_histories(connection: Connection) -> None:
+    """A database as the release before histories, and policies, left it."""
+    _without_sums(connection)
+    for table in ("validation_history", "metric_names"):
+        connection.execute(text(f"DROP TABLE {table}"))
+    connection.execute(text("DROP INDEX ix_checkpoints_experiment_id_size"))
+    connection.execute(text("DROP INDEX ix_search_notes_experiment_id_trial_index"))
+    connection.execute(text("ALTER TABLE checkpoints DROP COLUMN size"))
+    connection.execute(text("ALTER TABLE trials DROP COLUMN image"))
+    for table, column in (("experiments", "collect"), ("checkpoints", "removing")):
+        connection.execute(text(f"DROP INDEX ix_{table}_{column}"))
+        connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
+    connection.execute(text("UPDATE alembic_version SET version_num = 'fourth'"))
+
+
+def _without_sums(connection: Connection) -> None:
+    """A database as the release before they were kept left it."""
+    for table in ("spent_slots", "spent_slots_of_experiments", "checkpoints_of_experiments"):
+        connection.execute(text(f"DROP TABLE {table}"))
+    connection.execute(text("DROP INDEX ix_trials_experiment_id_external_id"))
+    connection.execute(text("CREATE INDEX ix_checkpoints_experiment_id_size ON checkpoints (experiment_id, size)"))
+    connection.execute(text("UPDATE alembic_version SET version_num = 'seventh'"))
+
+
+def _checkpoints(store: SqlStore) -> list[tuple[int, int, int]]:
+    """Of each experiment: how many, their bytes, and how many a list says there are."""
+    with store.read() as connection:
+        figures = lists.experiment_figures(connection, [1, 2])
+        page = lists.Order("end_time"), lists.Page(0, 1)
+        wanted = {id: lists.CheckpointFilter(experiment_id=id) for id in (1, 2)}
+        total = {id: lists.list_checkpoints(connection, wanted[id], *page)[1] for id in (1, 2)}
+        assert lists.list_checkpoints(connection, lists.CheckpointFilter(), *page)[1] == sum(total.values())
+        return [(figures[id].checkpoints, figures[id].checkpoint_bytes, total[id]) for id in (1, 2)]
+
+
+def _checkpoints_of(rows: Iterable[facts.Checkpoint]) -> list[tuple[int, int, int]]:
+    own = {id: [each for each in rows if each.experiment_id == id] for id in (1, 2)}
+    return [(len(own[id]), sum(each.size for each in own[id]), len(own[id])) for id in (1, 2)]
 
 
 class RecordContract:
@@ -191,6 +260,47 @@ class StoreContract(RecordContract):
         assert found.of(facts.Checkpoint) == found.of(facts.SearchNote) == []
         assert (found.next_experiment_id, found.next_trial_id) == (6, 10)
 
+    def test_reports_are_taken_in_by_few_statements_which_read_no_summary_again(self, store: SqlStore) -> None:
+        def commit(first: int, count: int) -> list[str]:
+            asked: list[str] = []
+            engine = store._write_engine
+            listener = lambda c, cursor, statement, *more: asked.append(statement)  # noqa: E731
+            event.listen(engine, "before_cursor_execute", listener)
+            store.commit([*(metric(n) for n in range(first, first + count)), attempt(applied_seq=first + count - 1)])
+            event.remove(engine, "before_cursor_execute", listener)
+            return asked
+
+        def read(asked: list[str]) -> list[str]:
+            return [statement for statement in asked if "SELECT" in statement and "metric_summaries" in statement]
+
+        assert len(read(commit(1, 5))) == 1
+        few, many = commit(6, 5), commit(11, 500)
+        assert read(few) == read(many) == []
+        assert not any("metric_names" in statement or "SELECT attempts" in statement for statement in few)
+        assert len(many) <= len(few) + 8, "a report has statements of its own"
+        assert summaries(store, [1])[0].count == len(seqs(store)) == 510
+
+    def test_what_a_failed_commit_made_of_summaries_is_forgotten(self, store: SqlStore) -> None:
+        store.commit([metric(1), metric(1, "1.2.1", trial_id=2)])
+
+        def lost() -> None:
+            raise LeaseHeld("another master")
+
+        store.before_commit = lost
+        with pytest.raises(LeaseHeld):
+            store.commit([metric(2)])
+        store.before_commit = None
+        store.commit([metric(2), metric(2, "1.2.1", trial_id=2)])
+        assert [(s.count, s.sum) for s in summaries(store, [1, 2])] == [(2, 1.5), (2, 1.5)]
+
+    def test_a_trial_that_has_ended_leaves_no_summaries_in_memory(self, store: SqlStore) -> None:
+        store.commit([metric(1), metric(1, "1.2.1", trial_id=2)])
+        assert len(store._writer._recent) == 2
+        store.commit([metric(2), trial(state=State.COMPLETED)])
+        assert len(store._writer._recent) == 1
+        store.commit([metric(3), trial(state=State.ACTIVE)])
+        assert summaries(store, [1])[0].count == 3
+
     def test_metrics_come_by_trial_and_in_order_of_report(self, store: SqlStore) -> None:
         store.commit([metric(n, "1.1.10", trial_id=2) for n in (1, 2, 3)])
         store.commit([metric(1), metric(2, group="validation"), metric(3)])
@@ -219,6 +329,78 @@ class StoreContract(RecordContract):
         assert seqs(store) == [1, 2, 3, 1, 2, 5]
         assert summaries(store, [1])[0].count == 6
         assert seqs(store, 2) == [9]
+
+    def test_the_history_of_best_validations_is_what_all_reports_give_in_whatever_order_they_come(
+        self, store: SqlStore, url: str
+    ) -> None:
+        """Late, twice, of the same instant, voided, with values that cannot be compared; and where a migration made it."""
+        draw = random.Random(4)
+        store.commit([experiment(1, metric="loss"), experiment(2, metric="acc", smaller_is_better=False)])
+        store.commit([trial(n, 1 + n % 2) for n in range(1, 7)])
+        seq, runs = dict.fromkeys(range(1, 7), 0), dict.fromkeys(range(1, 7), 1)
+        said: list[facts.Metric] = []
+        for turn in range(80):
+            n = draw.randint(1, 6)
+            of = 1 + n % 2
+            if draw.random() < 0.1 and seq[n]:
+                over = f"{of}.{n}.{runs[n]}"
+                store.commit([attempt(over, 0, n, experiment_id=of, void_after=draw.randint(0, seq[n]))])
+                seq[n], runs[n] = 0, runs[n] + 1
+            run_id = f"{of}.{n}.{runs[n]}"
+            reports = []
+            for _ in range(draw.randint(1, 3)):
+                seq[n] += 1
+                better = draw.random() * (turn + 1) ** (1 if of == 2 else -1)
+                value = draw.choice([better, better, draw.randint(0, 3), math.nan, math.inf, "NaN", None])
+                name, group = draw.choice(["loss", "acc", f"m{seq[n]}"]), draw.choice(["validation", "training"])
+                told = {"group": group, "metrics": {name: value}, "trial_id": n, "run_id": run_id}
+                reports.append(
+                    replace(metric(seq[n], **told), experiment_id=of, reported_at=float(turn + draw.randint(0, 20)))
+                )
+            said += reports
+            store.commit(reports + draw.sample(said, 1))
+            assert_histories(store)
+        assert all(len(history) > 1 for history in histories(store).values()), histories(store)
+        before = histories(store)
+        store.write(_without_histories)
+        with open_store(url) as migrated:
+            assert histories(migrated) == before
+            assert_histories(migrated)
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_where_slots_went_is_at_any_time_what_all_runs_and_attempts_say(
+        self, seed: int, store: SqlStore, url: str
+    ) -> None:
+        draw, rows_by_key = random.Random(seed), dict[tuple[Any, ...], Any]()
+        store.commit(spent.begun())
+        waiting: list[Any] = []
+        for some in spent.history(draw):
+            waiting += some
+            rows_by_key.update({(type(row), *facts.key(row)): row for row in some})
+            if draw.random() < 0.5:
+                store.commit(waiting)
+                waiting = draw.sample(list(rows_by_key.values()), 1)  # which comes once more
+                assert spent.kept(store) == spent.made_anew(rows_by_key)
+        store.commit(list(rows_by_key.values()))
+        assert spent.kept(store) == spent.made_anew(rows_by_key)
+        store.write(_without_sums)
+        with open_store(url) as migrated:
+            assert spent.kept(migrated) == spent.made_anew(rows_by_key)
+
+    def test_sums_over_checkpoints_are_at_any_time_what_all_of_them_say(self, store: SqlStore, url: str) -> None:
+        draw, latest = random.Random(1), dict[str, facts.Checkpoint]()
+        store.commit([experiment(1), experiment(2)])
+        for _ in range(30):
+            some = [
+                checkpoint(f"c-{n}", 1 + n % 2, resources={"a": draw.randint(0, 9)}, reason=str(draw.random()))
+                for n in draw.choices(range(20), k=draw.randint(1, 5))
+            ]
+            latest.update({each.uuid: each for each in some})
+            store.commit(some)
+            assert _checkpoints(store) == _checkpoints_of(latest.values())
+        store.write(_without_sums)
+        with open_store(url) as migrated:
+            assert _checkpoints(migrated) == _checkpoints_of(latest.values())
 
     def test_summaries_tell_types_apart(self, store: SqlStore) -> None:
         values = {

@@ -17,8 +17,8 @@ def experiment(id: int = 1, state: State = State.ACTIVE, **fields: Any) -> Exper
 
 
 def trial(id: int = 1, experiment_id: int = 1, **fields: Any) -> Trial:
-    fields = {"hparams": {"lr": 0.1}, "state": State.ACTIVE, **fields}
-    return Trial(id=id, experiment_id=experiment_id, index=id - 1, seed=3, created_at=2.5, **fields)
+    fields = {"index": id - 1, "hparams": {"lr": 0.1}, "state": State.ACTIVE, **fields}
+    return Trial(id=id, experiment_id=experiment_id, seed=3, created_at=2.5, **fields)
 
 
 def run(id: str = "1.1.1", experiment_id: int = 1, trial_id: int = 1, **fields: Any) -> Run:

@@ -29,6 +29,7 @@ from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store, summaries
 from tests.state import reading
+from tests.state.factories import metric
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -195,3 +196,19 @@ def test_the_database_is_the_fold_of_what_was_committed() -> None:
             max_examples=15, stateful_step_count=8, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+def test_the_summaries_of_trials_that_reported_last_stay_in_memory_and_no_more_than_so_many() -> None:
+    recent = summaries.Recent(most=4)
+    kept: dict[int, dict[summaries.Key, summaries.Summary]] = {}
+    for trial in (1, 2, 3):
+        kept[trial] = {}
+        summaries.fold(kept[trial], [metric(1, trial_id=trial, metrics={"a": 1.0, "b": "x"})])
+        recent.keep(trial, kept[trial])
+    assert len(recent) == 4
+    assert recent.take(1) is None and recent.take(3) is kept[3] and len(recent) == 2
+    recent.keep(3, kept[3])
+    recent.keep(1, kept[1])
+    assert recent.take(2) is None, "it had reported longest ago"
+    recent.forget()
+    assert len(recent) == 0 and recent.take(3) is None

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import threading
+import time
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence
 
@@ -49,6 +50,18 @@ def stored(store: CheckpointStore, uuid: str) -> Iterator[Path]:
 def upload(store: CheckpointStore, source: Path, uuid: str, paths: Optional[Sequence[str]] = None) -> Dict[str, int]:
     store.stage(uuid)
     return store.publish(uuid, store.add(uuid, source, paths))
+
+
+def whole_or_none(store: CheckpointStore, whole: Sequence[str], others: Sequence[str]) -> None:
+    """Each of the ``others`` is there whole, or nothing of it can be read; ``whole`` are there in any case."""
+    for uuid in [*whole, *others]:
+        if uuid in whole or store.exists(uuid):
+            with store.restore(uuid) as path:
+                assert content_of(path) == FILES, uuid
+        else:
+            with pytest.raises(CheckpointError), store.restore(uuid):
+                pass
+    assert {one.uuid for one in store.names() if one.whole} == {u for u in [*whole, *others] if store.exists(u)}
 
 
 class CheckpointStoreContract:
@@ -211,6 +224,21 @@ class CheckpointStoreContract:
         with store.restore("a1", lambda path: path == "metadata.json") as path:
             assert (path / "metadata.json").read_bytes() == b"{}"
 
+    def test_files_are_read_in_order_and_compared_at_their_end(self, store: CheckpointStore) -> None:
+        large = bytes(range(256)) * (36 << 12)
+        with stored(store, "a1") as path:
+            fill(path, {**FILES, "z": large})
+        found = {content.path: b"".join(content.pieces) for content in store.read("a1")}
+        assert list(found) == sorted(found) and set(found) == {"z", *LISTED}
+        assert {n: c for n, c in found.items() if not n.endswith("/")} == {**FILES, "z": large}
+        assert [content.path for content in store.read("a1", lambda path: path > "sub/")] == sorted(found)[2:]
+        self.damage(store, "a1", "weights.pt")
+        with pytest.raises(CheckpointDamaged, match="weights.pt is damaged"):
+            for content in store.read("a1", lambda path: not path.startswith("z")):
+                assert sum(map(len, content.pieces)) == content.size
+        with pytest.raises(CheckpointError, match="nope"):
+            next(store.read("nope"))
+
     def test_machines_that_share_the_comparison_find_damage_together(self, store: CheckpointStore) -> None:
         with stored(store, "a1") as path:
             fill(path)
@@ -247,6 +275,23 @@ class CheckpointStoreContract:
         for use in (store.files, store.stage, store.delete, store.discard, store.publish):
             with pytest.raises(CheckpointError):
                 use(name)
+
+    def test_names_are_of_what_is_whole_and_of_what_is_not_and_of_nothing_beside(self, store: CheckpointStore) -> None:
+        assert list(store.names()) == []
+        began = time.time()
+        with stored(store, "a1") as path:
+            fill(path)
+        with store.beside("c1/tensorboard") as path:
+            fill(path, {"events": b"1"})
+        fill(store.stage("a2"), {"part": b"22"})
+        store.flush("a2", ["part"])
+        held = {one.uuid: one for one in store.names()}
+        assert {uuid: one.whole for uuid, one in held.items()} == {"a1": True, "a2": False}
+        assert held["a1"].size >= sum(map(len, FILES.values())) and held["a2"].size >= 2
+        assert abs(held["a1"].changed - began) < 3600
+        self.elsewhere(store).discard("a2")
+        store.discard("a1")
+        assert [one.uuid for one in store.names()] == ["a1"]
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from dethpc import storage
 from dethpc.errors import CheckpointDamaged, CheckpointError
-from dethpc.storage.base import CheckpointStore, PathLike, Selector
+from dethpc.storage.base import CheckpointStore, Content, Held, PathLike, Selector
 from dethpc.storage.manifest import Checksum, Checksums, files_of, listing
 from tests.waiting import LONG_ENOUGH
 
@@ -129,6 +129,21 @@ class RemoteStore(CheckpointStore):
                         raise CheckpointDamaged(f"checkpoint {uuid}: {path} is damaged")
                     to.write_bytes(content)
 
+    def read(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Content]:
+        sizes = self._existing(uuid)
+        for path in sorted(path for path in sizes if selector is None or selector(path)):
+            if path.endswith("/"):
+                yield Content(path, 0, iter(()))
+                continue
+            with self._talk() as server:
+                content, crc = self._fetch(server, uuid, path)
+            yield Content(path, len(content), self._compared(uuid, path, content, crc))
+
+    def _compared(self, uuid: str, path: str, content: bytes, crc: int) -> Iterator[bytes]:
+        yield content
+        if zlib.crc32(content) != crc:
+            raise CheckpointDamaged(f"checkpoint {uuid}: {path} is damaged")
+
     def files(self, uuid: str) -> Dict[str, int]:
         return self._existing(uuid)
 
@@ -142,6 +157,14 @@ class RemoteStore(CheckpointStore):
         except ValueError as error:
             raise CheckpointDamaged(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
         return found
+
+    def names(self) -> Iterator[Held]:
+        with self._talk() as server:
+            whole = {uuid for (uuid,) in server.execute("SELECT uuid FROM checkpoints")}
+            sizes = server.execute("SELECT place, sum(length(content)) FROM objects GROUP BY place").fetchall()
+        for place, size in sizes:
+            if place != "marks" and not place.startswith("beside/"):
+                yield Held(place, place in whole, size, os.stat(self.server).st_mtime)
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 
@@ -258,7 +281,7 @@ class RemoteStore(CheckpointStore):
 def install() -> None:
     """Build this store for sections of type ``s3``. A process's machine is its ``GROUP_RANK``."""
     disk = f"{tempfile.gettempdir()}/disk-of-machine-{os.environ.get('GROUP_RANK', '0')}"
-    storage.KINDS["s3"] = storage.Kind(("bucket",), lambda section, _: RemoteStore(section["bucket"], disk))
+    storage.KINDS["s3"] = storage.Kind(("bucket",), lambda section, *_: RemoteStore(section["bucket"], disk))
 
 
 def _check(uuid: str) -> None:

@@ -6,9 +6,6 @@ import errno
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict
@@ -17,10 +14,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dethpc.errors import CheckpointDamaged, CheckpointError, ConfigError, NotSupportedYet
+from dethpc.errors import CheckpointDamaged, CheckpointError, ConfigError
 from dethpc.storage import CheckpointStore, build, from_string, manifest
 from dethpc.storage.files import FileStore
-from tests.storage.contract import FILES, LISTED, CheckpointStoreContract, content_of, fill, flip, stored, upload
+from tests.storage.contract import (
+    FILES,
+    LISTED,
+    CheckpointStoreContract,
+    content_of,
+    fill,
+    flip,
+    stored,
+    upload,
+    whole_or_none,
+)
+from tests.storage.dying import died_at_each_step
 
 
 class _OnAFileSystem(CheckpointStoreContract):
@@ -60,7 +68,9 @@ def test_damage_is_found_and_the_file_named(store: FileStore, folder: Path, tmp_
     for use in (lambda: store.restore("a1").__enter__(), lambda: store.download("a1", tmp_path / "dst")):
         with pytest.raises(CheckpointError, match=r"weights\.pt is damaged"):
             use()
-    with FileStore(folder, verify=False).restore("a1"):
+    trusting = FileStore(folder)
+    trusting.verify = False
+    with trusting.restore("a1"):
         pass
 
 
@@ -103,6 +113,22 @@ def test_a_damaged_manifest_is_an_error(store: FileStore, folder: Path) -> None:
         pass
 
 
+NO_PATHS = ["../x", "/etc/x", "a/../../x", "a\0b", "", ".", "..", "a//b", "\ud800"]
+
+
+@pytest.mark.parametrize("path", NO_PATHS, ids=ascii)
+def test_a_manifest_names_nothing_outside_of_its_checkpoint(
+    store: FileStore, folder: Path, tmp_path: Path, path: str
+) -> None:
+    with stored(store, "a1") as staged:
+        fill(staged)
+    evil = manifest.encoded({path: manifest.Checksum(1, None)})
+    (folder / "a1" / manifest.NAME).write_bytes(evil)
+    for read in (lambda: store.download("a1", tmp_path / "there"), lambda: list(store.read("a1"))):
+        with pytest.raises(CheckpointDamaged, match="no file of a checkpoint can be called"):
+            read()
+
+
 def test_several_processes_write_one_checkpoint(store: FileStore, folder: Path) -> None:
     store.stage("a1")
     fill(store.stage("a1"), {"rank0": b"0"})
@@ -133,19 +159,44 @@ def test_large_files_are_summed_after_publishing_by_several_processes(store: Fil
         pass
 
 
-def test_a_writer_that_is_killed_leaves_no_checkpoint(store: FileStore, folder: Path) -> None:
-    code = (
-        "import sys, time; from dethpc.storage.files import FileStore\n"
-        "path = FileStore(sys.argv[1]).stage('a1')\n"
-        "(path / 'half').write_bytes(b'x'); print('in', flush=True); time.sleep(60)\n"
-    )
-    writer = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE)
-    assert writer.stdout is not None and writer.stdout.readline()
-    writer.send_signal(signal.SIGKILL)
-    writer.wait()
-    writer.stdout.close()
-    with pytest.raises(CheckpointError):
-        store.files("a1")
+@pytest.mark.parametrize(
+    "section", [{"type": "shared_fs", "host_path": ""}, {"type": "directory", "container_path": ""}]
+)
+def test_a_writer_that_is_killed_at_any_step_leaves_a_whole_checkpoint_or_none(
+    folder: Path, tmp_path: Path, section: Dict[str, str]
+) -> None:
+    section = {name: value or str(folder) for name, value in section.items()}
+    died = died_at_each_step("save", section, tmp_path)
+    store = build(section)
+    whole_or_none(store, [f"a{died + 1}"], [f"a{step}" for step in range(1, died + 1)])
+    assert any(not one.whole for one in store.names()), "somebody was killed in the middle"
+    for step in range(1, died + 1):
+        store.discard(f"a{step}")
+    assert all(one.whole for one in store.names())
+
+
+def test_a_full_disk_is_named_and_nothing_is_half_there(
+    store: FileStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with stored(store, "a1") as path:
+        fill(path)
+    fill(tmp_path / "source")
+    with monkeypatch.context() as patched:
+        patched.setattr(manifest, "copy", full)
+        store.stage("a2")
+        with pytest.raises(OSError, match=f"No space left on device: '{folder}'"):
+            store.add("a2", tmp_path / "source")
+        with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/there'"):
+            store.download("a1", tmp_path / "there")
+        patched.setattr(manifest, "write", full)
+        with pytest.raises(OSError, match=f"No space left on device: '{folder}'"), stored(store, "a3") as path:
+            fill(path)
+    store.discard("a2")
+    whole_or_none(store, ["a1"], ["a2", "a3"])
+    assert [one.uuid for one in store.names()] == ["a1"]
 
 
 def test_an_unwritable_storage_says_where(tmp_path: Path) -> None:
@@ -209,9 +260,9 @@ def test_a_wrong_section_is_refused(config: Any) -> None:
         build(config)
 
 
-def test_object_stores_are_refused_for_now_and_paths_understood() -> None:
-    with pytest.raises(NotSupportedYet, match="s3"):
-        from_string("s3://bucket/prefix")
+def test_paths_and_urls_are_understood() -> None:
+    assert str(from_string("s3://bucket/prefix")) == "s3://bucket/prefix"
+    assert str(from_string("gs://bucket")) == "gs://bucket"
     assert str(from_string("file:///a/b")) == "/a/b"
     assert str(from_string("rel")) == str(Path.cwd() / "rel")
     with pytest.raises(ConfigError):
@@ -390,3 +441,76 @@ def test_a_download_does_not_write_through_links_in_its_target(store: FileStore,
     with pytest.raises(OSError, match="leads out of its folder"):
         store.download("a1", tmp_path / "target")
     assert (thesis / "thesis.tex").read_text() == "mine"
+
+
+# --- what two checkpoints have in common ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> FileStore:
+    """``later`` has what ``earlier`` has under another name, and one file that has changed."""
+    store = FileStore(tmp_path / "fs")
+    for uuid, files in {
+        "earlier": {"embedding": b"e" * 9, "head": b"1", "sub/frozen": b"f" * 9},
+        "later": {"moved": b"e" * 9, "head": b"2", "sub/frozen": b"f" * 9},
+    }.items():
+        with stored(store, uuid) as path:
+            fill(path, files)
+    return store
+
+
+def inode(store: FileStore, path: str) -> int:
+    return Path(str(store), path).stat().st_ino
+
+
+LATER = {"moved": b"e" * 9, "head": b"2", "sub/frozen": b"f" * 9}
+
+
+def test_unchanged_files_are_kept_once_and_outlive_each_other(two: FileStore, tmp_path: Path) -> None:
+    assert two.share("later", "earlier", ["moved", "head", "sub/frozen"]) == 18
+    assert inode(two, "later/moved") == inode(two, "earlier/embedding")
+    assert inode(two, "later/head") != inode(two, "earlier/head")
+    assert two.share("later", "earlier", ["moved"]) == 0  # as it is by now
+    assert two.share("later", "gone", ["moved"]) == 0
+    assert two.files("later") == {"sub/": 0, **{name: len(content) for name, content in LATER.items()}}
+    two.delete("earlier", ["emb*"])
+    assert not Path(str(two), "earlier/embedding").exists()
+    two.delete("earlier")
+    with two.restore("later") as path:  # compares its checksums
+        assert content_of(path) == LATER
+    two.download("later", tmp_path / "copy")
+    (tmp_path / "copy" / "moved").write_bytes(b"mine")
+    assert Path(str(two), "later/moved").read_bytes() == b"e" * 9
+
+
+def test_a_shared_file_is_not_written_through_either_name(two: FileStore, tmp_path: Path) -> None:
+    two.share("later", "earlier", ["moved"])
+    assert [Path(str(two), name).stat().st_mode & 0o222 for name in ("later/moved", "earlier/embedding")] == [0, 0]
+    assert Path(str(two), "earlier/sub/frozen").stat().st_mode & 0o200
+    upload(two, Path(str(two), "later"), "copied")
+    with stored(two, "changed") as staged:
+        fill(staged, {"moved": b"new"})
+    assert two.share("changed", "later", ["moved"]) == 0
+    with two.restore("earlier") as path:
+        assert (path / "embedding").read_bytes() == b"e" * 9
+
+
+def test_files_are_shared_when_their_bytes_are_the_same_not_their_checksums(tmp_path: Path) -> None:
+    one, other = b"plumless", b"buckeroo"
+    assert zlib.crc32(one) == zlib.crc32(other)
+    store = FileStore(tmp_path / "fs")
+    for uuid, content in {"earlier": one, "later": other}.items():
+        with stored(store, uuid) as path:
+            fill(path, {"state": content})
+    assert store.share("later", "earlier", ["state"]) == 0
+    assert Path(str(store), "later/state").read_bytes() == other
+
+
+def test_a_file_system_without_links_keeps_both(two: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert two.share("later", "earlier", ["moved", "sub/frozen"]) == 0
+    with two.restore("later") as path:
+        assert content_of(path) == LATER

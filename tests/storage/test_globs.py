@@ -7,7 +7,7 @@ from typing import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dethpc.storage.files import _matches
+from dethpc.storage.globs import _matches
 
 PARTS = st.lists(st.sampled_from(["a", "b", ".h", "ab"]), max_size=6)
 PATTERN = st.lists(st.sampled_from(["**", "*", "a", "a*", ".h", ".*", "?"]), max_size=6)

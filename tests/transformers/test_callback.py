@@ -13,8 +13,10 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import determined as det
 from determined.transformers import DetCallback
+from dethpc.storage.files import FileStore
 from tests.core.conftest import Cluster
 from tests.frameworks import reports, same, saved, steps
+from tests.waiting import wait_until
 
 STEPS = 7  # of an epoch: 50 records in batches of 8
 
@@ -108,6 +110,23 @@ def test_a_stop_after_any_step_changes_no_weight(searched: Cluster, stop_at: int
     events = searched.journal()[before:]
     metrics = [e.data for e in events if e.kind == "metrics" and e.data["group"] == "validation"]
     assert steps(metrics) == [7, 14, 21]
+
+
+def test_a_checkpoint_is_stored_whole_though_the_trainer_has_deleted_its_own(
+    searched: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = FileStore.add
+
+    def late(store: FileStore, uuid: str, source: Any, paths: Any = None) -> Any:
+        if "checkpoint-1/trainer_state.json" in paths:
+            wait_until(lambda: not list(searched.root.glob("node-*/checkpoint-1")))
+        return add(store, uuid, source, paths)
+
+    monkeypatch.setattr(FileStore, "add", late)
+    train(searched, max_steps=2, save_strategy="steps", save_steps=1, save_total_limit=1, eval_strategy="no")
+    for step, one in enumerate(saved(searched), 1):
+        assert {f"checkpoint-{step}/trainer_state.json", f"checkpoint-{step}/optimizer.pt"} <= one["resources"].keys()
+    assert not list(searched.root.glob("node-*/.dethpc*"))
 
 
 def test_without_evaluations_and_saves_it_ends_with_both(searched: Cluster) -> None:

@@ -20,7 +20,10 @@ def check(facts: Facts, slurm: Slurm) -> Iterator[Finding]:
             "raise MaxJobCount, or set pools.window",
         )
     else:
-        yield ok(f"MaxJobCount {most}, MaxArraySize {array}", "uses no job arrays")
+        yield ok(
+            f"MaxJobCount {most}, MaxArraySize {array}",
+            "submits trials that are alike as one job array (limits.smallest_array)",
+        )
     for name, row in (slurm.qos or {}).items():
         limit = row.get("maxsubmitjobsperuser", "")
         windows = [pool.window or WINDOW for pool in facts.pools.values() if (pool.qos or "normal") == name]

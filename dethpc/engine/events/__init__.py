@@ -20,12 +20,15 @@ from dethpc.engine.events.wishes import (
     Cancel,
     ChangeCheckpoints,
     ChangeExperiment,
+    CheckpointsBrought,
+    CollectGarbage,
     ContinueExperiment,
     CreateExperiment,
     CreateTask,
     Delete,
     DisableNode,
     EnableNode,
+    FilesRemoved,
     ImportRun,
     Kill,
     KillTask,
@@ -33,6 +36,8 @@ from dethpc.engine.events.wishes import (
     Operate,
     Pause,
     QueueChange,
+    TakeIn,
+    TakeInMetrics,
     UpdateQueue,
 )
 
@@ -49,7 +54,7 @@ class LoadExperiment:
     then: Event | None = None
 
 
-OfExperiment = Activate | Pause | Cancel | Kill | ChangeExperiment | Delete | Operate | AddTrial
+OfExperiment = Activate | Pause | Cancel | Kill | ChangeExperiment | Delete | Operate | AddTrial | CollectGarbage
 """Wishes about one experiment, which may have left memory."""
 
 Event = Union[
@@ -66,6 +71,8 @@ Event = Union[
     Delete,
     LoadExperiment,
     ImportRun,
+    TakeIn,
+    TakeInMetrics,
     Operate,
     CreateTask,
     KillTask,
@@ -74,6 +81,9 @@ Event = Union[
     EarlyExit,
     DescribeTrial,
     ChangeCheckpoints,
+    CheckpointsBrought,
+    CollectGarbage,
+    FilesRemoved,
     DisableNode,
     EnableNode,
     Prepared,
@@ -105,6 +115,8 @@ __all__ = [
     "Cancel",
     "ChangeCheckpoints",
     "ChangeExperiment",
+    "CheckpointsBrought",
+    "CollectGarbage",
     "ContinueExperiment",
     "CreateExperiment",
     "CreateTask",
@@ -114,6 +126,7 @@ __all__ = [
     "EarlyExit",
     "EnableNode",
     "Event",
+    "FilesRemoved",
     "GoOn",
     "ImportRun",
     "JobSeen",
@@ -137,6 +150,8 @@ __all__ = [
     "SubmitDeferred",
     "SubmitFailed",
     "Submitted",
+    "TakeIn",
+    "TakeInMetrics",
     "Tick",
     "TrialClosed",
     "UpdateQueue",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.ports import Snapshot
@@ -24,6 +25,7 @@ class GoOn:
     config: ExperimentConfig
     past: Snapshot
     at: float
+    gone: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dethpc.domain.end_report import EndReport
@@ -28,7 +28,9 @@ class AttemptStarted:
 class Reported:
     """Reports of one attempt, in order. ``offset`` is the journal's read position after them, when they were read there.
 
-    ``remains``: nobody writes the journal any more. What is missing between them is gone, and the rest counts.
+    ``remains``: nobody writes the journal any more. What is missing between them is gone, and the rest counts. ``others``: uuids
+    among them that are checkpoints of other trials, which no report takes over. ``sound``: somebody has looked already that
+    nothing is wrong with any of them.
     """
 
     run_id: str
@@ -37,6 +39,8 @@ class Reported:
     at: float
     offset: int | None = None
     remains: bool = False
+    others: Collection[str] = ()
+    sound: bool = False
 
 
 @dataclass(slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.facts import Checkpoint
+from dethpc.domain.facts import Checkpoint, Metric
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import TaskKind
 from dethpc.engine.changes import ExperimentChanges
@@ -48,6 +48,26 @@ class ImportRun:
 
 
 @dataclass(slots=True)
+class TakeIn:
+    """A copy of another installation's experiment, which has ended here whatever it did there.
+
+    ``past``: its rows as they were there. ``token`` tells this copy from others of the same experiment."""
+
+    past: Snapshot
+    owner: str
+    queue_id: str
+    token: str
+    at: float
+
+
+@dataclass(slots=True)
+class TakeInMetrics:
+    """Metrics of a copy that was taken in, as rows of this installation. The same ones may come again."""
+
+    metrics: Sequence[Metric]
+
+
+@dataclass(slots=True)
 class Activate:
     experiment_id: int
     at: float
@@ -56,12 +76,14 @@ class Activate:
 @dataclass(slots=True)
 class ContinueExperiment:
     """Go on with an experiment that has ended, as ``config`` says from now on: with every trial that can go further, each from its
-    latest checkpoint. ``past``: what the store has of the experiment."""
+    latest checkpoint. ``past``: what the store has of the experiment; ``gone``: why nothing can begin at checkpoints at which some
+    of its trials did, by uuid, in words."""
 
     experiment_id: int
     config: ExperimentConfig
     past: Snapshot
     at: float
+    gone: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -103,12 +125,14 @@ class ChangeExperiment:
 
 @dataclass(slots=True)
 class Delete:
-    """With its files. ``task_id``: a uuid for the task that removes them; ``checkpoints``: uuids of all that it has."""
+    """With its files. ``task_id``: a uuid for the task that removes them; ``checkpoints``: uuids of all that it has; ``needed``: as
+    for ``ChangeCheckpoints``."""
 
     experiment_id: int
     task_id: str
     at: float
     checkpoints: frozenset[str] = frozenset()
+    needed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -187,7 +211,39 @@ class EnableNode:
 
 @dataclass(slots=True)
 class ChangeCheckpoints:
-    """Checkpoints as they are now. What a trial may still resume from, or another starts from, is not deleted."""
+    """Checkpoints as they are now. What a trial may still resume from, or another starts from, is not deleted.
+
+    ``needed``: who else needs one, in words, by uuid: runs without a master, models."""
 
     checkpoints: Sequence[Checkpoint]
+    at: float
+    needed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CheckpointsBrought:
+    """They waited in the spool, and are in their storage now."""
+
+    checkpoints: Sequence[Checkpoint]
+    at: float
+
+
+@dataclass(slots=True)
+class CollectGarbage:
+    """Checkpoints of an experiment that its policy does not keep. ``needed``: those that somebody needs all the same, as for
+    ``ChangeCheckpoints``. ``last``: nothing else of it is to be chosen."""
+
+    experiment_id: int
+    checkpoints: Sequence[Checkpoint]
+    needed: Collection[str]
+    last: bool
+    at: float
+
+
+@dataclass(slots=True)
+class FilesRemoved:
+    """A task removed files. ``done``: by uuid the globs, and what it left of the checkpoint."""
+
+    checkpoints: Sequence[Checkpoint]
+    done: Mapping[str, tuple[Sequence[str], dict[str, int]]]
     at: float

@@ -16,6 +16,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from dethpc.domain.facts import IN_MEMORY, Experiment, Metric, NodeHealth, PoolState, Row, Run
+from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
 from dethpc.master.durable import ids
@@ -92,8 +93,11 @@ class ChangeLog:
             try:
                 self._mend(file)
                 self._check_lease()  # after that, which is a write that it may be frozen in
-                file.append(group)
-                if ended or path.stat().st_size > 2 * self._compacted.get(path, 0) + GROWTH:
+                begun = file.append(group)
+                size = path.stat().st_size
+                if begun:
+                    self._compacted[path] = size  # a search may begin with thousands of trials, each with a line
+                if ended or size > 2 * self._compacted.get(path, 0) + GROWTH:
                     self._compact(path, ended=ended)
             except OSError as error:
                 trouble = trouble or error
@@ -153,16 +157,18 @@ class ChangeLog:
         else:
             self._compacted[path] = path.stat().st_size
 
-    def catch_up(self, store: SqlStore) -> None:
+    def catch_up(self, store: SqlStore) -> Snapshot | None:
         """After a start: write what the last master committed but did not live to append.
 
-        Raises: OSError; Refused, before anything is written, when a file has rows that the database does not know.
+        Returns what memory is to be made of, so that nobody reads it again; None where more was read than that. Raises: OSError;
+        Refused, before anything is written, when a file has rows that the database does not know.
         """
         self._store = store
         with store.read() as connection:
             ended = queries.ended_last(connection, ENDED_LAST)
         left = self._home.all_announced()
-        behind = {experiment.id for experiment in ended if not self._has_end(experiment)} | _listed(left)
+        endless = [experiment for experiment in ended if not self._has_end(experiment)]
+        behind = {experiment.id for experiment in endless} | _listed(left)
         snapshot = store.load(also=sorted(behind))
         late: list[Row] = []
         for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
@@ -174,12 +180,14 @@ class ChangeLog:
             if missing:
                 log.info("%s: %d rows were committed but not appended", path, len(missing))
                 late += missing
+        late += endless  # the last of their files then, where the next start looks for them
         _, trouble = self._append(late)
         if trouble is not None:
             raise trouble
         for path in left:  # all that they announced is in its file now
             with contextlib.suppress(OSError):  # the next start looks there once more, and finds nothing missing
                 path.unlink()
+        return None if behind else snapshot
 
     def _has_end(self, experiment: Experiment) -> bool:
         """Whether the row of an experiment that has ended is near the end of its file."""
@@ -192,9 +200,12 @@ class ChangeLog:
 
     def _by_file(self, rows: Sequence[Row]) -> dict[Path, list[Row]]:
         found: dict[Path, list[Row]] = {}
+        paths: dict[object, Path | None] = {}  # to make one for each row takes longer than to read it
         for row in rows:
-            path = file_of(self._home, row)
-            if path is not None:
+            which = type(row) if isinstance(row, (Metric, PoolState, NodeHealth)) else _concerned(row)
+            if which not in paths:
+                paths[which] = file_of(self._home, row)
+            if (path := paths[which]) is not None:
                 found.setdefault(path, []).append(row)
         return found
 

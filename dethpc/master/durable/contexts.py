@@ -141,14 +141,14 @@ def members(targz: bytes) -> list[tarfile.TarInfo]:
         raise ContextError(f"the stored context directory is damaged: {error}") from error
 
 
-def content(targz: bytes, path: str) -> bytes:
-    """One file. Raises: NotFound, ContextError."""
+def content(targz: bytes, path: str, most: int = -1) -> bytes:
+    """One file, its first ``most`` bytes (-1: all). Raises: NotFound, ContextError."""
     try:
         with tarfile.open(fileobj=io.BytesIO(targz), mode="r:gz") as tar:
             file = tar.extractfile(path)
             if file is None:
                 raise NotFound(f"{path} is a directory")
-            return file.read()
+            return file.read(most)
     except KeyError:
         raise NotFound(f"no file {path} in the context directory") from None
     except tarfile.TarError as error:

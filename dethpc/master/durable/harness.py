@@ -42,6 +42,7 @@ ROOMS = (
     "dethpc/rundir",
     "dethpc/client",
     "dethpc/storage",
+    "dethpc/data_layer",
     "dethpc/exec",
     "dethpc/core",
     "dethpc/launch",

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, select
 
 from dethpc.domain.facts import Experiment, Run
 from dethpc.errors import Refused
+from dethpc.rundir import archives
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, rows
@@ -43,11 +44,21 @@ class Ids:
 
 
 def in_files(home: Home) -> Ids:
-    """Those that have a directory. Runs that were rendered without a master have none of these names."""
+    """Those that have a directory, or are folded. Runs that were rendered without a master have none of these names."""
     return Ids(
         frozenset(int(name) for name in _names(home.experiments) if name.isascii() and name.isdigit()),
-        frozenset(name for name in _names(home.runs) if RUN_OF_A_TRIAL.fullmatch(name)),
+        frozenset(run for name in _names(home.runs) for run in _runs(name)),
     )
+
+
+def rendered(names: Iterable[str]) -> set[str]:
+    """Those of the names below ``runs`` that are of runs which were rendered without a master, or belong to no trial."""
+    return {name for name in names if not archives.belongs_to_trial(name)}
+
+
+def _runs(name: str) -> Sequence[str]:
+    """The runs of trials that have files in what is called so."""
+    return [name] if RUN_OF_A_TRIAL.fullmatch(name) else archives.runs_of(name)
 
 
 def in_database(connection: Connection) -> Ids:

@@ -49,6 +49,7 @@ class Lease:
         self._certificate: Callable[[], str] | None = None
         self._munge: str | None = None
         self._serves: Mapping[str, str] | None = None
+        self.socket: str | None = None  # a Unix socket on which the master listens besides
 
     def take(self) -> None:
         """Raises LeaseHeld while another master is alive, Refused when the file cannot be written."""
@@ -174,6 +175,8 @@ class Lease:
             self._content["certificate"] = self._certificate()
         if self._munge is not None:
             self._content["munge"] = self._munge
+        if self.socket is not None:
+            self._content["socket"] = self.socket
         if self._serves is not None:
             self._content["scheduler"] = dict(self._serves)
         write_json(self._path, self._content)

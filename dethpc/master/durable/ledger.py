@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dethpc.domain.facts import Row
-from dethpc.domain.ports import Store
+from dethpc.domain.ports import Snapshot, Store
 from dethpc.engine import ClusterState, step
 from dethpc.engine.events import Event
 from dethpc.engine.fold import fold
@@ -101,7 +101,7 @@ class Ledger:
 
     ``announce`` gets the rows of each batch before they are committed. ``on_broken`` is called when a listener failed for good, or
     the database cannot be read any more: nothing is decided any more, everybody who waits has been answered, and the master must
-    end. Its next start writes what a listener did not.
+    end. Its next start writes what a listener did not. ``loaded``: what the store gave already; nobody has written to it since.
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class Ledger:
         bad_nodes: BadNodePolicy | None = None,
         on_broken: Callable[[], None] = lambda: None,
         announce: Listener = lambda rows: None,
+        loaded: Snapshot | None = None,
     ) -> None:
         self._store = store
         self._build_searcher, self._rules, self._suspicion = build_searcher, rules, bad_nodes
@@ -120,11 +121,11 @@ class Ledger:
         self._on_broken, self._announce = on_broken, announce
         self._broken_by: BaseException | None = None
         self.pulse = Pulse()
-        self.state = self._fold()
+        self.state = self._fold(loaded)
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
-    def _fold(self) -> ClusterState:
-        return fold(self._build_searcher, self._store.load(), self._rules, self._suspicion)
+    def _fold(self, loaded: Snapshot | None = None) -> ClusterState:
+        return fold(self._build_searcher, loaded or self._store.load(), self._rules, self._suspicion)
 
     def listen(self, listener: Listener) -> None:
         """``listener`` gets all committed rows, in order, on the ledger's own thread.
@@ -300,26 +301,19 @@ class Ledger:
 
         Raises what ``ask`` raises; StoreUnavailable only when the ledger is to end.
         """
-        since, told = time.monotonic(), False
+        since = time.monotonic()
         while True:
             self.pulse.beat()
             try:
-                found = ask()
+                return ask()
             except StoreUnavailable as away:
                 if self._wishes.ending.is_set():
                     raise
                 if time.monotonic() - since < PATIENCE:
                     self._wishes.ending.wait(min(PAUSE, PATIENCE / 10))
                     continue
-                if not told:
-                    told = True
-                    log.error("%s; this master waits for it and tries again every %g s", away, PAUSE)
                 answer(batch, StoreUnavailable(f"{away}. {MAY_STILL_HAPPEN}"))
                 self._wishes.refuse(StoreUnavailable(f"{away}. {NOT_BEGUN}"), PAUSE)
-            else:
-                if told:
-                    log.warning("the database server answers again, after %.0f s", time.monotonic() - since)
-                return found
 
     def _tell(self) -> None:
         for each in self._listeners:

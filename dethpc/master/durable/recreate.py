@@ -25,7 +25,7 @@ from dethpc.master.durable import ids, records
 from dethpc.master.durable.change_log import file_of
 from dethpc.master.durable.ids import Ids
 from dethpc.master.durable.row_file import RowFile
-from dethpc.rundir.files import open_regular
+from dethpc.rundir.files import open_regular, status
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import hole, next_line
 from dethpc.rundir.journal import read as read_journal
@@ -130,7 +130,7 @@ class _Recreation:
     def _from_journal(
         self, experiment_id: int, trial_id: int, attempt: Attempt, *, may_write: bool
     ) -> Iterator[Metric | Attempt]:
-        journal = self._home.run(attempt.run_id).attempt(attempt.number).journal
+        journal = self._home.kept(attempt.run_id).attempt(attempt.number).journal
         if (found := self._read(journal)) is None:
             return
         reports, damaged = found
@@ -154,7 +154,7 @@ class _Recreation:
 
     def _taken(self, experiment_id: int, trial_id: int, attempt: Attempt) -> Iterator[Metric]:
         """What did not come from the chief: all that the master wrote down counted, but for what a later attempt trained again."""
-        journal = self._home.run(attempt.run_id).attempt(attempt.number).taken
+        journal = self._home.kept(attempt.run_id).attempt(attempt.number).taken
         if (found := self._read(journal)) is None:
             return
         reports, _ = found
@@ -192,7 +192,7 @@ class _Recreation:
                 raise
             if len(rows) == 1:
                 metric: Any = rows[0]
-                attempt = self._home.run(metric.run_id).attempt(metric.attempt)
+                attempt = self._home.kept(metric.run_id).attempt(metric.attempt)
                 self._damaged(attempt.journal if metric.seq >= 0 else attempt.taken, [abs(metric.seq)])
                 return
             half = len(rows) // 2
@@ -236,7 +236,7 @@ def _last(reports: Sequence[Report], damaged: Sequence[int]) -> int:
 
 def _size(journal: Path) -> int:
     try:
-        return journal.stat().st_size
+        return status(journal).st_size
     except FileNotFoundError:
         return 0
 

@@ -38,7 +38,9 @@ def to_text(row: Any, *, dropped: bool = False) -> str:
     """What a line says, without its checksum."""
     kind: Any = type(row)
     names, _ = _fields(kind)
-    return _begin(row) + ("null" if dropped else _encode({name: getattr(row, name) for name in names}))
+    key = [getattr(row, name) for name in _KEYS[kind]]
+    held = None if dropped else {name: getattr(row, name) for name in names}
+    return _encode({"table": kind.__name__, "key": key, "row": held})[:-1]
 
 
 def from_line(line: str | bytes) -> tuple[type, tuple[Any, ...], Any]:
@@ -79,14 +81,6 @@ def _text(line: bytes) -> bytes:
     return text if _is_whole(line) else line
 
 
-def _begin(row: Any) -> str:
-    """What the lines of one key have in common."""
-    return (
-        _encode({"table": type(row).__name__, "key": [getattr(row, name) for name in _KEYS[type(row)]]})[:-1]
-        + ', "row": '
-    )
-
-
 @cache
 def _fields(kind: type) -> tuple[tuple[str, ...], dict[str, Any]]:
     return tuple(field.name for field in fields(kind)), get_type_hints(kind)
@@ -123,8 +117,9 @@ class RowFile:
         self.path = path
         self._size: int | None = None  # bytes, with what was written here and nothing else; None: nothing was
 
-    def append(self, rows: Sequence[Any], *, dropped: bool = False) -> None:
-        """Raises: OSError; some of the rows may be in the file then, and all may be appended again."""
+    def append(self, rows: Sequence[Any], *, dropped: bool = False) -> bool:
+        """Returns whether the file begins with them. Raises: OSError; some of the rows may be in the file then, and all may be
+        appended again."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The empty line ends what a writer that was killed left behind, so that it spoils no line but its own.
         text = ("\n" + "".join(to_line(row, dropped=dropped) for row in rows)).encode()
@@ -133,6 +128,7 @@ class RowFile:
             file.write(text)
         if self._size in (None, before):
             self._size = before + len(text)
+        return not before
 
     def is_strange(self) -> bool:
         """Whether somebody else has written to the file since its first line from here. One that is gone is not."""

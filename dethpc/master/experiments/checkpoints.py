@@ -1,12 +1,12 @@
 """Checkpoints after their report: other metadata, and deletion with their files.
 
-The rows are committed first: a checkpoint that the database calls complete has all its files, whenever the master ends. Files
-that a dying master leaves behind are in nobody's way; deleting the checkpoint again removes them.
+The rows are committed first: a checkpoint that the database calls complete has all its files, whenever the master ends. A task
+removes the files afterwards, for what the rows say of it: see ``master.runs.collector``.
 """
 
 from __future__ import annotations
 
-import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,31 +17,34 @@ from dethpc.domain.facts import Checkpoint
 from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
-from dethpc.errors import CheckpointError, Refused
+from dethpc.engine.garbage import EVERYTHING, without
+from dethpc.errors import CheckpointError, MasterError, Refused
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.experiments.needed import needed_by_models, needed_by_rendered
+from dethpc.master.experiments.policy import Policies
 from dethpc.rundir.home import Home
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 from dethpc.storage import CheckpointStore
 
-log = logging.getLogger(__name__)
-
-_EVERYTHING = "**/*"
-
 
 class Checkpoints:
-    """Every method may be called from any thread. Each raises NotFound, Refused, NotSupportedYet (for object stores)."""
+    """Every method may be called from any thread. Each raises NotFound, Refused, NotSupportedYet (for object stores). ``wake``:
+    there are files for a task to remove."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, home: Home) -> None:
-        self._ledger, self._store, self._home = ledger, store, home
+    def __init__(self, ledger: Ledger, store: SqlStore, home: Home, wake: Callable[[], None]) -> None:
+        self._ledger, self._store, self._home, self._wake = ledger, store, home, wake
+        self.policies = Policies(ledger, store, home, wake)
 
     def change(self, uuids: Sequence[str], change: Callable[[Checkpoint], Checkpoint]) -> None:
         """Put other values in the place of the checkpoints, all of them or none."""
+        rendered = needed_by_rendered(self._home)
 
         def read() -> events.Event:
             with self._store.read() as connection:
                 found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
-            return events.ChangeCheckpoints([change(checkpoint) for checkpoint in found], time.time())
+                needed = rendered | needed_by_models(connection)
+            return events.ChangeCheckpoints([change(checkpoint) for checkpoint in found], time.time(), needed)
 
         self._ledger.do_after(read)
 
@@ -50,49 +53,59 @@ class Checkpoints:
 
     def set_resources(self, left: dict[str, dict[str, int]]) -> None:
         """Files of checkpoints are gone already; ``left``: uuid -> path -> bytes."""
-        self.change(list(left), lambda checkpoint: _with(checkpoint, left[checkpoint.uuid]))
+        self.change(list(left), lambda checkpoint: _without(checkpoint, left[checkpoint.uuid], []))
 
     def delete(self, uuids: Sequence[str]) -> None:
-        self.remove(uuids, [_EVERYTHING])
+        self.remove(uuids, [EVERYTHING])
 
     def remove(self, uuids: Sequence[str], globs: Sequence[str]) -> None:
-        """Remove the files that match; without ``globs`` only look what files there are. Both as Determined does."""
+        """A task shall remove the files that match; without ``globs`` only look what files there are. Both as Determined does."""
+        if any("\n" in glob for glob in globs):
+            raise Refused("a glob is one line")
         with self._store.read() as connection:
             found = [queries.checkpoint(connection, uuid) for uuid in dict.fromkeys(uuids)]
             origins = queries.checkpoint_origins(connection, found)
-        places = {c.uuid: _place(c, TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage) for c in found}
+        sections = {c.uuid: TrialConfig.from_json(origins[c.uuid].config).checkpoint_storage for c in found}
+        places = {c.uuid: _place(c, sections[c.uuid], self._home) for c in found}
         after = {c.uuid: _left(places[c.uuid], c, globs) for c in found}
-        self.change(list(after), lambda checkpoint: _with(checkpoint, after[checkpoint.uuid]))
-        for uuid, place in places.items():
-            if globs:
-                try:
-                    place.delete(uuid, globs)
-                except OSError as error:
-                    raise CheckpointError(f"files of checkpoint {uuid} could not be deleted: {error}") from error
+        self.change(list(after), lambda checkpoint: _without(checkpoint, after[checkpoint.uuid], globs))
+        if globs:
+            self._wake()
 
 
-def _place(checkpoint: Checkpoint, configured: dict[str, Any]) -> CheckpointStore:
+def _place(checkpoint: Checkpoint, configured: dict[str, Any], home: Home) -> CheckpointStore:
     """Raises Refused where training code put it elsewhere: what it reports must not decide which files det removes."""
     if place := storage.elsewhere(checkpoint.storage, configured):
         raise Refused(
             f"checkpoint {checkpoint.uuid} is in {place}, where the training code put it, and not in the checkpoint_storage of its "
             "experiment: det leaves files there alone; delete them by hand"
         )
-    return storage.build(configured)
+    return storage.build(configured, spool=home.spool)
 
 
 def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str]) -> dict[str, int]:
-    if _EVERYTHING in globs:
+    """Raises Refused and MasterError where it cannot be seen: what is not mounted here, or away, is not gone."""
+    if EVERYTHING in globs:
         return {}
+    waiting = checkpoint.removing.splitlines()  # what is going already is still there
     try:
-        return place.surviving(checkpoint.uuid, globs)
+        left = place.surviving(checkpoint.uuid, globs)
+        return (
+            {path: left[path] for path in place.surviving(checkpoint.uuid, waiting) if path in left}
+            if waiting
+            else left
+        )
     except CheckpointError:
+        if not place.may_be_away and not os.path.isdir(str(place)):
+            raise Refused(
+                f"checkpoint storage {place} is not there on {os.uname().nodename}, where the master runs"
+            ) from None
         return {}
+    except OSError as error:
+        raise MasterError(f"the master cannot read {place}: {error}") from error
 
 
-def _with(checkpoint: Checkpoint, left: dict[str, int]) -> Checkpoint:
+def _without(checkpoint: Checkpoint, left: dict[str, int], globs: Sequence[str]) -> Checkpoint:
     if checkpoint.state is CheckpointState.ACTIVE:
         raise Refused(f"checkpoint {checkpoint.uuid} is being written")
-    kept = checkpoint.state in (CheckpointState.COMPLETED, CheckpointState.ERROR)
-    state = checkpoint.state if kept and set(left) >= set(checkpoint.resources) else CheckpointState.PARTIALLY_DELETED
-    return replace(checkpoint, resources=left, state=state if left else CheckpointState.DELETED)
+    return without(checkpoint, left, globs)

@@ -15,6 +15,7 @@ from dethpc.engine.turns import order
 from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import environments
+from dethpc.master.experiments.needed import needed_elsewhere
 from dethpc.master.runs.admission import Admission
 from dethpc.rundir.home import Home
 from dethpc.state import queries
@@ -46,12 +47,17 @@ class Control:
             found = frozenset(
                 checkpoint.uuid for checkpoint in queries.checkpoints_of_experiment(connection, experiment_id)
             )
-        self.do(events.Delete(experiment_id, str(uuid4()), time.time(), found))
+            needed = needed_elsewhere(connection, self._home)
+        self.do(events.Delete(experiment_id, str(uuid4()), time.time(), found, needed))
         environments.drop(self._home, queue_id)
 
     def environment(self, experiment: Experiment) -> Environment | None:
         """That of its jobs."""
         return environments.kept(self._home, experiment.queue_id)
+
+    def image(self, experiment: Experiment) -> str:
+        """What its trials start from, "" where they start without a container."""
+        return self._admission.image(experiment.pool, experiment.config)
 
     def set_labels(self, experiment_id: int, change: Callable[[list[str]], list[str]]) -> list[str]:
         """The labels that ``change`` makes of the present ones."""

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dethpc import storage
 from dethpc.config.continued import continued
@@ -18,7 +18,7 @@ from dethpc.config.searcher import WarmStart
 from dethpc.config.wording import did_you_mean
 from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.environment import Environment
-from dethpc.domain.facts import Checkpoint, Experiment
+from dethpc.domain.facts import Checkpoint, Experiment, Trial
 from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
@@ -30,9 +30,18 @@ from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import Unmanaged, config_of
 from dethpc.master.installation import Installation
 from dethpc.master.runs.admission import Admission
+from dethpc.master.runs.others import of_others
 from dethpc.master.runs.prepare import JobBuilder
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
+
+
+class Told(NamedTuple):
+    """What the owner of an experiment should know of it."""
+
+    notes: list[str]
+    of_config: list[str]
+    """What the text of its configuration gives rise to, as ``Loaded`` has it: warnings, and fields of older forms."""
 
 
 class Creator:
@@ -64,17 +73,17 @@ class Creator:
         validate_only: bool = False,
         template: str | None = None,
         environment: bytes | None = None,
-    ) -> tuple[Experiment, list[str]]:
+    ) -> tuple[Experiment, Told]:
         """The experiment, and what its owner should know of it. Raises ConfigError with every mistake, ContextError, Refused."""
         sent = environments.sent(environment)
         if template:
             raise Refused("templates are not supported yet")
         config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, parent_id)
-        config, notes = self._load(config_yaml, context_targz, complete=not validate_only, sent=sent)
+        config, told = self._load(config_yaml, context_targz, complete=not validate_only, sent=sent)
         if validate_only:
             return Experiment(
                 0, owner, config.to_json(), config_yaml, State.PAUSED, time.time(), seed=0, queue_id=""
-            ), notes
+            ), told
         seed = config.reproducibility.experiment_seed
         if seed is None:
             seed = secrets.randbelow(2**31)
@@ -107,11 +116,11 @@ class Creator:
             raise
         assert isinstance(experiment, Experiment)
         contexts.keep(self._home, context_targz)
-        return experiment, notes
+        return experiment, told
 
-    def go_on(self, owner: str, experiment_id: int, changes: str) -> Experiment:
-        """The experiment, which had ended, at work again, with ``changes`` to its configuration. Raises ConfigError with every
-        mistake, NotFound, Refused."""
+    def go_on(self, owner: str, experiment_id: int, changes: str) -> tuple[Experiment, list[str]]:
+        """The experiment, which had ended, at work again, with ``changes`` to its configuration; and what its owner should know
+        of it. Raises ConfigError with every mistake, NotFound, Refused."""
         with self._store.read() as connection:
             row = queries.experiment(connection, experiment_id)
         changes = revealed_text(changes, self._store, self.defaults(), owner, experiment_id)
@@ -121,12 +130,17 @@ class Creator:
         def read() -> events.Event:
             with self._store.read() as connection:
                 past = queries.past(connection, experiment_id)
+                sources = {trial.source_checkpoint for trial in past.of(Trial) if trial.source_checkpoint}
+                known = queries.with_origins(connection, sorted(sources))
             if past.of(Experiment)[0].config != row.config:
                 raise Refused(f"experiment {experiment_id} was changed meanwhile, try again")
-            return events.ContinueExperiment(experiment_id, config, past, time.time())
+            gone = {checkpoint.uuid: why for checkpoint, origin in known if (why := _gone(checkpoint, origin))}
+            return events.ContinueExperiment(experiment_id, config, past, time.time(), gone)
 
         rows = self._ledger.do_after(read)
-        return next(each for each in rows if isinstance(each, Experiment))
+        trials = {each.id: each for each in rows if isinstance(each, Trial)}  # as they are at last
+        notes = list(doubts.of_continued(config, trials.values()))
+        return next(each for each in rows if isinstance(each, Experiment)), notes
 
     def _of_parent(self, parent_id: int | None) -> Environment | None:
         """A fork from a client that sends no environment keeps the one it had."""
@@ -145,11 +159,12 @@ class Creator:
     def render(self, owner: str, config_yaml: str, context_targz: bytes) -> tuple[str, Path, list[str]]:
         """A run that needs no master: its script, its directory, notes. Raises ConfigError, ContextError."""
         config_yaml = revealed_text(config_yaml, self._store, self.defaults(), owner, None)
-        config, notes = self._load(config_yaml, context_targz)
+        config, told = self._load(config_yaml, context_targz)
+        config = self._with_source(config)
         run, trial, experiment = standalone.wanted(config, owner, time.time())
         experiment.context_sha256 = contexts.keep(self._home, context_targz)
         job = self._builder.write(run, trial, experiment, config, secrets.token_urlsafe(32), self_requeue=True)
-        return job.script.read_text(), job.run_dir, notes
+        return job.script.read_text(), job.run_dir, told.notes
 
     def import_run(self, run_dir: Path) -> Experiment:
         """An experiment from a run that ``render`` made. Raises Refused, RunDirError."""
@@ -163,6 +178,9 @@ class Creator:
             raise Refused(f"{run_dir} is not where this master keeps runs; expected {expected}")
         with self._importing:
             self._refuse_second_import(entry.run_id)
+            for event in happened:
+                if isinstance(event, events.Reported):
+                    event.others = of_others(self._store, None, event.reports)
             row = self._ledger.do_all([entry, *happened])[0]
             assert isinstance(row, Experiment)
         with self._store.read() as connection:
@@ -186,18 +204,21 @@ class Creator:
 
     def defaults(self) -> dict[str, Any]:
         """What the site gives to every experiment that does not say otherwise."""
-        storage = self._installation.site.checkpoint_storage or {
-            "type": "shared_fs",
-            "host_path": str(self._home.checkpoints),
+        storage, layer = self._installation.checkpoint_storage, self._installation.site.data_layer
+        resources = {"resource_pool": self._admission.default_pool()}
+        return {
+            "checkpoint_storage": storage,
+            "resources": resources,
+            **({} if layer is None else {"data_layer": layer}),
         }
-        return {"checkpoint_storage": storage, "resources": {"resource_pool": self._admission.default_pool()}}
 
     def _load(
         self, config_yaml: str, context_targz: bytes, *, complete: bool = True, sent: Environment | None = None
-    ) -> tuple[ExperimentConfig, list[str]]:
+    ) -> tuple[ExperimentConfig, Told]:
         """The configuration, and what is to be told about it. Not ``complete``: the context may be missing."""
         notes: list[str] = []
-        config = load_config(config_yaml, file="config", defaults=self.defaults()).config
+        loaded = load_config(config_yaml, file="config", defaults=self.defaults())
+        config = loaded.config
         script = batch_script(config.entrypoint)
         if script is not None and (complete or contexts.members(context_targz)):
             cpus = {
@@ -207,9 +228,14 @@ class Creator:
                 config_yaml, script, context_targz, self.defaults(), self._admission.pools(), cpus
             )
         self._admission.check(config)
+        inside = self._admission.container(config)
+        notes += loaded.without_container if inside is None else inside.notes(config)
         python = sent.python if sent else None
         notes += doubts.notes(config.environment)
-        return config, notes + (installs.notes(config, context_targz, python) if context_targz else [])
+        notes += doubts.room(config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {})
+        if inside is None and context_targz:  # what the hook installs in a container touches no Python of the node
+            notes += installs.notes(config, context_targz, python)
+        return config, Told(notes, [*loaded.translated, *loaded.warnings])
 
     def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
         """``source_trial_id`` means that trial's latest checkpoint at this moment.
@@ -271,14 +297,17 @@ def _look_for(uuid: str, config: ExperimentConfig, like: list[str], unknown: str
 
 def _check(field: str, checkpoint: Checkpoint, origin: State) -> None:
     """``origin``: the state of the experiment that made it. Raises Refused."""
-    if not origin.keeps_files:
-        raise Refused(
-            f"{field}: checkpoint {checkpoint.uuid} goes with experiment {checkpoint.experiment_id}, "
-            "which is being deleted"
+    if why := _gone(checkpoint, origin):
+        shows = (
+            "" if not origin.keeps_files else f"; det checkpoint list {checkpoint.experiment_id} shows which there are"
         )
-    if checkpoint.state in (CheckpointState.DELETED, CheckpointState.ERROR):
-        why = "was deleted" if checkpoint.state is CheckpointState.DELETED else f"is damaged ({checkpoint.reason})"
-        raise Refused(
-            f"{field}: checkpoint {checkpoint.uuid} {why}; "
-            f"det checkpoint list {checkpoint.experiment_id} shows which there are"
-        )
+        raise Refused(f"{field}: checkpoint {checkpoint.uuid} {why}{shows}")
+
+
+def _gone(checkpoint: Checkpoint, origin: State) -> str:
+    """Why nothing can begin there, in words; "": it can."""
+    if origin in (State.DELETING, State.DELETE_FAILED):
+        return f"goes with experiment {checkpoint.experiment_id}, which is being deleted"
+    if checkpoint.state is CheckpointState.DELETED or origin is State.DELETED:
+        return "was deleted"
+    return f"is damaged ({checkpoint.reason})" if checkpoint.state is CheckpointState.ERROR else ""

@@ -1,13 +1,19 @@
-"""What a configuration says of its environment that cannot work, as far as the login node can tell: what to tell its owner."""
+"""What a configuration says that cannot work, or changes nothing, as far as the login node can tell: what to tell its owner."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
+from dethpc import storage
 from dethpc.config.environment import Environment
+from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.facts import Trial
+from dethpc.errors import DethpcError
 
 _READS = re.compile(r"^\s*(?:source|\.)\s+(~?/[\w./+@%-]+)(?=\s|;|&|$)", re.MULTILINE)
 _ELSEWHERE = "is not on this machine; where compute nodes have none either, no trial can start"
@@ -22,6 +28,40 @@ def notes(environment: Environment) -> Iterator[str]:
             yield f"environment.setup: {path}, which it reads, {_ELSEWHERE}"
     if environment.setup and (mistake := _mistake(environment.setup)):
         yield f"environment.setup: {mistake}: no trial can start"
+
+
+def of_continued(config: ExperimentConfig, trials: Iterable[Trial]) -> Iterator[str]:
+    """``trials`` go on, as they are now. How long one has trained is known in batches alone."""
+    length = config.searcher.full_length()
+    if length is None or config.searcher.time_name() != "batches":
+        return
+    for trial in trials:
+        if trial.steps_completed >= length and trial.latest_checkpoint is not None:
+            yield (
+                f"trial {trial.id} has trained {trial.steps_completed} batches already, and searcher.max_length says {length}: it "
+                "ends at once. Kill it, and continue with a greater length"
+            )
+
+
+LITTLE = 0.05
+"""The part of a file system below which what is left of it is said."""
+
+
+def room(section: Mapping[str, Any]) -> Iterator[str]:
+    """That the checkpoint storage is about to be full, where the file system says so: its own limit, or a project's quota. A user's
+    quota is seen by no means that every file system has."""
+    try:
+        place = str(storage.build(section))
+        there = next(path for path in (Path(place), *Path(place).parents) if path.exists())
+        space = os.statvfs(there)
+    except (DethpcError, OSError):
+        return
+    left, whole = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
+    if section.get("type") == "shared_fs" and left < LITTLE * whole:
+        yield (
+            f"checkpoint_storage: {place} has {left / 2**30:.1f} GiB left of {whole / 2**30:.1f}; "
+            "det checkpoint prune --dry-run shows what may go"
+        )
 
 
 def _mistake(lines: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.config.searcher import WarmStart
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import run_id
 from dethpc.domain.states import RunState, State
@@ -41,7 +42,8 @@ def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial,
     slots = config.resources.slots_per_trial
     task = uuid.uuid4().hex  # so that no master has to be asked
     run = Run(run_id(task, 1), None, task, 1, RunState.SUBMITTING, at, slots, "")
-    trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at, search=first.search)
+    source = config.searcher.source_checkpoint_uuid if isinstance(config.searcher, WarmStart) else None
+    trial = Trial(0, 0, 0, first.hparams, seed, State.ACTIVE, at, search=first.search, source_checkpoint=source)
     effective = config.to_json()
     experiment = Experiment(0, owner, effective, yaml.safe_dump(effective), State.ACTIVE, at, seed, queue_id="")
     return run, trial, experiment

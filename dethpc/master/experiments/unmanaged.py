@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
@@ -26,21 +27,25 @@ from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
-from dethpc.rundir import logline
+from dethpc.master.experiments.journals import Journals, write_log
+from dethpc.master.rounds import Rounds
+from dethpc.master.runs.others import taken_over
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import A_LOOK, JournalWriter, NotWritten
+from dethpc.rundir.journal import A_LOOK
 from dethpc.rundir.journal import read as read_journal
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
 log = logging.getLogger(__name__)
 
-_PIECE = 1 << 16  # characters of one line of a log, as on nodes
-
 SILENCE = 300.0
 """Seconds without a report after which a script counts as dead."""
 
 _KEPT = ("name", "description", "labels", "data", "workspace", "project", "checkpoint_storage", "hyperparameters")
+
+
+class Done(Refused):
+    """The chief has said that its trial is done; the last reports of another worker may still be on their way."""
 
 
 def config_of(text: str) -> str:
@@ -67,10 +72,12 @@ class Unmanaged:
     def __init__(self, ledger: Ledger, home: Home, store: SqlStore) -> None:
         self._ledger, self._home, self._store = ledger, home, store
         self._lock = threading.Lock()
-        self._journals: dict[str, JournalWriter] = {}
+        self._journals = Journals(home)
         self._heard: dict[str, float] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="unmanaged", daemon=True)
+        self._started = time.monotonic()
+        self._rounds = Rounds(
+            "unmanaged", self._watch, SILENCE / 10, trouble="unmanaged trials that fell silent could not be ended"
+        )
         ledger.listen(self._committed)
 
     # --- life
@@ -79,16 +86,13 @@ class Unmanaged:
         """Take in what the last master wrote to the journals and did not live to apply."""
         for run in self._live():
             self._catch_up(run)
-        self._thread.start()
+        self._started = time.monotonic()
+        self._rounds.start()
+        self._journals.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        with self._lock:
-            for journal in self._journals.values():
-                journal.close()
-            self._journals.clear()
+        self._rounds.stop()
+        self._journals.stop()
 
     # --- what scripts ask for
 
@@ -149,17 +153,25 @@ class Unmanaged:
 
     def report(self, trial_id: int, kind: ReportKind, data: dict[str, Any], run_number: int | None = None) -> None:
         """One report. ``run_number``, where the script gives it, shuts out one that another has replaced."""
+        self.begin_report(trial_id, kind, data, run_number).result()
+
+    def begin_report(
+        self, trial_id: int, kind: ReportKind, data: dict[str, Any], run_number: int | None = None
+    ) -> Future[list[Row]]:
+        """As ``report``, without waiting until it is committed. It is in the journal when this returns. Raises Done where the chief
+        has said that the trial is."""
         run = self._run(trial_id, run_number)
-        with self._lock:
-            journal = self._journal(run.id)
-            try:
-                report = journal.append(kind, data)
-            except NotWritten as refused:
-                log.warning("the journal of run %s cannot be written: %s", run.id, refused)
-                report = refused.report
-            applied = self._ledger.post(events.Reported(run.id, 0, [report], time.time(), journal.offset))
+        journal = self._journals.of(run.id)
+        with journal.lock:
+            if (end := journal.end) is None:
+                report = journal.append(run.id, kind, data)
+                event = events.Reported(run.id, 0, [report], time.time(), journal.writer.offset)
+                applied = self._ledger.post(event)
+        if end is not None:
+            end.result()
+            return self.begin_report(trial_id, kind, data, run_number)
         self._heard[run.id] = time.monotonic()
-        applied.result()
+        return applied
 
     def state(self, trial_id: int, state: str) -> None:
         """The script says how the trial stands; "" is a mere sign of life."""
@@ -167,8 +179,7 @@ class Unmanaged:
             run = self._run(trial_id)
             finished = state == "COMPLETED"
             message = "" if finished else "the script ended with an error"
-            report = EndReport(finished, exit_code=0 if finished else 1, message=message)
-            self._ledger.do(events.AttemptEnded(run.id, run.attempt, report, None, time.time()))
+            self._over(run, EndReport(finished, exit_code=0 if finished else 1, message=message))
             self._forget_ended()
         elif state == "CANCELED":
             self._ledger.do(events.KillTrial(self._known(trial_id).id, time.time()))
@@ -178,22 +189,23 @@ class Unmanaged:
     def log(self, trial_id: int, rank: int | None, lines: Iterable[str]) -> None:
         """Output, which may come after the word that the trial is over."""
         trial = self._known(trial_id)
-        attempt = self._home.run(run_id(task_id(trial.experiment_id, trial.id), trial.runs)).attempt(0)
-        attempt.make()
-        with open(attempt.log(0), "a") as file:
-            for line in lines:
-                text = line.rstrip("\n")
-                for begin in range(0, max(1, len(text)), _PIECE):
-                    piece = text[begin : begin + _PIECE]
-                    file.write(logline.format(logline.LogLine(time.time(), "INFO", rank, "stdout", piece)))
+        write_log(self._home, run_id(task_id(trial.experiment_id, trial.id), trial.runs), rank, lines)
 
     def running(self, trial_id: int) -> bool:
         trial = self._known(trial_id)
-        return trial.index in self._ledger.state.experiments[trial.experiment_id].live
+        experiment = self._ledger.state.experiments.get(trial.experiment_id)
+        return experiment is not None and trial.index in experiment.live
 
-    def completed(self, trial_id: int) -> bool:
-        """Whether its script's chief has said that it is done; another worker's last reports may still be on their way."""
-        return not self.running(trial_id) and self._known(trial_id).state is State.COMPLETED
+    def kind_in_memory(self, trial_id: int) -> TaskKind | None:
+        """What the trial is; None: ask the database."""
+        state = self._ledger.state
+        trial = state.trial(trial_id)
+        experiment = None if trial is None else state.experiments.get(trial.experiment_id)
+        return None if experiment is None else experiment.row.kind
+
+    def runs_in_memory(self, trial_id: int) -> bool:
+        """Whether it is an unmanaged trial that runs. False: perhaps the database knows better."""
+        return self.kind_in_memory(trial_id) is TaskKind.UNMANAGED_TRIAL and self.running(trial_id)
 
     def steps(self, trial_id: int) -> int:
         return self._known(trial_id).steps_completed
@@ -233,20 +245,14 @@ class Unmanaged:
     def _run(self, trial_id: int, number: int | None = None) -> Run:
         trial = self._known(trial_id)
         run = self._ledger.state.experiments[trial.experiment_id].live.get(trial.index)
+        if run is None and trial.state is State.COMPLETED:
+            raise Done(f"trial {trial_id} is {trial.state.value}: start it again to report more")
         if run is None:
             why = f" ({trial.reason})" if trial.reason else ""
             raise Refused(f"trial {trial_id} is {trial.state.value}{why}: start it again to report more")
         if number is not None and number != run.number:
             raise Refused(f"trial {trial_id} was started again (run {run.number}): run {number} is over")
         return run
-
-    def _journal(self, run_id: str) -> JournalWriter:
-        journal = self._journals.get(run_id)
-        if journal is None:
-            attempt = self._home.run(run_id).attempt(0)
-            attempt.make()
-            journal = self._journals[run_id] = JournalWriter(attempt.journal)
-        return journal
 
     def _is_unmanaged(self, run: Run) -> bool:
         task = self._ledger.state.tasks.get(run.task_id)
@@ -265,7 +271,8 @@ class Unmanaged:
             reports, end = read_journal(path, offset, seq, A_LOOK)
             if end == offset:
                 break
-            self._ledger.do(events.Reported(run.id, 0, reports, time.time(), end))
+            others = taken_over(self._ledger, self._store, run.id, reports)
+            self._ledger.do(events.Reported(run.id, 0, reports, time.time(), end, others=others))
             offset = end
         if run.intent is not Intent.GO:
             self._end(run, "")
@@ -281,22 +288,29 @@ class Unmanaged:
     def _forget_ended(self) -> None:
         """Not when the end is committed, but later: somebody may be writing to the journal, or about to."""
         live = self._ledger.state.runs
-        with self._lock:
-            for run_id in [id for id in self._journals if id not in live]:
-                self._journals.pop(run_id).close()
-            for run_id in [id for id in list(self._heard) if id not in live]:
-                self._heard.pop(run_id, None)
+        self._journals.close_but(live)
+        for over in [id for id in list(self._heard) if id not in live]:
+            self._heard.pop(over, None)
+
+    def _over(self, run: Run, report: EndReport) -> None:
+        """The script's last word of a run. Whoever reports meanwhile hears what became of it."""
+        journal = self._journals.of(run.id)
+        with journal.lock:
+            journal.end = self._ledger.post(events.AttemptEnded(run.id, run.attempt, report, None, time.time()))
+        try:
+            journal.end.result()
+        except BaseException:
+            journal.end = None
+            raise
 
     def _end(self, run: Run, why: str) -> None:
         self._ledger.post(events.AttemptEnded(run.id, run.attempt, None, None, time.time(), log_tail=why))
 
     def _watch(self) -> None:
-        started = time.monotonic()
-        while not self._stopping.wait(SILENCE / 10):
-            self._forget_ended()
-            for run in self._live():
-                if time.monotonic() - self._heard.get(run.id, started) > SILENCE:
-                    self._end(run, f"the script has reported nothing for {SILENCE / 60:.0f} minutes")
+        self._forget_ended()
+        for run in self._live():
+            if time.monotonic() - self._heard.get(run.id, self._started) > SILENCE:
+                self._end(run, f"the script has reported nothing for {SILENCE / 60:.0f} minutes")
 
 
 def states(name: str) -> str:

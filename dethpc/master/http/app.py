@@ -20,13 +20,17 @@ from starlette.routing import Route
 from dethpc import errors
 from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.bodies import BodyLimits
-from dethpc.master.http.middleware import PAGE_FILES, AuthMiddleware, error_body
+from dethpc.master.http.middleware import PAGE_FILES, PAGES, AuthMiddleware, error_body
 from dethpc.master.http.parameters import only_known_parameters
 from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
+from dethpc.master.http.room import Room
 from dethpc.master.http.routes import ROUTERS
 from dethpc.master.http.service import Services
+from dethpc.master.http.straight import Straight
+from dethpc.master.http.together import Together
 from dethpc.master.http.unserved import why_not
+from dethpc.web.app import Pages
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +83,8 @@ def create_app(services: Services) -> FastAPI:
     app.state.preemptions = Preemptions(services.doorbell.should_stop)
     # The gate checks the token: HTTPBearer puts it into /docs.
     each = [Depends(HTTPBearer(auto_error=False)), Depends(_ids_that_can_be), Depends(only_known_parameters)]
+    app.state.commits = services.commits
+    app.state.together, app.state.room = Together(), Room()
     app.router.routes.insert(0, Route(str(app.openapi_url), _described))
     for router in ROUTERS:
         app.include_router(router, dependencies=each, responses=_REFUSALS)
@@ -89,7 +95,11 @@ def create_app(services: Services) -> FastAPI:
         app.add_exception_handler(unfit, _unfit)
     app.add_exception_handler(Exception, _unforeseen)
     app.add_middleware(BodyLimits)
-    app.add_middleware(AuthMiddleware, auth=services.auth)
+    # Browsers tell servers on one host apart by no port: who looks at two masters through ssh -L is logged in to both.
+    cookie = f"dethpc_session_{services.installation.cluster_id[:8]}"
+    app.add_middleware(AuthMiddleware, auth=services.auth, cookie=cookie)
+    app.mount(PAGES, Pages(app, services.commits, services.installation.version, cookie).application())
+    app.middleware_stack = Straight(app, app.build_middleware_stack(), services.auth)
     return app
 
 

@@ -25,6 +25,7 @@ from dethpc.domain.facts import Run
 from dethpc.domain.records import Token, TokenKind, User
 from dethpc.domain.states import RunState
 from dethpc.errors import MasterError, NotFound, Refused, RunOver, Unauthorized
+from dethpc.master.http.codes import OneTimeCodes
 from dethpc.master.http.munge_login import MungeLogin
 from dethpc.master.http.passwords import Passwords
 from dethpc.rundir.home import Home
@@ -100,7 +101,7 @@ class Auth:
         self._munge = MungeLogin(self._token, munge) if munge else None
         self.tls: Tls | None = None  # what the server that asks speaks
         self._seen: dict[str, tuple[float, Principal]] = {}
-        self._passwords = Passwords()
+        self._passwords, self.codes = Passwords(), OneTimeCodes()
         self._changing = threading.Lock()  # nobody logs in by a password that is being changed
         if munge is None:
             self._notice_new_token_file()
@@ -227,8 +228,9 @@ class Auth:
 
     # --- logins
 
-    def login(self, username: str, password: str, *, hashed: bool, peer: str = "") -> str:
-        """A new session's token. ``hashed``: the client has put its salt and hash on the password already. ``peer``: who asks.
+    def login(self, username: str, password: str, *, hashed: bool, peer: str = "", program: str = "") -> str:
+        """A new session's token. ``hashed``: the client has put its salt and hash on the password already. ``peer``: who asks,
+        by which ``program``.
 
         Raises: Unauthorized, with one message whatever was wrong; TooManyLogins.
         """
@@ -243,7 +245,7 @@ class Auth:
         with self._changing:
             if self.user.password != user.password:
                 raise Unauthorized("the password was changed meanwhile: log in again", 401)
-            return self.make_token(TokenKind.SESSION, SESSION_SECONDS)[0]
+            return self.make_token(TokenKind.SESSION, SESSION_SECONDS, program)[0]
 
     def set_password(self, password: str, *, hashed: bool) -> None:
         """Ends every login and access token: whoever has one may have it by the old password.

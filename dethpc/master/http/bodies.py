@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dethpc.master.http.middleware import MAX_BODY, refuse
@@ -14,6 +15,12 @@ MOST_BYTES = 40 << 20
 
 MOST_VALUES = 1_000_000
 """What a body may hold as JSON: an empty list takes three bytes there, and some twenty times as many in memory."""
+
+
+def length(request: Request) -> int:
+    """Bytes of a request's body, before it is read: as many as may come where that is unsaid."""
+    headers = request.headers
+    return MOST_BYTES if "transfer-encoding" in headers else int(headers.get("content-length", 0))
 
 
 class BodyLimits:

@@ -24,10 +24,22 @@ _END_OF_HEADER = re.compile(rb"\n\r?\n")
 
 
 class Wire(h11.Connection):
-    """Refuses long headers before they are taken apart, which takes many times their size."""
+    """Refuses long headers before they are taken apart, which takes many times their size. The head of an answer goes with the
+    beginning of its body where that has a length, and so follows at once: to hand each to the system costs as much as both."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MOST_HEADER_BYTES)
+        self._head = b""
+
+    def send(self, event: Any) -> Any:
+        sent: bytes | None = super().send(event)
+        if sent is None:
+            return None
+        if isinstance(event, h11.Response) and any(name == b"content-length" for name, _ in event.headers):
+            self._head = sent
+            return b""
+        whole, self._head = self._head + sent, b""
+        return whole
 
     def next_event(self) -> Any:
         if self.their_state is h11.IDLE:
@@ -49,6 +61,10 @@ class Connection(H11Protocol):
         self.app_state = {**self.app_state, VISIT: self.visit}
         self._door, self._sock = the_door, arrival.sock
         self._since = self._heard = time.monotonic()
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.server = self.server or ("", 0)  # a Unix socket: an address that proves nothing to who went to another one
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()

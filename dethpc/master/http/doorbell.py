@@ -3,43 +3,84 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import Future
 from itertools import takewhile
+from typing import Protocol
 
 from dethpc import storage
-from dethpc.domain.facts import Attempt
+from dethpc.domain.facts import Row
 from dethpc.domain.ids import AttemptId
 from dethpc.domain.reports import Report, ReportKind, fault
 from dethpc.domain.states import Intent
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.master.durable.ledger import Ledger
-from dethpc.rundir.journal import from_line
+from dethpc.master.runs.others import taken_over
+from dethpc.rundir.journal import from_line, number_of
+from dethpc.state.store import SqlStore
+
+LEAST_REST = 1.0
+"""Seconds."""
+
+MOST_RINGS = 200
+"""A second, of all attempts together, while none has anything urgent to say. Each costs the same, however much it tells."""
+
+
+class Visitors(Protocol):
+    """Those who look at run directories."""
+
+    def heard(self, run_id: str) -> None:
+        """The bell brought all that there was to tell."""
+
+    def rung(self, run_id: str, *, every_attempt: bool = False) -> None:
+        """The run's directory has more, perhaps of an attempt that is not known yet: look now."""
 
 
 class Doorbell:
-    """``wake`` has the run directories read at once. Every method may be called from any thread."""
+    """Every method may be called from any thread."""
 
-    def __init__(self, ledger: Ledger, wake: Callable[[], None]) -> None:
-        self._ledger, self._wake = ledger, wake
+    def __init__(self, ledger: Ledger, store: SqlStore, visitors: Visitors) -> None:
+        self._ledger, self._store, self._visitors = ledger, store, visitors
 
-    def ring(self, attempt: AttemptId, lines: list[str]) -> tuple[int, str | None]:
-        """Journal lines from a run: returns the last sequence number applied, and why the run should stop, if it should."""
+    def ring(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> tuple[int, str | None]:
+        """Journal lines from a run: returns the last sequence number applied, and why the run should stop, if it should.
+
+        Raises ValueError when a line is damaged, and what ``Ledger.do`` raises."""
+        taken = self.take(attempt, lines)
+        if taken is not None:
+            taken.result()
+        return self.answer(attempt, lines)
+
+    def take(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> Future[list[Row]] | None:
+        """As ``ring`` without waiting for the commit: what is done then, and ``answer`` can be asked for. None: nothing need be
+        committed."""
+        if not lines or self._ledger.state.attempt(*attempt) is None:
+            return None
+        reports = [from_line(line) for line in lines]
+        # What is unsound is told of when the journal is read, as all that follows then is.
+        sound = list(takewhile(lambda report: not fault(report) and self._is_of_its_own(attempt, report), reports))
+        others = taken_over(self._ledger, self._store, attempt.run, sound)
+        said = events.Reported(attempt.run, attempt.number, sound, time.time(), others=others, sound=True)
+        return self._ledger.post(said)
+
+    def answer(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> tuple[int, str | None]:
+        """What ``ring`` returns, once ``lines`` are taken in."""
         known = self._ledger.state.attempt(*attempt)
         if known is None or not lines:
-            self._wake()
+            self._visitors.rung(attempt.run, every_attempt=known is None)
         if known is None:
             return 0, self.stop_reason(attempt)
         applied = known.applied_seq
-        if lines:
-            reports = [from_line(line) for line in lines]
-            # What is unsound is told of when the journal is read, as all that follows then is.
-            sound = list(takewhile(lambda report: not fault(report) and self._is_of_its_own(attempt, report), reports))
-            rows = self._ledger.do(events.Reported(attempt.run, attempt.number, sound, time.time()))
-            applied = max([applied, *(row.applied_seq for row in rows if isinstance(row, Attempt))])
-            if applied < reports[-1].seq:
-                self._wake()  # a gap: the journal has what is missing
+        if lines and applied < number_of(lines[-1]):
+            self._visitors.rung(attempt.run)  # a gap: the journal has what is missing
+        elif lines:
+            self._visitors.heard(attempt.run)
         return applied, self.stop_reason(attempt)
+
+    def rest(self) -> float:
+        """Seconds for which an attempt with nothing urgent to say should not ring again: longer the more attempts there are."""
+        return max(LEAST_REST, len(self._ledger.state.runs) / MOST_RINGS)
 
     def _is_of_its_own(self, attempt: AttemptId, report: Report) -> bool:
         """Whether the report names no other storage than the experiment's, and no other trial's checkpoint as damaged. A token may

@@ -26,6 +26,7 @@ PUBLIC = frozenset(
         "/api/v1/master/telemetry",
         "/api/v1/master/cluster_message",
         "/api/v1/auth/login",
+        "/api/v1/auth/enter",
         proof.PATH,
         munge.PATH,
         "/docs",
@@ -35,6 +36,10 @@ PUBLIC = frozenset(
         "/openapi.json",
     }
 )
+PAGES = "/det"
+"""Below which the web pages lie. A browser shows its login there in a cookie, and nowhere else; the pages themselves say what
+needs one."""
+
 MAX_BODY = 256 << 20
 """Bytes: a context directory of 95 MiB in base64, twice over."""
 
@@ -47,8 +52,9 @@ _HEADERS = (b"authorization", b"grpc-metadata-x-allocation-token")
 class AuthMiddleware:
     """Puts the ``Principal`` into the request's state, or answers 401."""
 
-    def __init__(self, app: ASGIApp, auth: Auth) -> None:
-        self.app, self.auth = app, auth
+    def __init__(self, app: ASGIApp, auth: Auth, cookie: str = "") -> None:
+        """``cookie``: the name of that which logs a browser in. Pages alone take it."""
+        self.app, self.auth, self._cookie = app, auth, cookie.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,15 +62,19 @@ class AuthMiddleware:
             return
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
+        pages = scope["path"] == PAGES or scope["path"].startswith(f"{PAGES}/")
         public = scope["path"] in PUBLIC
         most = MAX_PUBLIC_BODY if public else MAX_BODY
         if not length.isdigit() or len(length) > 15 or int(length) > most:
             await refuse(send, 413, 3, _TOO_LARGE)
             return
-        token = bearer(headers)
+        token = cookie(headers, self._cookie) if pages else bearer(headers)
         state: dict[str, Any] = scope.setdefault("state", {})
         state["token"] = token
-        if not public:
+        if pages:
+            state["principal"] = await self._visitor(token)
+            _recognise(state, state["principal"] is not None)
+        elif not public:
             try:
                 state["principal"] = await self._principal(token)
             except Unauthorized as error:
@@ -83,9 +93,26 @@ class AuthMiddleware:
         body = _Counted(receive, send, most)
         await self.app(scope, body.receive, body.send)
 
+    async def _visitor(self, token: str) -> Principal | None:
+        """Who looks at a page; None: nobody who is known."""
+        try:
+            found = await self._principal(token) if token else None
+        except (Unauthorized, RunOver):
+            return None
+        return found if found is not None and found.is_owner else None
+
     async def _principal(self, token: str) -> Principal:
         known = self.auth.remembered(token)
         return known if known is not None else await asyncio.to_thread(self.auth.principal, token)
+
+
+def cookie(headers: dict[bytes, bytes], wanted: bytes) -> str:
+    """The login that a browser shows, "" when it has none."""
+    for pair in headers.get(b"cookie", b"").split(b";"):
+        name, _, value = pair.strip().partition(b"=")
+        if name == wanted:
+            return value.decode("latin-1")
+    return ""
 
 
 def _recognise(state: dict[str, Any], known: bool) -> None:

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from dethpc.errors import Refused
 
 
-def only_known_parameters(request: Request) -> None:
+async def only_known_parameters(request: Request) -> None:
     """Raises: Refused."""
     if not request.query_params:
         return

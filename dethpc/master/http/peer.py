@@ -12,6 +12,8 @@ import socket
 import struct
 from typing import Any
 
+from dethpc.master.http.unix_socket import user_of
+
 _SOCK_DIAG, _BY_FAMILY, _REQUEST, _ERROR = 4, 20, 1, 2  # of linux/netlink.h and linux/sock_diag.h
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _UID_AND_INODE = struct.Struct("=II")
@@ -30,6 +32,8 @@ class Peers:
 
     def name(self, sock: socket.socket) -> str:
         """ "user 1001" on this machine, else an address (of IPv6 the network, where everybody has as many as they like)."""
+        if sock.family == socket.AF_UNIX:
+            return user_of(sock)
         try:
             theirs = sock.getpeername()
         except OSError:

@@ -80,6 +80,7 @@ class Server(uvicorn.Server):
         for task in self._tasks:
             task.cancel()
         self._app.state.preemptions.end()
+        self._app.state.commits.end()
         await super().shutdown(sockets)
         self.door.close()
         self._peers.close()
@@ -111,9 +112,12 @@ class Server(uvicorn.Server):
         return connection
 
     async def _carry(self, connection: Connection, sock: socket.socket) -> None:
+        tls = None if sock.family == socket.AF_UNIX else self.config.ssl  # no network lies in between
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, sock, ssl=self.config.ssl)
-        except OSError:  # of TLS, too: the other side is no client of ours, or has gone
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, sock, ssl=tls)
+        except OSError as error:  # of TLS, too: the other side is no client of ours, or has gone
+            # It would hold what was read of the handshake, in a circle that Python finds much later.
+            error.__traceback__ = None
             self.door.leave(connection)
             sock.close()
 

@@ -9,12 +9,16 @@ from dethpc.master.durable.records import Records
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
+from dethpc.master.experiments.searches import Searches
+from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.auth import Auth
+from dethpc.master.http.commits import Commits
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.installation import Installation
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.images import Images
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.store import SqlStore
 
@@ -30,9 +34,13 @@ class Services:
     ledger: Ledger
     control: Control
     creator: Creator
+    copies: Copies
+    searches: Searches
     unmanaged: Unmanaged
     beside: Beside
     checkpoints: Checkpoints
     cluster: ClusterView
     waits: WaitExplainer
+    images: Images
     doorbell: Doorbell
+    commits: Commits

@@ -43,8 +43,6 @@ _PARTS: dict[str, str] = {
     r"/api/v1/(trial-source-info|checkpoints/[^/]+/metrics)": "which trials used a checkpoint is not kept yet",
     r"/api/v1/experiments/[^/]+/metrics-stream": "these come with the WebUI; GET /api/v1/trials/time-series has the metrics",
     r"/api/v1/experiments/[^/]+/tensorboard-files": "TensorBoard files are not deleted by request yet",
-    r"/experiments/[^/]+/preview_gc": "no checkpoint is deleted unless its owner asks for it",
-    r"/checkpoints": "archives of checkpoints are not supported yet: det checkpoint download copies the files",
 }
 _SENTENCES = [(re.compile(f"(?:{beginning})(?:/|$)"), sentence) for beginning, sentence in _PARTS.items()]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.domain import memory
 from dethpc.domain.ports import PoolInfo
 from dethpc.domain.resource_request import ResourceRequest
-from dethpc.errors import ConfigError, Problem
+from dethpc.errors import ConfigError, Problem, SchedulerUnavailable
 from dethpc.insight.waiting import infeasible
+from dethpc.master.runs import containers
 from dethpc.master.runs.cluster_view import PLAN, ClusterView
 from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.shape import Shape, cores, pool_of, spread, time_asked
@@ -19,8 +21,8 @@ from dethpc.master.runs.shape import Shape, cores, pool_of, spread, time_asked
 class Admission:
     """Every method may be called from any thread, and raises SchedulerUnavailable while nothing is known of the cluster."""
 
-    def __init__(self, site: SiteConfig, view: ClusterView, script: JobScript) -> None:
-        self._site, self._view, self._script = site, view, script
+    def __init__(self, site: SiteConfig, view: ClusterView, script: JobScript, home: Path) -> None:
+        self._site, self._view, self._script, self._home = site, view, script, home
 
     def pools(self) -> list[PoolInfo]:
         """As they were in the last minutes. Raises SchedulerUnavailable."""
@@ -43,7 +45,29 @@ class Admission:
         impossible = infeasible(self._request(config, found), self._view.pool(name))
         if impossible is not None:
             raise ConfigError([Problem(impossible.field, impossible.why, impossible.remedy)])
+        self.container(config, found.slot_type)
         self._script.text(Path("/run"), "check", config, found)  # a dry run: raises what the real one would
+
+    def container(self, config: ExperimentConfig, slot_type: str | None = None) -> containers.Inside | None:
+        """The container that its trials start in; None: they start without one. Raises ConfigError where that cannot be,
+        ValueError where the trial fits no node."""
+        site_pool = pool_of(self._site, config.resources.resource_pool)
+        inside = containers.of(site_pool, config, slot_type or self.shape(config).slot_type)
+        if inside is not None:
+            inside.check(config, self._home)
+        return inside
+
+    def image(self, pool: str, config: dict[str, Any]) -> str:
+        """What trials of this configuration start from, "" where they start without a container or nobody can say."""
+        site_pool = pool_of(self._site, pool)
+        if not site_pool.container:
+            return ""
+        try:
+            typed = ExperimentConfig.from_json(config)
+            inside = containers.of(site_pool, typed, self.shape(typed).slot_type)
+        except (ConfigError, ValueError, SchedulerUnavailable):
+            return ""
+        return "" if inside is None else inside.remote.name if inside.remote else inside.path
 
     def pool(self, name: str) -> None:
         """Refuse a pool that is not there, or has no nodes. Raises ConfigError."""

@@ -23,6 +23,7 @@ from dethpc.domain.states import AttemptState
 from dethpc.engine import events
 from dethpc.errors import Refused, RunOver, StoreError, UnfitRow
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs import late
 from dethpc.master.runs.trouble import tell, write
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import A_LOOK, JournalWriter, NotWritten, RemainsReader, read
@@ -70,21 +71,22 @@ class Beside:
                 each.missed(error)
             raise
 
-    def take_in(self, run: Run, *, over: bool = False) -> None:
-        """What the workers of the run's attempt wrote since the last time. ``over``: they write no more, and a damaged line costs
-        itself alone. Raises OSError."""
+    def take_in(self, run: Run, *, over: bool = False) -> bool:
+        """What the workers of the run's attempt wrote since the last time; whether there was any. ``over``: they write no more, and
+        a damaged line costs itself alone. Raises OSError."""
         folder = self._home.run(run.id).attempt(run.attempt)
         attempt = self._ledger.state.attempt(run.id, run.attempt)
         if attempt is None or not folder.beside.is_dir():
-            return
+            return False
         trial = self._ledger.state.trial_of(run)
         if trial is None:
-            return
+            return False
         taken = self._open.get((run.id, run.attempt))
         if taken is None or taken.failed:
             self._ledger.do_after(partial(self._taking, trial.id, attempt, 0, []))
             taken = self._open[run.id, run.attempt]
             taken.failed = False
+        wrote = False
         for rank in folder.ranks():
             path, offset = folder.journal_of(rank), taken.offsets.get(rank, 0)
             end = _size(path)
@@ -97,9 +99,11 @@ class Beside:
                     except StoreError as error:
                         taken.missed(error)
                         raise
+                wrote = wrote or bool(found)
                 offset = taken.offsets[rank] = behind
                 if not over:
                     break  # others first, then the rest
+        return wrote
 
     def _unsound(self, run: Run, rank: int, report: Report) -> bool:
         why = fault(report) if report.kind == ReportKind.METRICS else f"it is no report of metrics but {report.kind!r}"
@@ -112,7 +116,15 @@ class Beside:
     def _posted(
         self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, taken: list[_Taken]
     ) -> events.Event:
-        """``taken`` gets the journal once the report is in it: an event is made again where another of its batch failed."""
+        """``taken`` gets the journal once the report is in it: an event is made again where another of its batch failed.
+
+        The attempt may be over, and its trial about to be folded: until the report is written, it is not."""
+        with self._home.archives.lock:
+            return self._written(trial_id, data, run_number, sender, taken)
+
+    def _written(
+        self, trial_id: int, data: dict[str, Any], run_number: int | None, sender: str | None, taken: list[_Taken]
+    ) -> events.Event:
         with self._store.read() as connection:
             trial = queries.trial(connection, trial_id)
             attempt = queries.last_attempt(connection, trial_id)
@@ -171,20 +183,20 @@ class Beside:
         key = attempt.run_id, attempt.number
         if key not in self._open:
             self._close_ended()
-            folder = self._home.run(attempt.run_id).attempt(attempt.number)
-            folder.beside.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._store.read() as connection:
                 known = queries.posted(connection, attempt.run_id, attempt.number)
             unsure: list[Report] = []
             numbers: dict[int, int] = {}
-            written = RemainsReader(folder.taken)
-            while not written.whole:
-                for report in written.read(A_LOOK):
-                    if "rank" in report.data:
-                        numbers[report.data["rank"]] = report.data["number"]
-                    if report.seq > known:
-                        unsure.append(report)
-            self._open[key] = _Taken(JournalWriter(folder.taken), unsure, numbers)
+            with late.place(self._home, attempt.run_id, lambda run: run.attempt(attempt.number).taken) as path:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                written = RemainsReader(path)
+                while not written.whole:
+                    for report in written.read(A_LOOK):
+                        if "rank" in report.data:
+                            numbers[report.data["rank"]] = report.data["number"]
+                        if report.seq > known:
+                            unsure.append(report)
+                self._open[key] = _Taken(JournalWriter(path), unsure, numbers)
         return self._open[key]
 
     def _close_ended(self) -> None:

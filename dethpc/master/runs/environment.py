@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,8 @@ def of_experiment(home: Home, experiment: Experiment, config: ExperimentConfig) 
     if not config.keeps_environment:
         return path if experiment.id and path.exists() else None
     try:
-        read(path)
+        about = path.stat()
+        _check(path, (about.st_ino, about.st_mtime_ns, about.st_size))
     except (OSError, ValueError) as error:
         why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
         raise SubmitDeferred(
@@ -40,6 +42,12 @@ def read(path: Path) -> Environment:
     """Raises OSError; ValueError when the file is damaged."""
     with open_regular(path) as file:
         return Environment.from_bytes(file.read(MOST_BYTES + 1))
+
+
+@functools.lru_cache(maxsize=64)
+def _check(path: Path, version: tuple[int, ...]) -> None:
+    """Once for each version of the file: many runs have the same."""
+    read(path)
 
 
 def bare() -> dict[str, str]:

@@ -1,44 +1,116 @@
-"""The run of a task that removes an experiment's files: what it is told to remove, and with which configuration it runs."""
+"""The run of a task that removes an experiment's files, or files of checkpoints: what it is told to remove, and with which
+configuration it runs."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Task, Trial
 from dethpc.domain.states import CheckpointState, State
+from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine.jobs import ExperimentState
 from dethpc.errors import RunDirError
-from dethpc.exec.garbage import Garbage
-from dethpc.master.durable import contexts
-from dethpc.master.durable.ids import RUN_OF_A_TRIAL
+from dethpc.exec.garbage import Bring, Garbage, Part
+from dethpc.master.durable import contexts, ids
 from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.layout import RunDir
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
+from dethpc.storage.base import is_name
 from dethpc.tensorboard.build import get_experiment_sync_path
+
+log = logging.getLogger(__name__)
 
 _WHOSE = re.compile(r"-[Aq]|--(account|qos)\b")
 """Of an experiment's own sbatch options those that say on whose account it runs: the others may ask for what it does not need."""
 
 
+LISTED = "garbage.json"
+"""The file in the run's directory that says what is to go."""
+
+MOST = 10_000
+"""Checkpoints of which one job removes files, at most."""
+
+
 def prepared(home: Home, store: SqlStore, cluster_id: str, experiment: ExperimentState, file: Path) -> ExperimentConfig:
     """Write what is to be removed into ``file``; the configuration of the job that does it. Raises OSError."""
     write_json(file, sealed(_listed(home, store, cluster_id, experiment, file).to_json()), durable=False)
-    own = experiment.config.slurm.sbatch_args or []
+    own = whose(experiment.config)
+    return job(f"delete experiment {experiment.row.id}", file, experiment.row.pool, own)
+
+
+def collected(home: Home, store: SqlStore, task: Task, file: Path) -> ExperimentConfig:
+    """The same of a task that removes files of checkpoints: all that have come together for its pool by now."""
+    with store.read() as connection:
+        wanted = queries.removals(connection, task.pool, MOST)
+        origins = queries.checkpoint_origins(connection, wanted)
+        deletions = sorted(queries.ids_of_deletions(connection))
+        spooled = queries.spooled(connection, names_of_spooled(home), task.pool)
+        origins |= queries.checkpoint_origins(connection, spooled)
+    there = set(os.listdir(home.runs))
+    parts: dict[str, Part] = {}
+    bring: dict[str, Bring] = {}
+    for checkpoint in spooled:
+        if checkpoint.state is not CheckpointState.DELETED:
+            section = TrialConfig.from_json(origins[checkpoint.uuid].config).checkpoint_storage
+            bring.setdefault(json.dumps(section, sort_keys=True), Bring(section, [])).checkpoints.append(
+                checkpoint.uuid
+            )
+    for checkpoint in wanted:
+        section = TrialConfig.from_json(origins[checkpoint.uuid].config).checkpoint_storage
+        present = section.get("type") == "shared_fs"
+        part = parts.setdefault(json.dumps(section, sort_keys=True), Part(section, present, {}))
+        part.globs[checkpoint.uuid] = checkpoint.removing.splitlines()
+    done = [home.run(run) for run in deletions if run in there]
+    garbage = Garbage(
+        parts=[asdict(part) for part in parts.values()],
+        folders=[str(run.path) for run in done],
+        spool=str(home.spool),
+        bring=[asdict(part) for part in bring.values()],
+        forget=[checkpoint.uuid for checkpoint in spooled if checkpoint.state is CheckpointState.DELETED],
+    )
+    write_json(file, sealed(garbage.to_json()), durable=False)
+    return job(task.name, file, task.pool, task.config.get("sbatch_args") or [])
+
+
+def names_of_spooled(home: Home) -> list[str]:
+    """The checkpoints that wait in the spool. One that cannot be read keeps no other files from being removed."""
+    try:
+        return sorted(name for name in os.listdir(home.spool) if is_name(name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        log.warning("what waits in the spool cannot be brought to its storage: %s", error)
+        return []
+
+
+def whose(config: ExperimentConfig) -> list[str]:
+    """The options of sbatch that say on whose account the experiment's jobs run."""
+    return [option for option in config.slurm.sbatch_args or [] if _WHOSE.match(option)]
+
+
+def job(
+    name: str, file: Path, pool: str, sbatch_args: list[str], module: str = "dethpc.exec.garbage"
+) -> ExperimentConfig:
+    """Of a task that starts a module of ours, which reads ``file``."""
     return ExperimentConfig.from_json(
         {
-            "name": f"delete experiment {experiment.row.id}",
-            "entrypoint": ["python3", "-m", "dethpc.exec.garbage", str(file)],
+            "name": name,
+            "entrypoint": ["python3", "-m", module, str(file)],
             "searcher": {"name": "single", "metric": "none"},
-            "resources": {"resource_pool": experiment.row.pool, "slots_per_trial": 0},
-            "slurm": {"sbatch_args": [option for option in own if _WHOSE.match(option)]},
+            "resources": {"resource_pool": pool, "slots_per_trial": 0},
+            "slurm": {"sbatch_args": sbatch_args},
+            "environment": {"container_runtime": "none"},
         }
     )
 
@@ -62,7 +134,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         found = queries.checkpoints_of_experiment(connection, row.id)
         shared = queries.shares_context(connection, row)
         deletions = queries.ids_of_deletions(connection)
-    others = {name for name in os.listdir(home.runs) if not RUN_OF_A_TRIAL.fullmatch(name)}
+    others = ids.rendered(os.listdir(home.runs))
     shared = shared or row.context_sha256 in {
         _empty_context(home),
         *map(_context_of, map(home.run, others - deletions)),
@@ -79,6 +151,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         folders=[*(str(home.run(run).path) for run in [*runs, *sorted(others & deletions)]), str(home.venv(row.id))],
         context="" if shared or not row.context_sha256 else str(home.context(row.context_sha256)),
         unused_at=unused_at,
+        spool=str(home.spool),
     )
 
 

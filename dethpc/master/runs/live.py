@@ -20,6 +20,7 @@ from dethpc.engine import events
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.pulse import Pulse
+from dethpc.master.runs.glance import Glances
 from dethpc.rundir.journal import RemainsReader
 
 log = logging.getLogger(__name__)
@@ -31,12 +32,15 @@ RunListener = Callable[[Run, Run | None], None]
 class Pace:
     """How many seconds to wait before looking again."""
 
-    files: float = 0.5  # at the run directories of live runs
+    files: float = 0.5  # at the directory of a live run that has just given a sign of life
     fastest_poll: float = 10.0  # between two questions to the scheduler, when much happens
     slowest_poll: float = 60.0  # when nothing does
     rest: float = 5.0  # a trial's after its first failure; after each further one twice as long
     submit_at_once: int = 1  # submissions under way at the same time
+    smallest_array: int = 3  # so many submissions that are alike go as one job array; 0: never
+    submit_for: float = 1.0  # before anything else is looked at: a scheduler may be slow
     confirm: float = 1.0  # before the scheduler is asked what has become of jobs that it was told to end
+    quiet: float = 60.0  # at most, at the directory of a run that gives no sign of life
 
 
 @dataclass(slots=True)
@@ -44,13 +48,14 @@ class LiveRun:
     """A run that has not ended. ``run`` is its last committed row; what is remembered about it goes when it ends."""
 
     run: Run
+    glances: Glances = field(default_factory=Glances)  # at its directory
     unclear_since: float | None = (
         None  # epoch seconds: the scheduler was, or may have been, handed its job and gave no id
     )
     earlier_submission_read: bool = False  # whether the run directory was asked for an earlier, unclear submission
     unconfirmed_since: float | None = None  # monotonic: its job was found ended or gone, and no end report is there
     grown: tuple[int, ...] = ()  # sizes of what its attempt writes, when its job was first missed
-    shared_name: str = ""  # the job's name where that is another run's, which handed the job over
+    known_job: tuple[str, str] = ("", "")  # id and name of a job that is known to be its own
     refusal: str = ""  # why the scheduler last took no job of it
     refused_at: float = 0.0  # monotonic: when
     killed_at: float | None = None  # monotonic: when its job was last cancelled
@@ -90,6 +95,9 @@ class LiveRuns:
         self._ledger = ledger
         self._runs = {id: LiveRun(run) for id, run in ledger.state.runs.items() if ledger.state.submits(run)}
         self._committed_runs: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        # Run -> every attempt; once for each, however often it rang since the last look.
+        self._rung: dict[str, bool] = {}
+        self._rung_lock = threading.Lock()
         self._listeners: list[RunListener] = []
         self.changed = threading.Event()  # set when a run may have changed: look now
         self.leftover_jobs: dict[str, Leftover] = {}  # jobs of runs that ended before the scheduler said so
@@ -111,6 +119,18 @@ class LiveRuns:
         """``on_run_changed`` gets each new value of a live run and the one before, on the reconciler's thread."""
         self._listeners.append(on_run_changed)
 
+    def heard(self, run_id: str) -> None:
+        """The run's bell brought what there was to tell. From any thread."""
+        if (live := self._runs.get(run_id)) is not None:
+            live.glances.heard()
+
+    def rung(self, run_id: str, *, every_attempt: bool = False) -> None:
+        """There is something to read in the run's directory; ``every_attempt``: perhaps of one that is not known yet. From any
+        thread."""
+        with self._rung_lock:
+            self._rung[run_id] = self._rung.get(run_id, False) or every_attempt
+        self.changed.set()
+
     def do(self, event: events.Event) -> None:
         """Decide, commit, and remember what that made of the runs."""
         self._ledger.do(event)
@@ -119,6 +139,11 @@ class LiveRuns:
     def take_in(self) -> None:
         """Remember what was committed since."""
         self.pulse.beat()
+        with self._rung_lock:
+            rung, self._rung = self._rung, {}
+        for run_id, every_attempt in rung.items():
+            if (live := self._runs.get(run_id)) is not None:
+                live.glances.now(told=True, every_attempt=every_attempt)
         while not self._committed_runs.empty():
             run = self._committed_runs.get()
             known = self._runs.get(run.id)
@@ -134,6 +159,8 @@ class LiveRuns:
             if known is None:
                 self._runs[run.id] = LiveRun(run)
             else:
+                if (known.run.state, known.run.intent, known.run.attempt) != (run.state, run.intent, run.attempt):
+                    known.glances.now()
                 known.run = run
 
     def _committed(self, rows: Sequence[Row]) -> None:
@@ -157,6 +184,7 @@ class Cadence:
     _ask_not_before: float = 0.0
     _submit_not_before: float = 0.0
     _confirm_not_before: float = 0.0
+    _confirm_again: float | None = None
     _unclear_pause: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -175,20 +203,24 @@ class Cadence:
         """The scheduler was asked for all jobs: the next question may wait twice as long as this one did."""
         self._next_poll = time.monotonic() + self._interval
         self._interval = min(self.pace.slowest_poll, self._interval * 2)
+        if self._confirm_again is not None:
+            self._next_poll, self._confirm_again = min(self._next_poll, self._confirm_again), None
 
     def poll_soon(self) -> None:
         """Something is about to change: ask again as soon as the pace allows."""
         self._interval = self.pace.fastest_poll
         self._next_poll = min(self._next_poll, time.monotonic() + self._interval)
 
-    def confirm_soon(self) -> None:
-        """Jobs were cancelled, and others may wait for their slots. Asked out of turn once in ``fastest_poll`` seconds at most:
-        somebody may kill a thousand jobs one by one."""
+    def confirm_soon(self, *, waited: bool, ran: bool) -> None:
+        """Jobs were cancelled that ``waited``, which are over, or that ``ran``, which take a moment to end; what comes after waits
+        for their slots. Asked out of turn once in ``fastest_poll`` seconds at most: somebody may kill a thousand jobs one by one.
+        """
         now = time.monotonic()
         self.poll_soon()
         if now >= self._confirm_not_before:
             self._confirm_not_before = now + self.pace.fastest_poll
-            self._next_poll = min(self._next_poll, now + self.pace.confirm)
+            self._next_poll = min(self._next_poll, now if waited else now + self.pace.confirm)
+            self._confirm_again = now + self.pace.confirm if waited and ran else None
 
     def answered(self) -> None:
         self.unavailable_because = ""

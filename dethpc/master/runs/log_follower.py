@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
+from dethpc.domain.ids import AttemptId
 from dethpc.master.runs.logs import READ, Filter, Line, Source, bytes_each, oldest_first, pieces
+from dethpc.rundir.files import status
 from dethpc.rundir.lines import blocks
+
+Key = tuple[AttemptId, int]
 
 
 class Follower:
@@ -16,8 +18,8 @@ class Follower:
 
     def __init__(self, look: Callable[[], Sequence[Sequence[Source]]], wanted: Filter) -> None:
         self._look, self._wanted = look, wanted
-        self._offsets: dict[Path, int] = {}
-        self._latest: list[Path] = []  # files of the last attempt
+        self._offsets: dict[Key, int] = {}
+        self._latest: list[Source] = []  # of the last attempt
         self.behind = False  # the last ``more`` left something unread
 
     def history(self) -> Iterator[list[Line]]:
@@ -32,7 +34,7 @@ class Follower:
         self.behind = False
         lines: list[Line] = []
         attempts = self._look()
-        self._latest = [source.path for attempt in attempts[-1:] for source in attempt if self._wanted.of(source)]
+        self._latest = [source for attempt in attempts[-1:] for source in attempt if self._wanted.of(source)]
         for attempt in attempts:
             chosen = [source for source in attempt if self._wanted.of(source)]
             fresh = (line for source in chosen for line in self._go_on(source, READ, READ) if line is not None)
@@ -41,25 +43,30 @@ class Follower:
 
     def grown(self) -> bool:
         """Whether a file of the last attempt that is known has more: a glance, where ``more`` lists all directories."""
-        for path in self._latest:
+        for source in self._latest:
             with suppress(FileNotFoundError):
-                if os.stat(path).st_size > self._offsets.get(path, 0):
+                if status(source.path).st_size > self._offsets.get(_key(source), 0):
                     return True
         return False
 
     def _go_on(self, source: Source, limit: int | None, most: int) -> Iterator[Line | None]:
         """``limit``: bytes to read; None: all that there is, but for what is no text for long."""
-        begin = self._offsets.get(source.path, 0)
+        begin = self._offsets.get(_key(source), 0)
         with suppress(FileNotFoundError):
-            if os.stat(source.path).st_size <= begin:
+            if status(source.path).st_size <= begin:
                 return
         since = begin
         sieve = source.sieve(self._wanted)
         for offset, block in blocks(source.path, begin, most=most):
-            end = self._offsets[source.path] = offset + len(block)
+            end = self._offsets[_key(source)] = offset + len(block)
             since = end if block else since
             yield from source.judged(sieve.lines(block), self._wanted, offset)
             yield None
             if end - (since if limit is None else begin) >= (limit or READ):
                 self.behind = True
                 return
+
+
+def _key(source: Source) -> Key:
+    """What tells a log from others; its file may be folded meanwhile, and has another path then."""
+    return source.attempt, source.rank

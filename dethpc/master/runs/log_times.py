@@ -6,7 +6,6 @@ index on disk would be one file more for each log.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dethpc.master.runs.sieve import STAMP
+from dethpc.rundir.files import status
 from dethpc.rundir.lines import blocks
 
 CHUNK = 4 << 20
@@ -59,14 +59,14 @@ class LogTimes:
     def _check(self, path: Path) -> None:
         first = next((block[:_FIRST] for _, block in blocks(path, 0, most=_FIRST)), b"")
         with self._lock:
-            if first != self._first or (self._chunks and os.stat(path).st_size < self._chunks[-1].end):
+            if first != self._first or (self._chunks and status(path).st_size < self._chunks[-1].end):
                 self._chunks.clear()
             self._first = first
 
     def _learn(self, path: Path) -> Iterator[None]:
         begin = self._chunks[-1].end if self._chunks else 0
         try:
-            most = os.stat(path).st_size - CHUNK
+            most = status(path).st_size - CHUNK
         except FileNotFoundError:
             return
         earliest = latest = b""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -23,7 +22,7 @@ from dethpc.errors import RunDirError
 from dethpc.master.runs import log_times
 from dethpc.master.runs.sieve import Sieve
 from dethpc.rundir import logline
-from dethpc.rundir.files import read_json
+from dethpc.rundir.files import exists, read_json, status
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.lines import MOST, blocks, blocks_backward, split
 
@@ -216,7 +215,7 @@ class Source:
         """Says that the file is read no further. ``before``: what was read last, the last line first."""
         words = f"{_PATIENCE >> 20} MiB here are no lines of text; what is beyond them is not shown"
         last = next(self.judged(((0, raw) for raw in before), Filter(), 0), None)
-        at = os.stat(self.path).st_mtime if last is None else last.at
+        at = status(self.path).st_mtime if last is None else last.at
         return self.line(offset, logline.LogLine(at, "WARNING", None, "stderr", words))
 
 
@@ -236,15 +235,15 @@ class BatchOutput(Source):
         return line._replace(source=self.said_by)
 
 
-def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
-    """The logs of a trial's runs, given in order: one list for each attempt."""
+def sources(kept: Callable[[str], RunDir], run_ids: Iterable[str]) -> list[list[Source]]:
+    """The logs of a trial's runs, given in order: one list for each attempt. ``kept`` says where what a run wrote is to be read."""
     found = []
     for n, run_id in enumerate(run_ids, 1):
-        run_dir = RunDir(runs / run_id)
+        run_dir = kept(run_id)
         for k in run_dir.attempts_with_logs():
             attempt, id = run_dir.attempt(k), AttemptId(run_id, k)
             said = run_dir.waiting(k)
-            of_master = [Source(said, id, n, _MASTER, "master", False)] if said.exists() else []
+            of_master = [Source(said, id, n, _MASTER, "master", False)] if exists(said) else []
             ranks = attempt.nodes_with_logs()
             names = _node_names(attempt) if ranks else []
             lone = _one_worker(run_dir.spec) if ranks else False
@@ -264,7 +263,7 @@ def sources(runs: Path, run_ids: Iterable[str]) -> list[list[Source]]:
 def _batch_output(run_dir: RunDir, run_id: str, n: int) -> BatchOutput | None:
     """None: it wrote nothing, as is usual."""
     try:
-        about = os.stat(run_dir.log)
+        about = status(run_dir.log)
     except OSError:
         return None
     if not about.st_size:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
-from dethpc.domain.facts import Experiment, Row
-from dethpc.domain.ports import JobRecord, JobState, NodeInfo, Scheduler
+from dethpc.domain.facts import Experiment, Row, Run
+from dethpc.domain.ids import job_number
+from dethpc.domain.ports import LEFT_ITS_ARRAY, JobRecord, JobState, NodeInfo, Scheduler
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.nice import PendingJob
 from dethpc.errors import SchedulerUnavailable
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.arrays import Arrays
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.journals import Journals
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.master.runs.read import Reader
 from dethpc.master.runs.trouble import Trouble
@@ -54,13 +58,16 @@ class Poller:
         lease: Lease,
         view: ClusterView,
         reader: Reader,
+        journals: Journals,
         unclear: UnclearSubmissions,
         whose: Whose,
+        arrays: Arrays,
         trouble: Trouble,
     ) -> None:
         self._runs, self._cadence, self._ledger = runs, cadence, ledger
         self._scheduler, self._lease, self._view = scheduler, lease, view
-        self._reader, self._unclear, self._whose, self._trouble = reader, unclear, whose, trouble
+        self._reader, self._journals = reader, journals
+        self._unclear, self._whose, self._arrays, self._trouble = unclear, whose, arrays, trouble
         self._order = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
         self._reordered = False  # somebody has changed the order of the queue
         self._polled = False  # jobs may be left that only the scheduler knows of
@@ -79,7 +86,8 @@ class Poller:
         if self._reordered:
             self._reordered = False
             self._cadence.poll_soon()
-        if (len(self._runs) or self._runs.leftover_jobs or not self._polled) and self._cadence.poll_is_due():
+        something = len(self._runs) or self._runs.leftover_jobs or self._arrays.any_left
+        if (something or not self._polled) and self._cadence.poll_is_due():
             try:
                 self.poll()
             except SchedulerUnavailable as error:
@@ -104,15 +112,22 @@ class Poller:
             self._cadence.polled()
         self._cadence.answered()
         self._polled = True
+        learned: list[tuple[LiveRun, Future[list[Row]]]] = []  # committed together, not one by one
         for live in known:
-            self._trouble.contain(live, "reading its directory", self._reader.read_run_dir, live)
+            if not _as_known(live.run, self._whose.record(live, records)):
+                live.glances.now(every_attempt=True)
+                self._trouble.contain(live, "reading its directory", self._reader.read_run_dir, live)
             if self._runs.get(live.run.id) is None or live.run.scheduler_job_id is None:
                 continue
             record = self._whose.record(live, records)
-            self._trouble.contain(live, "comparing it with the scheduler's word", self._compare, live, record)
+            self._trouble.contain(live, "comparing it with the scheduler's word", self._compare, live, record, learned)
+        for live, committed in learned:
+            self._trouble.contain(live, "taking in the scheduler's word", committed.result)
+        self._runs.take_in()
         self._tend_queue(listed, nodes)
         self._clear_begin_times(listed)
         self._cancel_leftovers(listed)
+        self._arrays.clean_up(self._runs, listed.values())
 
     def _something_waits(self) -> bool:
         return self._ledger.state.places.count > 0 or any(
@@ -121,26 +136,33 @@ class Poller:
 
     # --- one run against its record
 
-    def _compare(self, live: LiveRun, record: JobRecord | None) -> None:
+    def _compare(
+        self, live: LiveRun, record: JobRecord | None, learned: list[tuple[LiveRun, Future[list[Row]]]]
+    ) -> None:
+        def commit(event: events.Event) -> None:
+            learned.append((live, self._ledger.post(event)))
+
+        if record is not None and record.reason == LEFT_ITS_ARRAY and self._reader.has_begun(live.run):
+            record = None  # it has ended, and Slurm has forgotten it before the others of its array
         if record is None:
             if self._reader.grows(live) and live.run.intent is not Intent.KILL:
                 live.unconfirmed_since = None
                 self._cadence.poll_soon()
             elif self._waited(live, self._scheduler.settle):
-                self._reader.conclude(live, None)
+                self._reader.conclude(live, None, commit)
         elif record.state is JobState.COMPLETING:
             self._cadence.poll_soon()
         elif not record.state.live:
             expected = record.state is not JobState.COMPLETED or self._reader.report_is_there(live.run)
             if expected or self._waited(live, min(LATE_FILES, self._scheduler.settle)):
-                self._reader.conclude(live, record)
+                self._reader.conclude(live, record, commit)
         else:
             live.restarts = record.restarts
             if live.run.state is RunState.RUNNING and 0 <= live.run.attempt < record.restarts:
                 self._requeued(live, record)
             else:
                 live.unconfirmed_since = None
-                self._runs.do(events.JobSeen(live.run.id, record, time.time()))
+                commit(events.JobSeen(live.run.id, record, time.time()))
 
     def _waited(self, live: LiveRun, seconds: float) -> bool:
         if live.unconfirmed_since is None:
@@ -153,7 +175,7 @@ class Poller:
         if self._reader.next_attempt(live) is not None:
             return
         run = live.run
-        if not self._reader.read_remains(live):
+        if not self._journals.read_remains(live):
             return  # the next poll comes here again
         if run.intent is not Intent.GO:
             self._lease.check()
@@ -171,7 +193,7 @@ class Poller:
         for live in self._runs.all():
             record = self._whose.record(live, listed)
             if record is not None and record.state is JobState.PENDING and record.priority and record.nice is not None:
-                waiting[live.run.id] = PendingJob(record.priority, record.nice, int(record.job_id))
+                waiting[live.run.id] = PendingJob(record.priority, record.nice, job_number(record.job_id))
         if not waiting and not nodes:
             return
         by_pool: dict[str, list[tuple[int, int]]] = {}
@@ -240,6 +262,13 @@ class Poller:
                 run_id = self._whose.submitted_for(record)
                 if run_id and self._runs.get(run_id) is None and self._reader.is_closed(run_id):
                     self._runs.leftover_jobs[job_id] = Leftover(run_id, lost=False)
+
+
+def _as_known(run: Run, record: JobRecord | None) -> bool:
+    """Whether what the scheduler says of the run's job is what its directory has said so far."""
+    if record is None or record.restarts > max(0, run.attempt):
+        return False
+    return record.state is (JobState.RUNNING if run.state is RunState.RUNNING else JobState.PENDING)
 
 
 def _place(row: Experiment) -> tuple[object, ...]:

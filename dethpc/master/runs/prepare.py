@@ -9,10 +9,11 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dethpc.config.environment import without_registry_auth
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.resources import Slurm
 from dethpc.config.site import SiteConfig
@@ -23,17 +24,19 @@ from dethpc.domain.ports import JobRequest
 from dethpc.domain.states import TaskKind
 from dethpc.engine import events, nodes
 from dethpc.engine.checkpoints import usable
-from dethpc.errors import ConfigError, RunDirError, SubmitDeferred, SubmitRejected
+from dethpc.errors import ConfigError, RunDirError, SubmitRejected
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.http.auth import digest, mint_run_token
-from dethpc.master.runs import environment, garbage
+from dethpc.master.runs import containers, environment, garbage
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.images import ORDER, Images
 from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.shape import Shape, pool_of
 from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.spec import Spec
+from dethpc.scheduler.slurm import arrays
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
@@ -57,34 +60,32 @@ class JobBuilder:
         script: JobScript,
         cluster_id: str,
         harness: Path,
+        images: Images,
     ) -> None:
         self._home, self._site, self._ledger, self._store = home, site, ledger, store
         self._view, self._admission, self._script = view, admission, script
-        self._cluster_id, self._harness = cluster_id, harness
+        self._cluster_id, self._harness, self._images = cluster_id, harness, images
         self._environment = environment.of_master()  # of experiments that have none of their own
 
     # --- the run directory
 
-    def prepare(self, runs: Sequence[Run]) -> dict[str, JobRequest | SubmitRejected | SubmitDeferred]:
-        """The jobs of several runs, by run id; for a run that cannot be submitted, never or not at present, the reason why.
+    def prepare(self, runs: Sequence[Run]) -> Callable[[Run], JobRequest]:
+        """What writes the directory of each of these runs and returns its job.
 
-        All their tokens are committed together, before any directory is written. Raises SchedulerUnavailable, OSError.
+        All their tokens are committed together, before any directory is written. Raises StoreError; what is returned raises
+        SubmitRejected and SubmitDeferred where there can be no job, never or not at present, SchedulerUnavailable, OSError.
         """
         tokens = {run.id: self._token(run) for run in runs}
-        announced = [self._ledger.post(events.Prepared(id, digest(token), time.time())) for id, token in tokens.items()]
-        for future in announced:
-            future.result()
-        experiments = {run.experiment_id for run in runs if run.experiment_id is not None}
-        costs = {id: self._checkpoint_cost(id) for id in experiments}
-        jobs: dict[str, JobRequest | SubmitRejected | SubmitDeferred] = {}
-        for run in runs:
+        self._ledger.do_all([events.Prepared(id, digest(token), time.time()) for id, token in tokens.items()])
+        costs = {id: self._checkpoint_cost(id) for id in {run.experiment_id for run in runs} if id is not None}
+
+        def job(run: Run) -> JobRequest:
             try:
-                jobs[run.id] = self._job(run, tokens[run.id], costs)
-            except (SubmitDeferred, SubmitRejected) as error:
-                jobs[run.id] = error
+                return self._job(run, tokens[run.id], costs)
             except (ValueError, ConfigError) as error:
-                jobs[run.id] = SubmitRejected(str(error))
-        return jobs
+                raise SubmitRejected(str(error)) from error
+
+        return job
 
     def _job(self, run: Run, token: str, costs: Mapping[int, float]) -> JobRequest:
         """Raises as ``write`` does."""
@@ -94,11 +95,20 @@ class JobBuilder:
         if trial is not None and experiment is not None:
             cost = costs[experiment.row.id]
             return self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
-        if task.kind is not TaskKind.CHECKPOINT_GC or experiment is None:
+        if task.kind is TaskKind.IMAGE_PULL:
+            run_dir = self._home.run(run.id)
+            run_dir.make()
+            config = self._images.ordered(task, run_dir.path / ORDER)
+            return self.write(run, *garbage.stand_ins(self._home, task, config), config, token)
+        if task.kind is not TaskKind.CHECKPOINT_GC or (experiment is None and task.experiment_id is not None):
             raise ValueError(f"tasks of kind {task.kind.value} cannot be run yet")
         run_dir = self._home.run(run.id)
         run_dir.make()
-        config = garbage.prepared(self._home, self._store, self._cluster_id, experiment, run_dir.path / "garbage.json")
+        file = run_dir.path / garbage.LISTED
+        if experiment is None:
+            config = garbage.collected(self._home, self._store, task, file)
+        else:
+            config = garbage.prepared(self._home, self._store, self._cluster_id, experiment, file)
         return self.write(run, *garbage.stand_ins(self._home, task, config), config, token)
 
     def _checkpoint_cost(self, experiment_id: int) -> float:
@@ -138,21 +148,28 @@ class JobBuilder:
         name = job_name(self._cluster_id, run.id, config.name)
         left_out = self._left_out(run.task_id, config, Noted.of(trial.search).nodes)
         recorded = environment.of_experiment(self._home, experiment, config)
+        comment = _comment(run, trial, experiment, config)
+        pool, pulled = pool_of(self._site, config.resources.resource_pool), self._images.path(config, trial)
+        inside = containers.of(pool, config, found.slot_type, pulled)
+        seen = self._seen(run_dir.path, run, experiment, config) if inside else None
         script = self._script.text(
             run_dir.path,
             name,
             config,
             found,
             left_out,
-            comment=_comment(run, trial, experiment, config),
+            comment=comment,
             environment=recorded,
             nice=run.nice or None,
             self_requeue=self_requeue,
             checkpoint=checkpoint,
+            wrapped=inside.wrap(config, found, seen) if inside and seen else None,
         )
-        write_json(
-            run_dir.spec, sealed(self._spec(run, trial, experiment, config, found, token).to_json()), durable=False
-        )
+        spec = self._spec(run, trial, experiment, config, found, token)
+        spec.storage_worked = checkpoint > 0
+        if inside is not None:
+            spec.container, spec.det_prefix = inside.told(config), ""
+        write_json(run_dir.spec, sealed(spec.to_json()), durable=False)
         run_dir.script.write_text(script)
         return JobRequest(
             run_id=run.id,
@@ -162,7 +179,19 @@ class JobBuilder:
             slots=run.slots,
             env=environment.bare() if recorded else self._environment,
             nice=run.nice,
+            alike=arrays.alike(script, comment),
         )
+
+    def _seen(self, run_dir: Path, run: Run, experiment: Experiment, config: ExperimentConfig) -> containers.Seen:
+        """What is seen inside of its container."""
+        written = [run_dir]
+        if config.environment.venv:
+            written.append(self._venv(run, experiment))
+            written[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
+        if config.checkpoint_storage is not None and config.checkpoint_storage.type not in ("shared_fs", "directory"):
+            written.append(self._home.spool)
+            written[-1].mkdir(mode=0o700, exist_ok=True)
+        return containers.Seen(run_dir, self._home.root, self._harness, written)
 
     def _spec(
         self, run: Run, trial: Trial, experiment: Experiment, config: ExperimentConfig, found: Shape, token: str
@@ -179,7 +208,7 @@ class JobBuilder:
             run_number=run.number,
             trial_seed=trial.seed,
             hparams=trial.hparams,
-            config=experiment.config,
+            config=without_registry_auth(experiment.config),
             entrypoint=config.entrypoint,
             context=str(self._home.context(experiment.context_sha256)),
             context_sha256=experiment.context_sha256,

@@ -5,33 +5,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dethpc.domain.facts import Run
 from dethpc.domain.ports import JobRecord
-from dethpc.domain.reports import Report, ReportKind, fault
 from dethpc.domain.states import Intent, RunState
 from dethpc.engine import events
 from dethpc.engine.ends import conclusive
-from dethpc.errors import NotFound, RunDirError, SchedulerUnavailable
-from dethpc.master.durable.ledger import Ledger
+from dethpc.errors import RunDirError, SchedulerUnavailable
 from dethpc.master.runs import milestones
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.evidence import why_no_report
+from dethpc.master.runs.journals import Journals
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.master.runs.milestones import Milestone
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.trouble import close, everybodys, tell, write
 from dethpc.rundir.claim import claimed_by
-from dethpc.rundir.files import read_json
+from dethpc.rundir.files import exists, read_json
 from dethpc.rundir.home import Home
-from dethpc.rundir.journal import A_LOOK, RemainsReader
-from dethpc.rundir.journal import read as read_journal
 from dethpc.rundir.started import Started
-from dethpc.state import SqlStore, queries
 
 log = logging.getLogger(__name__)
 
@@ -43,42 +38,65 @@ class Reader:
         self,
         runs: LiveRuns,
         cadence: Cadence,
-        ledger: Ledger,
-        store: SqlStore,
         home: Home,
         view: ClusterView,
         reusable: ReusableJobs,
         beside: Beside,
+        journals: Journals,
     ) -> None:
-        self._runs, self._cadence, self._ledger, self._store = runs, cadence, ledger, store
+        self._runs, self._cadence, self._journals = runs, cadence, journals
         self._home, self._view, self._reusable, self._beside = home, view, reusable, beside
+
+    def look(self, live: LiveRun) -> None:
+        """``read_run_dir``, if it is time for that."""
+        if live.glances.is_due():
+            self.read_run_dir(live)
 
     def read_run_dir(self, live: LiveRun) -> None:
         """Take in what the run's attempts have written since the last time. Raises OSError, RunDirError."""
-        run_dir = self._home.run(live.run.id)
+        glances, pace = live.glances, self._cadence.pace
+        glances.begin()
+        try:
+            news = self._read(live)
+        except Exception:
+            glances.go_on()
+            raise
+        glances.done(news, pace.files, pace.quiet)
+
+    def _read(self, live: LiveRun) -> bool:
+        """Returns whether there was anything new."""
+        run_dir, started = self._home.run(live.run.id), False
         while live.run.state is not RunState.ENDED and (found := self.next_attempt(live)) is not None:
             if not self._start_attempt(live, *found):
-                return
+                return True
+            started = True
         run = live.run
-        if live.remains is not None and not live.remains.whole and not self.read_remains(live):
-            return  # somebody knows of its end, and waits for this
+        if live.remains is not None and not live.remains.whole and not self._journals.read_remains(live):
+            return True  # somebody knows of its end, and waits for this
         if run.attempt < 0 or run.state is not RunState.RUNNING:
-            return
-        self.read_journal(run)
-        self._beside.take_in(run)
+            return started
+        reported = self._journals.read(live)
+        if self._beside.take_in(run):
+            live.glances.others = reported = True
         report = run_dir.attempt(run.attempt).end_report()
         if report is None:
-            return
+            return started or reported
         if conclusive(run.intent, report):
             if self.conclude(live, None):
                 self._reusable.offer(run, report)
         elif live.unconfirmed_since is None:
             live.unconfirmed_since = time.monotonic()
             self._cadence.poll_soon()
+        return True
 
     def next_attempt(self, live: LiveRun) -> tuple[int, Started] | None:
-        """The first later attempt that has started. One that was taken off its nodes too early has left nothing."""
+        """The first later attempt that has started. One that was taken off its nodes too early has left nothing.
+
+        While one runs, only where somebody has told of a restart.
+        """
         run_dir, first = self._home.run(live.run.id), live.run.attempt + 1
+        if live.run.state is RunState.RUNNING and first > live.restarts and not live.glances.every_attempt:
+            return None
         for k in range(first, max(first, live.restarts) + 1):
             started = read_json(run_dir.attempt(k).started)
             if started is not None:
@@ -89,13 +107,14 @@ class Reader:
         """Returns whether the attempt before it has been read to its end; if not, the next look goes on with that."""
         run = live.run
         # Even when its end is known: a node that the scheduler had given up may have written on.
-        if run.attempt >= 0 and not self.read_remains(live, until=started.prior.get(run.attempt)):
+        if run.attempt >= 0 and not self._journals.read_remains(live, until=started.prior.get(run.attempt)):
             return False
         if run.attempt >= 0:
             self._beside.take_in(run, over=True)
         if run.state is RunState.RUNNING and run.attempt >= 0:
             self._runs.do(self.ended(live, None, requeued=True))
         self._runs.started[run.pool] += 1
+        live.glances.others = False
         self._tell_milestone(run, k, milestones.of_start(run, k, started))
         if started.job_id and started.job_id != live.run.scheduler_job_id:
             self._runs.do(events.Submitted(run.id, started.job_id, time.time()))
@@ -111,78 +130,6 @@ class Reader:
         )
         return True
 
-    def read_journal(self, run: Run) -> None:
-        """Apply the new events of the run's live attempt. Raises OSError."""
-        attempt = self._ledger.state.attempt(run.id, run.attempt)
-        path = self._home.run(run.id).attempt(run.attempt).journal
-        if attempt is None or _size(path) <= attempt.applied_offset:
-            return
-        reports, offset = read_journal(path, attempt.applied_offset, attempt.applied_seq, A_LOOK)
-        if offset - attempt.applied_offset >= A_LOOK:
-            self._runs.changed.set()  # others first, then the rest
-        self._tell_faults(run, reports)
-        self._mark_source(run, reports)
-        self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), offset))
-
-    def read_remains(self, live: LiveRun, until: int | None = None) -> bool:
-        """Apply what is left of the journal of an attempt that is over; nothing after ``until``. Raises OSError.
-
-        Returns whether that was all. A long journal takes several calls, and other runs have their turn between two.
-        """
-        run = live.run
-        attempt = self._ledger.state.attempt(run.id, run.attempt)
-        path = self._home.run(run.id).attempt(run.attempt).journal
-        if attempt is None or _size(path) <= attempt.applied_offset:
-            return True
-        if live.remains is None or live.remains_of != run.attempt:
-            live.remains_of = run.attempt
-            live.remains = RemainsReader(path, attempt.applied_offset, attempt.applied_seq)
-        remains, live.remains = live.remains, None  # what could not be committed is read again
-        remains.last = max(remains.last, attempt.applied_seq)
-        found = remains.read(A_LOOK)
-        reports = [report for report in found if until is None or report.seq <= until]
-        cut = len(reports) < len(found)
-        self._tell_faults(run, reports)
-        self._mark_source(run, reports)
-        end = None if cut else remains.offset
-        if reports or remains.whole:
-            self._runs.do(events.Reported(run.id, run.attempt, reports, time.time(), end, remains=True))
-        live.remains = remains
-        if not cut and not remains.whole:
-            self._runs.changed.set()
-            return False
-        self._tell_missing(live, path, remains.missing)
-        return True
-
-    def _tell_missing(self, live: LiveRun, path: Path, missing: int) -> None:
-        run = live.run
-        if missing and live.missing_reports != (run.attempt, missing):
-            live.missing_reports = run.attempt, missing
-            words = f"{missing} reports of attempt {run.attempt} are damaged in {path} and cannot be counted"
-            log.error("run %s: %s", run.id, words)
-            tell(self._home, run, f"{words}; those after them count")
-
-    def _tell_faults(self, run: Run, reports: Sequence[Report]) -> None:
-        for report in reports:
-            if why := fault(report):
-                tell(self._home, run, f"report {report.seq} ({report.kind}) counts for nothing: {why}")
-
-    def _mark_source(self, run: Run, reports: Sequence[Report]) -> None:
-        """Before they are applied: a master that is killed in between marks it again."""
-        trial = self._ledger.state.trial_of(run)
-        for report in reports:
-            named = report.kind == ReportKind.CHECKPOINT_DAMAGED and not fault(report) and report.data["uuid"]
-            if trial is None or not named or named != trial.source_checkpoint:
-                continue
-            with contextlib.suppress(NotFound):  # no trial here made it
-                self._ledger.do_after(partial(self._damaged, named, report.data["why"][:500]))
-
-    def _damaged(self, uuid: str, why: str) -> events.Event:
-        with self._store.read() as connection:
-            found = queries.checkpoint(connection, uuid)
-            others = queries.checkpoints_of_trial(connection, found.trial_id)
-        return events.SourceDamaged(found, why, time.time(), others)
-
     def grows(self, live: LiveRun) -> bool:
         """Whether the attempt has written anything since the last call for a run whose job is missed. Its nodes live then."""
         if live.run.attempt < 0:
@@ -195,16 +142,24 @@ class Reader:
     def report_is_there(self, run: Run) -> bool:
         return run.attempt >= 0 and _size(self._home.run(run.id).attempt(run.attempt).end) > 0
 
+    def has_begun(self, run: Run) -> bool:
+        """Whether a job of the run ever started, as far as anything says so."""
+        run_dir = self._home.run(run.id)
+        return run.attempt >= 0 or run_dir.claim.exists() or bool(run_dir.attempts())
+
     def is_closed(self, run_id: str) -> bool:
         """Whether the run was concluded, by this master or one before. False where nobody can say."""
         with contextlib.suppress(OSError):
-            return self._home.run(run_id).closed.exists()
+            return exists(self._home.kept(run_id).closed)
         return False
 
     # --- the end
 
-    def conclude(self, live: LiveRun, record: JobRecord | None) -> bool:
-        """The job is over: take in all that it left, then say so. ``record``: the scheduler's, where it is known.
+    def conclude(
+        self, live: LiveRun, record: JobRecord | None, commit: Callable[[events.Event], object] | None = None
+    ) -> bool:
+        """The job is over: take in all that it left, then say so. ``record``: the scheduler's, where it is known. ``commit``: how
+        its end is committed, at once by default.
 
         False: that is much, and others come first; to be called again.
         """
@@ -216,7 +171,7 @@ class Reader:
                 return True
         with self._passed_over_when_killed(run):  # what the attempt reported counts, whatever else is damaged
             # Of a job that was queued again, too: its node may have gone on to the end.
-            if run.attempt >= 0 and not self.read_remains(live):
+            if run.attempt >= 0 and not self._journals.read_remains(live):
                 return False
             if run.attempt >= 0:
                 self._beside.take_in(run, over=True)
@@ -227,7 +182,7 @@ class Reader:
         if run.attempt >= 0:
             self._tell_milestone(run, run.attempt, milestones.of_end(ended.report, record))
             self._tell_milestone(run, run.attempt, milestones.of_no_retry(ended))
-        self._runs.do(ended)
+        (commit or self._runs.do)(ended)
         return True
 
     def _tell_milestone(self, run: Run, k: int, milestone: Milestone | None) -> None:

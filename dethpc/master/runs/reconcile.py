@@ -15,18 +15,22 @@ from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.engine.runs import next_deadline, overdue
-from dethpc.errors import LeaseHeld, ShuttingDown
+from dethpc.errors import LeaseHeld, ShuttingDown, StoreUnavailable
 from dethpc.master.durable.lease import RENEW, Lease
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs.arrays import Arrays
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.hand_over import HandOver, Prepare
 from dethpc.master.runs.holds import Holds
+from dethpc.master.runs.journals import Journals
 from dethpc.master.runs.live import Cadence, LiveRuns
+from dethpc.master.runs.needs import Missing, Needs
 from dethpc.master.runs.poll import Poller
 from dethpc.master.runs.read import Reader
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.stop import Stopper
-from dethpc.master.runs.submit import OnRefused, Prepare, Submitter
+from dethpc.master.runs.submit import OnRefused, Submitter
 from dethpc.master.runs.trouble import Trouble
 from dethpc.master.runs.unclear import UnclearSubmissions
 from dethpc.master.runs.warn import Warner
@@ -60,6 +64,7 @@ class Reconciler:
         reusable: ReusableJobs,
         holds: Holds,
         on_refused: OnRefused,
+        missing: Missing,
         warner: Warner,
         beside: Beside,
         on_lease_lost: Callable[[], None],
@@ -67,14 +72,17 @@ class Reconciler:
         self._ledger, self._lease, self._runs, self._cadence = ledger, lease, runs, cadence
         self._reusable, self._warner, self._on_lease_lost = reusable, warner, on_lease_lost
         self._trouble = trouble = Trouble(runs, cadence, ledger, home)
-        whose = Whose(home, lease.cluster_id)
-        self._submitter = Submitter(
-            runs, cadence, ledger, scheduler, home, lease, prepare, reusable, holds, on_refused, trouble
-        )
+        arrays = Arrays(home, lease.cluster_id)
+        whose, needs = Whose(home, lease.cluster_id, arrays), Needs(runs, home, trouble, on_refused, missing)
+        hand_over = HandOver(cadence, ledger, scheduler, lease, prepare, reusable, arrays, trouble)
+        self._submitter = Submitter(runs, cadence, ledger, home, lease, hand_over, holds, on_refused, trouble, needs)
         self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
-        self._reader = Reader(runs, cadence, ledger, store, home, view, reusable, beside)
+        journals = Journals(runs, ledger, store, home)
+        self._reader = Reader(runs, cadence, home, view, reusable, beside, journals)
         unclear = UnclearSubmissions(runs, cadence, scheduler, lease, whose, trouble)
-        self._poller = Poller(runs, cadence, ledger, scheduler, lease, view, self._reader, unclear, whose, trouble)
+        self._poller = Poller(
+            runs, cadence, ledger, scheduler, lease, view, self._reader, journals, unclear, whose, arrays, trouble
+        )
         self._stopping = False
         self.pulse = runs.pulse
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
@@ -93,10 +101,6 @@ class Reconciler:
         if self._thread.is_alive():
             self._thread.join(timeout=LAST_CYCLE)
 
-    def wake(self) -> None:
-        """Something was written to a run directory: look now."""
-        self._runs.changed.set()
-
     def _run(self) -> None:
         failures = 0
         while not self._stopping:
@@ -108,6 +112,8 @@ class Reconciler:
                 log.error("%s; this master stops", error)
                 self._on_lease_lost()
                 return
+            except StoreUnavailable:
+                failures += 1  # the store tells it
             except Exception:
                 failures += 1
                 log.exception("a cycle failed; the next one tries again")
@@ -152,7 +158,7 @@ class Reconciler:
         for live in self._runs.all():
             if live.run.state is not RunState.SUBMITTING:
                 self._trouble.contain(live, "telling it to end", self._stopper.pass_on_intent, live)
-                self._trouble.contain(live, "reading its directory", self._reader.read_run_dir, live)
+                self._trouble.contain(live, "reading its directory", self._reader.look, live)
         self._runs.take_in()
 
     def _tick(self) -> None:

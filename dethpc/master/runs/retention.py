@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
-import threading
 import time
 from collections.abc import Callable
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.errors import ConfigError, LeaseHeld
+from dethpc.errors import ConfigError
+from dethpc.master.rounds import Rounds
+from dethpc.master.runs.folding import Folding
 from dethpc.master.runs.trouble import write
+from dethpc.rundir.files import exists
 from dethpc.rundir.home import Home
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.tree import remove
@@ -26,30 +29,22 @@ FIRST, EVERY = 60.0, 3600.0
 class LogRetention:
     """Works on a thread of its own, in no hurry. ``check`` raises LeaseHeld when this master is not the one any more."""
 
-    def __init__(self, store: SqlStore, home: Home, check: Callable[[], None]) -> None:
-        self._store, self._home, self._check = store, home, check
+    def __init__(self, store: SqlStore, home: Home, check: Callable[[], None], folding: Folding) -> None:
+        self._store, self._home, self._check, self._folding = store, home, check, folding
         self._done_until = 0.0  # what was due by then is deleted
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="retention", daemon=True)
+        self._rounds = Rounds(
+            "retention",
+            lambda: self.delete_due(time.time()),
+            EVERY,
+            first=FIRST,
+            trouble="logs that are due could not be deleted",
+        )
 
     def start(self) -> None:
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _work(self) -> None:
-        pause = FIRST
-        while not self._stopping.wait(pause):
-            pause = EVERY
-            try:
-                self.delete_due(time.time())
-            except LeaseHeld:
-                return
-            except Exception:  # logs stay longer than they should: no reason to end a master
-                log.exception("logs that are due could not be deleted; the master tries again")
+        self._rounds.stop()
 
     def delete_due(self, now: float) -> None:
         """Delete what has become due since the last call, and again what could not be deleted. Raises LeaseHeld, StoreError."""
@@ -60,7 +55,7 @@ class LogRetention:
                     connection, experiment_id, self._done_until - days * DAY, now - days * DAY
                 )
             for trial_id in due:
-                if self._stopping.is_set():
+                if self._rounds.stopping:
                     return
                 self._check()
                 try:
@@ -88,18 +83,25 @@ class LogRetention:
             if not queries.trial_is_over(connection, trial_id):
                 return
             runs = queries.runs_of_trial(connection, trial_id)
-        for run in runs:
-            if _delete_logs(self._home.run(run.id)):
-                words = f"the log was deleted, as retention_policy says: the trial ended {days} days ago or earlier"
-                write(self._home, run.id, run.attempt, words, "INFO")
+        had = [run for run in runs if _has_logs(self._home.kept(run.id))]
+        self._folding.without_logs(trial_id, [run.id for run in runs])
+        for run in had:
+            _delete_logs(self._home.run(run.id))
+            if _has_logs(self._home.kept(run.id)):
+                raise OSError(errno.EBUSY, "its archive is in use", str(self._home.kept(run.id).path))
+            words = f"the log was deleted, as retention_policy says: the trial ended {days} days ago or earlier"
+            write(self._home, run.id, run.attempt, words, "INFO")
 
 
-def _delete_logs(run_dir: RunDir) -> bool:
-    """Whether there were any. Raises OSError."""
+def _has_logs(run_dir: RunDir) -> bool:
+    return any(exists(run_dir.attempt(k).logs) for k in run_dir.attempts())
+
+
+def _delete_logs(run_dir: RunDir) -> None:
+    """Raises OSError."""
     folders = [run_dir.attempt(k).logs for k in run_dir.attempts() if run_dir.attempt(k).logs.exists()]
     if folders:
         for path in (run_dir.log, *(run_dir.waiting(k) for k in run_dir.attempts_with_logs())):
             path.unlink(missing_ok=True)
     for folder in folders:
         remove(folder)
-    return bool(folders)

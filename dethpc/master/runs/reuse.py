@@ -63,19 +63,26 @@ class ReusableJobs:
         for free in list(self._free):
             if _fits(free.run, run, state):
                 self._free.remove(free)
-                if create_once(self._home.run(free.run.id).next, {"script": str(script)}):
+                if self._decides(free.run, str(script)):
                     return free.run.scheduler_job_id
         return None
 
     def release(self) -> None:
         """Let jobs end for which nothing came. Raises OSError."""
         while self._spent:
-            create_once(self._home.run(self._spent.pop().id).next, {"script": None})
+            self._decides(self._spent.pop(), None)
         now = time.monotonic()
         for free in [free for free in self._free if now - free.since > PATIENCE]:
             self._free.remove(free)
             self._began.pop(str(free.run.scheduler_job_id), None)
-            create_once(self._home.run(free.run.id).next, {"script": None})
+            self._decides(free.run, None)
+
+    def _decides(self, done: Run, script: str | None) -> bool:
+        """Whether the master is the first to say what follows in the job of this run. Raises OSError."""
+        try:
+            return create_once(self._home.run(done.id).next, {"script": script})
+        except FileNotFoundError:  # its trial is folded: the job has ended long ago
+            return False
 
 
 def _fits(done: Run, run: Run, state: ClusterState) -> bool:

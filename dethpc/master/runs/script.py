@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
+from dethpc.containers import Wrapped
 from dethpc.domain import memory
 from dethpc.master.runs.shape import Shape, cores, pool_of
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
@@ -31,7 +32,9 @@ class JobScript:
         nice: int | None = None,
         self_requeue: bool = False,
         checkpoint: float = 0.0,
+        wrapped: Wrapped | None = None,
     ) -> str:
+        """``wrapped``: what each task starts in a container; None: the harness on the node as it is."""
         pool = pool_of(self._site, config.resources.resource_pool)
         slurm = config.slurm
         slots = max(1, found.slots_per_node)
@@ -69,6 +72,7 @@ class JobScript:
                 setup=config.environment.shell_lines(),
                 use_srun=self._use_srun,
                 self_requeue=self_requeue,
+                wrapped=wrapped,
                 follow_within=None if self_requeue else pool.min_job_seconds,
             ),
             [Path(self._site.templates)] if self._site.templates else [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from dethpc.domain.ports import JobRecord, Scheduler
+from dethpc.domain.ports import JobRecord, JobState, Scheduler
 from dethpc.domain.states import Intent
 from dethpc.domain.stopping import StopRequest
 from dethpc.errors import SchedulerUnavailable
@@ -33,7 +33,8 @@ class Stopper:
             return
         run_dir = self._home.run(run.id)
         word = {"intent": run.intent.value.lower(), "reason": run.intent_reason, "at": time.time()}
-        write_json(run_dir.closed, word)
+        # Not on disk yet: the row is, and says it again should the machine stop now. Of a thousand each would wait for the disk.
+        write_json(run_dir.closed, word, durable=False)
         if run.attempt >= 0 and run.intent is Intent.STOP:
             create_once(run_dir.attempt(run.attempt).stop, StopRequest(run.intent_reason, word["at"]).to_json())
         live.intent_passed_on = run.attempt, run.intent
@@ -54,15 +55,16 @@ class Stopper:
         self._lease.check()
         try:
             known = self._records(due)
-            jobs = [record.job_id for live in due if (record := self._whose.record(live, known)) and record.state.live]
-            if jobs:
-                self._scheduler.cancel(jobs)
+            listed = [record for live in due if (record := self._whose.record(live, known)) and record.state.live]
+            if listed:
+                self._scheduler.cancel([record.job_id for record in listed])
         except SchedulerUnavailable as error:
             self._cadence.unanswered(error)
             return
         for live in due:
             live.killed_at = now
-        self._cadence.confirm_soon()
+        waited = sum(record.state is JobState.PENDING for record in listed)
+        self._cadence.confirm_soon(waited=waited > 0, ran=waited < len(listed))
 
     def _records(self, due: Sequence[LiveRun]) -> dict[str, JobRecord]:
         """A job that the listing lacks is asked for a second way: its id may have been given to somebody else's job meanwhile."""

@@ -17,9 +17,11 @@ from dethpc.domain.facts import Run
 from dethpc.engine import events
 from dethpc.errors import LeaseHeld, SchedulerUnavailable, ShuttingDown, StoreError, UnfitRow
 from dethpc.master.durable.ledger import Ledger
+from dethpc.master.runs import late
+from dethpc.master.runs.images import ORDER
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.rundir import logline
-from dethpc.rundir.files import write_json
+from dethpc.rundir.files import open_to_append, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.layout import RunDir
 
@@ -51,16 +53,19 @@ def write(home: Home, run_id: str, attempt: int, words: str, level: str) -> None
     """Write a line of this level into the trial's log, beside what the attempt wrote."""
     line = logline.LogLine(time.time(), level, None, "stderr", plain_text(words).replace("\n", " "))
     try:
-        with open(home.run(run_id).waiting(max(0, attempt)), "a", encoding="utf-8") as file:
-            file.write(logline.format(line))
+        with late.place(home, run_id, lambda run: run.waiting(max(0, attempt))) as path:
+            with open_to_append(path) as file:
+                file.write(logline.format(line).encode())
     except OSError as error:
         log.warning("run %s: its trial's log could not be written: %s", run_id, error)
 
 
 def close(run_dir: RunDir) -> None:
     """The scheduler may have queued the job again just then, or somebody may do so later: it shall not train once more. A later
-    master, too, knows by this that nobody wants the job."""
+    master, too, knows by this that nobody wants the job. What it was to pull goes, for there may be a password in it that
+    a job which was killed, or never began, has left."""
     with contextlib.suppress(OSError):
+        (run_dir.path / ORDER).unlink(missing_ok=True)
         if not run_dir.closed.exists():
             write_json(run_dir.closed, {"intent": "end", "reason": "it has ended", "at": time.time()}, durable=False)
 

@@ -42,7 +42,7 @@ class UnclearSubmissions:
             if run_id not in jobs and live.unclear_since is not None and asked_at - live.unclear_since >= settle:
                 self._trouble.contain(live, "reading its job's name", self._name, run_id, names)
         if names:
-            found = self._scheduler.find([name for some in names.values() for name in some])
+            found = self._scheduler.find(list(dict.fromkeys(name for some in names.values() for name in some)))
             for run_id, records in self._by_run(found, names).items():
                 jobs.setdefault(run_id, []).extend(records)
         surplus: list[str] = []

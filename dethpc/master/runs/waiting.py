@@ -13,6 +13,7 @@ from dethpc.domain.resource_request import ResourceRequest
 from dethpc.domain.states import Intent, RunState, State
 from dethpc.engine import ClusterState
 from dethpc.engine.jobs import waits_for_searcher
+from dethpc.engine.trials import AWAY
 from dethpc.errors import SchedulerUnavailable
 from dethpc.insight.reasons import in_scheduler
 from dethpc.insight.waiting import PoolView, WaitReason, for_first_trial, in_queue, refused
@@ -23,6 +24,7 @@ from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence
 from dethpc.master.runs.milestones import WAITS
 from dethpc.rundir import logline
+from dethpc.rundir.files import open_to_append
 from dethpc.rundir.home import Home
 
 log = logging.getLogger(__name__)
@@ -72,8 +74,8 @@ class WaitExplainer:
         """None: it does not wait."""
 
         def one(state: ClusterState) -> _Open | None:
-            place = state.trial_index.get(trial_id)
-            return None if place is None else _open(state, place[0], place[1])
+            trial = state.trial(trial_id)
+            return None if trial is None else _open(state, trial.experiment_id, trial.index)
 
         return next((waiting for _, waiting in self._explained(self._ledger.look(one))), None)
 
@@ -134,8 +136,8 @@ class WaitExplainer:
     def _write(self, run: Run, words: str) -> None:
         line = logline.LogLine(time.time(), "INFO", None, "stdout", words)
         try:
-            with open(self._home.run(run.id).waiting(run.attempt + 1), "a", encoding="utf-8") as file:
-                file.write(logline.format(line))
+            with open_to_append(self._home.run(run.id).waiting(run.attempt + 1)) as file:
+                file.write(logline.format(line).encode())
         except OSError as error:
             log.warning("run %s: why it waits could not be written: %s", run.id, error)
 
@@ -155,7 +157,10 @@ def _without_run(trial: Trial, found: _Open) -> WaitReason:
         return WaitReason("searcher", trial.reason or "it waits for its searcher, which waits for other trials")
     if trial.state is State.ACTIVE and trial.not_before is not None:
         left = max(0, round(trial.not_before - time.time()))
-        return WaitReason("resting", f"it waits after a failure and restarts in {left} s ({trial.reason})")
+        if trial.reason.startswith(AWAY):
+            return WaitReason("storage", f"{trial.reason}; it goes on from there in {left} s, if that answers by then")
+        why = f" ({trial.reason})" if trial.reason else ""
+        return WaitReason("resting", f"it waits after a failure and restarts in {left} s{why}")
     if trial.state is State.ACTIVE and trial.index and found.first is not None:
         return found.first
     if trial.state is State.PAUSED or found.next is None:

@@ -10,6 +10,7 @@ import torch
 
 from dethpc import core
 from dethpc.errors import InvalidTrial
+from dethpc.pytorch._experimental import CachedDatasets
 from dethpc.pytorch._trial_context import _TrialContext, logger
 from dethpc.pytorch.deepspeed import _workers
 from dethpc.pytorch.deepspeed._mpu import ModelParallelUnit, make_data_parallel_mpu, make_deepspeed_mpu
@@ -20,7 +21,8 @@ class DeepSpeedTrialContext(_TrialContext):
 
     ``device`` is where this worker trains, ``distributed`` knows the other workers, ``models`` are the engines that have been
     wrapped, in order. Models, optimizers and schedulers go to ``deepspeed.initialize()``, and only the engine that it returns to
-    ``wrap_model_engine()``. The first engine says how large batches are and who gets which data.
+    ``wrap_model_engine()``. The first engine says how large batches are and who gets which data. ``experimental`` has the
+    decorators of the data layer.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class DeepSpeedTrialContext(_TrialContext):
             core_context, trial_seed, hparams, slots_per_trial, exp_conf, steps_completed, enable_tensorboard_logging
         )
         self.models: List[deepspeed.DeepSpeedEngine] = []
+        self.experimental = CachedDatasets(self)
         self._mpu = make_data_parallel_mpu(self.distributed)
         self._called_set_mpu = False
         self._train_micro_batch_size_per_gpu: Optional[int] = None

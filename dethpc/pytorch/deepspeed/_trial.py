@@ -9,8 +9,9 @@ A checkpoint holds, beside what the engines write::
 from __future__ import annotations
 
 import abc
+import contextlib
 import pathlib
-from typing import Any, Dict, Iterator, List, Optional, Type, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Type, Union
 
 import deepspeed
 import torch
@@ -23,6 +24,7 @@ from dethpc.pytorch._data import Batches, DataLoader, TorchData, batches_of_epoc
 from dethpc.pytorch._loop import Loop, Plan, logger
 from dethpc.pytorch._metrics import Metrics
 from dethpc.pytorch.deepspeed._context import DeepSpeedTrialContext
+from dethpc.pytorch.deepspeed._saving import Saving
 
 
 class DeepSpeedTrial(_Trial):
@@ -123,6 +125,7 @@ class DeepSpeedTrialController(Loop):
         self._at_once = context.use_pipeline_parallel or context._manual_grad_accumulation
         self._batches: Optional[Batches] = None
         self._evaluations = 0
+        self._saving = Saving()
 
     # --- data -----------------------------------------------------------------------------------------------------------
 
@@ -198,7 +201,7 @@ class DeepSpeedTrialController(Loop):
     # --- checkpoints ----------------------------------------------------------------------------------------------------
 
     def _store(self, metadata: Dict[str, Any]) -> str:
-        with self._store_path(metadata, shard=True) as (path, uuid):
+        with self._storing(metadata) as (path, uuid):
             checkpoint = {
                 **self._saved_by_all(),
                 "rng_state": _state.generators(),
@@ -210,22 +213,48 @@ class DeepSpeedTrialController(Loop):
             torch.save(checkpoint, path / _state_file(self._distributed.rank))
             self.trial.save(self._context, path)
             if self._chief:
-                self._save_origin(path)
+                self._save_origin(path, self.state)
             for callback in self._callbacks.values():
                 callback.on_checkpoint_end(str(path))
                 callback.on_checkpoint_write_end(str(path))
         return uuid
 
+    @contextlib.contextmanager
+    def _storing(self, metadata: Dict[str, Any]) -> Iterator[Tuple[pathlib.Path, str]]:
+        """Where the engines alone write, the training waits for a copy of what they write."""
+        if not self._writes_beside or self._overridden("save"):
+            with self._store_path(metadata, shard=True) as both:
+                yield both
+            return
+        checkpoint, saving = self._core.checkpoint, self._saving
+        with checkpoint.store_path_async(metadata, shard=True, write=saving.write) as both:
+            with saving.copied(self._context.models):
+                yield both
+
     def _load(self, path: pathlib.Path) -> None:
         checkpoint = self._read(path)
         for callback in self._callbacks.values():
             callback.on_checkpoint_load_start(checkpoint)
+        if not self._overridden("load"):
+            self._check_replicas(checkpoint)
         self.trial.load(self._context, path)
         self._load_callbacks(checkpoint)
         if "rng_state" in checkpoint:
             _state.restore_generators(checkpoint["rng_state"])
         else:
             logger.warning("the checkpoint has no states of random generators")
+
+    def _check_replicas(self, checkpoint: Dict[str, Any]) -> None:
+        """Raises InvalidTrial where ZeRO has split its state among another number of slots; DeepSpeed fails later."""
+        had, have = checkpoint.get("replicas"), self._context._mpu.data_parallel_world_size
+        for engine in self._context.models:
+            adapts = engine.load_universal_checkpoint() or engine.zero_elastic_checkpoint()
+            if had not in (None, have) and engine.zero_optimization() and not adapts:
+                raise InvalidTrial(
+                    f"the checkpoint holds the state of ZeRO stage {engine.zero_optimization_stage()} in {had} parts, one for each "
+                    f"data-parallel slot, and now there are {have}: go on with {had} (resources.slots_per_trial), or let DeepSpeed "
+                    "load a universal checkpoint (checkpoint.load_universal in its configuration)"
+                )
 
     def _read(self, path: pathlib.Path) -> Dict[str, Any]:
         """This worker's own file; the chief's where there were fewer workers. It is pickled: load only your own."""

@@ -81,9 +81,9 @@ def kill_all(find: Callable[[], list[int]], patience: float = 5.0) -> None:
         time.sleep(0.02)
 
 
-def become_subreaper() -> None:
-    """Orphans among this process's descendants become its children."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def be_subreaper(wanted: bool) -> None:
+    """Whether those descendants of this process that become orphans are its children from then on."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
 
 
 def die_with_parent() -> None:

@@ -21,10 +21,11 @@ _START_WITHIN = 20.0
 _ROOT = Path(__file__).parents[3]
 
 
-def schedule(jobs: Jobs) -> None:
+def schedule(jobs: Jobs, *, take: bool = False) -> int | None:
     """Bury the dead, then start a supervisor for every waiting job whose slots are free: first come, first served, but for those
     that step back.
 
+    ``take``: the caller is a supervisor that has done its work, and sees to the first of these jobs itself, whose id is returned.
     Raises: SchedulerUnavailable.
     """
     now = time.time()
@@ -34,11 +35,13 @@ def schedule(jobs: Jobs) -> None:
         starting = _startable(table, now)
         for job in starting:
             table.set(job.id, starting_until=now + _START_WITHIN)
+    mine = starting.pop(0).id if take and starting else None
     try:
         for job in starting:
             _start_supervisor(jobs.folder, job.id)
     except (OSError, subprocess.CalledProcessError) as error:
         raise SchedulerUnavailable(f"no process could be started on this machine: {error}") from error
+    return mine
 
 
 def claim(jobs: Jobs, job_id: int, node: str) -> Job | None:

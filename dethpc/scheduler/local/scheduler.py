@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.local import devices, processes, queue
 from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs, Table
@@ -63,6 +63,13 @@ class LocalScheduler:
         except SchedulerUnavailable as error:
             raise SubmitUncertain(str(error)) from error
         return str(job_id)
+
+    @property
+    def largest_array(self) -> int:
+        return 0
+
+    def submit_array(self, array: ArrayRequest) -> list[str]:
+        raise SubmitRejected("this machine's own scheduler has no job arrays")
 
     def jobs(self) -> dict[str, JobRecord]:
         self._schedule()

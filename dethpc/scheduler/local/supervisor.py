@@ -1,4 +1,5 @@
-"""Runs one job: ``python -m dethpc.scheduler.local.supervisor FOLDER JOB_ID``.
+"""Runs a job: ``python -m dethpc.scheduler.local.supervisor FOLDER JOB_ID``, and then the next one that waits, which so waits
+for no Python to start.
 
 It is the subreaper of all that the job starts, so nothing escapes it and no zombie stays. It tells the job to stop when the
 table wants that (USR1 says: look), and writes how the job ended.
@@ -16,11 +17,15 @@ import time
 from pathlib import Path
 
 from dethpc.domain.ports import JobState
+from dethpc.rundir.files import open_to_append
 from dethpc.scheduler.local import processes, queue
 from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs
 
 _SIGNALS = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
 _LOOK_AGAIN = 60.0
+_SERVES = 3600.0
+"""Seconds after which a supervisor takes no further job: it runs the code of the release that started it."""
+
 _LEFTOVERS = 2.0
 """Seconds for processes that outlive the script, between TERM and KILL."""
 
@@ -29,12 +34,15 @@ def main() -> None:
     folder, job_id = Path(sys.argv[1]), int(sys.argv[2])
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # taken one by one, by sigtimedwait
-    processes.become_subreaper()
     jobs = Jobs(folder)
-    job = queue.claim(jobs, job_id, socket.gethostname())
-    if job is not None:
-        Supervisor(jobs, job).run()
-        queue.schedule(jobs)
+    next_job: int | None = job_id
+    serves_until = time.monotonic() + _SERVES
+    while next_job is not None and (job := queue.claim(jobs, next_job, socket.gethostname())) is not None:
+        supervisor = Supervisor(jobs, job)
+        processes.be_subreaper(True)
+        supervisor.run()
+        processes.be_subreaper(False)  # supervisors of other jobs, started here, are not the next job's processes
+        next_job = queue.schedule(jobs, take=not supervisor.told_to_end and time.monotonic() < serves_until)
 
 
 class Supervisor:
@@ -49,7 +57,7 @@ class Supervisor:
         self._gpus = settings.get("slot_type") == "cuda"
         self._script: subprocess.Popen[bytes] | None = None  # kept, for Popen reaps a child when it is itself collected
         self._status: int | None = None
-        self._shutdown = False
+        self.told_to_end = False
 
     def run(self) -> None:
         try:
@@ -59,7 +67,7 @@ class Supervisor:
             return
         stopped = self._watch()
         self._stop(self._grace if stopped else _LEFTOVERS)
-        if self._shutdown:
+        if self.told_to_end:
             self._finish(JobState.NODE_FAIL, "the job's supervisor was told to stop")
         elif stopped:
             self._finish(JobState.CANCELLED, "cancelled")
@@ -76,7 +84,7 @@ class Supervisor:
         }
         if self._gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(job.held)
-        with open(Path(job.run_dir) / "slurm.log", "ab") as log:
+        with open_to_append(Path(job.run_dir) / "slurm.log") as log:
             self._script = subprocess.Popen(
                 ["/bin/bash", job.script],
                 stdin=subprocess.DEVNULL,
@@ -99,7 +107,7 @@ class Supervisor:
             came = signal.sigtimedwait(_SIGNALS, _LOOK_AGAIN)
             self._reap()
             if came is not None and came.si_signo in (signal.SIGTERM, signal.SIGINT):
-                self._shutdown = True
+                self.told_to_end = True
                 return True
             look = came is None or came.si_signo == signal.SIGUSR1
 
@@ -150,7 +158,7 @@ class Supervisor:
                     started_at=None,
                 )
                 return
-            if job.wanted == CANCEL and self._shutdown:
+            if job.wanted == CANCEL and self.told_to_end:
                 state, reason = JobState.CANCELLED, "cancelled"
             status = self._status
             table.set(

@@ -10,15 +10,25 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from dethpc.domain import walltime
-from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ids import element_id, element_of, job_number
+from dethpc.domain.ports import (
+    LEFT_ITS_ARRAY,
+    ArrayRequest,
+    JobRecord,
+    JobRequest,
+    JobState,
+    NodeInfo,
+    PoolInfo,
+    QueuedJob,
+)
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
 from dethpc.scheduler.slurm import pools as slurm_pools
-from dethpc.scheduler.slurm import states
+from dethpc.scheduler.slurm import rows
+from dethpc.scheduler.slurm.arrays import together
 from dethpc.scheduler.slurm.environment import of_submission, scrub
-from dethpc.scheduler.slurm.hostlist import expand
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
 from dethpc.scheduler.slurm.refusals import refusal
 from dethpc.scheduler.slurm.runner import Completed, Runner, SubprocessRunner
@@ -30,40 +40,15 @@ _MOOT = re.compile(
     re.IGNORECASE,
 )
 
+# A line of what sbatch answers, maybe with the cluster's name; a site's wrapper around it may greet in others.
+_JOB_ID = re.compile(r"^[ \t]*(\d+)(?:;.*)?$", re.MULTILINE | re.ASCII)
+
 # The controller works on the job at this moment (Slurm 23.11 and later say so of ``scontrol update``).
 _BUSY = re.compile(r"temporarily unavailable", re.IGNORECASE)
 
-_JOB_FIELDS = (
-    "JobID",
-    "State",
-    "Reason",
-    "NodeList",
-    "exit_code",
-    "RestartCnt",
-    "PreemptTime",
-    "SubmitTime",
-    "StartTime",
-    "EndTime",
-    "PriorityLong",
-    "Nice",
-)
-_NODE_FIELDS = (
-    "NodeList",
-    "Partition",
-    "StateCompact",
-    "Gres",
-    "GresUsed",
-    "CPUsState",
-    "Memory",
-    "NodeAddr",
-    "Time",
-    "Features",
-    "Size",
-    "Available",
-    "Reason",
-)
-_QUEUE_FIELDS = ("JobID", "UserID", "State", "NumNodes", "PriorityLong", "StartTime")
-_ACCOUNT_FIELDS = ("JobIDRaw", "State", "ExitCode", "NodeList", "Submit", "Start", "End", "JobName")
+PRINTING = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+"""Times in epoch seconds, and lists of an array's elements in full."""
+
 BUSY_PAUSES = (0.2, 1.0)
 """Seconds before a command is given again to a controller that was busy with its job."""
 
@@ -100,26 +85,44 @@ class SlurmCommands:
     # --- jobs --------------------------------------------------------------------------------------------------------
 
     def submit(self, job: JobRequest) -> str:
+        return self._sbatch([str(job.script)], job.env, job.run_dir)
+
+    @property
+    def largest_array(self) -> int:
+        """Of MaxArraySize, and of what SchedulerParameters lets one array have."""
+        size = self.config.get("MaxArraySize", "")
+        most = re.search(r"\bmax_array_tasks=(\d+)", self.config.get("SchedulerParameters", ""))
+        return min([int(size) if size.isdigit() else 0, *([int(most[1])] if most else [])])
+
+    def submit_array(self, array: ArrayRequest) -> list[str]:
+        numbers = range(len(array.jobs))
+        argv = [f"--array=0-{numbers[-1]}", str(array.script)]
+        number = self._sbatch(argv, array.jobs[0].env, array.folder)
+        return [element_id(number, index) for index in numbers]
+
+    def _sbatch(self, options: list[str], env: Mapping[str, str], folder: Path) -> str:
+        """The number of the job. Raises as ``submit`` does."""
         if self._throttle is not None:
             self._throttle.take()
-        environment = of_submission(job.env, self._environment)
-        argv = ["sbatch", "--parsable", str(job.script)]
+        environment = of_submission(env, self._environment)
         try:
-            done = self._runner.run(argv, env=environment, cwd=job.run_dir, timeout=self._timeout)
+            done = self._runner.run(
+                ["sbatch", "--parsable", *options], env=environment, cwd=folder, timeout=self._timeout
+            )
         except TimeoutError as error:
             raise SubmitUncertain(str(error)) from None
         message = _message(done.stderr)
-        job_id = done.stdout.strip().partition(";")[0]
-        if done.returncode == 0 and re.fullmatch(r"\d+", job_id):
-            return job_id
+        job_ids = _JOB_ID.findall(done.stdout)
+        if done.returncode == 0 and len(job_ids) == 1:
+            return str(job_ids[0])
         if done.returncode <= 0:
             raise SubmitUncertain(message or f"sbatch ended with {done.returncode} and said {done.stdout.strip()!r}")
         raise refusal(message or f"sbatch: exit code {done.returncode}")
 
     def jobs(self) -> dict[str, JobRecord]:
-        listed = "".join(f"{name}:0|," for name in _JOB_FIELDS) + "Name:0|"
-        argv = ["squeue", "--me", "--states=all", "--noheader", f"--Format={listed}"]
-        records = (_squeue_record(row) for row in _rows(self._ask(argv), len(_JOB_FIELDS)))
+        listed = "".join(f"{name}:0|," for name in rows.JOB_FIELDS) + "Name:0|"
+        argv = ["squeue", "--me", "--array", "--states=all", "--noheader", f"--Format={listed}"]
+        records = (rows.of_squeue(row) for row in rows.read(self._ask(argv), len(rows.JOB_FIELDS)))
         return {record.job_id: record for record in records}
 
     def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
@@ -144,11 +147,11 @@ class SlurmCommands:
         found.update(self.jobs())
         wanted = set(names)
         named = (record for record in found.values() if record.name in wanted)
-        return sorted(named, key=lambda record: (record.submitted_at or 0, int(record.job_id)))
+        return sorted(named, key=lambda record: (record.submitted_at or 0, job_number(record.job_id)))
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         for start in range(0, len(job_ids), _BATCH):
-            self._tell(["scancel", *job_ids[start : start + _BATCH]])
+            self._tell(["scancel", *together(job_ids[start : start + _BATCH])])
 
     def requeue(self, job_id: str) -> None:
         self._tell(["scontrol", "requeue", job_id])
@@ -177,9 +180,16 @@ class SlurmCommands:
         return slurm_pools.nodes(self._pools or slurm_pools.discover(rows), rows)
 
     def queue(self, partition: str) -> list[QueuedJob]:
-        listed = "".join(f"{name}:0|," for name in _QUEUE_FIELDS) + "NodeList:0|"
-        argv = ["squeue", f"--partition={partition}", "--states=PENDING,RUNNING", "--noheader", f"--Format={listed}"]
-        return [_queued(row) for row in _rows(self._ask(argv), len(_QUEUE_FIELDS))]
+        listed = "".join(f"{name}:0|," for name in rows.QUEUE_FIELDS) + "NodeList:0|"
+        argv = [
+            "squeue",
+            f"--partition={partition}",
+            "--array",
+            "--states=PENDING,RUNNING",
+            "--noheader",
+            f"--Format={listed}",
+        ]
+        return [rows.queued(row) for row in rows.read(self._ask(argv), len(rows.QUEUE_FIELDS))]
 
     @property
     def config(self) -> dict[str, str]:
@@ -210,32 +220,53 @@ class SlurmCommands:
         """Records by job id; a requeued job has one line per start, the last one last."""
         argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable", "--delimiter=|"]
         found: dict[str, JobRecord] = {}
-        output = self._ask([*argv, f"--format={','.join(_ACCOUNT_FIELDS)}", *which])
-        for row in _rows(output, len(_ACCOUNT_FIELDS) - 1):
-            record = _sacct_record(row)
-            before = found.get(record.job_id)
-            same = before is not None and before.name == record.name  # ids are given again after Slurm lost its state
-            record.restarts = before.restarts + 1 if before is not None and same else 0
-            found[record.job_id] = record
+        output = self._ask([*argv, f"--format={','.join(rows.ACCOUNT_FIELDS)}", *which])
+        for row in rows.read(output, len(rows.ACCOUNT_FIELDS) - 1):
+            for record in rows.of_sacct(row):
+                before = found.get(record.job_id)
+                same = (
+                    before is not None and before.name == record.name
+                )  # ids are given again after Slurm lost its state
+                record.restarts = before.restarts + 1 if before is not None and same else 0
+                found[record.job_id] = record
         return found
 
     def _shown(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
-        """One question for one job, and one for all of many."""
-        which = [job_ids[0]] if len(job_ids) == 1 else []
-        argv = ["scontrol", "--oneliner", "show", "job", *which]
-        done = self._command(argv)
+        """One question for one job, and one for all of many.
+
+        Of an element that was cancelled before it began Slurm keeps nothing but that its array is without it.
+        """
+        if len(job_ids) == 1:
+            found = self._show(job_ids[0])
+            if found is not None:
+                return {record.job_id: record for record in found if record.job_id == job_ids[0]}
+        wanted, arrays, known = set(job_ids), dict[str, str](), dict[str, JobRecord]()
+        for record in self._show() or ():
+            known[record.job_id] = record
+            if element_of(record.job_id) is not None:
+                arrays[record.job_id.partition("_")[0]] = record.name
+        for job_id in wanted - known.keys():
+            if element_of(job_id) is not None and (name := arrays.get(job_id.partition("_")[0])) is not None:
+                known[job_id] = JobRecord(job_id, name, JobState.CANCELLED, reason=LEFT_ITS_ARRAY)
+        return {job_id: known[job_id] for job_id in wanted & known.keys()}
+
+    def _show(self, *which: str) -> list[JobRecord] | None:
+        """None: the array of the job is there, and the job is not."""
+        done = self._command(["scontrol", "--oneliner", "show", "job", *which])
         if done.returncode != 0:
             if _MOOT.search(done.stderr):
-                return {}
+                return []
+            if which and re.search(r"^Job \S+ not found$", done.stdout.strip()):
+                return None
             raise SchedulerUnavailable(f"scontrol: {_message(done.stderr) or f'exit code {done.returncode}'}")
-        records = (_shown_record(line) for line in done.stdout.splitlines() if line.startswith("JobId="))
-        return {record.job_id: record for record in records if record.job_id in job_ids}
+        lines = (line for line in done.stdout.splitlines() if line.startswith("JobId="))
+        return [record for line in lines for record in rows.of_scontrol(line)]
 
     def node_rows(self) -> list[NodeRow]:
-        listed = "".join(f"{name}:0|," for name in _NODE_FIELDS).rstrip(",")
+        listed = "".join(f"{name}:0|," for name in rows.NODE_FIELDS).rstrip(",")
         output = self._ask(["sinfo", "--Node", "--noheader", f"--Format={listed}"])
         try:
-            return [_node_row(row) for row in _rows(output, len(_NODE_FIELDS) - 1)]
+            return [rows.of_sinfo(row) for row in rows.read(output, len(rows.NODE_FIELDS) - 1)]
         except ValueError as error:
             raise SchedulerUnavailable(f"an answer of sinfo cannot be read: {error}") from None
 
@@ -258,7 +289,7 @@ class SlurmCommands:
             raise SchedulerUnavailable(f"{argv[0]}: {_message(os.linesep.join(problems))}")
 
     def _command(self, argv: list[str]) -> Completed:
-        environment = {**self._environment, "SLURM_TIME_FORMAT": "%s"}
+        environment = {**self._environment, **PRINTING}
         try:
             return self._runner.run(argv, env=environment, cwd=None, timeout=self._timeout)
         except TimeoutError as error:
@@ -273,117 +304,6 @@ def is_configured() -> bool:
         return bool(SlurmCommands().config)
     except SchedulerUnavailable as error:
         return "configuration source" not in str(error)
-
-
-def _rows(output: str, fixed: int) -> Iterator[list[str]]:
-    """Rows of ``fixed`` fields and one last field, a free text that may itself hold the delimiter or a new line. A delimiter ends
-    each row. Raises SchedulerUnavailable for anything else: an answer that is damaged or cut off says nothing.
-    """
-    begun = ""
-    for line in output.splitlines(keepends=True):
-        begun += line
-        fields = begun.split("|", fixed)
-        if len(fields) <= fixed:
-            raise SchedulerUnavailable(f"an answer of Slurm cannot be read: {begun.strip()[:200]!r}")
-        if (last := fields[-1].rstrip("\n")).endswith("|"):
-            yield [*fields[:-1], last.removesuffix("|")]
-            begun = ""
-    if begun.strip():
-        raise SchedulerUnavailable(f"an answer of Slurm is cut off: {begun.strip()[-200:]!r}")
-
-
-def _squeue_record(row: list[str]) -> JobRecord:
-    job_id, word, why, hosts, status, restarts, preempted_at, submitted, started, ended, priority, nice, name = row
-    state, pending = states.job_state(word), word == "PENDING"
-    start, preempted = states.epoch(started), states.epoch(preempted_at)
-    code, signal = (None, None) if state.live else states.exit_status(status)
-    return JobRecord(
-        job_id=job_id,
-        name=name,
-        state=state,
-        reason=states.reason(why) if pending else "",
-        nodes=expand(hosts),
-        exit_code=code,
-        signal=signal,
-        restarts=int(restarts) if restarts.isdigit() else 0,
-        preempted=word == "PREEMPTED" or (preempted is not None and (start is None or preempted >= start)),
-        preempted_at=preempted,
-        submitted_at=states.epoch(submitted),
-        started_at=None if pending else start,  # of a pending job it is a guess
-        ended_at=None if state.live else states.epoch(ended),
-        priority=int(priority) if pending and priority.isdigit() else None,
-        nice=int(nice) if pending and nice.lstrip("-").isdigit() else None,
-    )
-
-
-def _queued(row: list[str]) -> QueuedJob:
-    job_id, user, word, nodes, priority, start, hosts = row
-    return QueuedJob(
-        job_id=job_id,
-        mine=user == str(os.getuid()),
-        running=states.job_state(word) is JobState.RUNNING,
-        nodes=int(nodes.partition("-")[0]) if nodes[:1].isdigit() else 1,
-        priority=int(priority) if priority.isdigit() else 0,
-        start=states.epoch(start),
-        places=expand(hosts),
-    )
-
-
-def _sacct_record(row: list[str]) -> JobRecord:
-    job_id, word, status, hosts, submitted, started, ended, name = row
-    state = states.job_state(word)
-    code, signal = (None, None) if state.live else states.exit_status(status)
-    return JobRecord(
-        job_id=job_id,
-        name=name,
-        state=state,
-        nodes=expand(hosts),
-        exit_code=code,
-        signal=signal,
-        preempted=word.startswith("PREEMPTED"),
-        submitted_at=states.epoch(submitted),
-        started_at=states.epoch(started),
-        ended_at=None if state.live else states.epoch(ended),
-    )
-
-
-def _shown_record(line: str) -> JobRecord:
-    said = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
-    state = states.job_state(said.get("JobState", ""))
-    code, signal = (None, None) if state.live else states.exit_status(said.get("ExitCode", ""))
-    return JobRecord(
-        job_id=said["JobId"],
-        name=said.get("JobName", ""),
-        state=state,
-        reason=states.reason(said.get("Reason", "None")) if state is JobState.PENDING else "",
-        nodes=expand("" if (hosts := said.get("NodeList", "")) == "(null)" else hosts),
-        exit_code=code,
-        signal=signal,
-        restarts=int(said["Restarts"]) if said.get("Restarts", "").isdigit() else 0,
-        preempted=said.get("JobState") == "PREEMPTED",
-    )
-
-
-def _node_row(row: list[str]) -> NodeRow:
-    node, partition, word, gres, used, cpu_counts, memory, address, limit, features, size, available, why = row
-    allocated, _idle, _other, total = (int(count) for count in cpu_counts.split("/"))
-    return NodeRow(
-        node=node,
-        partition=partition.removesuffix("*"),
-        default_partition=partition.endswith("*"),
-        state=slurm_pools.node_state(word),
-        gpus=slurm_pools.gpus(gres),
-        gpus_used=slurm_pools.gpus(used),
-        cpus=total,
-        cpus_used=allocated,
-        memory_mb=int(memory) if memory.isdigit() else 0,
-        address=address,
-        max_time=walltime.seconds(limit),
-        features=frozenset() if features == "(null)" else frozenset(features.split(",")),
-        max_nodes=states.largest(size),
-        available=available,
-        reason="" if why == "none" else why,
-    )
 
 
 def _message(stderr: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
+
+from dethpc.scheduler.slurm.runner import find_program
 
 _LEAKS = (
     "SLURM_",
@@ -20,7 +21,9 @@ _LEAKS = (
     "I_MPI_HYDRA_",
 )
 _KEPT = frozenset({"SLURM_CONF"})
-_SECRET = frozenset({"PGPASSWORD"})  # of the master's database
+_NOT_ITS_OWN = frozenset(
+    {"PGPASSWORD", "DETHPC_ELEMENT"}
+)  # the master's database, the run in which a master was started
 
 
 def scrub(environment: Mapping[str, str]) -> dict[str, str]:
@@ -29,7 +32,7 @@ def scrub(environment: Mapping[str, str]) -> dict[str, str]:
     Without the variables that change what Slurm's commands print, too, and without the master's own secret. SLURM_CONF stays: it
     says which cluster.
     """
-    known = {name: value for name, value in environment.items() if name not in _SECRET}
+    known = {name: value for name, value in environment.items() if name not in _NOT_ITS_OWN}
     return {name: value for name, value in known.items() if name in _KEPT or not name.startswith(_LEAKS)}
 
 
@@ -39,7 +42,7 @@ def of_submission(wanted: Mapping[str, str], known: Mapping[str, str]) -> dict[s
     environment = scrub(wanted or known)
     if "SLURM_CONF" in known:
         environment["SLURM_CONF"] = known["SLURM_CONF"]
-    sbatch = shutil.which("sbatch", path=known.get("PATH"))
+    sbatch = find_program("sbatch", known.get("PATH"))
     folders = environment.get("PATH", "").split(os.pathsep)
     if sbatch and folders != [""] and os.path.dirname(sbatch) not in folders:
         environment["PATH"] = os.pathsep.join([*folders, os.path.dirname(sbatch)])

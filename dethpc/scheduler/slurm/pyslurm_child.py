@@ -24,20 +24,37 @@ def _jobs() -> dict[str, Any]:
             times = [job.preempt_time, job.submit_time, job.start_time, job.end_time]
             name = job.name or ""
             place = [job.priority, job.nice]
-            rows.append(
-                [
-                    job.id,
-                    job.state,
-                    job.state_reason,
-                    job.allocated_nodes,
-                    status,
-                    job.requeue_count,
-                    times,
-                    place,
-                    name,
-                ]
-            )
+            for job_id in _ids(job):
+                rows.append(
+                    [
+                        job_id,
+                        job.state,
+                        job.state_reason,
+                        job.allocated_nodes,
+                        status,
+                        job.requeue_count,
+                        times,
+                        place,
+                        name,
+                    ]
+                )
     return {"jobs": rows}
+
+
+def _ids(job: Any) -> list[Any]:
+    """Of an array's elements their places in it, as ``squeue --array`` shows them. Those that wait share a job until they start."""
+    array, index = getattr(job, "array_id", None), getattr(job, "array_task_id", None)
+    if not array:
+        return [job.id]
+    if index is not None:
+        return [f"{array}_{index}"]
+    ids = []
+    for part in str(job.array_tasks_waiting or "").partition("%")[0].split(","):
+        first, _, last = part.partition("-")
+        last, _, step = last.partition(":")
+        if first.isdigit():
+            ids += [f"{array}_{n}" for n in range(int(first), int(last or first) + 1, int(step or 1))]
+    return ids
 
 
 def _nodes() -> dict[str, Any]:

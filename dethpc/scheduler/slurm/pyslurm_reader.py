@@ -22,7 +22,7 @@ from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRecord
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm import states
-from dethpc.scheduler.slurm.commands import SlurmCommands
+from dethpc.scheduler.slurm.commands import PRINTING, SlurmCommands
 from dethpc.scheduler.slurm.hostlist import expand
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, node_state
 from dethpc.scheduler.slurm.pools import gpus as slurm_gpus
@@ -119,7 +119,7 @@ class SlurmPyslurm(SlurmCommands):
         super().__init__(pools, environment=environment, throttle=throttle, timeout=timeout)
         self.child: PyslurmChild | None = None
         try:
-            self.child = PyslurmChild(self._environment, python=python, deadline=deadline)
+            self.child = PyslurmChild({**self._environment, **PRINTING}, python=python, deadline=deadline)
         except (ChildFailed, OSError) as error:
             self._give_up(error)
 

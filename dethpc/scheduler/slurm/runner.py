@@ -14,6 +14,18 @@ from typing import Protocol
 from dethpc.errors import Refused, SchedulerUnavailable
 from dethpc.scheduler.open_files import as_started
 
+_found: dict[tuple[str, str | None], str] = {}
+
+
+def find_program(name: str, path: str | None) -> str | None:
+    """As ``shutil.which``, which looks into every folder of ``path``: where it was found before it is looked for first."""
+    program = _found.get((name, path))
+    if program is None or not os.access(program, os.X_OK):
+        program = shutil.which(name, path=path)
+        if program is not None:
+            _found[name, path] = program
+    return program
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -55,7 +67,7 @@ class SubprocessRunner:
                 f"{argv[0]} was not run as {user}: this master is {own}'s and acts on Slurm as {own} alone; "
                 f"{user} can start a master with `det master up`"
             )
-        program = shutil.which(argv[0], path=self._path)
+        program = find_program(argv[0], self._path)
         if program is None:
             raise SchedulerUnavailable(f"{argv[0]} is not on PATH: is this a machine of the cluster?")
         try:

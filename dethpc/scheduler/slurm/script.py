@@ -16,6 +16,7 @@ from pathlib import Path
 
 import jinja2
 
+from dethpc.containers import Wrapped
 from dethpc.errors import ConfigError, Problem
 
 MARGIN = 60.0
@@ -70,6 +71,7 @@ class ScriptInput:
     use_srun: bool = True
     self_requeue: bool = False
     follow_within: float | None = None
+    wrapped: Wrapped | None = None  # what each task starts, in a container; None: the harness on the node as it is
     comment: str = ""  # for people who look at the job; the user's own in ``sbatch_args`` comes after it
 
 
@@ -92,6 +94,8 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
         checkpoint=math.ceil(script.resources.checkpoint),
         margin=math.ceil(MARGIN),
         use_srun=script.use_srun,
+        wrapped=script.wrapped,
+        task_env=_variables(script.wrapped.env) if script.wrapped else {},
         self_requeue=script.self_requeue,
         follow_within=None if script.follow_within is None else math.ceil(script.follow_within),
     )
@@ -109,6 +113,7 @@ def _templates(folders: tuple[Path, ...]) -> jinja2.Environment:
         autoescape=False,
     )
     environment.filters["sh"] = sh
+    environment.filters["word"] = word
     return environment
 
 
@@ -121,6 +126,14 @@ def sh(value: object) -> str:
         return shlex.quote(text)
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return "$'" + _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", escaped) + "'"
+
+
+def word(value: object) -> str:
+    """``value`` as one word of bash, which may take several lines: shell code stays readable."""
+    text = str(value)
+    if "\0" in text:
+        raise ConfigError([Problem("environment", repr(text), "text without NUL characters")])
+    return shlex.quote(text)
 
 
 def directive(name: str, value: object = None) -> str:
@@ -145,7 +158,7 @@ def _directives(script: ScriptInput) -> Iterator[str]:
     yield directive("job-name", script.job_name)
     if script.comment:
         yield directive("comment", script.comment)
-    yield directive("output", _literal_path(script.run_dir / "slurm.log"))
+    yield directive("output", literal_path(script.run_dir / "slurm.log"))
     yield directive("open-mode", "append")
     yield directive("requeue" if asked.requeue else "no-requeue")
     yield directive("nodes", asked.nodes)
@@ -167,7 +180,7 @@ def _directives(script: ScriptInput) -> Iterator[str]:
 _LONGEST_LEAD = 65535  # all that --signal takes
 
 
-def _literal_path(path: Path) -> str:
+def literal_path(path: Path) -> str:
     """sbatch replaces ``%j`` and the like in file names; a backslash anywhere would switch that off and vanish."""
     text = str(path)
     if "\\" in text:

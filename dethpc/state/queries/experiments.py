@@ -15,16 +15,16 @@ from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.queries.checkpoints import sizes_of
+from dethpc.state.queries.checkpoints import sizes_of_experiments
 from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
-from dethpc.state.queries.trials import best_trials
+from dethpc.state.queries.trials import best_trials, trials_in
+from dethpc.state.summaries import StoredSum
 
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c
 _run = rows.table(Run).c
-_checkpoint = rows.table(Checkpoint).c
+_stored = rows.table(StoredSum).c
 
-_SIZES_OF = 2000  # checkpoints of an experiment whose sizes are added up for each answer
 _TRIAL_IDS = 1000  # more ids than that tell nobody anything in the answer about one experiment
 
 
@@ -50,6 +50,18 @@ def experiment_of_external_id(connection: Connection, external_id: str) -> Exper
     there = _experiment.state.not_in([State.DELETING, State.DELETED])
     row = connection.execute(rows.query(Experiment, called_so, there)).first()
     return None if row is None else Experiment(*row)
+
+
+def experiment_of_copy(connection: Connection, token: str) -> Experiment | None:
+    """The one that was made of the archive with this token."""
+    row = connection.execute(rows.query(Experiment, _experiment.imported_run == token)).first()
+    return None if row is None else Experiment(*row)
+
+
+def first_trial_id(connection: Connection, experiment_id: int) -> int:
+    """The lowest id of its trials; 0 where it has none."""
+    trial = rows.table(Trial).c
+    return connection.scalar(select(func.min(trial.id)).where(trial.experiment_id == experiment_id)) or 0
 
 
 def experiments_that_configure(connection: Connection, field: str) -> dict[int, dict[str, Any]]:
@@ -110,15 +122,10 @@ class ExperimentFilter:
 _running_of_experiment = (
     select(literal(1)).where(_run.experiment_id == _experiment.id, _run.state == RunState.RUNNING).exists()
 )
-_trials_of_experiment = (
-    select(func.count()).select_from(rows.table(Trial)).where(_trial.experiment_id == _experiment.id).scalar_subquery()
-)
-_checkpoints_of_experiment = (
-    select(func.count())
-    .select_from(rows.table(Checkpoint))
-    .where(_checkpoint.experiment_id == _experiment.id)
-    .scalar_subquery()
-)
+_LIVE = [state for state in RunState if state is not RunState.ENDED]
+_trials_of_experiment = trials_in(_experiment.id).scalar_subquery()
+_checkpoints_of_experiment = select(_stored.count).where(_stored.experiment_id == _experiment.id).scalar_subquery()
+_bytes_of_experiment = select(_stored.size).where(_stored.experiment_id == _experiment.id).scalar_subquery()
 EXPERIMENT_KEYS: Mapping[str, ColumnElement[Any]] = {
     "id": _experiment.id,
     "description": _experiment.description,
@@ -132,9 +139,10 @@ EXPERIMENT_KEYS: Mapping[str, ColumnElement[Any]] = {
     "forked_from": _experiment.parent_id,
     "resource_pool": _experiment.pool,
     "project_id": _experiment.project_id,
-    "checkpoint_count": _checkpoints_of_experiment,
+    "checkpoint_count": func.coalesce(_checkpoints_of_experiment, 0),
+    "checkpoint_size": func.coalesce(_bytes_of_experiment, 0),
 }
-"""Keys that ``experiments`` sorts by; "checkpoint_size" and "searcher_metric_val" besides, which no index knows."""
+"""Keys that ``experiments`` sorts by; "searcher_metric_val" besides: which trial is the best depends on the experiment."""
 
 
 def list_experiments(
@@ -144,15 +152,11 @@ def list_experiments(
     where = _experiment_conditions(wanted)
     total = total_of(connection, Experiment, where)
     begin = page.begin(total)
-    if order.key not in ("checkpoint_size", "searcher_metric_val"):
+    if order.key != "searcher_metric_val":
         key = sort_key(EXPERIMENT_KEYS, order)
         return cut(connection, Experiment, where, key, _experiment.id, order, begin, page), total, begin
     ids = list(connection.scalars(select(_experiment.id).where(*where)))
-    if order.key == "checkpoint_size":
-        sizes = sizes_of(connection, _checkpoint.experiment_id, ids)
-        values: dict[int, Any] = {id: sizes.get(id, (0, 0))[1] for id in ids}
-    else:
-        values = {id: best[1] for id, best in best_trials(connection, ids).items()}
+    values = {id: best[1] for id, best in best_trials(connection, ids).items()}
     chosen = by_value(ids, values, order, page)
     found = {item.id: item for item in having(connection, Experiment, _experiment.id, chosen)}
     return [found[id] for id in chosen if id in found], total, begin
@@ -198,7 +202,7 @@ class ExperimentFigures:
     slots_running: int = 0
     slots_live: int = 0
     checkpoints: int = 0
-    checkpoint_bytes: int | None = None  # None: too many to add up for every answer
+    checkpoint_bytes: int = 0
     best_trial: int | None = None
     best_metric: float | None = None
     trial_ids: list[int] = field(default_factory=list)
@@ -216,16 +220,12 @@ def experiment_figures(
     """Figures of each experiment. ``trial_ids`` fills in the first thousand ids of its trials too, and ``external_trial_id``."""
     figures = {id: ExperimentFigures() for id in experiment_ids}
     for ids in chunks(experiment_ids):
-        counted = (
-            select(_trial.experiment_id, func.count())
-            .where(_trial.experiment_id.in_(ids))
-            .group_by(_trial.experiment_id)
-        )
+        counted = select(_experiment.id, _trials_of_experiment).where(_experiment.id.in_(ids))
         for id, count in connection.execute(counted):
             figures[id].trials = count
         live = (
             select(_run.experiment_id, _run.state, func.count(), func.sum(_run.slots))
-            .where(_run.experiment_id.in_(ids), _run.state != RunState.ENDED)
+            .where(_run.experiment_id.in_(ids), _run.state.in_(_LIVE))
             .group_by(_run.experiment_id, _run.state)
         )
         for id, state, count, slots in connection.execute(live):
@@ -234,24 +234,17 @@ def experiment_figures(
             if state is RunState.RUNNING:
                 figures[id].running += count
                 figures[id].slots_running += int(slots)
-        counted = (
-            select(_checkpoint.experiment_id, func.count())
-            .where(_checkpoint.experiment_id.in_(ids))
-            .group_by(_checkpoint.experiment_id)
-        )
-        for id, count in connection.execute(counted):
-            figures[id].checkpoints = count
-    few = [id for id in experiment_ids if figures[id].checkpoints <= _SIZES_OF]
-    sizes = sizes_of(connection, _checkpoint.experiment_id, few)
-    for id in few:
-        figures[id].checkpoint_bytes = sizes.get(id, (0, 0))[1]
+    for id, (count, size) in sizes_of_experiments(connection, experiment_ids).items():
+        figures[id].checkpoints, figures[id].checkpoint_bytes = count, size
     for id, (trial_id, value) in best_trials(connection, experiment_ids).items():
         figures[id].best_trial, figures[id].best_metric = trial_id, value
     if trial_ids:
         for id in experiment_ids:
             query = select(_trial.id).where(_trial.experiment_id == id).order_by(_trial.id).limit(_TRIAL_IDS)
             figures[id].trial_ids = list(connection.scalars(query))
-            named = select(_trial.external_id).where(_trial.experiment_id == id, _trial.external_id != "")
+            named = select(_trial.external_id).where(
+                _trial.experiment_id == id, _trial.external_id > ""
+            )  # along an index
             figures[id].external_trial_id = connection.scalar(named.order_by(_trial.id).limit(1)) or ""
     return figures
 
@@ -260,7 +253,8 @@ def labels(connection: Connection, project_id: int | None = None) -> list[str]:
     """All labels in use, the most popular first. ``project_id``: those of its experiments (None or 0: of all)."""
     counts: dict[str, int] = {}
     where = _experiment_conditions(ExperimentFilter(project_id=project_id))
-    for names in connection.scalars(select(_experiment.labels).where(*where)):
+    alike = select(_experiment.labels, func.count()).where(*where).group_by(_experiment.labels)
+    for names, count in connection.execute(alike):
         for name in names:
-            counts[name] = counts.get(name, 0) + 1
+            counts[name] = counts.get(name, 0) + count
     return sorted(counts, key=lambda name: (-counts[name], name))

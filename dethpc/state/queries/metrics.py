@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, func, literal, select
+from sqlalchemy import ColumnElement, Connection, String, and_, case, func, literal, select, type_coerce
 
-from dethpc.domain.facts import Checkpoint, Metric, Trial
+from dethpc.domain.facts import Attempt, Checkpoint, Metric
 from dethpc.domain.states import CheckpointState
 from dethpc.state import rows
 from dethpc.state.queries.experiments import experiment
 from dethpc.state.queries.page import Page, chunks, having
-from dethpc.state.summaries import Summary
+from dethpc.state.summaries import Best, MetricName
 
-_trial = rows.table(Trial).c
 _checkpoint = rows.table(Checkpoint).c
 _metric = rows.table(Metric).c
-_summary = rows.table(Summary).c
+_best = rows.table(Best).c
+_name = rows.table(MetricName).c
 
 
 def metrics_after(
@@ -28,20 +30,68 @@ def metrics_after(
     return [(row[-1], Metric(*row[:-1])) for row in connection.execute(query)]
 
 
+_PAGE = 2000
+
+
+def metrics_of_attempt(connection: Connection, attempt: Attempt, after: int | None) -> list[Metric]:
+    """The next of its reports that counted by what ``attempt`` says, by their number; ``after``: the last one that is known."""
+    of_it = [_metric.run_id == attempt.run_id, _metric.attempt == attempt.number, _metric.seq <= attempt.applied_seq]
+    where = of_it if after is None else [*of_it, _metric.seq > after]
+    return [Metric(*row) for row in connection.execute(rows.query(Metric, *where).order_by(_metric.seq).limit(_PAGE))]
+
+
+def metrics_of_attempts(connection: Connection, attempts: Sequence[Attempt]) -> list[Metric] | None:
+    """All reports of a few attempts that counted, attempt by attempt; None where they are many: ask for each attempt alone."""
+    order = {(attempt.run_id, attempt.number): at for at, attempt in enumerate(attempts)}
+    where = _metric.run_id.in_({attempt.run_id for attempt in attempts})
+    found = [Metric(*row) for row in connection.execute(rows.query(Metric, where).limit(10 * _PAGE + 1))]
+    if len(found) > 10 * _PAGE:
+        return None
+    counted = [
+        metric
+        for metric in found
+        if (at := order.get((metric.run_id, metric.attempt))) is not None and metric.seq <= attempts[at].applied_seq
+    ]
+    return sorted(counted, key=lambda metric: (order[metric.run_id, metric.attempt], metric.seq))
+
+
+class Reported(NamedTuple):
+    """A report as far as a drawing needs it."""
+
+    trial_id: int
+    group: str
+    steps_completed: int
+    reported_at: float
+    metrics: dict[str, Any]
+
+
+_TRIALS = 50
+"""Whose reports are asked for at a time."""
+
+
 def series(
-    connection: Connection, trial_id: int, groups: Sequence[str], first_step: int | None, last_step: int | None
-) -> Iterator[Metric]:
-    """Reports of a trial by steps, for drawing. No groups: all of them."""
-    where = [_metric.trial_id == trial_id]
-    if groups:
-        where.append(_metric.group.in_(groups))
+    connection: Connection,
+    trial_ids: Iterable[int],
+    groups: Sequence[str],
+    first_step: int | None,
+    last_step: int | None,
+) -> Iterator[Reported]:
+    """Reports of trials, by trial, group and steps, for drawing. No groups: all of them."""
+    where: list[ColumnElement[bool]] = [_metric.group.in_(groups)] if groups else []
     if first_step is not None:
         where.append(_metric.steps_completed >= first_step)
     if last_step is not None:
         where.append(_metric.steps_completed <= last_step)
-    query = rows.query(Metric, *where).order_by(_metric.group, _metric.steps_completed, _metric.id)
-    for row in connection.execution_options(yield_per=1000).execute(query):
-        yield Metric(*row)
+    text = type_coerce(_metric.metrics, String)
+    columns = (_metric.trial_id, _metric.group, _metric.steps_completed, _metric.reported_at, text)
+    ordered = select(*columns).order_by(_metric.trial_id, _metric.group, _metric.steps_completed, _metric.id)
+    ids = sorted(set(trial_ids))
+    for start in range(0, len(ids), _TRIALS):
+        query = ordered.where(_metric.trial_id.in_(ids[start : start + _TRIALS]), *where)
+        for some in connection.execute(query.execution_options(yield_per=1000)).partitions():
+            # A thousand at a time: reading each by itself takes twice as long.
+            for row, metrics in zip(some, json.loads(f"[{','.join(row[4] for row in some)}]")):
+                yield Reported(row[0], row[1], row[2], row[3], metrics)
 
 
 def workloads(
@@ -95,25 +145,12 @@ def posted(connection: Connection, run_id: str, attempt: int) -> int:
 def validation_history(connection: Connection, experiment_id: int) -> list[tuple[int, float, float]]:
     """(trial id, time, value) of each validation that was the best of the experiment until then."""
     of = experiment(connection, experiment_id)
-    name, smaller = of.metric, of.smaller_is_better
-    of_experiment = select(_trial.id).where(_trial.experiment_id == experiment_id)
-    query = (
-        select(_metric.trial_id, _metric.reported_at, _metric.metrics)
-        .where(_metric.trial_id.in_(of_experiment), _metric.group == "validation")
-        .order_by(_metric.reported_at, _metric.id)
-    )
-    history: list[tuple[int, float, float]] = []
-    for trial_id, at, metrics in connection.execution_options(yield_per=1000).execute(query):
-        value = metrics.get(name)
-        if not isinstance(value, (int, float)) or value != value:
-            continue
-        if not history or (value < history[-1][2] if smaller else value > history[-1][2]):
-            history.append((trial_id, at, float(value)))
-    return history
+    better = _best.value.desc() if of.smaller_is_better else _best.value.asc()  # of the same instant the best came last
+    query = select(_best.trial_id, _best.reported_at, _best.value).where(_best.experiment_id == experiment_id)
+    return [(trial, at, value) for trial, at, value in connection.execute(query.order_by(_best.reported_at, better))]
 
 
 def metric_names(connection: Connection, experiment_ids: Sequence[int]) -> list[tuple[str, str]]:
     """(group, name) of every metric reported, sorted."""
-    of_experiments = select(_trial.id).where(_trial.experiment_id.in_(experiment_ids))
-    query = select(_summary.group, _summary.name).where(_summary.trial_id.in_(of_experiments)).distinct()
+    query = select(_name.group, _name.name).where(_name.experiment_id.in_(experiment_ids)).distinct()
     return sorted((group, name) for group, name in connection.execute(query))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select
+from sqlalchemy import Connection, and_, select
 
 from dethpc.domain.facts import Attempt, Experiment, NodeHealth, Run, Task
 from dethpc.domain.states import RunState, State, TaskKind
@@ -12,10 +12,12 @@ from dethpc.state import rows
 from dethpc.state.queries.page import one
 from dethpc.state.queries.tasks import of_trial
 
-_experiment = rows.table(Experiment).c
+_experiments = rows.table(Experiment)
+_experiment = _experiments.c
 _runs = rows.table(Run)
 _run = _runs.c
-_attempt = rows.table(Attempt).c
+_attempts = rows.table(Attempt)
+_attempt = _attempts.c
 _tasks = rows.table(Task)
 _task = _tasks.c
 
@@ -56,31 +58,6 @@ def runs_of_job(connection: Connection, job_id: str) -> list[tuple[Run, int | No
 
 def runs_of_task(connection: Connection, task_id: str) -> list[Run]:
     return rows.read(connection, Run, _run.task_id == task_id)
-
-
-def runs_with_attempts(
-    connection: Connection, *, experiment_id: int | None = None, trial_id: int | None = None, since: float | None = None
-) -> Iterator[tuple[Run, list[Attempt]]]:
-    """Runs with their attempts in order, those on the cluster alone; by trial and number. ``since``: those that had not ended
-    by then. Costs two queries, whatever the number."""
-    submitted = [kind for kind in TaskKind if kind.submitted]
-    on_cluster = select(_experiment.id).where(_experiment.kind.in_(submitted))
-    where: list[ColumnElement[bool]] = [_run.experiment_id.in_(on_cluster)]
-    if experiment_id is not None:
-        where.append(_run.experiment_id == experiment_id)
-    if trial_id is not None:
-        where.append(_run.task_id.in_(of_trial(trial_id)))
-    if since is not None:
-        where.append(or_(_run.ended_at.is_(None), _run.ended_at > since))
-    attempts: dict[str, list[Attempt]] = {}
-    of_runs = rows.query(Attempt, _attempt.run_id.in_(select(_run.id).where(*where)))
-    for row in connection.execute(of_runs.order_by(_attempt.run_id, _attempt.number)):
-        attempts.setdefault(row[0], []).append(Attempt(*row))
-    for row in connection.execute(
-        rows.query(Run, *where).join(_tasks, _task.id == _run.task_id).order_by(_task.trial_id, _run.number)
-    ):
-        run = Run(*row)
-        yield run, attempts.get(run.id, [])
 
 
 def jobs_of_runs(connection: Connection, job_ids: Collection[str]) -> set[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from dethpc.domain.facts import Experiment, SearchNote, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.state import rows
 from dethpc.state.queries.experiments import experiment
+from dethpc.state.queries.page import Page, chunks
+from dethpc.state.queries.trials import number_of_trials
 
 _trial = rows.table(Trial).c
 _note = rows.table(SearchNote).c
@@ -23,6 +26,31 @@ def search(connection: Connection, experiment_id: int) -> Snapshot:
         SearchNote: search_notes(connection, experiment_id),
     }
     return Snapshot(found, next_experiment_id=1, next_trial_id=1)
+
+
+def places(connection: Connection, experiment_id: int, page: Page) -> tuple[list[Trial], list[SearchNote], int, int]:
+    """A page of the experiment's trials by index, what the searcher noted of them, the total, and where the page begins."""
+    total = number_of_trials(connection, experiment_id)
+    begin = page.begin(total)
+    query = (
+        rows.query(Trial, _trial.experiment_id == experiment_id).order_by(_trial.index).offset(begin).limit(page.limit)
+    )
+    found = [Trial(*row) for row in connection.execute(query)]
+    notes: list[SearchNote] = []
+    for indexes in chunks([trial.index for trial in found]):
+        of_them = rows.query(SearchNote, _note.experiment_id == experiment_id, _note.trial_index.in_(indexes))
+        notes += [SearchNote(*row) for row in connection.execute(of_them)]
+    notes.sort(key=lambda note: note.seq)  # here: a database that is to sort them reads them all along their key
+    return found, notes, total, begin
+
+
+def ids_of_trials(connection: Connection, experiment_id: int, indexes: Iterable[int]) -> dict[int, int]:
+    """Ids of trials by their index."""
+    ids: dict[int, int] = {}
+    for some in chunks(sorted(set(indexes))):
+        query = select(_trial.index, _trial.id).where(_trial.experiment_id == experiment_id, _trial.index.in_(some))
+        ids.update((index, id) for index, id in connection.execute(query))
+    return ids
 
 
 def search_notes(connection: Connection, experiment_id: int, after: int = 0) -> list[SearchNote]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, Connection, Select, select
 
 from dethpc.domain.facts import Run, Task
-from dethpc.domain.states import RunState
+from dethpc.domain.states import RunState, TaskKind
 from dethpc.state import rows
 from dethpc.state.queries.page import one
 
@@ -23,13 +23,6 @@ def of_trial(trial_id: int | ColumnElement[int]) -> Select[tuple[str]]:
     return select(_task.id).where(_task.trial_id == trial_id)
 
 
-def trials_of_tasks(connection: Connection, experiment_id: int) -> dict[str, int]:
-    """The trial of each task of the experiment."""
-    of_trials = (_task.experiment_id == experiment_id, _task.trial_id.is_not(None))
-    query = select(_task.id, _task.trial_id).where(*of_trials)
-    return {str(task): int(trial) for task, trial in connection.execute(query)}
-
-
 def live_runs(connection: Connection) -> list[tuple[Run, Task]]:
     """Every run that has not ended, with its task."""
     live = [state for state in RunState if state is not RunState.ENDED]
@@ -37,3 +30,10 @@ def live_runs(connection: Connection) -> list[tuple[Run, Task]]:
     tasks = rows.read(connection, Task, _task.id.in_(select(_run.task_id).where(_run.state.in_(live))))
     of = {task.id: task for task in tasks}
     return [(run, of[run.task_id]) for run in runs]
+
+
+def last_pull(connection: Connection, name: str) -> Task | None:
+    """The newest task that was to pull an image and is called so."""
+    query = rows.query(Task, _task.kind == TaskKind.IMAGE_PULL, _task.name == name)
+    found = connection.execute(query.order_by(_task.created_at.desc()).limit(1)).first()
+    return None if found is None else Task(*found)

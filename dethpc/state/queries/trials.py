@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, literal, select, type_coerce
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Task, Trial
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.queries.checkpoints import sizes_of
-from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
+from dethpc.state.queries.checkpoints import sizes_of_trials
+from dethpc.state.queries.page import Order, Page, chunks, cut, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
 from dethpc.state.summaries import Summary
 
@@ -54,12 +55,38 @@ def trials_by_id(connection: Connection, trial_ids: Sequence[int]) -> list[Trial
     return [found[id] for id in trial_ids if id in found]
 
 
+def tried(connection: Connection, experiment_id: int, most: int) -> tuple[list[tuple[dict[str, Any], float]], int]:
+    """Hyperparameters and best validation of trials that have one, evenly chosen where there are more than ``most``, and how many
+    there are."""
+    query = select(_trial.id).where(_trial.experiment_id == experiment_id, _trial.best_validation.is_not(None))
+    ids = list(connection.scalars(query.order_by(_trial.id)))
+    chosen = ids if len(ids) <= most else [ids[index * len(ids) // most] for index in range(most)]
+    found: list[tuple[dict[str, Any], float]] = []
+    for some in chunks(chosen):
+        rows_of = select(_trial.hparams, _trial.best_validation).where(_trial.id.in_(some))
+        found += [(hparams, value) for hparams, value in connection.execute(rows_of)]
+    return found, len(ids)
+
+
 def trials_that_ended(connection: Connection, experiment_id: int, after: float, until: float) -> list[int]:
     """Ids of those that ended between these times."""
     query = select(_trial.id).where(
         _trial.experiment_id == experiment_id, _trial.ended_at > after, _trial.ended_at <= until
     )
     return list(connection.scalars(query.order_by(_trial.id)))
+
+
+def trials_that_are_over(connection: Connection, trial_ids: Sequence[int], until: float) -> list[int]:
+    """Which of so few trials have ended by then, as have their runs, in experiments whose files nobody has begun to delete."""
+    live = select(literal(1)).where(_run.task_id == _task.id, _task.trial_id == _trial.id, _run.state != RunState.ENDED)
+    query = (
+        select(_trial.id)
+        .join(rows.table(Experiment), _experiment.id == _trial.experiment_id)
+        .where(_trial.id.in_(trial_ids), _trial.ended_at <= until, ~live.exists())
+        .where(_trial.state.in_([state for state in State if state.terminal]))
+        .where(_experiment.state.in_([state for state in State if state.keeps_files]))
+    )
+    return list(connection.scalars(query))
 
 
 def trial_is_over(connection: Connection, trial_id: int) -> bool:
@@ -97,11 +124,19 @@ def _first(order: Any) -> Any:
     return select(_other.id).where(*measured).order_by(order, _other.id).limit(1).scalar_subquery()
 
 
-_running_of_trial = (
-    select(literal(1))
-    .where(_run.task_id == _task.id, _task.trial_id == _trial.id, _run.state == RunState.RUNNING)
-    .exists()
-)
+def points_of_search(
+    connection: Connection, experiment_id: int, smaller_is_better: bool, most: int
+) -> list[tuple[int, dict[str, Any], float]]:
+    """Trials that have a value of the searcher's metric, the best first: id, hyperparameters, best value. Rows are not made of
+    them: ten thousand are one picture."""
+    value, text = _trial.best_validation, type_coerce(_trial.hparams, String)
+    query = select(_trial.id, text, value).where(_trial.experiment_id == experiment_id, value.is_not(None))
+    order = value if smaller_is_better else value.desc()
+    found = connection.execute(query.order_by(order, _trial.id).limit(most)).all()
+    hparams = json.loads(f"[{','.join(row[1] for row in found)}]")  # at once: each by itself takes twice as long
+    return [(id, values, best) for (id, _, best), values in zip(found, hparams)]
+
+
 TRIAL_KEYS: Mapping[str, ColumnElement[Any]] = {
     "id": _trial.id,
     "start_time": _trial.started_at,
@@ -112,8 +147,11 @@ TRIAL_KEYS: Mapping[str, ColumnElement[Any]] = {
     "batches_processed": _trial.steps_completed,
     "duration": case((_trial.ended_at.is_(None), None), else_=_trial.ended_at - _trial.started_at),
     "restarts": _trial.restarts,
+    "checkpoint_size": select(func.coalesce(func.sum(_checkpoint.size), 0))
+    .where(_checkpoint.trial_id == _trial.id)
+    .scalar_subquery(),
 }
-"""Keys that ``trials`` sorts by; "checkpoint_size" besides, which no index knows."""
+"""Keys that ``trials`` sorts by."""
 
 
 def list_trials(
@@ -122,17 +160,32 @@ def list_trials(
     """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
     where: list[ColumnElement[bool]] = [_trial.experiment_id == experiment_id]
     if states:
-        where.append(in_states(_trial.state, states, _running_of_trial))
-    total = total_of(connection, Trial, where)
+        where.append(in_states(_trial.state, states, _trial.id.in_(_running_in(experiment_id))))
+    total = total_of(connection, Trial, where) if states else number_of_trials(connection, experiment_id)
     begin = page.begin(total)
-    if order.key != "checkpoint_size":
-        key = sort_key(TRIAL_KEYS, order)
-        return cut(connection, Trial, where, key, _trial.id, order, begin, page), total, begin
-    ids = list(connection.scalars(select(_trial.id).where(*where)))
-    sizes = sizes_of(connection, _checkpoint.trial_id, ids)
-    chosen = by_value(ids, {id: sizes.get(id, (0, 0))[1] for id in ids}, order, page)
-    found = {item.id: item for item in having(connection, Trial, _trial.id, chosen)}
-    return [found[id] for id in chosen if id in found], total, begin
+    key = sort_key(TRIAL_KEYS, order)
+    return cut(connection, Trial, where, key, _trial.id, order, begin, page), total, begin
+
+
+def number_of_trials(connection: Connection, experiment_id: int) -> int:
+    return connection.scalar(trials_in(experiment_id)) or 0
+
+
+def trials_in(experiment_id: int | ColumnElement[int]) -> Select[int]:
+    """How many trials an experiment has. Their indexes leave no gaps, and the last one is found along an index: nothing is
+    counted."""
+    return select(func.coalesce(func.max(_trial.index) + 1, 0)).where(_trial.experiment_id == experiment_id)
+
+
+def _running_in(experiment_id: int) -> Select[int | None]:
+    """The trials of the experiment that run now: asked for once, and not for each trial, of which as many may wait."""
+    running = (_run.experiment_id == experiment_id, _run.state == RunState.RUNNING, _task.trial_id.is_not(None))
+    return select(_task.trial_id).join_from(rows.table(Run), rows.table(Task), _run.task_id == _task.id).where(*running)
+
+
+def trials_running(connection: Connection, experiment_id: int) -> set[int]:
+    """Those of its trials that run now."""
+    return {id for (id,) in connection.execute(_running_in(experiment_id)) if id is not None}
 
 
 @dataclass(slots=True)
@@ -152,10 +205,11 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
     """Figures of the trials of one page."""
     figures = {trial.id: TrialFigures() for trial in trials}
     for ids in chunks(list(figures)):
-        for id, slots in connection.execute(
-            select(_task.trial_id, _run.slots).where(_task.id == _run.task_id, _task.trial_id.in_(ids), _running_now)
-        ):
-            figures[id].held_slots = slots + (figures[id].held_slots or 0)
+        runs = select(_task.trial_id, _run.slots, _run.state).where(_task.id == _run.task_id, _task.trial_id.in_(ids))
+        for id, slots, state in connection.execute(runs):
+            # Told here: a database that looks for the state first reads whatever runs, of all experiments.
+            if state is RunState.RUNNING:
+                figures[id].held_slots = slots + (figures[id].held_slots or 0)
         validation = and_(_metric.trial_id.in_(ids), _metric.group == "validation")
         at_best = and_(_metric.trial_id == _trial.id, _metric.steps_completed == _trial.best_validation_steps)
         best = rows.query(Metric, validation, at_best).order_by(_metric.id)
@@ -190,12 +244,11 @@ def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, 
         summaries = rows.query(Summary, _summary.trial_id.in_(ids))
         for row in connection.execute(summaries):
             _take_summary(figures[row[0]].summary, Summary(*row))
-    for id, (count, size) in sizes_of(connection, _checkpoint.trial_id, list(figures)).items():
+    for id, (count, size) in sizes_of_trials(connection, list(figures)).items():
         figures[id].checkpoints, figures[id].checkpoint_bytes = count, size
     return figures
 
 
-_running_now = _run.state == RunState.RUNNING
 _GROUP_NAMES = {"training": "avg_metrics", "validation": "validation_metrics"}
 
 

@@ -15,7 +15,7 @@ import dethpc
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, NodeHealth, Row, Run, Trial
-from dethpc.domain.records import Token, TokenKind, User
+from dethpc.domain.records import ModelVersion, Token, TokenKind, User
 from dethpc.domain.states import TaskKind
 from dethpc.engine import ClusterState, events, step
 from dethpc.master.durable.change_log import ChangeLog
@@ -137,6 +137,7 @@ def make(folder: Path) -> None:
         )
         for kind in TokenKind:
             records.add(Token, user_id=ada.id, kind=kind, sha256=f"digest of {kind.value}", created_at=master.now())
+        records.put(ModelVersion("digits", 1, "c-1", master.now()))
     connection = sqlite3.connect(database)
     (folder / "database.sql").write_text("\n".join(connection.iterdump()) + "\n")
     connection.close()

@@ -47,7 +47,10 @@ def history(home: Home) -> list[Row]:
 
 def ended(home: Home) -> list[Row]:
     """``history``, and its end."""
-    rows = history(home)
+    return over(history(home))
+
+
+def over(rows: list[Row]) -> list[Row]:
     experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
     return [
         *rows,
@@ -87,6 +90,35 @@ def test_a_new_master_writes_what_the_last_one_could_not(tmp_path: Path) -> None
         ChangeLog(home).catch_up(lost)
         recreate(home, rebuilt)
         assert rebuilt.load() == lost.load()
+
+
+def test_a_start_reads_what_goes_on_once(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    rows = history(home)
+    with open_store(tmp_path / "a") as store:
+        store.commit(rows)
+        log = ChangeLog(home)
+        log.append(rows)
+        assert log.catch_up(store) == store.load()
+        store.commit(over(rows))  # and then the master was killed
+        assert ChangeLog(home).catch_up(store) is None, "what has ended is not for memory"
+
+
+def test_what_changed_much_after_its_end_is_looked_through_by_one_start_and_not_by_every(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    rows = ended(home)
+    trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+    rows += [replace(trial, reason="x" * 60_000 + str(n)) for n in range(2)]  # behind the end, and far from it
+    with open_store(tmp_path / "a") as store, open_store(tmp_path / "b") as rebuilt:
+        store.commit(rows)
+        ChangeLog(home).append(rows[:-2])
+        RowFile(home.changes(1)).append(rows[-2:])
+        assert ChangeLog(home).catch_up(store) is None, "it was looked through"
+        assert ChangeLog(home).catch_up(store) is not None, "it was not again"
+        recreate(home, rebuilt)
+        assert rebuilt.load(also=[1]) == store.load(also=[1])
 
 
 def test_restarts_leave_the_files_as_they_were(tmp_path: Path) -> None:
@@ -267,6 +299,25 @@ def test_a_change_log_that_cannot_be_written_keeps_no_other_from_its_rows(
         for number in (1, 2):
             own = [row for row in rows if file_of(home, row) == home.changes(number)]
             assert list(RowFile(home.changes(number)).rows()) == own
+
+
+def test_a_search_that_begins_with_many_trials_is_not_compacted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    home.make()
+    rows = history(home)
+    trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+    compacted: list[Path] = []
+    monkeypatch.setattr(change_log, "GROWTH", 0)
+    monkeypatch.setattr(RowFile, "compact", lambda self, check_lease: compacted.append(self.path))
+    changes = ChangeLog(home)
+    changes.append(rows)
+    assert not compacted
+    for _ in range(3):
+        changes.append([trial] * len(rows))
+    assert compacted
+    assert home.changes(1).stat().st_size > 2 * sum(len(to_line(row)) for row in rows if not isinstance(row, Metric))
 
 
 def test_a_compaction_that_fails_leaves_nothing_beside_the_file(

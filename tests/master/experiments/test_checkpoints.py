@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from dethpc.cli.checkpoint import download_checkpoint
 from dethpc.client import checkpoints
 from dethpc.domain.facts import Checkpoint as CheckpointRow
 from dethpc.domain.states import State
-from dethpc.errors import NotFound, NotSupportedYet, Refused
+from dethpc.errors import ConfigError, MasterError, NotFound, Refused
 from dethpc.experimental.checkpoint import Checkpoint
+from dethpc.master.runs.collector import REST
 from dethpc.storage.files import FileStore
-from tests.master.conftest import CONFIG, Published, Served, experiment, trained, trial, uuid_of
+from tests.master.conftest import CONFIG, T0, Published, Served, experiment, trained, trial, uuid_of
 from tests.storage import remote
 from tests.storage.contract import stored
 
@@ -62,6 +64,7 @@ def test_det_touches_no_files_outside_the_experiments_storage(
     assert (precious / "thesis.tex").exists() and not (tmp_path / "got").exists()
     assert (Path(str(storage)) / FIRST / "weights.pt").exists()
     checkpoints.delete(served.session, [SECOND])  # the same place in other words
+    served.collect()
     assert not (Path(str(storage)) / SECOND).exists()
 
 
@@ -74,6 +77,8 @@ def test_a_deleted_checkpoint_has_no_files_and_stays_on_record(served: Served, s
     checkpoints.delete(served.session, [FIRST])
     found = checkpoints.get(served.session, FIRST)
     assert (found["state"], found["resources"]) == ("STATE_DELETED", {})
+    assert (Path(str(storage)) / FIRST).exists()  # no request on the login node removes files
+    served.collect()
     assert not (Path(str(storage)) / FIRST).exists() and (Path(str(storage)) / SECOND / "weights.pt").exists()
     checkpoints.delete(served.session, [FIRST])  # again does no harm
 
@@ -82,10 +87,12 @@ def test_files_are_removed_by_globs(served: Served, storage: FileStore) -> None:
     checkpoints.remove_files(served.session, [FIRST], ["code"])
     found = checkpoints.get(served.session, FIRST)
     assert (found["state"], found["resources"]) == ("STATE_PARTIALLY_DELETED", {"weights.pt": "1000"})
+    served.collect(T0)
     with storage.restore(FIRST) as path:
         assert [p.name for p in path.iterdir() if not p.name.startswith(".")] == ["weights.pt"]
     checkpoints.remove_files(served.session, [FIRST], ["*.pt"])
     assert checkpoints.get(served.session, FIRST)["state"] == "STATE_DELETED"
+    served.collect(T0 + REST)
     assert not (Path(str(storage)) / FIRST).exists()
 
 
@@ -96,29 +103,57 @@ def test_without_globs_the_record_follows_the_files(served: Served, storage: Fil
     assert (found["state"], sorted(found["resources"])) == ("STATE_PARTIALLY_DELETED", ["code/", "code/net.py"])
 
 
+def test_a_storage_that_is_not_mounted_where_the_master_runs_is_not_taken_for_an_empty_one(
+    served: Served, storage: FileStore, tmp_path: Path
+) -> None:
+    folder = Path(str(storage))
+    folder.rename(tmp_path / "elsewhere")
+    for globs in ([], ["*.pt"]):
+        with pytest.raises(Refused, match="is not there on"):
+            checkpoints.remove_files(served.session, [SECOND], globs)
+    assert checkpoints.get(served.session, SECOND)["state"] == "STATE_COMPLETED"
+    (tmp_path / "elsewhere").rename(folder)
+    shutil.rmtree(folder / SECOND)
+    checkpoints.remove_files(served.session, [SECOND], [])
+    assert checkpoints.get(served.session, SECOND)["state"] == "STATE_DELETED"
+
+
+def test_a_storage_that_is_away_is_named_when_its_files_are_asked_for(
+    served: Served, storage: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> dict[str, int]:
+        raise OSError(5, "no answer")
+
+    monkeypatch.setattr(FileStore, "surviving", away)
+    with pytest.raises(MasterError, match=r"the master cannot read .*no answer"):
+        checkpoints.remove_files(served.session, [SECOND], [])
+    assert checkpoints.get(served.session, SECOND)["state"] == "STATE_COMPLETED"
+
+
 def test_what_a_trial_would_start_from_is_kept(served: Served, storage: FileStore) -> None:
     live = replace(trial(7, 2), index=0, state=State.PAUSED, source_checkpoint=SECOND, ended_at=None)
     served.daemon.ledger.state.apply(experiment(2, state=State.PAUSED))
     served.daemon.ledger.state.apply(live)
-    with pytest.raises(Refused, match="trial 7 would start from it"):
+    with pytest.raises(Refused, match="trial 7 of experiment 2 would start from it"):
         checkpoints.delete(served.session, [FIRST, SECOND])
     assert checkpoints.get(served.session, FIRST)["state"] == "STATE_COMPLETED"  # all or none
     assert (Path(str(storage)) / FIRST).exists() and (Path(str(storage)) / SECOND).exists()
 
 
-def test_unknown_checkpoints_and_object_stores_are_refused(served: Served, storage: FileStore) -> None:
+def test_unknown_checkpoints_and_those_of_an_unfit_storage_are_refused(served: Served, storage: FileStore) -> None:
     with pytest.raises(NotFound):
         checkpoints.delete(served.session, [FIRST, "no-such"])
     config = {**CONFIG, "checkpoint_storage": {"type": "azure", "container": "x"}}
     served.put([experiment(1, config=config, owner=served.owner)])
-    with pytest.raises(NotSupportedYet):
+    with pytest.raises(ConfigError, match="connection_string"):
         checkpoints.delete(served.session, [FIRST])
     assert checkpoints.get(served.session, FIRST)["state"] == "STATE_COMPLETED"
 
 
-def test_the_published_client_deletes_and_annotates(published: Published, storage: FileStore) -> None:
+def test_the_published_client_deletes_and_annotates(served: Served, published: Published, storage: FileStore) -> None:
     published.det("checkpoint", "delete", "--yes", FIRST)
     published.det("checkpoint", "rm", "--yes", "--glob", "code", SECOND)
+    served.collect()
     assert not (Path(str(storage)) / FIRST).exists() and not (Path(str(storage)) / SECOND / "code" / "net.py").exists()
     found = published.python(
         f"c = client.Determined._from_session(sess).get_checkpoint({SECOND!r})\n"
@@ -143,5 +178,6 @@ def test_files_of_a_store_that_is_no_folder_are_deleted(
     served.put([experiment(1, config=config, owner=served.owner), *trained(trial(1))])
     checkpoints.remove_files(served.session, [FIRST], ["*.pt"])
     checkpoints.delete(served.session, [SECOND])
+    served.collect()
     assert store.files(FIRST) == {"metadata.json": 2} and not store.exists(SECOND)
     assert checkpoints.get(served.session, FIRST)["resources"] == {"metadata.json": "2"}

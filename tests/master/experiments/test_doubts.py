@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -26,3 +29,16 @@ from dethpc.master.experiments import doubts
 def test_what_cannot_work_as_far_as_the_login_node_can_tell_is_told(section: str, told: str) -> None:
     notes = list(doubts.notes(Environment.model_validate(yaml.safe_load(section))))
     assert told in "\n".join(notes) if told else not notes
+
+
+def test_a_storage_that_is_about_to_be_full_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = {"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "not-made-yet"}
+    real = os.statvfs(tmp_path)
+    for left, told in ((0.2, False), (0.03, True)):
+        found = [real.f_bsize, 4096, 1 << 28, 0, int(left * (1 << 28)), *tuple(real)[5:10]]
+        monkeypatch.setattr(os, "statvfs", lambda path, found=found: os.statvfs_result(found))
+        assert bool(list(doubts.room(section))) is told
+    (words,) = doubts.room(section)
+    assert words.startswith(
+        f"checkpoint_storage: {tmp_path}/not-made-yet has 30.7 GiB left of 1024.0; det checkpoint prune"
+    )

@@ -71,7 +71,8 @@ def test_of_a_client_that_sends_none_the_masters_is_kept_and_a_forks_is_its_pare
     parent = sent(served, b'{"python": "/x/bin/python3"}\0MINE=1\0')
     fork = sent(served, parentId=parent["experiment"]["id"])
     assert file_of(served, fork).read_bytes() == file_of(served, parent).read_bytes()
-    assert fork["environment"] == {"python": "/x/bin/python3", "packages": {}, "source": "shell", "variables": 1}
+    expected = {"python": "/x/bin/python3", "packages": {}, "source": "shell", "variables": 1, "image": ""}
+    assert fork["environment"] == expected
     file_of(served, parent).unlink()
     with pytest.raises(Refused, match="the environment of experiment 2, which its fork would get, is missing"):
         sent(served, parentId=parent["experiment"]["id"])

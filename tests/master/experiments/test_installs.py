@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from dethpc.config.loading import load
-from dethpc.master.durable import contexts
 from dethpc.master.experiments import installs
 from dethpc.rundir.files import read_json
+from tests.context_archives import packed
 from tests.master.conftest import Served, experiment
 
 CONFIG = """
@@ -24,15 +23,9 @@ environment: {{venv: {venv}}}
 
 
 def told(hook: str = "", entrypoint: str = "python3 train.py", venv: str = "null", **files: str) -> list[str]:
-    import base64
-
     given = {"startup-hook.sh": hook, **{name.replace("_", "."): text for name, text in files.items()}}
-    members = [
-        SimpleNamespace(path=path, type=ord("0"), content=base64.b64encode(text.encode()), mtime=0, mode=0o644)
-        for path, text in given.items()
-    ]
     config = load(CONFIG.format(entrypoint=entrypoint, venv=venv), file="config").config
-    return installs.notes(config, contexts.pack(members))
+    return installs.notes(config, packed({path: text.encode() for path, text in given.items()}))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +78,7 @@ def test_the_owner_hears_of_it_and_its_runs_are_told_where_to_install(served: Se
     (run,) = [
         run for run in served.daemon.ledger.state.runs.values() if run.experiment_id == answer["experiment"]["id"]
     ]
-    served.daemon.builder.prepare([run])
+    served.daemon.builder.prepare([run])(run)
     home = served.daemon.installation.home
     spec = read_json(home.run(run.id).spec)
     assert spec is not None and spec["det_prefix"] == sys.prefix

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,38 @@ def patch(served: Served, begun: dict[str, Any], state: str = "") -> dict[str, A
 def steps_of(served: Served, begun: dict[str, Any]) -> list[int]:
     found = served.session.get(f"/api/v1/trials/{begun['trial']}/workloads")["workloads"]
     return [one["validation"]["totalBatches"] for one in found if one.get("validation")]
+
+
+def test_a_report_that_meets_the_chiefs_last_word_on_its_way_counts(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = begin(served)
+    ledger = served.daemon.ledger
+    busy, go_on, arrived = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> events.Event:
+        busy.set()
+        assert go_on.wait(LONG_ENOUGH)
+        raise Refused("nothing to do")
+
+    def begin_report(self: Unmanaged, *words: Any) -> Any:
+        arrived.set()
+        return asked(self, *words)
+
+    asked = Unmanaged.begin_report
+    monkeypatch.setattr(Unmanaged, "begin_report", begin_report)
+    with ThreadPoolExecutor() as clients:
+        held = clients.submit(ledger.do_after, hold)
+        assert busy.wait(LONG_ENOUGH)
+        chief = clients.submit(patch, served, begun, "COMPLETED")
+        wait_until(lambda: len(ledger._wishes) == 1)
+        other = clients.submit(report, served, begun, 7, 0.25)
+        assert arrived.wait(LONG_ENOUGH)
+        go_on.set()
+        assert isinstance(held.exception(LONG_ENOUGH), Refused)
+        chief.result(LONG_ENOUGH)
+        other.result(LONG_ENOUGH)
+    assert [row.steps_completed for row in metrics(served.daemon.store, [begun["trial"]])] == [7]
 
 
 def test_a_trial_reports_and_completes(served: Served) -> None:

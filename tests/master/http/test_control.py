@@ -54,11 +54,21 @@ def test_the_published_cli_continues_an_experiment_with_a_changed_configuration(
 def test_an_experiment_that_a_former_master_ended_goes_on_from_its_latest_checkpoint(served: Served) -> None:
     config = {**experiment().config, "searcher": {"name": "single", "metric": "loss", "smaller_is_better": True}}
     served.put([experiment(1, config=config, owner=served.owner), *trained(trial(1, latest_checkpoint=uuid_of(1, 4)))])
-    served.session.post(CONTINUE, json={"id": 1})
+    longer = "searcher: {max_length: {batches: 5}}"
+    answer = served.session.post(CONTINUE, json={"id": 1, "overrideConfig": longer})
+    assert answer["notes"] == []
     state = served.daemon.ledger.state
     known = state.trial(1)
     assert known is not None and (known.latest_checkpoint, known.runs) == (uuid_of(1, 4), 2)
     assert set(state.checkpoints[1]) == {uuid_of(1, 2), uuid_of(1, 4)}
+
+
+def test_who_continues_what_has_trained_its_length_is_told(served: Served) -> None:
+    searcher = {"name": "single", "metric": "loss", "smaller_is_better": True, "max_length": {"batches": 4}}
+    config = {**experiment().config, "searcher": searcher}
+    served.put([experiment(1, config=config, owner=served.owner), *trained(trial(1, latest_checkpoint=uuid_of(1, 4)))])
+    (note,) = served.session.post(CONTINUE, json={"id": 1})["notes"]
+    assert "trial 1 has trained 4 batches already, and searcher.max_length says 4: it ends at once" in note
 
 
 def test_what_could_not_be_deleted_does_not_go_on(served: Served) -> None:
@@ -159,6 +169,8 @@ def test_a_filter_that_is_not_known_and_another_project_are_refused(served: Serv
     path = "/api/v1/projects/{}/experiments/archive"
     with pytest.raises(Exception, match="(?i)extra|unknown|not permitted|colour"):
         served.session.post(path.format(1), json={"experimentIds": [], "filters": {"colour": "blue"}})
+    with pytest.raises(Refused, match="states: found 'BLUE'; allowed: ACTIVE, "):
+        served.session.post(path.format(1), json={"experimentIds": [], "filters": {"states": ["STATE_BLUE"]}})
     with pytest.raises(NotFound, match="project 5"):
         served.session.post(path.format(5), json={"experimentIds": [1]})
     with pytest.raises(NotSupportedYet, match="one project"):

@@ -18,7 +18,7 @@ from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine import events
-from dethpc.errors import ConfigError, NotFound, NotSupportedYet, Refused
+from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.master.durable import contexts
 from dethpc.state import queries
 from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial, uuid_of
@@ -76,7 +76,10 @@ def test_filters_of_the_list(served: Served) -> None:
 def test_order_and_pages_of_the_list(served: Served) -> None:
     served.put([experiment(id, progress=id % 3 / 2, ended_at=None if id == 2 else 1e9 + id) for id in range(1, 6)])
     served.put(
-        [trial(1, 1), trial(2, 1), trial(3, 4, best_validation=0.01), *trained(trial(4, 5, best_validation=9.0))]
+        [
+            *(trial(1, 1), trial(2, 1), trial(3, 4, index=0, best_validation=0.01)),
+            *trained(trial(4, 5, index=0, best_validation=9.0)),
+        ]
     )
     assert ids(served, orderBy="ORDER_BY_DESC") == [5, 4, 3, 2, 1]
     assert ids(served, sortBy="SORT_BY_PROGRESS") == [3, 1, 4, 2, 5]
@@ -198,8 +201,11 @@ def test_changes(served: Served) -> None:
     assert limits() == (None, 9)
     with pytest.raises(Refused):
         served.session.patch(path, json={"id": id, "name": " "})
-    with pytest.raises(NotSupportedYet):
-        served.session.patch(path, json={"id": id, "checkpointStorage": {"saveTrialBest": 1}})
+    with pytest.raises(Refused, match="save_trial_best -1 is invalid"):
+        served.session.patch(path, json={"id": id, "checkpointStorage": {"saveTrialBest": -1}})
+    changed = served.session.patch(path, json={"id": id, "checkpointStorage": {"saveTrialBest": 7}})["experiment"]
+    storage = changed["config"]["checkpoint_storage"]
+    assert (storage["save_trial_best"], storage["save_trial_latest"]) == (7, 1)
 
 
 def test_the_queue_follows_priority(served: Served) -> None:
@@ -315,8 +321,9 @@ def test_a_trial_of_a_deleted_experiment_cannot_be_killed(served: Served) -> Non
 def test_to_end_what_has_ended_changes_nothing_and_is_no_error(served: Served) -> None:
     served.put([experiment(1), *trained(trial(1))])
     before = served.session.get("/api/v1/experiments/1")["experiment"]
-    for path in ("/experiments/1/kill", "/experiments/1/cancel", "/trials/1/kill"):
+    for path in ("/experiments/1/cancel", "/trials/1/kill"):
         assert served.session.post(f"/api/v1{path}") == {}
+    assert served.session.post("/api/v1/experiments/1/kill") == {"changed": False}
     assert served.session.get("/api/v1/experiments/1")["experiment"] == before
     assert served.session.get("/api/v1/trials/1")["trial"]["state"] == "STATE_COMPLETED"
 
@@ -384,7 +391,9 @@ def test_an_experiment_is_not_deleted_while_a_trial_would_start_from_its_checkpo
     source = {"name": "single", "metric": "loss", "source_checkpoint_uuid": uuid_of(2, 4)}
     config = yaml.safe_dump({**CONFIG, "searcher": source})
     served.session.post("/api/v1/experiments", {"config": config})
-    with pytest.raises(Refused, match="trial 1 would start from it"):
+    with pytest.raises(
+        Refused, match="the trials of experiment 1 start from it|trial 1 of experiment 1 would start from it"
+    ):
         served.session.delete("/api/v1/experiments/2")
     served.session.post("/api/v1/experiments/1/kill")
     for run in list(served.daemon.ledger.state.runs.values()):
@@ -476,3 +485,10 @@ def test_a_checkpoint_that_is_nowhere_is_nothing_to_start_from(served: Served) -
     create(there)
     served.daemon.installation.home.checkpoints.joinpath("of-others").mkdir(parents=True)
     create("of-others")
+
+
+def test_a_creation_tells_what_is_older_or_doubtful_in_the_text_of_its_configuration(served: Served) -> None:
+    older = YAML.replace("name: single", "name: single, max_steps: 3")
+    told = experiments.create(served.session, older, [])["configWarnings"]
+    assert any(line.startswith("config:") and "max_steps" in line for line in told)
+    assert experiments.create(served.session, YAML, [])["configWarnings"] == []

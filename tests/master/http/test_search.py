@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
 
+from dethpc.client import experiments
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
 from dethpc.domain.reports import Report
 from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
-from dethpc.master.http.routes.search import estimated_end
+from dethpc.master.http.routes.search import MOST, estimated_end
 from tests.master.conftest import Served, experiment, run_of, trial
 from tests.waiting import LONG_ENOUGH, wait_until
 
@@ -90,7 +92,9 @@ def test_a_search_shows_its_rungs_and_why_a_trial_was_stopped(served: Served) ->
     assert [rung["length"] for rung in found["brackets"][0]["rungs"]] == [4, 16]
     assert {place["nextLength"] for place in found["trials"]} == {4} and found["estimatedEndTime"] is None
     runs = live(served, id)
+    assert {place["state"] for place in found["trials"]} == {"STATE_QUEUED"}, "as in every list of trials"
     train(served, runs[0], 4, 0.5)
+    assert "STATE_RUNNING" in {place["state"] for place in served.session.get(url)["trials"]}
     train(served, runs[1], 4, 0.75)
     train(served, runs[2], 4, 0.25)
     end(served, runs[1])
@@ -107,8 +111,10 @@ def test_a_search_shows_its_rungs_and_why_a_trial_was_stopped(served: Served) ->
     assert stopped["state"] == "STATE_COMPLETED" and stopped["nextLength"] is None
     assert "loss 0.75 did not reach the cut-off 0.5" in stopped["reason"]
     assert found["progress"] == 0.25 and found["estimatedEndTime"] > "2026"
-    (first,) = served.session.get(url, params={"limit": 1})["brackets"][0]["rungs"][0]["trials"]
-    assert first["trialId"] == trial_of(runs[2])
+    few = served.session.get(url, params={"limit": 1})
+    assert [t["trialId"] for t in few["brackets"][0]["rungs"][0]["trials"]] == [trial_of(runs[2])]
+    assert few["trials"] == found["trials"][:1] and few["pagination"]["total"] == 4
+    assert served.session.get(url, params={"limit": 1, "offset": 2})["trials"] == found["trials"][2:3]
     train(served, runs[2], 16, 0.125)
     for run in (*runs[:1], *runs[2:]):
         end(served, run)
@@ -116,6 +122,11 @@ def test_a_search_shows_its_rungs_and_why_a_trial_was_stopped(served: Served) ->
     assert found["progress"] == 1 and found["estimatedEndTime"] is None
     assert found["brackets"][0]["rungs"][0]["trials"][0]["wentOn"] and found["brackets"][0]["rungs"][0]["wentOn"] == 1
     assert found["trials"][2]["rung"] == 1
+    for _ in range(2):  # what has ended is told again as it was
+        few = served.session.get(url, params={"limit": 1, "offset": 2})
+        assert few["brackets"][0]["rungs"][0] == {**found["brackets"][0]["rungs"][0], "trials": mock.ANY}
+        assert few["brackets"][0]["rungs"][0]["trials"] == found["brackets"][0]["rungs"][0]["trials"][:1]
+        assert few["trials"] == found["trials"][2:3]
 
 
 def test_a_population_shows_who_came_from_whom(served: Served) -> None:
@@ -154,6 +165,15 @@ def test_a_search_that_an_earlier_master_ended_or_that_was_no_search_is_shown(se
     assert len(served.session.get("/api/v1/experiments/8/search")["trials"]) == 1
     with pytest.raises(NotFound):
         served.session.get("/api/v1/experiments/9/search")
+
+
+def test_who_asks_for_no_number_gets_no_hundred_thousand_trials(served: Served) -> None:
+    served.put([experiment(7), *(trial(1 + n, 7, index=n) for n in range(MOST + 1))])
+    url = "/api/v1/experiments/7/search"
+    assert len(served.session.get(url)["trials"]) == MOST
+    assert len(experiments.search(served.session, 7)["trials"]) == MOST + 1, "0 is all"
+    (last,) = experiments.search(served.session, 7, offset=MOST, limit=5)["trials"]
+    assert last["trialId"] == MOST + 1
 
 
 def test_a_deleted_search_is_not_found(served: Served) -> None:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastapi import FastAPI
@@ -283,6 +284,7 @@ def answers_to(sent: bytes) -> bytes:
     """All that a server says to what lies there as a whole when it begins to read."""
     app = FastAPI()
     app.state.preemptions = Preemptions(lambda attempt: False)
+    app.state.commits = SimpleNamespace(end=lambda: None)
     app.get("/")(lambda: "ok")
 
     async def told() -> bytes:

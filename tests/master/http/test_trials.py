@@ -193,6 +193,26 @@ def test_time_series_are_thinned_out_but_keep_their_peak(served: Served) -> None
     assert len(whole["trials"][0]["metrics"][0]["data"]) == 10
 
 
+def test_series_of_several_trials_come_as_they_were_asked_for_and_with_figures_only_where_wanted(
+    served: Served,
+) -> None:
+    metrics = [
+        Metric(run_of(trial(n)).id, 0, seq, 1, n, group, 10 * seq, T0 + seq, {"loss": float(n + seq), "other": 0.0})
+        for n in (1, 2)
+        for seq, group in ((3, "validation"), (1, "training"), (2, "training"))
+    ]
+    runs = [run_of(trial(n)) for n in (1, 2)]
+    served.put([experiment(1), *(trial(n) for n in (1, 2, 3)), *runs, *metrics])
+    params = {"trialIds": [2, 3, 1], "metricNames": "loss", "group": "training"}
+    found = served.session.get("/api/v1/trials/time-series", params=params)["trials"]
+    plain = served.session.get("/api/v1/trials/time-series", params={**params, "figures": False})["trials"]
+    for each in (found, plain):
+        assert [one["trial"]["id"] for one in each] == [2, 3, 1]
+        points = [[point["values"]["loss"] for s in one["metrics"] for point in s["data"]] for one in each]
+        assert points == [[3.0, 4.0], [], [2.0, 3.0]]
+    assert found[0]["trial"]["summaryMetrics"] and not plain[0]["trial"]["summaryMetrics"]
+
+
 def test_thinned_series_keep_what_machines_measured_and_the_first_nan(served: Served) -> None:
     run = run_of(trial(1))
     values: list[tuple[str, dict[str, Any]]] = [("cpu", {"node1": {"util": float(i == 70)}}) for i in range(100)]
@@ -385,7 +405,7 @@ def test_the_doorbell_says_how_far_and_whether_to_stop(served: Served) -> None:
     run = run_of(trial(1), intent=Intent.STOP, intent_reason="pause")
     served.put([experiment(1), trial(1), run])
     answer = served.session.post(f"/api/v1/runs/{run.id}/attempts/0/events", json={"lines": []})
-    assert set(answer) == {"appliedSeq", "stop"} and answer["appliedSeq"] == 0 and answer["stop"]["reason"]
+    assert set(answer) == {"appliedSeq", "stop", "ringAfter"} and answer["appliedSeq"] == 0 and answer["stop"]["reason"]
 
 
 def test_a_task_is_its_trials_attempts(served: Served) -> None:

@@ -59,8 +59,10 @@ class World:
         self.create(1, trials)
         self.lease = Lease(self.home.master_file, CLUSTER)
         self.lease.take()
-        self.pace = Pace(**{"fastest_poll": 0.0, "slowest_poll": 0.0, "rest": 0.0, **pace})
+        usual = {"quiet": 0.0, "fastest_poll": 0.0, "slowest_poll": 0.0, "rest": 0.0, "submit_for": NEVER}
+        self.pace = Pace(**{**usual, **pace})
         self.prepared: list[str] = []
+        self.needs: dict[str, str] = {}  # run id -> what it waits for
         self.refusals: dict[str, str] = {}  # run id -> why it can never be submitted
         self.reconciler = self.start()
 
@@ -92,6 +94,7 @@ class World:
             reusable,
             self.holds,
             lambda run, why: self.told.append((run.id, why)),
+            lambda run: self.needs.get(run.id, ""),
             Warner(self.ledger, self.home),
             self.beside,
             lambda: None,
@@ -103,15 +106,15 @@ class World:
     def _committed(self, rows: Sequence[Row]) -> None:
         self.ends.update({(row.run_id, row.number): row.end for row in rows if isinstance(row, Attempt)})
 
-    def _prepare(self, runs: Sequence[Run]) -> Mapping[str, JobRequest | SubmitRejected]:
-        return {run.id: self._job(run) for run in runs}
+    def _prepare(self, runs: Sequence[Run]) -> Callable[[Run], JobRequest]:
+        return self._job
 
-    def _job(self, run: Run) -> JobRequest | SubmitRejected:
+    def _job(self, run: Run) -> JobRequest:
         self.prepared.append(run.id)
         run_dir = self.home.run(run.id)
         run_dir.make()
         if run.id in self.refusals:
-            return SubmitRejected(self.refusals[run.id])
+            raise SubmitRejected(self.refusals[run.id])
         trial = self.ledger.state.trial_of(run)
         assert trial is not None
         whose = {"cluster_id": CLUSTER, "run": run.id, "queue_id": self.ledger.state.tasks[run.task_id].queue_id}

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dethpc.domain.ids import element_id, job_number
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from tests.waiting import LONG_ENOUGH
 
@@ -25,6 +26,7 @@ class FakeJob:
     record: JobRecord
     slots: int
     ends: int | None  # the exit code with which it ends at once
+    run_id: str = ""  # of an element of an array, whose name does not say it
 
     @property
     def live(self) -> bool:
@@ -42,6 +44,8 @@ class FakeScheduler:
     silent: bool = False  # nothing is answered
     gate: threading.Event | None = None  # slow: no answer before it is set
     answers_lost: bool = False  # a submission is taken, and its answer lost
+    largest_array: int = 0  # how many jobs one array may have
+    no_arrays: str = ""  # why arrays are refused, and jobs alone are not
     never_arrives: bool = False  # a submission is lost on its way, and nobody says so
     rejects: str = ""  # why a submission is refused for good
     rejects_after: int = 0  # how many are taken before
@@ -90,12 +94,16 @@ class FakeScheduler:
         record = JobRecord(job_id, name, JobState.PENDING, reason="JobHeldUser", priority=0, nice=0)
         self._jobs[job_id] = FakeJob(record, 99, None)
 
+    def say(self, job_id: str, reason: str) -> None:
+        job = self._jobs[job_id]
+        job.record = replace(job.record, reason=reason)
+
     def rename(self, job_id: str, name: str) -> None:
         job = self._jobs[job_id]
         job.record = replace(job.record, name=name)
 
     def named(self, run_id: str) -> list[JobRecord]:
-        return [job.record for job in self._jobs.values() if job.record.name.startswith(f"{run_id}_")]
+        return [job.record for job in self._jobs.values() if run_id in (job.run_id, job.record.name.partition("_")[0])]
 
     def count(self) -> int:
         return len(self._jobs)
@@ -108,18 +116,30 @@ class FakeScheduler:
                 raise SubmitRejected(self.rejects)
             if self.defers:
                 raise SubmitDeferred(self.defers)
-            if self.never_arrives:
-                raise SubmitUncertain("sbatch gave no answer")
-            job_id = str(next(self._ids))
+            return self._take([(str(next(self._ids)), job.name, job)])[0]
+
+    def submit_array(self, array: ArrayRequest) -> list[str]:
+        with self._asked("submit_array"):
+            if self.no_arrays:
+                raise SubmitRejected(self.no_arrays)
+            if self.defers:
+                raise SubmitDeferred(self.defers)
+            number = str(next(self._ids))
+            return self._take([(element_id(number, n), array.name, job) for n, job in enumerate(array.jobs)])
+
+    def _take(self, jobs: Sequence[tuple[str, str, JobRequest]]) -> list[str]:
+        if self.never_arrives:
+            raise SubmitUncertain("sbatch gave no answer")
+        for job_id, name, job in jobs:
             last = job.script.read_text().strip().splitlines()[-1]
             code = re.fullmatch(r"exit (\d+)", last)
-            record = JobRecord(job_id, job.name, JobState.PENDING, reason="Priority", nice=job.nice)
+            record = JobRecord(job_id, name, JobState.PENDING, reason="Priority", nice=job.nice)
             record.submitted_at = time.time()
             ends = 0 if last == "true" else int(code[1]) if code else None
-            self._jobs[job_id] = FakeJob(record, job.slots, ends)
-            if self.answers_lost:
-                raise SubmitUncertain("sbatch gave no answer")
-            return job_id
+            self._jobs[job_id] = FakeJob(record, job.slots, ends, job.run_id if name != job.name else "")
+        if self.answers_lost:
+            raise SubmitUncertain("sbatch gave no answer")
+        return [job_id for job_id, _, _ in jobs]
 
     def jobs(self) -> dict[str, JobRecord]:
         with self._asked("jobs"):
@@ -194,7 +214,7 @@ class FakeScheduler:
 
     def _advance(self) -> None:
         pending = [job for job in self._jobs.values() if job.record.state is JobState.PENDING]
-        pending.sort(key=lambda job: (self.weights and job.record.nice or 0, int(job.record.job_id)))
+        pending.sort(key=lambda job: (self.weights and job.record.nice or 0, job_number(job.record.job_id)))
         for order, job in enumerate(pending):
             job.record = replace(job.record, priority=10_000 - order if self.weights else 1)
             if job.record.reason == "BeginTime" or self._used() + job.slots > self.slots:

@@ -31,7 +31,9 @@ def fake() -> FakeScheduler:
 @pytest.fixture
 def admission(fake: FakeScheduler) -> Admission:
     site = SiteConfig(pools={"default": PoolConfig(time_limit="60", cpus_per_slot=2)})
-    return Admission(site, ClusterView(fake), JobScript(site, Path("/harness.zip"), use_srun=True))
+    return Admission(
+        site, ClusterView(fake), JobScript(site, Path("/harness.zip"), use_srun=True), Path("/home/me/.dethpc")
+    )
 
 
 def test_what_fits_is_admitted_and_its_request_says_what_it_asks_for(admission: Admission) -> None:
@@ -56,12 +58,43 @@ def test_what_could_never_start_is_refused_with_the_field_to_change(
     assert [problem.field for problem in refused.value.problems] == [field]
 
 
+@pytest.mark.parametrize(
+    ("host", "container", "refused"),
+    [
+        ("/data", "/", True),
+        ("/data", "/home/me", True),
+        ("/data", "/home/me/../me/.dethpc/", True),
+        ("/home", "/home", False),
+        ("/data", "/home/me/.dethpc-data", False),
+        ("/data", "/data", False),
+        ("/data", "relative", False),
+    ],
+)
+def test_a_mount_that_hides_what_the_run_lives_in_is_refused(
+    fake: FakeScheduler, tmp_path: Path, host: str, container: str, refused: bool
+) -> None:
+    (tmp_path / "image/usr/bin").mkdir(parents=True)
+    (tmp_path / "image/usr/bin/python3").touch()
+    pool = PoolConfig.model_validate({"container": {"runtime": "charliecloud", "image": str(tmp_path / "image")}})
+    site = SiteConfig(pools={"default": pool})
+    script = JobScript(site, Path("/harness.zip"), use_srun=True)
+    admission = Admission(site, ClusterView(fake), script, Path("/home/me/.dethpc"))
+    wanted = config().to_json() | {"bind_mounts": [{"host_path": host, "container_path": container}]}
+    if not refused:
+        assert admission.container(ExperimentConfig.from_json(wanted)) is not None
+        return
+    with pytest.raises(ConfigError, match="the run itself lives"):
+        admission.container(ExperimentConfig.from_json(wanted))
+
+
 def test_a_pool_without_nodes_is_refused(
     admission: Admission, fake: FakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeScheduler, "pools", lambda _: [PoolInfo("default", "gpu", 0, 0, 0)])
     site = SiteConfig()
-    admission = Admission(site, ClusterView(fake), JobScript(site, Path("/harness.zip"), use_srun=True))
+    admission = Admission(
+        site, ClusterView(fake), JobScript(site, Path("/harness.zip"), use_srun=True), Path("/home/me/.dethpc")
+    )
     with pytest.raises(ConfigError, match="no nodes"):
         admission.check(config())
 

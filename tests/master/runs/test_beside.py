@@ -145,7 +145,7 @@ def test_reports_whose_commit_failed_count_once_with_the_next_ones(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = StoreError("database or disk is full")
-    failing(world, monkeypatch, full, full)
+    failing(world, monkeypatch, full)
     say(world, 1, 1, 2)
     with pytest.raises(StoreError):
         world.cycle()

@@ -15,7 +15,7 @@ from dethpc.domain.ids import AttemptId
 from dethpc.master.runs import log_times, logs
 from dethpc.master.runs.log_follower import Follower
 from dethpc.master.runs.logs import BatchOutput, Filter, Line, Source
-from dethpc.rundir import lines, logline
+from dethpc.rundir import archives, fold_writer, folded, lines, logline
 
 T0 = 1_763_000_000
 WORDS = ["a", "loss", "ERROR", "\t3\tstd", "é", "\ufffd", "Z\tINFO\t", "x y", "0", "\r", "2025-11-13T02:13:20.000Z\t"]
@@ -177,3 +177,33 @@ def test_lines_of_a_time_are_found_without_reading_what_lies_before_them(
     source.path.unlink()
     write(3000, 5000)  # another file, as large, in its place
     assert read(5300, 5300)[0] == ["line 5300"]
+
+
+def test_of_a_folded_log_only_the_blocks_with_lines_of_a_time_are_inflated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folded, "BLOCK", 4000)
+    monkeypatch.setattr(log_times, "CHUNK", 4000)
+    monkeypatch.setattr(lines, "MOST", 1000)
+    below = "1.1.1/log"
+    (tmp_path / "1.1.1").mkdir()
+    with open(tmp_path / below, "w") as file:
+        for n in range(2000):
+            file.write(logline.format(logline.LogLine(T0 + n, "INFO", 0, "stdout", f"line {n}")))
+    archive = tmp_path / archives.archive_of("1.1.1")
+    for _ in fold_writer.write(archive, [fold_writer.Source(below, tmp_path, below)], []):
+        pass
+    source = Source(archive / below, AttemptId("1.1.1", 0), 1, 0, "n0", True)
+    inflated = mock.Mock(wraps=folded._Member._read)
+
+    def found() -> list[str]:
+        inflated.reset_mock()
+        with mock.patch.object(folded._Member, "_read", lambda member, block: inflated(member, block)):
+            lines_of_a_time = logs.read([[source]], Filter(after=T0 + 699.5, before=T0 + 701.5))
+            return [line.text for line in lines_of_a_time]
+
+    assert found() == ["line 700", "line 701"]
+    every = inflated.call_count  # it learns which times are where
+    assert found() == ["line 700", "line 701"]
+    assert inflated.call_count < every / 3
+    assert log_times.of_file.cache_info().maxsize is not None, "logs come and go: what is known of them is bounded"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
+from dethpc.domain.facts import Row, Run
 from dethpc.domain.ids import AttemptId, earlier_job_name, job_name
 from dethpc.domain.log_policies import CANCEL_RETRIES, LogMatch, Noted
 from dethpc.domain.nodes import NodeState
@@ -20,12 +21,13 @@ from dethpc.domain.ports import JobRequest, JobState
 from dethpc.domain.states import CheckpointState, End, Intent, RunState, State
 from dethpc.engine import events
 from dethpc.engine.pools import Rules
-from dethpc.errors import LeaseHeld, SubmitDeferred, SubmitUncertain
+from dethpc.errors import LeaseHeld, StoreError, SubmitDeferred, SubmitUncertain
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.runs import poll
+from dethpc.master.runs.hand_over import SUBMITTING
 from dethpc.master.runs.live import Cadence, Pace
 from dethpc.master.runs.poll import AFTER_REQUEUE
-from dethpc.master.runs.submit import SUBMITTING, TRIES_TO_WRITE
+from dethpc.master.runs.submit import TRIES_TO_WRITE
 from dethpc.master.runs.trouble import TRIES_OF_A_DISK
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.files import create_once, sealed, write_json
@@ -219,6 +221,50 @@ def test_a_kill_is_seen_at_once_and_many_kills_ask_out_of_turn_once(worlds: Call
     assert world.fake.requests["nodes"] + world.fake.requests["records"] == polls
 
 
+def test_a_killed_job_that_waited_is_over_at_once_and_one_that_ran_is_looked_at_again(
+    worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(fastest_poll=NEVER, confirm=0.0)
+    world.fake.slots = 1
+    world.cycle()
+    world.node_starts("1.1.1")
+    world.cycle()
+    cancel = world.fake.cancel
+
+    def not_at_once(job_ids: Sequence[str]) -> None:
+        cancel([job_id for job_id in job_ids if job_id != "1"])
+
+    monkeypatch.setattr(world.fake, "cancel", not_at_once)
+    for trial in (1, 2):
+        world.ledger.do(events.KillTrial(trial, T0))
+    world.cycle()
+    assert world.ended("1.2.1") and not world.ended("1.1.1")
+    cancel(["1"])
+    world.cycle()
+    assert world.ended("1.1.1")
+
+
+def test_what_a_poll_says_of_many_jobs_is_not_committed_one_by_one(
+    worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(trials=40)
+    world.cycle(2)
+    commit, waits = world.live.do, list[events.Event]()
+    monkeypatch.setattr(world.live, "do", lambda event: (waits.append(event), commit(event)))
+    for run in world.runs():
+        world.fake.end(str(run.scheduler_job_id), JobState.CANCELLED)
+    world.cycle()
+    assert all(world.ended(f"1.{trial}.1") for trial in range(1, 41)) and len(waits) < 5
+
+
+def test_submissions_that_take_long_leave_their_turn_to_what_else_is_to_do(worlds: Callable[..., World]) -> None:
+    world = worlds(trials=5, submit_for=0.0)
+    for done in range(1, 6):
+        world.cycle()
+        assert world.fake.requests["submit"] == done
+    assert [world.job(f"1.{trial}.1").job_id for trial in range(1, 6)] == ["1", "2", "3", "4", "5"]
+
+
 def test_another_master_that_took_over_ends_this_one_before_it_submits(world: World) -> None:
     (world.home.master_file).write_text('{"host": "elsewhere", "pid": 1, "generation": 99}')
     with pytest.raises(LeaseHeld):
@@ -237,6 +283,25 @@ def test_an_unclear_submission_that_was_taken_is_adopted_and_not_repeated(world:
     world.cycle(5)
     assert {run.state for run in world.runs()} == {RunState.PENDING}
     assert [run.scheduler_job_id for run in world.runs()] == [world.job(run.id).job_id for run in world.runs()]
+
+
+def test_a_job_whose_id_was_not_committed_is_found_before_its_run_is_given_up(
+    worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(trials=1)
+    commit, failures = world.store.commit, [StoreError("database or disk is full")]
+
+    def fails(rows: Sequence[Row], *rest: Any) -> None:
+        if failures and any(isinstance(row, Run) and row.state is RunState.PENDING for row in rows):
+            raise failures.pop()
+        commit(rows, *rest)
+
+    monkeypatch.setattr(world.store, "commit", fails)
+    with pytest.raises(StoreError):
+        world.cycle()
+    world.ledger.do(events.KillTrial(1, T0))
+    world.cycle(5)
+    assert world.ended() and world.fake.cancelled == [world.job().job_id]
 
 
 def test_an_unclear_submission_is_repeated_only_after_the_time_in_which_its_job_may_appear(world: World) -> None:
@@ -365,6 +430,31 @@ def test_a_run_trains_reports_and_ends_without_a_word_of_the_scheduler(worlds: C
 
 
 @pytest.mark.parametrize("rings", [False, True], ids=["journal", "doorbell"])
+def test_no_report_takes_over_another_trials_checkpoint(worlds: Callable[..., World], rings: bool) -> None:
+    """Its files would go with the trial that says so."""
+    world = worlds(trials=1)
+    world.cycle()
+    world.node_starts()
+    world.node_says("1.1.1", "checkpoint", uuid="c1", steps_completed=1, metadata={}, resources={})
+    world.node_ends()
+    world.cycle()
+    world.create(2, trials=1)
+    (run,) = (run for run in world.runs() if run.experiment_id == 2)
+    world.cycle()
+    world.node_starts(run.id)
+    world.cycle()
+    said = world.node_says(run.id, "checkpoint", uuid="c1", steps_completed=5, metadata={}, resources={})
+    if rings:
+        Doorbell(world.ledger, world.store, world.live).ring(AttemptId(run.id, 0), [said])
+    world.node_says(run.id, "checkpoint", uuid="c2", steps_completed=6, metadata={}, resources={})
+    world.cycle()
+    assert (world.checkpoint("c1").trial_id, world.checkpoint("c1").steps_completed) == (1, 1)
+    assert world.trial(2).latest_checkpoint == "c2" and world.checkpoint("c2").trial_id == 2
+    told = world.home.run(run.id).waiting(0)
+    assert rings or "the report of checkpoint c1 counts for nothing: it is trial 1's" in told.read_text()
+
+
+@pytest.mark.parametrize("rings", [False, True], ids=["journal", "doorbell"])
 @pytest.mark.parametrize("closed", ["experiment", "trial"])
 def test_a_damaged_checkpoint_of_a_trial_that_is_over_is_marked_by_the_one_that_was_to_begin_there(
     worlds: Callable[..., World], closed: str, rings: bool
@@ -383,7 +473,7 @@ def test_a_damaged_checkpoint_of_a_trial_that_is_over_is_marked_by_the_one_that_
     world.cycle()
     said = world.node_says(run.id, "checkpoint_damaged", uuid="c1", why="checkpoint c1: model is damaged")
     if rings:
-        Doorbell(world.ledger, lambda: None).ring(AttemptId(run.id, 0), [said])
+        Doorbell(world.ledger, world.store, world.live).ring(AttemptId(run.id, 0), [said])
     world.node_ends(run.id, finished=False, exit_code=1)
     world.cycle()
     marked, trial = world.checkpoint("c1"), world.trial(int(run.id.split(".")[1]))
@@ -762,12 +852,25 @@ def test_a_requeued_jobs_node_is_not_judged_by_what_was_said_of_it_before(
     assert [failure["kind"] for failure in world.ledger.state.nodes["node1"].failures] == ["went down"]
 
 
+def test_bells_that_nobody_hears_are_remembered_once_for_each_run(world: World) -> None:
+    """A scheduler that does not answer keeps everybody waiting, for hours maybe; runs ring all the time."""
+    for n in range(1000):
+        world.live.rung("1.1.1", every_attempt=n == 7)
+        world.live.rung("1.2.1")
+    assert world.live._rung == {"1.1.1": True, "1.2.1": False}
+    world.live.take_in()
+    assert not world.live._rung
+    first, second = (live for id in ("1.1.1", "1.2.1") if (live := world.live.get(id)) is not None)
+    assert first.glances.told and first.glances.every_attempt and second.glances.told
+
+
 def test_the_next_attempt_that_has_started_before_anybody_asked_ends_the_one_before(world: World) -> None:
     world.cycle()
     world.node_starts()
     world.node_reports(steps=3)
     world.cycle()
     world.node_starts(k=1, prior={"0": 1})
+    world.live.rung("1.1.1", every_attempt=True)
     world.cycle()
     assert (world.run().state, world.run().attempt) == (RunState.RUNNING, 1)
 
@@ -779,6 +882,7 @@ def test_an_attempt_that_starts_after_its_run_was_stopped_and_has_ended_changes_
     world.cycle()
     world.ledger.do(events.Pause(1, time.time()))
     world.node_starts(k=1)
+    world.live.rung("1.1.1", every_attempt=True)
     world.cycle()
     assert world.ended("1.1.1") and world.trial().state is State.PAUSED
 

@@ -10,8 +10,10 @@ import pytest
 from dethpc.domain.facts import Run
 from dethpc.domain.states import RunState, State
 from dethpc.errors import LeaseHeld
+from dethpc.master.runs import folding
 from dethpc.master.runs.retention import DAY, LogRetention
 from dethpc.rundir import logline
+from dethpc.rundir.files import exists
 from dethpc.rundir.logline import LogLine
 from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, task_of, trial
 
@@ -40,7 +42,7 @@ def said(served: Served, number: int) -> list[str]:
 
 
 def retention(served: Served) -> LogRetention:
-    return LogRetention(served.daemon.store, served.daemon.installation.home, lambda: None)
+    return LogRetention(served.daemon.store, served.daemon.installation.home, lambda: None, served.daemon.folding)
 
 
 def test_logs_go_when_their_days_are_over_and_all_else_stays(served: Served) -> None:
@@ -69,7 +71,9 @@ def test_who_still_trains_keeps_the_logs_and_a_replaced_master_deletes_none(serv
     assert all("said" in "".join(said(served, number)) for number in (1, 2))
     put(served, 3, 0)
     with pytest.raises(LeaseHeld):
-        LogRetention(served.daemon.store, served.daemon.installation.home, replaced).delete_due(END + DAY)
+        LogRetention(served.daemon.store, served.daemon.installation.home, replaced, served.daemon.folding).delete_due(
+            END + DAY
+        )
     assert "said" in "".join(said(served, 3))
 
 
@@ -84,3 +88,22 @@ def test_logs_that_cannot_be_deleted_keep_no_others_and_are_tried_again(served: 
     in_the_way.rmdir()
     keeper.delete_due(END + DAY + 1)
     assert "the log was deleted" in "".join(said(served, 1))
+
+
+def test_logs_that_are_folded_go_when_their_days_are_over_and_all_else_stays(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "REST", 0.0)
+    put(served, 1, 30)
+    home = served.daemon.installation.home
+    assert served.daemon.folding.fold_due(END + DAY) == 1 and sorted(home.runs.iterdir()) == [home.runs / "1.1.1.zip"]
+    assert "said" in "".join(said(served, 1))
+    retention(served).delete_due(END + 30 * DAY + 1)
+    (line,) = said(served, 1)
+    assert "the log was deleted, as retention_policy says: the trial ended 30 days ago or earlier" in line
+    kept = home.kept("1.1.1")
+    assert exists(kept.attempt(0).end) and not exists(kept.log) and not exists(kept.attempt(0).logs)
+    retention(served).delete_due(END + 40 * DAY)  # another master, which knows of nothing
+    assert len(said(served, 1)) == 1
+    assert served.daemon.folding.fold_due(2e10) == 1 and sorted(home.runs.iterdir()) == [home.runs / "1.1.1.zip"]
+    assert said(served, 1) == [line]

@@ -17,6 +17,7 @@ from dethpc.master.runs import reuse
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.rundir.files import create_once, read_json
 from dethpc.rundir.home import Home
+from dethpc.rundir.tree import remove
 from dethpc.searcher.methods import build
 
 DONE = Run("1.1.1", 1, "1.1", 1, RunState.RUNNING, 0.0, 2, "short", scheduler_job_id="77", attempt=0)
@@ -113,6 +114,22 @@ def test_a_job_that_has_ended_already_takes_nothing(home: Home) -> None:
     reusable.offer(DONE, GOOD)
     create_once(home.run(DONE.id).next, {"script": None})
     assert reusable.take(WANTED, state(WANTED), SCRIPT) is None
+
+
+def test_a_job_whose_trial_is_folded_takes_nothing_and_need_not_be_told(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reuse, "PATIENCE", 0.0)
+    for report in (GOOD, replace(GOOD, exit_code=1)):
+        reusable = ReusableJobs(home, {"short": 1200.0})
+        home.run(DONE.id).make()
+        reusable.offer(DONE, report)
+        remove(home.run(DONE.id).path)
+        assert report is not GOOD or reusable.take(WANTED, state(WANTED), SCRIPT) is None
+        reusable.offer(DONE, report)
+        time.sleep(0.01)
+        reusable.release()
+        assert not home.run(DONE.id).path.exists()
 
 
 def test_a_job_for_which_nothing_comes_is_let_go(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

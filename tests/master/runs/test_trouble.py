@@ -16,6 +16,8 @@ from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import End, RunState, State
 from dethpc.engine import events
 from dethpc.errors import ShuttingDown, StoreError, UnfitRow
+from dethpc.master.experiments.journals import write_log
+from dethpc.master.runs import trouble
 from dethpc.master.runs.submit import TRIES_TO_WRITE
 from dethpc.master.runs.trouble import TRIES
 from dethpc.rundir.files import write_json
@@ -155,6 +157,7 @@ def test_a_start_of_an_odd_shape_is_taken_for_what_it_still_says(training: World
     next_attempt = training.home.run(BROKEN).attempt(1)
     next_attempt.make()
     write_json(next_attempt.started, odd)
+    training.live.rung(BROKEN, every_attempt=True)
     training.cycle(2)
     assert training.run(BROKEN).attempt == 1
     innocent_goes_on(training)
@@ -214,6 +217,27 @@ def test_a_pipe_in_a_run_directory_keeps_nobody_waiting(training: World) -> None
     training.ledger.do(events.KillTrial(1, T0))
     training.cycle(3)
     assert training.ended(BROKEN)
+
+
+def test_a_pipe_in_the_place_of_a_log_keeps_nobody_who_writes_there_waiting(
+    training: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To open one for writing waits for a reader."""
+    run, home = training.run(BROKEN), training.home
+    log = home.run(BROKEN).waiting(0)
+    log.unlink(missing_ok=True)
+    os.mkfifo(log)
+    trouble.tell(home, run, "it is broken")
+    assert "It is no regular file" in caplog.text
+    reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    trouble.tell(home, run, "it is broken")
+    assert os.read(reader, 100) == b"", "nor does anybody read there what is meant for the log"
+    os.close(reader)
+    write_log_of = home.run(BROKEN).attempt(0).log(0)
+    write_log_of.unlink(missing_ok=True)
+    os.mkfifo(write_log_of)
+    with pytest.raises(OSError, match="no regular file"):
+        write_log(home, BROKEN, 0, ["words"])
 
 
 def test_a_damaged_claim_keeps_nobody_from_being_submitted(world: World) -> None:
@@ -362,6 +386,7 @@ def test_an_attempt_that_follows_takes_over_what_stands_behind_a_damaged_line(tr
     next_attempt = training.home.run(BROKEN).attempt(1)
     next_attempt.make()
     write_json(next_attempt.started, {"prior": {"0": 3}, "at": T0})
+    training.live.rung(BROKEN, every_attempt=True)
     training.cycle()
     ended = training.ledger.state.attempt(BROKEN, 0)
     assert ended is not None and ended.applied_seq == 3 and "1 of its reports" in ended.reason
@@ -378,7 +403,7 @@ def cycle_until_it_ends(world: World) -> None:
 def test_a_long_journal_is_read_by_pieces_between_which_others_have_their_turn(
     training: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dethpc.master.runs.read.A_LOOK", 1)
+    monkeypatch.setattr("dethpc.master.runs.journals.A_LOOK", 1)
     report_steps(training, *range(1, 41))
     training.cycle()
     assert 0 < training.trial(1).steps_completed < 40 and training.live.changed.is_set()
@@ -404,7 +429,7 @@ def test_a_hole_of_gigabytes_at_the_end_of_a_journal_ends_with_its_run(training:
 def test_a_report_of_a_hundred_thousand_metrics_counts_for_nothing_and_is_told(training: World) -> None:
     journal_line(training, 1, {**METRICS, "metrics": {f"m{n}": n for n in range(100_000)}})
     journal_line(training, 2, {**METRICS, "steps_completed": 2})
-    training.cycle()
+    training.cycle(2)
     assert training.trial(1).steps_completed == 2 and "100000 metrics" in log_of_master(training)
 
 

@@ -133,18 +133,21 @@ def train(
     kind: Any = SmallTrial,
     *,
     stop_after: Optional[int] = None,
+    told: bool = True,
     hparams: Dict[str, Any],
     seed: int = 5,
     noise: int = 0,
     **fit: Any,
 ) -> tuple[Any, List[str]]:
     """Train, outside the cluster unless the caller has set one up; the trial, and what was saved. ``noise``: random numbers that
-    the process has drawn before."""
+    the process has drawn before. ``told``: a callback hears of each checkpoint, so that the training waits for it."""
     torch.manual_seed(seed)
     with det_ds.init(hparams=hparams) as context:
         torch.rand(noise)
         trial = kind(context)
-        trial.callbacks["saves"] = saves = Saves()
+        saves = Saves()
+        if told:
+            trial.callbacks["saves"] = saves
         if stop_after is not None:
             own = trial.train_batch
 

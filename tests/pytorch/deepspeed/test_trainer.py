@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Dict, List
 
 import deepspeed
 import pytest
 import torch
+from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.dataloader import RepeatingLoader
 
 from determined import pytorch
 from determined.errors import InvalidExperimentException
-from determined.pytorch import Batch, Epoch
+from determined.pytorch import Batch, Epoch, Snapshot
 from determined.pytorch import deepspeed as det_ds
 from tests.core.conftest import Cluster
-from tests.pytorch.deepspeed.small import CONFIG, PipelineTrial, SmallTrial, data, hparams, same, train, weights
+from tests.pytorch.deepspeed.small import (
+    CONFIG,
+    RECORDS,
+    PipelineTrial,
+    SmallTrial,
+    data,
+    hparams,
+    same,
+    train,
+    weights,
+)
 from tests.pytorch.test_trainer import CONFIG as EXPERIMENT
 from tests.pytorch.test_trainer import Tells, values
+from tests.waiting import LONG_ENOUGH
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
@@ -73,6 +87,19 @@ class Adversaries(SmallTrial):
         return {"loss": 0.0, "correct": len(next(dataloader_iter)[0])}
 
 
+class Cached(SmallTrial):
+    """Its data set comes from the data layer."""
+
+    def build_training_data_loader(self) -> Any:
+        pytest.importorskip("lmdb")
+
+        @self.context.experimental.cache_train_dataset("small", "v1", shuffle=True)
+        def train_set() -> Any:
+            return data(RECORDS)
+
+        return pytorch.DataLoader(train_set(), batch_size=self.context.get_train_micro_batch_size_per_gpu())
+
+
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
@@ -83,11 +110,15 @@ class Adversaries(SmallTrial):
         (SmallTrial, hparams(**OFFLOADED)),
         (Experts, hparams(2)),
         (Adversaries, hparams(0)),
+        (Cached, hparams(1)),
         (PipelineTrial, hparams(1)),
     ],
-    ids=["zero 0", "zero 1", "zero 2", "zero 3", "offloaded", "experts", "adversaries", "pipeline"],
+    ids=["zero 0", "zero 1", "zero 2", "zero 3", "offloaded", "experts", "adversaries", "data layer", "pipeline"],
 )
-def test_a_stop_within_an_epoch_changes_no_weight(off_cluster: Path, kind: Any, settings: Dict[str, Any]) -> None:
+def test_a_stop_within_an_epoch_changes_no_weight(
+    off_cluster: Path, kind: Any, settings: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where data sets are kept
     whole, _ = train(kind, hparams=settings, max_length=Batch(16))
     part, stopped = train(kind, hparams=settings, max_length=Batch(16), stop_after=7)
     # The process that goes on has drawn other random numbers before, and validates and saves on the way.
@@ -105,6 +136,73 @@ def test_a_stop_within_an_epoch_changes_no_weight(off_cluster: Path, kind: Any, 
     if hasattr(whole, "other"):
         ours, theirs = ([p.tolist() for p in trial.other.module.parameters()] for trial in (rest, whole))
         assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (SmallTrial, hparams(0)),
+        (SmallTrial, hparams(2)),
+        (SmallTrial, hparams(3)),
+        (SmallTrial, hparams(**OFFLOADED)),
+        (Experts, hparams(2)),
+        (PipelineTrial, hparams(1)),
+    ],
+    ids=["zero 0", "zero 2", "zero 3", "offloaded", "experts", "pipeline"],
+)
+def test_the_training_goes_on_while_a_thread_writes_what_the_engines_had(
+    off_cluster: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, settings: Dict[str, Any]
+) -> None:
+    """No file of the engines is written before the last batch of the training."""
+    last, threads = threading.Event(), set()
+    save, train_batch = TorchCheckpointEngine.save, kind.train_batch
+
+    def late(self: Any, state: Any, path: str) -> None:
+        assert last.wait(LONG_ENOUGH)
+        threads.add(threading.current_thread())
+        save(self, state, path)
+
+    def trained(self: Any, batches: Any, epoch_idx: int, batch_idx: int) -> Any:
+        if batch_idx == 8:
+            last.set()
+        return train_batch(self, batches, epoch_idx, batch_idx)
+
+    whole, _ = train(kind, hparams=settings, max_length=Batch(9))
+    with monkeypatch.context() as patch:
+        patch.setattr(TorchCheckpointEngine, "save", late)
+        patch.setattr(kind, "train_batch", trained)
+        train(kind, hparams=settings, max_length=Batch(9), checkpoint_period=Batch(7), told=False)
+    assert threads and threading.main_thread() not in threads
+    steps = {
+        json.loads((path / "metadata.json").read_text())["steps_completed"]: path for path in checkpoints(off_cluster)
+    }
+    rest, _ = train(kind, hparams=settings, max_length=Batch(9), latest_checkpoint=steps[7].name, noise=7)
+    assert sorted(steps)[:2] == [7, 9] and same(weights(rest), weights(whole))
+
+
+@pytest.mark.parametrize("why", ["no room", "no copy"])
+def test_an_engines_state_that_cannot_be_copied_is_written_before_the_training_goes_on(
+    off_cluster: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    def refuses(*_: Any) -> Any:
+        raise TypeError("cannot pickle")
+
+    threads, save = set(), TorchCheckpointEngine.save
+    monkeypatch.setattr(Snapshot, *(("has_room", lambda *_: False) if why == "no room" else ("take", refuses)))
+
+    def seen(self: Any, state: Any, path: str) -> None:
+        threads.add(threading.current_thread())
+        save(self, state, path)
+
+    monkeypatch.setattr(TorchCheckpointEngine, "save", seen)
+    train(hparams=hparams(1), max_length=Batch(1), told=False)
+    assert threads == {threading.main_thread()}
+    (one,) = checkpoints(off_cluster)
+    assert {file.name for file in (one / "model0").iterdir()} >= {"mp_rank_00_model_states.pt"}
+
+
+def checkpoints(home: Path) -> List[Path]:
+    return [path.parent for path in home.glob("checkpoints/*/metadata.json")]
 
 
 def test_periods_policies_and_what_a_checkpoint_holds(cluster: Cluster) -> None:
@@ -146,6 +244,18 @@ def test_periods_policies_and_what_a_checkpoint_holds(cluster: Cluster) -> None:
     again, _ = train(hparams=settings, max_length=Batch(1), latest_checkpoint=saved[-1])
     assert again.engine.global_steps == 24 + 1
     assert cluster.journal("checkpoint")[-1].data["steps_completed"] == 1
+
+
+def test_zeros_parts_fit_the_number_of_slots_that_saved_them_alone(off_cluster: Path, tmp_path: Path) -> None:
+    _, (saved,) = train(hparams=hparams(1), max_length=Batch(1))
+    shutil.copytree(off_cluster / "checkpoints" / saved, tmp_path / "of-two")
+    mine = tmp_path / "of-two" / "det_state_dict_rank0.pth"
+    torch.save({**torch.load(mine, weights_only=False), "replicas": 2}, mine)
+    with pytest.raises(InvalidExperimentException, match="ZeRO stage 1 in 2 parts.* now there are 1: go on with 2"):
+        train(hparams=hparams(1), max_length=Batch(2), latest_checkpoint=str(tmp_path / "of-two"))
+    # Without ZeRO every slot saves the whole.
+    _, (saved,) = train(hparams=hparams(), max_length=Batch(1))
+    train(hparams=hparams(), max_length=Batch(2), latest_checkpoint=saved)
 
 
 def test_callbacks_and_reducers(off_cluster: Path) -> None:

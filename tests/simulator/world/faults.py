@@ -51,6 +51,7 @@ class Trouble:
             "slurmctld gives ids again": (0.5, lambda: self._story.slurm.forget(ids_again=True)),
             "partition drained": (1, lambda: self._mood(20, 300, defers=CLOSED)),
             "submissions refused": (1, lambda: self._mood(20, 300, rejects="Invalid account")),
+            "arrays refused": (1, lambda: self._mood(20, 300, no_arrays="Invalid job array specification")),
             "partition down": (0.5, lambda: self._mood(20, 300, down=True)),
             "node drained": (1, self._drained),
             "clock jump": (0.5, self._clock_jump),

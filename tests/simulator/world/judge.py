@@ -281,7 +281,7 @@ class Judge:
 
 def differences(state: ClusterState, folded: ClusterState) -> Iterator[str]:
     """In what memory differs from the fold of the rows."""
-    for name in ("runs", "tasks", "trial_index", "attempts", "checkpoints", "next_experiment_id", "next_trial_id"):
+    for name in ("runs", "tasks", "trials", "attempts", "checkpoints", "next_experiment_id", "next_trial_id"):
         if getattr(folded, name) != getattr(state, name):
             yield f"{name}: {getattr(state, name)} for {getattr(folded, name)}"
     if folded.experiments.keys() != state.experiments.keys():

@@ -25,19 +25,21 @@ from dethpc.master.daemon import Daemon
 from dethpc.master.durable import ledger as ledgers
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.durable.wishes import Wishes
-from dethpc.master.runs import submit as submits
+from dethpc.master.runs import folding, hand_over
 from dethpc.master.runs.live import Pace
 from dethpc.rundir import process as processes
 from dethpc.rundir.home import Home
 from dethpc.state import store as stores
 from dethpc.state.store import SqlStore
+from dethpc.state.summaries import Recent
 from dethpc.state.writer import Writer, _Item
 from tests.simulator.world.disk import Disk, Killed
 from tests.simulator.world.slurm import POOL, Slurm
 
 CLUSTER = "0123456789"
-PACE = Pace(files=3.0, fastest_poll=10.0, slowest_poll=60.0, rest=5.0)
-SITE = SiteConfig.model_validate({"cluster_name": "world", "pools": {POOL: {}}})
+PACE = Pace(files=3.0, fastest_poll=10.0, slowest_poll=60.0, rest=5.0, smallest_array=2)
+SITE = SiteConfig.model_validate({"cluster_name": "world", "pools": {POOL: {}}, "fold_after_hours": 0})
+_FOLDS = 5  # cycles between two looks for trials to fold
 
 
 class _Waiting(Future[Any]):
@@ -102,9 +104,9 @@ class InlineWriter(Writer):
     failing: Callable[[], str]
     committed: Callable[[], None]
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, absence: Any) -> None:
         self.before_commit = None
-        self._engine = engine
+        self._engine, self._recent, self._absence = engine, Recent(), absence
 
     def submit(self, rows: Any) -> Future[Any]:
         self.disk.point()
@@ -202,8 +204,9 @@ def no_threads(open_store: Callable[[Any], SqlStore], disk: Disk, on_disk: dict[
             (daemons, "build_harness", lambda root: Path(root) / "harness.zip"),
             (stores, "Writer", InlineWriter),
             (ledgers, "Future", _Waiting),
-            (submits, "ThreadPoolExecutor", _Inline),
+            (hand_over, "ThreadPoolExecutor", _Inline),
             (futures, "ThreadPoolExecutor", _Inline),
+            (folding, "REST", 0.0),
             (os, "fsync", synced),
             (os, "pwrite", written),
         ):
@@ -219,7 +222,7 @@ class Master:
         self.daemon = Daemon(home, SITE, slurm, CLUSTER, PACE)
         self.daemon.ledger.start()
         self.daemon.lease.publish(f"http://{host.name}:8080")
-        self.failures = 0
+        self.failures = self.cycles = self.folded = 0
 
     @property
     def ledger(self) -> Ledger:
@@ -248,6 +251,9 @@ class Master:
         try:
             self.daemon._reconciler.cycle()
             self.failures = 0
+            self.cycles += 1
+            if self.cycles % _FOLDS == 0:
+                self.folded += self.daemon.folding.fold_due(time.time())
         except Exception as error:
             if type(error).__name__ == "LeaseHeld":
                 raise

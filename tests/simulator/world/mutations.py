@@ -16,7 +16,7 @@ from unittest import mock
 from dethpc.engine import events, reports, runs
 from dethpc.master import daemon, rebuild
 from dethpc.master.durable import change_log, ids, lease, ledger, recreate, row_file
-from dethpc.master.runs import place, poll, read, reconcile, submit, trouble, whose
+from dethpc.master.runs import journals, place, poll, read, reconcile, submit, trouble, whose
 from dethpc.rundir.journal import RemainsReader
 from dethpc.rundir.journal import read as read_journal
 from dethpc.state import rows
@@ -97,7 +97,7 @@ def _no_leftovers(self: Any, listed: Any) -> None:
 
 def _reads_only_live(self: Any, live: Any, record: Any) -> None:
     if live.run.state is not read.RunState.RUNNING:
-        with mock.patch.object(type(self), "read_remains", lambda *_, **__: True):
+        with mock.patch.object(journals.Journals, "read_remains", lambda *_, **__: True):
             _conclude(self, live, record)
     else:
         _conclude(self, live, record)
@@ -117,8 +117,8 @@ def _no_patience(self: Any, batch: Any, failure: Any) -> None:
     self.state = self._fold()
 
 
-def _loses_some(connection: Any, metrics: Any) -> None:
-    _add_metrics(connection, [metric for metric in metrics if metric.seq % 7])
+def _loses_some(connection: Any, metrics: Any, recent: Any) -> None:
+    _add_metrics(connection, [metric for metric in metrics if metric.seq % 7], recent)
 
 
 _add_metrics = rows._add_metrics
@@ -165,7 +165,9 @@ MUTATIONS = (
         "C8: a job id is enough", lambda: [(whose.Whose, "owns", lambda *_: True)], ("slurmctld gives ids again",)
     ),
     Mutation(
-        "C9: a damaged line drops all after it", lambda: [(read, "RemainsReader", _UpToDamage)], ("journal damaged",)
+        "C9: a damaged line drops all after it",
+        lambda: [(journals, "RemainsReader", _UpToDamage)],
+        ("journal damaged",),
     ),
     Mutation(
         "C10: a rebuild leaves an experiment out and does not say so",

@@ -115,6 +115,8 @@ class Process:
     def _live(self) -> Iterator[float]:
         """Returns the exit code."""
         run_dir, job_id = self.run_dir, self._job.id
+        if self._job.link is not None and not self._job.link.samefile(run_dir.path):
+            return 1
         if run_dir.closed.exists() or not claim(run_dir, job_id):
             return 0
         yield 0.2
@@ -125,6 +127,7 @@ class Process:
         nodes = list(self._job.record.nodes)
         if not production._begin(run_dir, Place(self.k, 0, job_id, nodes, nodes), resume):
             return 0
+        self._story.ring(self)
         yield self._story.rng.uniform(0.5, 5.0)
         if attempt.stop.exists():
             yield from self._report_end(0, early=True)
@@ -214,7 +217,7 @@ class Process:
         except NotWritten as error:
             line = error.line
             self._story.judge.cut.add((self.run_id, self.k))  # it may reach the master by HTTP alone
-        self._story.ring(self, line)
+        self._story.ring(self, [line])
 
     def _save(self, store: storage.CheckpointStore, chain: str) -> str | None:
         """A checkpoint that cannot be written is not there, and training goes on."""
@@ -244,6 +247,7 @@ class Process:
                     at=self._story.clock.wall(),
                 )
                 write_json(attempt.end, report.to_json())
+                self._story.ring(self)
                 return
             except (OSError, DethpcError):
                 yield 5.0

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dethpc.domain.ids import element_id, job_number
 from dethpc.domain.nodes import NodeState
-from dethpc.domain.ports import JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
+from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, NodeInfo, PoolInfo, QueuedJob
 from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, SubmitUncertain
 from tests.simulator.world.clock import Clock
 
@@ -35,6 +36,7 @@ class Job:
     record: JobRecord
     slots: int
     run_dir: Path
+    link: Path | None = None  # by which an element of an array finds its run's directory
     process: Any = None  # the node.Process of its present start
     foreign: bool = False  # another job of the same user, which nobody here may touch
     held: bool = False  # it was queued again, and may not start yet
@@ -63,6 +65,7 @@ class Mood:
     listing: str = "whole"  # partial: some jobs are missing; empty: all, with exit code 0
     defers: str = ""
     rejects: str = ""
+    no_arrays: str = ""  # why arrays are refused, and jobs alone are not
     down: bool = False  # the partition: nothing starts
 
 
@@ -87,25 +90,30 @@ class Slurm:
         self.accounting: dict[str, JobRecord] = {}
         self.lost: list[Job] = []  # jobs that the controller forgot
         self._next = 1
+        self.arrays = 0  # how many were submitted
 
     # --- the queue
 
-    def _create(self, request: JobRequest) -> Job:
-        at = self.clock.wall()
-        record = JobRecord(
-            str(self._next), request.name, JobState.PENDING, "Priority", submitted_at=at, nice=request.nice
-        )
+    def _create(self, request: JobRequest | ArrayRequest) -> list[Job]:
+        """One job, or one for each element of an array."""
+        at, array = self.clock.wall(), isinstance(request, ArrayRequest)
+        made = []
+        for index, each in enumerate(request.jobs if isinstance(request, ArrayRequest) else [request]):
+            id = element_id(str(self._next), index) if array else str(self._next)
+            record = JobRecord(id, request.name, JobState.PENDING, "Priority", submitted_at=at, nice=each.nice)
+            link = request.folder / str(index) if isinstance(request, ArrayRequest) else None
+            made.append(Job(record, each.slots, each.run_dir, link))
+            self.jobs_[id] = made[-1]
         self._next += 1
-        job = self.jobs_[record.job_id] = Job(record, request.slots, request.run_dir)
         self._soon()
-        return job
+        return made
 
     def _soon(self) -> None:
         self.clock.after(self.rng.uniform(0.5, 4.0), self.start_jobs)
 
     def start_jobs(self) -> None:
         pending = [job for job in self.jobs_.values() if job.record.state is JobState.PENDING and not job.foreign]
-        pending.sort(key=lambda job: (job.record.nice or 0, int(job.id)))
+        pending.sort(key=lambda job: (job.record.nice or 0, job_number(job.id)))
         for order, job in enumerate(pending):
             job.update(priority=10_000 - order)
             node = next((n for n in self.nodes_ if n.up and not n.drained and self._free(n) >= job.slots), None)
@@ -229,7 +237,16 @@ class Slurm:
             self.clock.sleep(10.0)
             raise SchedulerUnavailable("slurmctld does not answer")
 
+    largest_array = 1001
+
+    def submit_array(self, array: ArrayRequest) -> list[str]:
+        self.arrays += 1
+        return [job.id for job in self._sbatch(array)]
+
     def submit(self, request: JobRequest) -> str:
+        return self._sbatch(request)[0].id
+
+    def _sbatch(self, request: JobRequest | ArrayRequest) -> list[Job]:
         self.asked["submit"] += 1
         self.point()
         mood = self.mood
@@ -245,9 +262,11 @@ class Slurm:
             raise SubmitDeferred(mood.defers)
         if mood.rejects and self.may_reject(request.name):
             raise SubmitRejected(mood.rejects)
-        job = self._create(request)
+        if self.mood.no_arrays and isinstance(request, ArrayRequest):
+            raise SubmitRejected(self.mood.no_arrays)
+        made = self._create(request)
         self.point()
-        return job.id
+        return made
 
     def _listed(self) -> dict[str, JobRecord]:
         now = self.clock.now

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ def config(rng: random.Random, checkpoints: Path) -> ExperimentConfig:
     searcher: dict[str, Any] = rng.choice(
         [
             {"name": "single"},
-            {"name": "random", "max_trials": rng.randint(2, 5), "max_concurrent_trials": rng.randint(1, 3)},
+            {"name": "random", "max_trials": rng.randint(2, 5), "max_concurrent_trials": 3 * rng.randint(1, 3) - 2},
         ]
     )
     return ExperimentConfig.from_json(
@@ -341,15 +341,15 @@ class Story:
         if self._commits % CHECK_EVERY == 0:
             self.clock.after(0.0, self.judge.after_step)
 
-    def ring(self, process: Process, line: str) -> None:
-        """The doorbell: the same line by HTTP."""
+    def ring(self, process: Process, lines: Sequence[str] = ()) -> None:
+        """The doorbell: the same lines by HTTP, or just that there is something."""
         self.happened()
         if self.rng.random() < self.faults.doorbell and not (process.zombie and self.rng.random() < 0.5):
             id = AttemptId(process.run_id, process.k)
 
             def heard(master: Master) -> None:
                 try:
-                    master.daemon.services.doorbell.ring(id, [line])
+                    master.daemon.services.doorbell.ring(id, list(lines))
                 except (DethpcError, StoreError):
                     pass
 

@@ -1,4 +1,7 @@
-"""What routes need: the few of the master's objects that each works with, who is asking, and a page of a list."""
+"""What routes need: the few of the master's objects that each works with, who is asking, and a page of a list.
+
+What waits for nothing is ``async``: FastAPI calls any other dependency in a thread, which takes longer than all of it together.
+"""
 
 from __future__ import annotations
 
@@ -14,46 +17,60 @@ from dethpc.master.durable.records import Records
 from dethpc.master.experiments.checkpoints import Checkpoints
 from dethpc.master.experiments.control import Control
 from dethpc.master.experiments.create import Creator
+from dethpc.master.experiments.policy import Policies
+from dethpc.master.experiments.searches import Searches
+from dethpc.master.experiments.taking_in import Copies
 from dethpc.master.experiments.unmanaged import Unmanaged
 from dethpc.master.http.auth import Auth, Forbidden, Principal
 from dethpc.master.http.connection import VISIT
 from dethpc.master.http.door import Visit
 from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.http.service import Services
+from dethpc.master.http.together import Together
 from dethpc.master.installation import Installation
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.images import Images
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.queries import Order
 from dethpc.state.store import SqlStore
 
 
-def _services(request: Request) -> Services:
+def services(request: Request) -> Services:
+    """The master's objects."""
     return cast(Services, request.app.state.services)
 
 
 def _part(name: str) -> Any:
     """A dependency: one of the ``Services``."""
 
-    def part(request: Request) -> Any:
-        return getattr(_services(request), name)
+    async def part(request: Request) -> Any:
+        return getattr(services(request), name)
 
     return Depends(part)
 
 
-def principal(request: Request) -> Principal:
+async def policies(request: Request) -> Policies:
+    return services(request).checkpoints.policies
+
+
+async def together(request: Request) -> Together:
+    return cast(Together, request.app.state.together)
+
+
+async def principal(request: Request) -> Principal:
     return cast(Principal, request.state.principal)
 
 
-def peer(request: Request) -> str:
+async def peer(request: Request) -> str:
     """Who is at the other end of the connection: see ``master.http.peer``."""
     visit: Visit | None = getattr(request.state, VISIT, None)
     return visit.peer if visit is not None else ""
 
 
-def owner(request: Request) -> Principal:
+async def owner(request: Request) -> Principal:
     """Only the owner, not a run."""
-    who = principal(request)
+    who = await principal(request)
     if not who.is_owner:
         raise Forbidden("a run's token does not allow this")
     return who
@@ -61,7 +78,7 @@ def owner(request: Request) -> Principal:
 
 def reading(request: Request) -> Iterator[Connection]:
     """A read-only connection for the time of the route's function."""
-    with _services(request).store.read() as connection:
+    with services(request).store.read() as connection:
         yield connection
 
 
@@ -71,11 +88,16 @@ TheRecords = Annotated[Records, _part("records")]
 TheStore = Annotated[SqlStore, _part("store")]
 TheControl = Annotated[Control, _part("control")]
 TheCreator = Annotated[Creator, _part("creator")]
+TheCopies = Annotated[Copies, _part("copies")]
+TheSearches = Annotated[Searches, _part("searches")]
 TheUnmanaged = Annotated[Unmanaged, _part("unmanaged")]
 TheBeside = Annotated[Beside, _part("beside")]
 TheCheckpoints = Annotated[Checkpoints, _part("checkpoints")]
+TheTogether = Annotated[Together, Depends(together)]
+ThePolicies = Annotated[Policies, Depends(policies)]
 TheCluster = Annotated[ClusterView, _part("cluster")]
 TheWaits = Annotated[WaitExplainer, _part("waits")]
+TheImages = Annotated[Images, _part("images")]
 TheDoorbell = Annotated[Doorbell, _part("doorbell")]
 Owner = Annotated[Principal, Depends(owner)]
 Peer = Annotated[str, Depends(peer)]

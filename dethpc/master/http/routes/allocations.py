@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.routes.access import AnyPrincipal, Reading, attempt_id, may_be_run
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire.task import Allocation, AllocationAnswer, Preemption
 from dethpc.state import queries
 
-router = APIRouter(prefix="/api/v1/allocations", tags=["allocations"])
+router = Router(prefix="/api/v1/allocations", tags=["allocations"])
 
 LONGEST = 60.0
 """Seconds: proxies cut connections that are silent for longer."""

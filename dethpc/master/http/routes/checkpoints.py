@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
 from dethpc.domain.reports import ReportKind
 from dethpc.errors import NotFound, Refused
+from dethpc.master.experiments import checkpoint_archives
 from dethpc.master.http.routes.access import (
     AnyPrincipal,
     Owner,
     Reading,
     TheCheckpoints,
+    TheInstallation,
     TheStore,
     TheUnmanaged,
     may_see_experiment,
     whole,
 )
+from dethpc.master.http.routes.checkpoint_lists import CheckpointList
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import checkpoint as wire
 from dethpc.state import queries
+from dethpc.storage import globs
 
-router = APIRouter(prefix="/api/v1/checkpoints", tags=["checkpoints"])
+router = Router(prefix="/api/v1/checkpoints", tags=["checkpoints"])
+archives = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
+
+
+@router.get("")
+def list_checkpoints(wanted: CheckpointList, connection: Reading, who: Owner) -> wire.Checkpoints:
+    """Ours: those of every experiment."""
+    return wanted.of(connection, None)
 
 
 @router.get("/{uuid}")
@@ -32,6 +45,33 @@ def get_checkpoint(uuid: str, connection: Reading, who: AnyPrincipal) -> wire.Ch
     may_see_experiment(who, fact.experiment_id)
     origin = queries.checkpoint_origins(connection, [fact])[uuid]
     return wire.CheckpointAnswer(checkpoint=wire.Checkpoint.of(fact, origin))
+
+
+@archives.get("/{uuid}")
+def archive(
+    uuid: str,
+    store: TheStore,
+    installation: TheInstallation,
+    who: AnyPrincipal,
+    accept: Annotated[str, Header()] = "",
+    path: Annotated[list[str], Query(description="Globs: only files that match, and all below folders that do.")] = [],  # noqa: B006
+    after: Annotated[
+        str, Query(description="Only what comes after this path: to go on where an answer broke off.")
+    ] = "",
+) -> StreamingResponse:
+    """The files in one archive: tar, or what ``Accept`` asks for."""
+    with store.read() as connection:
+        fact = queries.checkpoint(connection, uuid)
+        may_see_experiment(who, fact.experiment_id)
+        config = queries.checkpoint_origins(connection, [fact])[uuid].config
+    kind = checkpoint_archives.kind_of(accept)
+
+    def wanted(name: str) -> bool:
+        return name > after and (not path or globs.within(name, path))
+
+    pieces = checkpoint_archives.archive(fact, config, installation.home, kind, wanted)
+    name = f'attachment; filename="{uuid}.{checkpoint_archives.KINDS[kind]}"'
+    return StreamingResponse(pieces, media_type=kind, headers={"Content-Disposition": name})
 
 
 @router.post("")

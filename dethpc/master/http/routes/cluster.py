@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from sqlalchemy import Connection
 
 from dethpc.domain.ids import AttemptId
@@ -25,6 +25,7 @@ from dethpc.master.http.routes.access import (
     TheStore,
 )
 from dethpc.master.http.routes.jobs import kind, pool_stats
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.cluster import (
     Agent,
@@ -44,7 +45,7 @@ from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = APIRouter(prefix="/api/v1", tags=["cluster"])
+router = Router(prefix="/api/v1", tags=["cluster"])
 
 
 @router.get("/resource-pools")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 from pathlib import PurePosixPath
 
-from fastapi import APIRouter
-
 from dethpc.master.durable import contexts
+from dethpc.master.experiments.code_changes import changes
 from dethpc.master.http.routes.access import Owner, Reading, TheCreator
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import time
 from dethpc.state import queries
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+router = Router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
 
 
 @router.get("/model_def")
@@ -47,6 +47,18 @@ def file(
     experiment_id: int, request: wire.FileRequest, creator: TheCreator, connection: Reading, who: Owner
 ) -> wire.FileAnswer:
     queries.experiment(connection, experiment_id)
-    return wire.FileAnswer(
-        file=base64.b64encode(contexts.content(creator.context(experiment_id), request.path)).decode()
-    )
+    most = -1 if request.length is None else max(request.length, 0)
+    content = contexts.content(creator.context(experiment_id), request.path, most)
+    return wire.FileAnswer(file=base64.b64encode(content).decode())
+
+
+@router.get("/code_changes")
+def code_changes(
+    experiment_id: int, against: int, creator: TheCreator, connection: Reading, who: Owner
+) -> wire.CodeChanges:
+    """Ours: what is different in the files of this experiment from those of the experiment ``against``."""
+    for id in (experiment_id, against):
+        queries.experiment(connection, id)
+    found, more = changes(creator.context(against), creator.context(experiment_id))
+    told = [wire.CodeChange(path=each.path, kind=each.kind, diff=each.diff, why=each.why) for each in found]
+    return wire.CodeChanges(against=against, changes=told, more=more)

@@ -6,21 +6,20 @@ import time as clock
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter
-
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import DethpcError, LeaseHeld, MasterError, NotFound, StoreError
 from dethpc.master.experiments.control import Control
 from dethpc.master.http.routes.access import Owner, TheCluster, TheControl, TheCreator, TheStore
 from dethpc.master.http.routes.experiments import launch_warnings, one
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import control as wire
 from dethpc.master.http.wire.base import names_of_states
 from dethpc.state import queries
 from dethpc.state.queries import ExperimentFilter, Order, Page
 from dethpc.state.store import SqlStore
 
-router = APIRouter(prefix="/api/v1", tags=["experiments"])
+router = Router(prefix="/api/v1", tags=["experiments"])
 
 
 @router.post("/experiments/continue")
@@ -28,9 +27,10 @@ def continue_experiment(
     request: wire.ContinueRequest, store: TheStore, creator: TheCreator, cluster: TheCluster, who: Owner
 ) -> wire.Continued:
     """Go on with one that has ended, in the same trials from their latest checkpoints."""
-    fact = creator.go_on(who.owner, request.id, request.override_config or "")
+    fact, notes = creator.go_on(who.owner, request.id, request.override_config or "")
+    warnings = launch_warnings(cluster, fact)
     with store.read() as connection:
-        return wire.Continued(experiment=one(connection, fact.id), warnings=launch_warnings(cluster, fact))
+        return wire.Continued(experiment=one(connection, fact.id), warnings=warnings, notes=notes)
 
 
 # --- one
@@ -58,9 +58,8 @@ def cancel(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any
 
 @router.post("/experiments/{experiment_id}/kill")
 def kill(experiment_id: int, control: TheControl, who: Owner) -> dict[str, Any]:
-    """End it now."""
-    _kill(control, experiment_id)
-    return {}
+    """End it now. Ours: ``changed``, whether there was anything to end."""
+    return {"changed": _kill(control, experiment_id)}
 
 
 @router.post("/experiments/{experiment_id}/archive")
@@ -194,8 +193,8 @@ def _cancel(control: Control, experiment_id: int) -> None:
     control.do(events.Cancel(experiment_id, clock.time()))
 
 
-def _kill(control: Control, experiment_id: int) -> None:
-    control.do(events.Kill(experiment_id, clock.time()))
+def _kill(control: Control, experiment_id: int) -> bool:
+    return bool(control.do(events.Kill(experiment_id, clock.time())))
 
 
 def _archive(control: Control, experiment_id: int) -> None:

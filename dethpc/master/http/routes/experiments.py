@@ -7,7 +7,7 @@ import time as clock
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
@@ -30,11 +30,13 @@ from dethpc.master.http.routes.access import (
     TheControl,
     TheCreator,
     TheInstallation,
+    ThePolicies,
     TheStore,
     may_see_experiment,
     order,
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import Pagination, names_of_states, page, time
 from dethpc.master.http.wire.checkpoint import Checkpoints
@@ -44,7 +46,7 @@ from dethpc.state import queries
 from dethpc.state.queries import ExperimentFigures, ExperimentFilter, Order
 from dethpc.state.store import SqlStore
 
-router = APIRouter(prefix="/api/v1", tags=["experiments"])
+router = Router(prefix="/api/v1", tags=["experiments"])
 
 
 def one(connection: Connection, experiment_id: int) -> wire.Experiment:
@@ -212,7 +214,7 @@ def create_experiment(
     if request.parent_id and not sent and not request.context_digest:
         with contextlib.suppress(NotFound):  # a parent that trains elsewhere has none
             files = creator.context(request.parent_id)
-    fact, notes = creator.create(
+    fact, told = creator.create(
         who.owner,
         request.config,
         files,
@@ -232,8 +234,9 @@ def create_experiment(
         experiment=answer,
         config=fact.config,
         warnings=launch_warnings(cluster, fact),
-        notes=notes,
-        environment=wire.JobEnvironment.of(control.environment(fact)),
+        notes=told.notes,
+        config_warnings=told.of_config,
+        environment=wire.JobEnvironment.of(control.environment(fact), control.image(fact)),
     )
 
 
@@ -251,7 +254,7 @@ def get_experiment(
         experiment=wire.Experiment.of(fact, figures),
         config=fact.config,
         job_summary=jobs.summary(control, connection, fact),
-        environment=wire.JobEnvironment.of(control.environment(fact)),
+        environment=wire.JobEnvironment.of(control.environment(fact), control.image(fact)),
     )
 
 
@@ -261,11 +264,16 @@ def _change(control: Control, experiment_id: int, changes: ExperimentChanges) ->
 
 @router.patch("/experiments/{experiment_id}")
 def patch(
-    experiment_id: int, request: wire.ExperimentPatch, store: TheStore, control: TheControl, who: Owner
+    experiment_id: int,
+    request: wire.ExperimentPatch,
+    store: TheStore,
+    control: TheControl,
+    policies: ThePolicies,
+    who: Owner,
 ) -> wire.ExperimentAnswer:
     """Set the fields that the request holds."""
-    if request.checkpoint_storage:
-        raise NotSupportedYet("changing the checkpoint garbage collection policy is not supported yet")
+    if request.checkpoint_storage is not None:
+        policies.set(experiment_id, request.checkpoint_storage.model_dump(exclude_none=True))
     given = request.model_dump(include={"name", "description", "notes", "labels"}, exclude_none=True)
     if request.resources is not None:
         resources = request.resources.model_dump(exclude_unset=True)

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import time as clock
+from collections import defaultdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
-from dethpc.insight.goodput import Goodput, of_run
+from dethpc.domain.facts import Attempt
+from dethpc.insight.timeline import of_attempts
 from dethpc.master.http.routes.access import Owner, Reading
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire.base import time
-from dethpc.master.http.wire.goodput import ExperimentGoodput, PoolsGoodput, PoolSlots, Slots, TrialGoodput, TrialSlots
+from dethpc.master.http.wire.goodput import (
+    ExperimentGoodput,
+    PoolsGoodput,
+    PoolSlots,
+    Slots,
+    Span,
+    Timeline,
+    TimelineAttempt,
+    TrialGoodput,
+    TrialSlots,
+)
 from dethpc.state import queries
 
-router = APIRouter(prefix="/api/v1", tags=["goodput"])
+router = Router(prefix="/api/v1", tags=["goodput"])
 
 
 @router.get("/experiments/{experiment_id}/goodput")
@@ -24,23 +37,45 @@ def of_experiment(
     trials: Annotated[bool, Query(description="Include each trial's.")] = True,
 ) -> ExperimentGoodput:
     queries.experiment(connection, experiment_id)
-    now, total, by_trial = clock.time(), Goodput(), dict[int, Goodput]()
-    trial_of = queries.trials_of_tasks(connection, experiment_id)
-    for run, attempts in queries.runs_with_attempts(connection, experiment_id=experiment_id):
-        found = of_run(run, attempts, now)
-        total.add(found)
-        by_trial.setdefault(trial_of[run.task_id], Goodput()).add(found)
-    told = [TrialSlots(trial_id=id, **Slots.of(found).model_dump()) for id, found in by_trial.items()] if trials else []
-    return ExperimentGoodput(experiment_id=experiment_id, total=Slots.of(total), trials=told)
+    now, told = clock.time(), list[TrialSlots]()
+    if trials:
+        by_trial = queries.goodput_of_trials(connection, experiment_id, now)
+        told = [TrialSlots(trial_id=id, **vars(Slots.of(found))) for id, found in by_trial.items()]
+    total = Slots.of(queries.goodput_of_experiment(connection, experiment_id, now))
+    return ExperimentGoodput(experiment_id=experiment_id, total=total, trials=told)
 
 
 @router.get("/trials/{trial_id}/goodput")
 def of_trial(trial_id: int, connection: Reading, who: Owner) -> TrialGoodput:
     queries.trial(connection, trial_id)
-    now, total = clock.time(), Goodput()
-    for run, attempts in queries.runs_with_attempts(connection, trial_id=trial_id):
-        total.add(of_run(run, attempts, now))
-    return TrialGoodput(trial_id=trial_id, total=Slots.of(total))
+    return TrialGoodput(trial_id=trial_id, total=Slots.of(queries.goodput_of_trial(connection, trial_id, clock.time())))
+
+
+MOST_ATTEMPTS = 200
+
+
+@router.get("/trials/{trial_id}/timeline")
+def timeline(trial_id: int, connection: Reading, who: Owner) -> Timeline:
+    """Ours: when the trial waited, started, trained, trained what was lost, and ended."""
+    queries.trial(connection, trial_id)
+    now, found = clock.time(), list[TimelineAttempt]()
+    attempts = defaultdict[str, list[Attempt]](list)
+    for attempt in queries.attempts_of_trial(connection, trial_id):
+        attempts[attempt.run_id].append(attempt)
+    for run in queries.runs_of_trial(connection, trial_id):
+        found += [
+            TimelineAttempt(
+                run=run.id,
+                attempt=each.attempt.number if each.attempt else None,
+                nodes=each.attempt.nodes if each.attempt else [],
+                end=each.attempt.end.value if each.attempt and each.attempt.end else "",
+                reason=each.attempt.reason if each.attempt else "",
+                saving=each.saving,
+                spans=[Span(kind=kind, start_time=time(begin), end_time=time(end)) for kind, begin, end in each.spans],
+            )
+            for each in of_attempts(run, sorted(attempts[run.id], key=lambda each: each.number), now)
+        ]
+    return Timeline(attempts=found[-MOST_ATTEMPTS:], more=max(0, len(found) - MOST_ATTEMPTS))
 
 
 @router.get("/resource-pools/goodput")
@@ -50,8 +85,6 @@ def of_pools(
     days: Annotated[float, Query(gt=0, description="Count runs of the last N days.")] = 30,
 ) -> PoolsGoodput:
     now = clock.time()
-    pools: dict[str, Goodput] = {}
-    for run, attempts in queries.runs_with_attempts(connection, since=now - days * 86400):
-        pools.setdefault(run.pool, Goodput()).add(of_run(run, attempts, now))
-    told = [PoolSlots(resource_pool=name, **Slots.of(found).model_dump()) for name, found in sorted(pools.items())]
+    pools = queries.goodput_of_pools(connection, now - days * 86400, now)
+    told = [PoolSlots(resource_pool=name, **Slots.of(found).model_dump()) for name, found in pools.items()]
     return PoolsGoodput(since=time(now - days * 86400), pools=told)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from sqlalchemy import Connection
 
 from dethpc.domain import facts
@@ -15,9 +15,19 @@ from dethpc.engine.events import QueueChange
 from dethpc.engine.pools import Kind
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments.control import Control
-from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Reading, TheCluster, TheControl
+from dethpc.master.http.routes.access import (
+    Limit,
+    Offset,
+    OrderBy,
+    Owner,
+    Reading,
+    TheCluster,
+    TheControl,
+    TheInstallation,
+)
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import job as wire
-from dethpc.master.http.wire.base import names_of_states, paged
+from dethpc.master.http.wire.base import JOB_STATES, names_of_states, paged
 from dethpc.master.http.wire.cluster import QueueStats
 from dethpc.master.http.wire.experiment import JobSummary
 from dethpc.master.installation import Installation
@@ -25,7 +35,7 @@ from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state.queries import queue as stored
 from dethpc.state.queries.queue import Job
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"])
+router = Router(prefix="/api/v1", tags=["jobs"])
 
 SHORTEST = 4
 """How many letters of a job's id name it, at least."""
@@ -68,7 +78,7 @@ def _listed(
     states: Sequence[str],
     descending: bool,
 ) -> list[wire.Job]:
-    wanted = names_of_states(states)
+    wanted = names_of_states(states, JOB_STATES)
     jobs = [
         wire.Job.of(job, JobSummary(state=_state(job), jobs_ahead=ahead))
         for ahead, job in _jobs(control, connection, pool or _default_pool(cluster))
@@ -87,6 +97,7 @@ States = Annotated[tuple[str, ...], Query()]
 
 @router.get("/job-queues-v2")
 def queue_v2(
+    installation: TheInstallation,
     control: TheControl,
     cluster: TheCluster,
     connection: Reading,
@@ -100,7 +111,8 @@ def queue_v2(
     found, pagination = paged(
         _listed(control, cluster, connection, pool, states, order_by == "ORDER_BY_DESC"), offset, limit
     )
-    return wire.JobsV2(jobs=[wire.JobV2(full=job) for job in found], pagination=pagination)
+    queue_order = kind(installation, pool or _default_pool(cluster) or "")
+    return wire.JobsV2(jobs=[wire.JobV2(full=job) for job in found], pagination=pagination, queue_order=queue_order)
 
 
 @router.get("/job-queues")

@@ -81,7 +81,7 @@ Filtered = Annotated[LogQuery, Depends(_asked)]
 def _sources(installation: Installation, store: SqlStore, trial_id: int) -> list[list[Source]]:
     with store.read() as connection:
         runs = [run.id for run in queries.runs_of_trial(connection, trial_id)]
-    return logs.sources(installation.home.root / "runs", runs)
+    return logs.sources(installation.home.kept, runs)
 
 
 def stream(installation: Installation, store: SqlStore, trial_id: int, task: str, asked: LogQuery) -> StreamingResponse:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from dethpc.domain.secrets import masked
@@ -14,11 +14,12 @@ from dethpc.errors import NotSupportedYet
 from dethpc.master import own_log
 from dethpc.master.http.routes import streams
 from dethpc.master.http.routes.access import Owner, TheCreator, TheInstallation
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import master as wire
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
 
-router = APIRouter(tags=["master"])
+router = Router(tags=["master"])
 
 
 @router.get("/info")

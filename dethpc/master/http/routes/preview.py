@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
-from fastapi import APIRouter
-
 from dethpc.config import load
 from dethpc.config.source import dump
 from dethpc.master.http.routes.access import Owner
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import preview as wire
 from dethpc.simulator.preview import preview
 
-router = APIRouter(prefix="/api/v1", tags=["experiments"])
+router = Router(prefix="/api/v1", tags=["experiments"])
 
 
 @router.post("/preview-hp-search")

@@ -5,27 +5,34 @@ from __future__ import annotations
 import asyncio
 import time as clock
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.searcher import Custom
 from dethpc.domain.facts import Experiment
 from dethpc.domain.states import State
 from dethpc.engine import events
-from dethpc.engine.fold import fold
 from dethpc.errors import Refused
-from dethpc.master.http.routes.access import AnyPrincipal, Owner, Reading, TheControl, TheStore, may_see_experiment
-from dethpc.master.http.wire.base import state
-from dethpc.master.http.wire.search import Operations, Search, SearcherEvents
+from dethpc.master.http.routes.access import (
+    AnyPrincipal,
+    Offset,
+    Owner,
+    Reading,
+    TheControl,
+    TheSearches,
+    TheStore,
+    may_see_experiment,
+)
+from dethpc.master.http.routes.router import Router
+from dethpc.master.http.wire.base import Pagination, page, state
+from dethpc.master.http.wire.search import Operations, Search, SearcherEvents, SearchPoints, indexes
 from dethpc.searcher.custom import CustomSearch
-from dethpc.searcher.methods import build
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
+router = Router(prefix="/api/v1/experiments", tags=["experiments"])
 
 LONGEST = 60.0
 """Seconds that a client may wait for events: proxies cut connections that are silent for longer."""
@@ -34,24 +41,51 @@ PAUSE = 0.2
 """Seconds between two looks for events."""
 
 
+MOST_POINTS = 10_000
+
+MOST = 1000
+"""Trials of an answer to whom says no number."""
+
+
+@router.get("/{experiment_id}/search/points")
+def points(
+    experiment_id: int,
+    connection: Reading,
+    who: AnyPrincipal,
+    limit: Annotated[int, Query(ge=1, le=MOST_POINTS, description="The best trials, at most so many.")] = MOST_POINTS,
+) -> SearchPoints:
+    """What a picture of the search is drawn from: hyperparameters and the best value of the searcher's metric, in columns."""
+    may_see_experiment(who, experiment_id)
+    experiment = queries.experiment(connection, experiment_id)
+    found = queries.points_of_search(connection, experiment_id, experiment.smaller_is_better, limit)
+    ids, hparams, values = zip(*found, strict=True) if found else ((), (), ())
+    return SearchPoints(metric=experiment.metric, trials=list(ids), hparams=list(hparams), values=list(values))
+
+
 @router.get("/{experiment_id}/search")
 def search(
     experiment_id: int,
     connection: Reading,
+    searches: TheSearches,
     who: AnyPrincipal,
-    limit: Annotated[int, Query(description="At most this many of the best trials per rung; 0: all.")] = 0,
+    limit: Annotated[
+        int, Query(ge=0, description="At most this many of the best per rung, and of all; 0: all.")
+    ] = MOST,
+    offset: Offset = 0,
 ) -> Search:
-    """Brackets and rungs, who stands where and why, and when it may end; of a search that has ended, too."""
+    """Brackets and rungs, who stands where and why, and when it may end; of a search that has ended, too. ``trials`` are by their
+    order of creation, and ``offset`` skips some of them."""
     may_see_experiment(who, experiment_id)
-    rows = queries.search(connection, experiment_id)
-    (experiment,) = rows.of(Experiment)
-    # A run that was submitted by hand and imported is no searcher's.
-    known = replace(rows, rows={Experiment: [experiment]}) if not experiment.kind.submitted else rows
-    searcher = fold(build, known).experiments[experiment_id].searcher
+    experiment = queries.experiment(connection, experiment_id)
+    described = searches.described(experiment, limit or None)
+    trials, notes, total, begin = queries.places(connection, experiment_id, page(offset, limit))
+    ids = queries.ids_of_trials(connection, experiment_id, indexes(described, trials))
+    ids.update((trial.index, trial.id) for trial in trials)
     end = None
     if experiment.state is State.ACTIVE:  # nobody knows how long it will be paused, and what stops does so soon
-        end = estimated_end(searcher.progress, queries.training_times(connection, experiment_id), clock.time())
-    return Search.of(searcher.describe(), rows, end, limit or None)
+        end = estimated_end(described["progress"], queries.training_times(connection, experiment_id), clock.time())
+    running = queries.trials_running(connection, experiment_id)
+    return Search.of(described, trials, notes, ids, running, end, Pagination.of(total, begin, limit, len(trials)))
 
 
 def estimated_end(progress: float, times: list[tuple[float, float | None]], now: float) -> float | None:

@@ -6,18 +6,20 @@ Largest-Triangle-Three-Buckets: S. Steinarsson, "Downsampling Time Series for Vi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, groupby
+from typing import Any
 
-from dethpc.domain.facts import Metric
+from dethpc.domain.nested import leaves
 from dethpc.domain.not_finite import SPELLINGS
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.trial import DataPoint, Series, split
+from dethpc.state.queries import Reported
 
 _TYPES = {"training": "METRIC_TYPE_TRAINING", "validation": "METRIC_TYPE_VALIDATION"}
 
 
-def drawn(reports: Iterable[Metric], names: frozenset[str], points: int) -> list[Series]:
+def drawn(reports: Iterable[Reported], names: frozenset[str], points: int) -> list[Series]:
     """Series of reports that come ordered by group and steps. No ``names``: every metric; ``points`` 0: every report.
 
     Each metric is thinned out by itself, and a report stays when one of its metrics needs it. The first value of a metric that no
@@ -26,8 +28,9 @@ def drawn(reports: Iterable[Metric], names: frozenset[str], points: int) -> list
     answer = []
     for group, members in groupby(reports, key=lambda report: report.group):
         rows = [(report, split(report.metrics)[0]) for report in members]
-        rows = [(report, {n: v for n, v in values.items() if not names or n in names}) for report, values in rows]
-        rows = [(report, values) for report, values in rows if values]
+        if names:
+            rows = [(report, {n: v for n, v in values.items() if n in names}) for report, values in rows]
+        rows = [row for row in rows if row[1]]
         if 0 < points < len(rows):
             chosen = _chosen(rows, points)
             rows = [rows[index] for index in sorted(chosen)]
@@ -44,11 +47,36 @@ def drawn(reports: Iterable[Metric], names: frozenset[str], points: int) -> list
     return answer
 
 
-def _chosen(rows: Sequence[tuple[Metric, dict[str, object]]], points: int) -> set[int]:
+Rows = Sequence[tuple[Reported, dict[str, object]]]
+
+
+def _chosen(rows: Rows, points: int) -> set[int]:
+    steps = [float(report.steps_completed) for report, _ in rows]
+    chosen: set[int] = set()
+    others = []
+    for name in dict.fromkeys(chain.from_iterable(values for _, values in rows)):
+        column: list[Any] = [values.get(name) for _, values in rows]
+        if _all_finite(column):  # as nearly all metrics are; a column at once takes a fifth of the time
+            chosen.update(lttb(steps, list(map(float, column)), points))
+        else:
+            others.append(name)
+    return chosen | _chosen_one_by_one(rows, others, points) if others else chosen
+
+
+def _all_finite(column: Sequence[Any]) -> bool:
+    """Whether these are numbers alone, and their sum is finite, too."""
+    try:
+        return set(map(type, column)) <= {float, int} and math.isfinite(sum(column))
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def _chosen_one_by_one(rows: Rows, names: Collection[str], points: int) -> set[int]:
+    """For metrics that not every report has, or that are not all finite numbers."""
     numbers: dict[str, list[tuple[int, float]]] = {}
     odd: dict[str, int] = {}
     for index, (_, values) in enumerate(rows):
-        for name, value in _leaves(values):
+        for name, value in leaves({name: values[name] for name in names if name in values}, "/"):
             number = _number(value)
             if number is not None:
                 numbers.setdefault(name, []).append((index, number))
@@ -59,15 +87,6 @@ def _chosen(rows: Sequence[tuple[Metric, dict[str, object]]], points: int) -> se
         steps = [float(rows[index][0].steps_completed) for index, _ in known]
         chosen.update(known[i][0] for i in lttb(steps, [number for _, number in known], points))
     return chosen
-
-
-def _leaves(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
-    """Metrics by name; those of a machine are below its name (and its device's): ``node1/gpu0/gpu_util``."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{above}{name}/")
-        else:
-            yield above + name, value
 
 
 def _number(value: object) -> float | None:

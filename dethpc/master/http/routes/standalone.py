@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import APIRouter
-
 from dethpc.master.durable import contexts
 from dethpc.master.http.routes.access import Owner, TheCreator, TheStore
 from dethpc.master.http.routes.experiments import one
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import standalone as wire
 
-router = APIRouter(prefix="/api/v1/experiments", tags=["runs"])
+router = Router(prefix="/api/v1/experiments", tags=["runs"])
 
 
 @router.post("/render")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from dethpc.errors import NotFound
 from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, SortBy
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire.base import Pagination
 from dethpc.master.http.wire.workspace import Templates
 
-router = APIRouter(prefix="/api/v1/templates", tags=["templates"])
+router = Router(prefix="/api/v1/templates", tags=["templates"])
 
 
 @router.get("")

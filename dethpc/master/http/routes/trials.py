@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import time as clock
 from collections.abc import AsyncIterator, Iterator
+from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
@@ -32,6 +33,7 @@ from dethpc.master.http.routes.access import (
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
 from dethpc.master.http.routes.logs import Filtered, fields, stream
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.routes.series import drawn
 from dethpc.master.http.wire.base import Pagination, page
 from dethpc.master.http.wire.checkpoint import Checkpoints
@@ -55,7 +57,7 @@ from dethpc.master.installation import Installation
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = APIRouter(prefix="/api/v1", tags=["trials"])
+router = Router(prefix="/api/v1", tags=["trials"])
 
 _REPORTS = 500  # in one message of a stream
 _RUNS = 20  # of a trial, in its own answer
@@ -83,6 +85,9 @@ def time_series(
     points: Annotated[int, Query(alias="maxDatapoints")] = 0,
     start: Annotated[int | None, Query(alias="startBatches")] = None,
     end: Annotated[int | None, Query(alias="endBatches")] = None,
+    with_figures: Annotated[
+        bool, Query(alias="figures", description="Ours: with each trial's summaries and sizes.")
+    ] = True,
 ) -> Comparison:
     """Metrics over steps; with ``maxDatapoints`` thinned out so that the drawn line keeps its shape."""
     wanted = [tuple(id.split(".", 1)) for id in ids if "." in id]  # group.name
@@ -91,13 +96,14 @@ def time_series(
     groups = [group] if group else sorted({pair[0] for pair in wanted})
     wanted_names = frozenset([*names, *(pair[1] for pair in wanted)])
     found = queries.trials_by_id(connection, trial_ids)
-    figures = queries.trial_figures(connection, found)
-    answer = []
-    for fact in found:
-        reports = queries.series(connection, fact.id, groups, start, end or None)
-        answer.append(
-            ComparedTrial(trial=Trial.of(fact, figures[fact.id]), metrics=drawn(reports, wanted_names, points))
-        )
+    figures = queries.trial_figures(connection, found if with_figures else ())
+    reports = queries.series(connection, [fact.id for fact in found], groups, start, end or None)
+    curves = {id: drawn(own, wanted_names, points) for id, own in groupby(reports, key=lambda report: report.trial_id)}
+    none = queries.TrialFigures()
+    answer = [
+        ComparedTrial(trial=Trial.of(fact, figures.get(fact.id, none)), metrics=curves.get(fact.id, []))
+        for fact in found
+    ]
     return Comparison(trials=answer)
 
 
@@ -160,7 +166,7 @@ def get_trial(trial_id: int, connection: Reading, installation: TheInstallation,
 
 
 def _run(installation: Installation, run: facts.Run) -> TrialRun:
-    directory = installation.home.run(run.id)
+    directory = installation.home.kept(run.id)
     uses = []
     if run.attempt >= 0:
         with contextlib.suppress(OSError):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import re
 import time as clock
+from concurrent.futures import Future
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends
+from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection
 
+from dethpc.domain.facts import Row
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.states import TaskKind
 from dethpc.domain.trial_config import TrialConfig
@@ -17,7 +23,7 @@ from dethpc.engine import events
 from dethpc.engine.changes import TrialChanges
 from dethpc.errors import NotFound, Refused
 from dethpc.master.experiments.create import Creator
-from dethpc.master.experiments.unmanaged import Unmanaged, states
+from dethpc.master.experiments.unmanaged import Done, Unmanaged, states
 from dethpc.master.http.auth import Forbidden, Principal
 from dethpc.master.http.routes.access import (
     AnyPrincipal,
@@ -27,15 +33,18 @@ from dethpc.master.http.routes.access import (
     TheControl,
     TheCreator,
     TheStore,
+    TheTogether,
     TheUnmanaged,
     may_see_experiment,
     whole,
 )
 from dethpc.master.http.routes.experiments import one
+from dethpc.master.http.together import Together
 from dethpc.master.http.wire import unmanaged as wire
 from dethpc.master.http.wire.checkpoint import storage_id
 from dethpc.master.http.wire.experiment import CreateRequest, ExperimentAnswer
 from dethpc.master.http.wire.trial import Trial
+from dethpc.master.runs.beside import Beside
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
@@ -55,13 +64,16 @@ def _trial(connection: Connection, trial_id: int) -> Trial:
     return Trial.of(fact, queries.trial_figures(connection, [fact])[trial_id])
 
 
-def _is_unmanaged(store: SqlStore, who: Principal, trial_id: int) -> bool:
+def _is_unmanaged(store: SqlStore, unmanaged: Unmanaged, who: Principal, trial_id: int) -> bool:
     """Raises NotFound, and Forbidden to a run that speaks for another trial."""
     if not who.is_owner and who.trial_id != trial_id:
         raise Forbidden("a run's token does not allow access to another trial")
-    with store.read() as connection:
-        trial = queries.trial(connection, trial_id)
-        return queries.experiment(connection, trial.experiment_id).kind is TaskKind.UNMANAGED_TRIAL
+    kind = unmanaged.kind_in_memory(trial_id)
+    if kind is None:
+        with store.read() as connection:
+            trial = queries.trial(connection, trial_id)
+            kind = queries.experiment(connection, trial.experiment_id).kind
+    return kind is TaskKind.UNMANAGED_TRIAL
 
 
 # --- experiments and trials
@@ -141,45 +153,66 @@ def prepare(request: wire.PrepareRequest, connection: Reading, who: AnyPrincipal
 # --- reports
 
 
-class _Metrics:
+class Metrics:
     """Where reports of metrics go: of an unmanaged trial into its run's journal, of another beside that of its chief."""
 
-    def __init__(self, store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, who: AnyPrincipal) -> None:
-        self._store, self._unmanaged, self._beside, self._who = store, unmanaged, beside, who
+    def __init__(
+        self, store: SqlStore, unmanaged: Unmanaged, beside: Beside, together: Together, who: Principal
+    ) -> None:
+        self._store, self._unmanaged, self._beside, self._together = store, unmanaged, beside, together
+        self._who = who
 
-    def take(self, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
-        unmanaged = _is_unmanaged(self._store, self._who, trial_id)
+    async def take(self, trial_id: int, group: str, report: wire.TrialMetrics) -> dict[str, Any]:
+        """Most reports are an append to a journal that waits for no disk: those that wait are taken in by one thread. Each of the
+        others waits in a thread of its own while it is written, and in none while it is committed."""
+        if group != "validation" and self._unmanaged.runs_in_memory(trial_id):
+            await self._together.do(partial(self._begin, trial_id, group, report))
+            return {}
+        taken = await run_in_threadpool(self._begin, trial_id, group, report)
+        if taken is not None:
+            await asyncio.shield(asyncio.wrap_future(taken))
+        return {}
+
+    def _begin(self, trial_id: int, group: str, report: wire.TrialMetrics) -> Future[list[Row]] | None:
+        """None: it is taken in."""
+        unmanaged = _is_unmanaged(self._store, self._unmanaged, self._who, trial_id)
         if not group or "." in group:
             raise Refused(f"a group of metrics has a name without '.', not {group!r}")
         steps = report.steps_completed
         data: dict[str, Any] = {"group": group, "steps_completed": steps, "metrics": report.metrics.avg_metrics or {}}
         if report.metrics.batch_metrics:
             data["batch_metrics"] = report.metrics.batch_metrics
-        if not unmanaged or self._unmanaged.completed(trial_id):
-            self._beside.post(trial_id, data, report.trial_run_id, self._who.run_id)
-            return {}
-        if steps is None:
-            data["steps_completed"] = self._unmanaged.steps(trial_id)
-        self._unmanaged.report(trial_id, ReportKind.METRICS, data, report.trial_run_id or None)
-        return {}
+        if unmanaged:
+            known = {"steps_completed": self._unmanaged.steps(trial_id)} if steps is None else {}
+            with contextlib.suppress(Done):
+                kind, number = ReportKind.METRICS, report.trial_run_id or None
+                return self._unmanaged.begin_report(trial_id, kind, {**data, **known}, number)
+        self._beside.post(trial_id, data, report.trial_run_id, self._who.run_id)
+        return None
 
 
-TheMetrics = Annotated[_Metrics, Depends()]
+async def _metrics(
+    store: TheStore, unmanaged: TheUnmanaged, beside: TheBeside, together: TheTogether, who: AnyPrincipal
+) -> Metrics:
+    return Metrics(store, unmanaged, beside, together, who)
+
+
+TheMetrics = Annotated[Metrics, Depends(_metrics)]
 
 
 @router.post("/trials/{trial_id}/metrics")
-def report_metrics(trial_id: int, request: wire.MetricsRequest, metrics: TheMetrics) -> dict[str, Any]:
-    return metrics.take(trial_id, request.group, request.metrics)
+async def report_metrics(trial_id: int, request: wire.MetricsRequest, metrics: TheMetrics) -> dict[str, Any]:
+    return await metrics.take(trial_id, request.group, request.metrics)
 
 
 @router.post("/trials/{trial_id}/training_metrics")
-def report_training(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
-    return metrics.take(trial_id, "training", request)
+async def report_training(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
+    return await metrics.take(trial_id, "training", request)
 
 
 @router.post("/trials/{trial_id}/validation_metrics")
-def report_validation(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
-    return metrics.take(trial_id, "validation", request)
+async def report_validation(trial_id: int, request: wire.TrialMetrics, metrics: TheMetrics) -> dict[str, Any]:
+    return await metrics.take(trial_id, "validation", request)
 
 
 @router.post("/trials/{trial_id}/progress")
@@ -192,7 +225,7 @@ def report_progress(
     who: AnyPrincipal,
 ) -> dict[str, Any]:
     value = request if isinstance(request, float) else request.progress
-    if _is_unmanaged(store, who, trial_id):
+    if _is_unmanaged(store, unmanaged, who, trial_id):
         unmanaged.report(trial_id, ReportKind.PROGRESS, {"progress": value})
     elif not 0 <= value <= 1:
         raise Refused(f"progress is a number from 0 to 1, not {value}")
@@ -210,7 +243,7 @@ def report_early_exit(
     unmanaged: TheUnmanaged,
     who: AnyPrincipal,
 ) -> dict[str, Any]:
-    if _is_unmanaged(store, who, trial_id):
+    if _is_unmanaged(store, unmanaged, who, trial_id):
         unmanaged.report(trial_id, ReportKind.EARLY_EXIT, {"reason": request.reason})
     else:
         control.do(events.EarlyExit(trial_id, request.reason, clock.time()))
@@ -226,7 +259,7 @@ def report_status(
     unmanaged: TheUnmanaged,
     who: AnyPrincipal,
 ) -> dict[str, Any]:
-    if _is_unmanaged(store, who, trial_id):
+    if _is_unmanaged(store, unmanaged, who, trial_id):
         unmanaged.report(trial_id, ReportKind.STATUS, {"status": request.state})
     else:
         control.do(events.DescribeTrial(trial_id, TrialChanges(status=request.state), clock.time()))
@@ -252,7 +285,7 @@ def set_metadata(
 ) -> wire.Metadata:
     if not isinstance(request.metadata, dict):
         raise Refused("metadata is an object of names and values")
-    if _is_unmanaged(store, who, run_id) and who.is_owner and unmanaged.running(run_id):
+    if _is_unmanaged(store, unmanaged, who, run_id) and who.is_owner and unmanaged.running(run_id):
         unmanaged.report(run_id, ReportKind.RUN_METADATA, {"metadata": request.metadata})
     else:
         control.do(events.DescribeTrial(run_id, TrialChanges(metadata=request.metadata), clock.time()))

@@ -6,17 +6,23 @@ import time
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Request
+from fastapi import Body, Request
 
+from dethpc.domain.records import Token, TokenKind
 from dethpc.domain.records import User as UserRecord
 from dethpc.errors import NotFound, NotSupportedYet, Refused
+from dethpc.master.http.auth import SESSION_SECONDS, digest
 from dethpc.master.http.routes.access import Limit, Offset, OrderBy, Owner, Peer, SortBy, TheAuth, TheRecords
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire.base import paged
 from dethpc.master.http.wire.user import (
     Credential,
+    Login,
     LoginAnswer,
     LoginRequest,
+    Logins,
     Nonce,
+    OneTimeCode,
     Proof,
     User,
     UserAnswer,
@@ -24,15 +30,53 @@ from dethpc.master.http.wire.user import (
     Users,
 )
 
-router = APIRouter(prefix="/api/v1", tags=["users"])
+router = Router(prefix="/api/v1", tags=["users"])
 
 
 @router.post("/auth/login")
-def login(request: LoginRequest, auth: TheAuth, peer: Peer) -> LoginAnswer:
+def login(request: LoginRequest, sent: Request, auth: TheAuth, peer: Peer) -> LoginAnswer:
     """Name and password of the owner; the text of the token file is always good as the password. Answers 429 at once, with
     ``Retry-After``, when others log in, and after several failures."""
-    token = auth.login(request.username, request.password, hashed=bool(request.is_hashed), peer=peer)
+    token = auth.login(
+        request.username, request.password, hashed=bool(request.is_hashed), peer=peer, program=_program(sent)
+    )
     return LoginAnswer(token=token, user=User.of(auth.user))
+
+
+@router.post("/auth/code")
+def make_code(auth: TheAuth, who: Owner) -> OneTimeCode:
+    """A code for one login of a browser, within five minutes."""
+    return OneTimeCode(code=auth.codes.make())
+
+
+@router.post("/auth/enter")
+def enter(given: OneTimeCode, sent: Request, auth: TheAuth) -> LoginAnswer:
+    """Log in by a one-time code."""
+    auth.codes.redeem(given.code)
+    token, _ = auth.make_token(TokenKind.SESSION, SESSION_SECONDS, _program(sent))
+    return LoginAnswer(token=token, user=User.of(auth.user))
+
+
+def _program(request: Request) -> str:
+    return request.headers.get("user-agent", "")[:300]
+
+
+@router.get("/auth/sessions")
+def logins(request: Request, records: TheRecords, who: Owner) -> Logins:
+    """Logins that are good, the latest first."""
+    now, asks = time.time(), digest(request.state.token)
+    found = [token for token in records.find(Token, kind=TokenKind.SESSION) if token.good(now)]
+    found.sort(key=lambda token: token.id, reverse=True)
+    return Logins(sessions=[Login.of(token, current=token.sha256 == asks) for token in found])
+
+
+@router.delete("/auth/sessions/{session_id}")
+def end_login(session_id: int, records: TheRecords, who: Owner) -> dict[str, Any]:
+    """End one login. Access tokens and the token file are none, although they have numbers among them."""
+    if records.get(Token, session_id).kind is not TokenKind.SESSION:
+        raise NotFound(f"login {session_id} not found")
+    records.change(Token, session_id, to=lambda token: replace(token, revoked=True))
+    return {}
 
 
 @router.get("/auth/proof")

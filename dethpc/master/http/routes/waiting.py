@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastapi import APIRouter
-
 from dethpc.master.http.routes.access import Owner, TheStore, TheWaits
+from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire.waiting import AllWaits, ExperimentWaits, Reason, TrialWaits
 from dethpc.master.runs.waiting import Group
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = APIRouter(prefix="/api/v1", tags=["waiting"])
+router = Router(prefix="/api/v1", tags=["waiting"])
 
 
 # The database is read before or after the scheduler is asked, never meanwhile: it may take its time.

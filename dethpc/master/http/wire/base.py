@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Annotated, Any, TypeVar
@@ -11,9 +11,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 from pydantic.alias_generators import to_camel
 
 from dethpc.config.secrets import masked_text
+from dethpc.config.wording import show
 from dethpc.domain.not_finite import spelled
 from dethpc.domain.reports import MOST_LEVELS, too_deep
 from dethpc.domain.secrets import masked
+from dethpc.domain.states import CheckpointState, State
+from dethpc.errors import Refused
 from dethpc.state.queries import Page
 
 T = TypeVar("T")
@@ -31,11 +34,14 @@ def plain(value: Any, levels: int = MOST_LEVELS) -> Any:
 
     What lies more than ``levels`` deep is left out: an earlier release took it, and no answer could be made of it.
     """
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str or isinstance(value, str):
         return encodable(value)
-    if isinstance(value, float):
+    if kind is float or isinstance(value, float):
         return spelled(value)
-    if isinstance(value, (dict, list, tuple)) and not levels:
+    if value is None or kind is int or kind is bool:
+        return value
+    if not levels and isinstance(value, (dict, list, tuple)):
         return TOO_DEEP
     if isinstance(value, dict):
         return {encodable(str(key)): plain(item, levels - 1) for key, item in value.items()}
@@ -75,7 +81,20 @@ def _shallow(value: Any) -> Any:
 Shallow = AfterValidator(_shallow)
 """Of JSON that a request brings and an answer may show."""
 
-MaskedConfig = Annotated[Any, PlainSerializer(lambda config: masked(plain(config)), when_used="json")]
+
+class Shown(dict[str, Any]):
+    """A configuration whose secrets are hidden already: the checkpoints of a page share it."""
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Shown:
+        return cls(masked(plain(config)))
+
+
+def _shown(config: Any) -> Any:
+    return config if isinstance(config, Shown) else masked(plain(config))
+
+
+MaskedConfig = Annotated[Any, PlainSerializer(_shown, when_used="json")]
 MaskedText = Annotated[str, PlainSerializer(masked_text, when_used="json")]
 """A configuration, and one as it was written, with their secrets hidden."""
 
@@ -127,6 +146,18 @@ def paged(items: Sequence[T], offset: int, limit: int) -> tuple[list[T], Paginat
     return found, Pagination.of(len(items), asked.begin(len(items)), limit, len(found))
 
 
-def names_of_states(wanted: Iterable[str]) -> set[str]:
-    """``STATE_X`` and plain ``X`` alike; the unspecified state is no wish."""
-    return {name.removeprefix("STATE_") for name in wanted} - {"UNSPECIFIED"}
+STATES = frozenset({*(state.value for state in State), "QUEUED", "PULLING", "STARTING", "RUNNING"})
+"""What lists of experiments and trials are filtered by: ACTIVE is told apart, too."""
+
+CHECKPOINT_STATES = frozenset(state.value for state in CheckpointState)
+
+JOB_STATES = frozenset({"QUEUED", "SCHEDULED", "SCHEDULED_BACKFILLED"})
+
+
+def names_of_states(wanted: Iterable[str], known: Collection[str] = STATES) -> set[str]:
+    """``STATE_X`` and plain ``X`` alike; the unspecified state is no wish. Raises Refused for one that there is not: what it was
+    meant to leave out must be neither shown nor acted upon."""
+    names = {name.removeprefix("STATE_") for name in wanted} - {"UNSPECIFIED"}
+    if unknown := sorted(names - set(known)):
+        raise Refused(f"states: found {show(unknown[0])}; allowed: {', '.join(sorted(known))}")
+    return names

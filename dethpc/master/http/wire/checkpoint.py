@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 from dethpc.domain import facts
 from dethpc.domain.ids import AttemptId, task_id
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.errors import ConfigError, NotSupportedYet
-from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Shallow, Wire, state, time
+from dethpc.master.http.wire.base import Float, MaskedConfig, Pagination, Plain, Shallow, Shown, Wire, state, time
 from dethpc.master.http.wire.trial import Metrics, split
 from dethpc.state.queries import CheckpointOrigin
 from dethpc.storage import ABOUT_OTHERS, build, elsewhere
@@ -42,11 +43,9 @@ class Checkpoint(Wire):
     elsewhere: str  # where training code put it, if not in the experiment's checkpoint_storage
 
     @classmethod
-    def of(cls, fact: facts.Checkpoint, origin: CheckpointOrigin) -> Checkpoint:
-        config = dict(origin.config)
-        if fact.storage:
-            config["checkpoint_storage"] = fact.storage
-        configured = TrialConfig.from_json(origin.config).checkpoint_storage
+    def of(cls, fact: facts.Checkpoint, origin: CheckpointOrigin, place: Place | None = None) -> Checkpoint:
+        """``place``: of this checkpoint, where ``listed`` knows it already."""
+        place = place or Place.of(fact.storage, origin.config)
         validation = None if origin.validation is None else split(origin.validation)[0]
         value: Any = (validation or {}).get(origin.metric)
         return cls(
@@ -57,18 +56,45 @@ class Checkpoint(Wire):
             resources={path: str(size) for path, size in fact.resources.items()},
             metadata={"steps_completed": fact.steps_completed, **fact.metadata},
             state=state(fact.state),
-            storage_id=storage_id(fact.storage or configured),
+            storage_id=place.id,
             reason=fact.reason,
-            elsewhere=elsewhere(fact.storage, configured),
+            elsewhere=place.elsewhere,
             training=Training(
                 trial_id=fact.trial_id,
                 experiment_id=fact.experiment_id,
-                experiment_config=config,
+                experiment_config=place.config,
                 hparams=origin.hparams,
                 validation_metrics=None if validation is None else Metrics(avg_metrics=validation),
                 searcher_metric=value if isinstance(value, (int, float)) else None,
             ),
         )
+
+
+class Place(NamedTuple):
+    """Where checkpoints are, and the configuration that is told with them. ``id``: see ``storage_id``."""
+
+    id: int | None
+    elsewhere: str
+    config: Shown
+
+    @classmethod
+    def of(cls, storage: dict[str, Any], config: dict[str, Any]) -> Place:
+        """Of those that training code put into ``storage`` ({}: into the experiment's own), by the experiment's configuration."""
+        configured = TrialConfig.from_json(config).checkpoint_storage
+        told = {**config, "checkpoint_storage": storage} if storage else config
+        return cls(storage_id(storage or configured), elsewhere(storage, configured), Shown.of(told))
+
+
+def listed(found: Sequence[facts.Checkpoint], origins: Mapping[str, CheckpointOrigin]) -> list[Checkpoint]:
+    """Those of a page. Most are of one experiment and lie in one place, which is worked out once."""
+    places: dict[tuple[int, str], Place] = {}
+    answer = []
+    for fact in found:
+        origin, key = origins[fact.uuid], (fact.experiment_id, json.dumps(fact.storage))
+        if key not in places:
+            places[key] = Place.of(fact.storage, origin.config)
+        answer.append(Checkpoint.of(fact, origin, places[key]))
+    return answer
 
 
 def storage_id(section: dict[str, Any]) -> int | None:

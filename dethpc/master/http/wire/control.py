@@ -20,6 +20,7 @@ class ContinueRequest(Wire):
 class Continued(Wire):
     experiment: Experiment
     warnings: list[str] = []
+    notes: list[str] = []  # ours: what the owner should know, in words
 
 
 class ManyFilters(Wire):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from typing import Annotated, Any
+from typing import Literal
 
 from dethpc.domain import facts
 from dethpc.domain.environment import Environment
@@ -16,13 +16,13 @@ from dethpc.master.http.wire.base import (
     MaskedText,
     Pagination,
     Plain,
-    Shallow,
     Told,
     Wire,
     state,
     time,
     time_or_none,
 )
+from dethpc.master.http.wire.garbage import CheckpointPolicy
 from dethpc.master.http.wire.trial import Trial
 from dethpc.state.queries import ExperimentFigures
 
@@ -130,9 +130,10 @@ class JobEnvironment(Wire):
     packages: Plain  # frameworks there, name -> version
     source: str  # "shell", or "master" when the client sent none
     variables: int
+    image: str = ""  # what they start from, whose python3 counts; "": without a container
 
     @classmethod
-    def of(cls, environment: Environment | None) -> JobEnvironment | None:
+    def of(cls, environment: Environment | None, image: str) -> JobEnvironment | None:
         if environment is None:
             return None
         return cls(
@@ -140,6 +141,7 @@ class JobEnvironment(Wire):
             packages=environment.packages,
             source=environment.source,
             variables=len(environment.variables),
+            image=image,
         )
 
 
@@ -185,6 +187,7 @@ class Created(Wire):
     config: MaskedConfig
     warnings: list[str] = []
     notes: list[str] = []  # ours: what the owner should know, in words
+    config_warnings: list[str] = []  # ours: what is older or without effect in the text of the configuration, in words
     environment: JobEnvironment | None = None
 
 
@@ -200,7 +203,7 @@ class ExperimentPatch(Wire):
     notes: Given | None = None
     labels: list[Given] | None = None
     resources: ResourcesPatch | None = None
-    checkpoint_storage: Annotated[dict[str, Any] | None, Shallow] = None
+    checkpoint_storage: CheckpointPolicy | None = None
 
 
 class Labels(Wire):
@@ -228,11 +231,31 @@ class FileTree(Wire):
 
 
 class FileRequest(Wire):
+    """``length``: ours, at most so many bytes from its beginning."""
+
     path: str = ""
+    length: int | None = None
 
 
 class FileAnswer(Wire):
     file: str  # base64
+
+
+class CodeChange(Wire):
+    """``diff``: a unified one; empty where ``why`` says why there is none."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    diff: str
+    why: str
+
+
+class CodeChanges(Wire):
+    """Ours: how the context directory of an experiment differs from that of ``against``. ``more``: changes that are not told."""
+
+    against: int
+    changes: list[CodeChange]
+    more: int
 
 
 class Validation(Wire):

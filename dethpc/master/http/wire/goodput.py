@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
-from dethpc.insight.goodput import Goodput
+from typing import Literal
+
+from dethpc.domain.goodput import Goodput
 from dethpc.master.http.wire.base import Wire
+
+
+class Span(Wire):
+    """What a while was spent on."""
+
+    kind: Literal["waiting", "starting", "training", "lost", "ending"]
+    start_time: str
+    end_time: str
+
+
+class TimelineAttempt(Wire):
+    """``attempt``: None for a run that has not started. ``saving``: seconds of its training for which that stood still."""
+
+    run: str
+    attempt: int | None
+    nodes: list[str]
+    end: str
+    reason: str
+    saving: float
+    spans: list[Span]
+
+
+class Timeline(Wire):
+    """What became of a trial's time, its last attempts; ``more``: earlier ones."""
+
+    attempts: list[TimelineAttempt]
+    more: int
 
 
 class Slots(Wire):

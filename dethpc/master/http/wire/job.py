@@ -71,6 +71,7 @@ class JobV2(Wire):
 class JobsV2(Wire):
     jobs: list[JobV2]
     pagination: Pagination
+    queue_order: str  # ours: how the pool's queue is ordered
 
 
 class Jobs(Wire):

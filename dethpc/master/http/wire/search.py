@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Annotated, Any
 
 from dethpc.domain import facts
-from dethpc.domain.ports import Snapshot
-from dethpc.master.http.wire.base import Float, Plain, Shallow, Wire, state, time_or_none
+from dethpc.master.http.wire.base import Float, Pagination, Plain, Shallow, Wire, time_or_none
+from dethpc.master.http.wire.trial import trial_state
 
 
 class RungTrial(Wire):
@@ -64,16 +64,23 @@ class Search(Wire):
     trials_invalid: int
     brackets: list[Bracket]
     trials: list[SearchTrial]
+    pagination: Pagination  # of ``trials``
 
     @classmethod
     def of(
-        cls, described: Mapping[str, Any], rows: Snapshot, estimated_end: float | None, most: int | None = None
+        cls,
+        described: Mapping[str, Any],
+        trials: Sequence[facts.Trial],
+        notes: Sequence[facts.SearchNote],
+        ids: Mapping[int, int],
+        running: Set[int],
+        estimated_end: float | None,
+        pagination: Pagination,
     ) -> Search:
-        """``described`` is what ``Searcher.describe`` says, ``rows`` what the searcher was folded from; no more than ``most``
-        trials are listed in each rung."""
-        ids = {trial.index: trial.id for trial in rows.of(facts.Trial)}
+        """``described`` is what ``Searcher.describe`` says; ``trials`` those whose places are told, with the searcher's ``notes``
+        of them; ``ids`` of all trials that are named, by index; ``running``: those of ``trials`` that run."""
         brackets = [
-            Bracket(**{**bracket, "rungs": [_rung(rung, ids, most) for rung in bracket["rungs"]]})
+            Bracket(**{**bracket, "rungs": [_rung(rung, ids) for rung in bracket["rungs"]]})
             for bracket in described["brackets"]
         ]
         count = described["trials"]
@@ -89,26 +96,46 @@ class Search(Wire):
             trials_ended=count["ended"],
             trials_invalid=count["invalid"],
             brackets=brackets,
-            trials=_places(described, rows, ids),
+            trials=_places(described, trials, notes, ids, running),
+            pagination=pagination,
         )
 
 
-def _rung(rung: Mapping[str, Any], ids: Mapping[int, int], most: int | None) -> Rung:
+def _rung(rung: Mapping[str, Any], ids: Mapping[int, int]) -> Rung:
+    # One that was created since the ids were read is told next time.
     trials = [
-        RungTrial(trial_id=ids[item["index"]], value=item["value"], went_on=item["went_on"]) for item in rung["trials"]
+        RungTrial(trial_id=ids[item["index"]], value=item["value"], went_on=item["went_on"])
+        for item in rung["trials"]
+        if item["index"] in ids
     ]
-    return Rung(**{**rung, "trials": trials[:most], "went_on": sum(trial.went_on for trial in trials)})
+    return Rung(**{**rung, "trials": trials})
 
 
-def _places(described: Mapping[str, Any], rows: Snapshot, ids: Mapping[int, int]) -> list[SearchTrial]:
+def indexes(described: Mapping[str, Any], trials: Sequence[facts.Trial]) -> Iterator[int]:
+    """Of the trials that an answer names beside ``trials``."""
+    for bracket in described["brackets"]:
+        for rung in bracket["rungs"]:
+            yield from (item["index"] for item in rung["trials"])
+    yield from (trial.search["parent"] for trial in trials if trial.search.get("parent") is not None)
+
+
+def _places(
+    described: Mapping[str, Any],
+    trials: Sequence[facts.Trial],
+    notes: Sequence[facts.SearchNote],
+    ids: Mapping[int, int],
+    running: Set[int],
+) -> list[SearchTrial]:
     sign = 1 if described["smaller_is_better"] else -1
     entered: dict[int, tuple[int, float | None]] = {}
-    for note in rows.of(facts.SearchNote):
+    for note in notes:
         if "value" in note.data:
             value = note.data["value"]
             rung = int(note.data["rung"] if "rung" in note.data else note.data["round"])
             entered[note.trial_index] = rung, None if value is None else sign * value
-    return [_place(trial, entered.get(trial.index), described["brackets"], ids) for trial in rows.of(facts.Trial)]
+    return [
+        _place(trial, entered.get(trial.index), described["brackets"], ids, trial.id in running) for trial in trials
+    ]
 
 
 def _place(
@@ -116,6 +143,7 @@ def _place(
     entered: tuple[int, float | None] | None,
     brackets: list[dict[str, Any]],
     ids: Mapping[int, int],
+    running: bool,
 ) -> SearchTrial:
     bracket = int(trial.search.get("bracket") or 0) if brackets else None
     rung, value = entered or (None, None)
@@ -125,7 +153,7 @@ def _place(
     parent = trial.search.get("parent")
     return SearchTrial(
         trial_id=trial.id,
-        state=state(trial.state),
+        state=trial_state(trial, running),
         bracket=bracket,
         rung=rung,
         length=length,
@@ -149,3 +177,12 @@ class SearcherEvents(Wire):
 class Operations(Wire):
     searcher_operations: Annotated[list[dict[str, Any]], Shallow] = []
     triggered_by_event: Annotated[dict[str, Any], Shallow]
+
+
+class SearchPoints(Wire):
+    """Ours: trials in columns, the best first. ``values``: the best of the searcher's ``metric``."""
+
+    metric: str
+    trials: list[int]
+    hparams: list[dict[str, Any]]
+    values: list[Float]

@@ -134,7 +134,7 @@ class Preemption(Wire):
 
 
 class RingRequest(Wire):
-    """Journal lines as they are in the attempt's journal."""
+    """Journal lines as they are in the attempt's journal, quoted; later releases send the lines themselves."""
 
     lines: list[str] = []
 
@@ -144,5 +144,8 @@ class Stop(Wire):
 
 
 class RingAnswer(Wire):
+    """``ring_after``: seconds until the attempt should ring again, where it has nothing urgent to say."""
+
     applied_seq: int
     stop: Stop | None
+    ring_after: float

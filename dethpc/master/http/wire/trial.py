@@ -96,6 +96,7 @@ class Trial(Wire):
     progress: Float  # ours
     reason: str  # ours: why it is in this state, in words
     warning: str  # ours: why its search can do nothing with what it reports
+    image: str | None  # ours: digest of the image that its containers start from
     held_slots: int | None  # ours: slots that its job holds now, also while it stops; None: none runs
 
     @classmethod
@@ -129,6 +130,7 @@ class Trial(Wire):
             progress=fact.progress,
             reason=fact.reason,
             warning=fact.warning,
+            image=fact.image or None,
             held_slots=figures.held_slots,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dethpc.domain import records
-from dethpc.master.http.wire.base import Given, Pagination, Wire, time
+from dethpc.master.http.wire.base import Given, Pagination, Wire, time, time_or_none
 
 
 class User(Wire):
@@ -51,6 +51,30 @@ class Proof(Wire):
     proof: str
 
 
+class Login(Wire):
+    """Ours: a login that is good. ``program``: what the program that logged in called itself, "" when it did not."""
+
+    id: int
+    created_at: str
+    expiry: str | None
+    program: str
+    current: bool
+
+    @classmethod
+    def of(cls, token: records.Token, *, current: bool) -> Login:
+        return cls(
+            id=token.id,
+            created_at=time(token.created_at),
+            expiry=time_or_none(token.expires_at),
+            program=token.description,
+            current=current,
+        )
+
+
+class Logins(Wire):
+    sessions: list[Login]
+
+
 class LoginAnswer(Wire):
     token: str
     user: User
@@ -72,3 +96,9 @@ class UserPatch(Wire):
     admin: bool | None = None
     password: str | None = None
     is_hashed: bool | None = None
+
+
+class OneTimeCode(Wire):
+    """Ours: logs a browser in, once."""
+
+    code: str

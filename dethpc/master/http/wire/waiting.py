@@ -13,8 +13,8 @@ _NAMED = 100  # trials of a group whose ids are told
 
 
 class Reason(Wire):
-    """``cause``: Slurm's word, or one of ours: max_slots, window, next, submitting, resting, searcher, paused, no_answer. ``text``:
-    ``why`` and ``sooner`` as one text. ``start_time``: when it is expected to start."""
+    """``cause``: Slurm's word, or one of ours: max_slots, window, next, submitting, resting, storage, searcher, paused, no_answer.
+    ``text``: ``why`` and ``sooner`` as one text. ``start_time``: when it is expected to start."""
 
     cause: str
     why: str

@@ -1,0 +1,81 @@
+"""``det checkpoint prune``, and what a policy would delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from dethpc.cli import output, tables
+from dethpc.cli.connect import connect
+
+Json = dict[str, Any]
+
+
+def show_unwanted(session: Any, experiment_id: int, policy: Mapping[str, int]) -> None:
+    """A table of what the policy would delete, and a sentence about it."""
+    from dethpc.client import checkpoints
+
+    answer = checkpoints.unwanted(session, experiment_id, policy)
+    found, metric = answer["checkpoints"], answer["metric_name"]
+    columns = [
+        tables.Column("Trial", "TrialID", tables.COUNT),
+        tables.Column("Steps", "StepsCompleted", tables.COUNT),
+        tables.Column("State", "State", tables.STATE),
+        tables.Column(metric, lambda c: (c.get("ValidationMetrics") or {}).get(metric), tables.METRIC),
+        tables.Column("UUID", "UUID"),
+        tables.Column("Size", _size, tables.SIZE),
+    ]
+    if found:
+        tables.show(tables.Table(columns, found))
+        output.echo()
+    output.echo(
+        f"This policy deletes {_some(len(found))} of experiment {experiment_id}, {_bytes(sum(map(_size, found)))}."
+    )
+
+
+@click.command()
+@click.argument("experiment_ids", metavar="[EXPERIMENT]...", nargs=-1, type=int)
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def prune(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool) -> None:
+    """Delete what the policies of experiments that have ended do not keep.
+
+    Without EXPERIMENT: of all of them. Each has its own policy: save_* of checkpoint_storage, or det experiment set gc-policy.
+    """
+    from dethpc.client import checkpoints
+
+    session = connect()
+    found = checkpoints.prunable(session, experiment_ids)
+    if not found:
+        output.echo("Every checkpoint is one that its experiment's policy keeps, or that somebody needs")
+        return
+    columns = [
+        tables.Column("ID", "id", tables.COUNT),
+        tables.Column("Name", "name", least=16),
+        tables.Column("Checkpoints", "checkpoints", tables.COUNT),
+        tables.Column("Size", "size", tables.SIZE),
+    ]
+    tables.show(tables.Table(columns, found))
+    output.echo()
+    count, size = sum(int(e["checkpoints"]) for e in found), sum(int(e["size"]) for e in found)
+    if dry_run:
+        output.echo(f"{_some(count)} would go, {_bytes(size)}")
+        return
+    if not yes:
+        click.confirm(f"Delete {_some(count)}, {_bytes(size)}, for good?", abort=True)
+    checkpoints.prune(session, [int(e["id"]) for e in found])
+    output.echo(f"Deletion of {_some(count)} has begun, {_bytes(size)}; det job list shows the task")
+
+
+def _size(checkpoint: Json) -> int:
+    return sum(int(count) for count in (checkpoint.get("Resources") or {}).values())
+
+
+def _some(count: int) -> str:
+    return f"{count} checkpoint{'' if count == 1 else 's'}"
+
+
+def _bytes(count: int) -> str:
+    return str(output.size(count))

@@ -1,0 +1,256 @@
+"""Checkpoints that are whole on this machine, and wait for a store that is away while the training goes on.
+
+Each is also copied to the spool where there is one, and then outlives the job: a task of the master's brings what has not gone up
+when the training ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import Callable, List, Optional, Set
+
+from dethpc.errors import CheckpointError
+from dethpc.storage import CheckpointStore
+from dethpc.storage.driver import StoreAway
+
+logger = logging.getLogger("dethpc.core")
+
+MOST = 4  # checkpoints that wait; the next one waits with the training
+MOST_BYTES = 64 << 30
+PATIENCE = 1800.0  # seconds for which a training waits whose checkpoints may not become more
+AT_THE_END = 900.0  # seconds for which the end of the training waits for them
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+
+class Waiting(ABC):
+    """A checkpoint that is whole on this machine. ``kept``: it is in the spool, too. ``size``: bytes."""
+
+    uuid: str
+    size: int
+    kept = False
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Bring it to the store. Raises OSError and CheckpointError."""
+
+    @abstractmethod
+    def stay(self) -> None:
+        """It is about to wait: copy what others may change meanwhile. Raises OSError."""
+
+    @abstractmethod
+    def report(self, late: bool) -> None:
+        """It is published, ``late`` if it had to wait."""
+
+    @abstractmethod
+    def keep(self) -> bool:
+        """Copy it to the spool; False where there is none. Raises OSError and CheckpointError."""
+
+    @abstractmethod
+    def report_kept(self) -> None:
+        """It is in the spool."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Remove it from this machine."""
+
+    @abstractmethod
+    def lost(self, why: str) -> None:
+        """Forget it, and report that."""
+
+
+class Outbox:
+    """Brings them in order, in a thread of its own that asks less and less frequently. Nothing overtakes what waits."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+        self._waiting: List[Waiting] = []
+        self._changed = threading.Condition()
+        self._busy: Optional[Waiting] = None  # what is going up just now
+        self._closing = False
+        self._thread: Optional[threading.Thread] = None
+        self._failures: List[BaseException] = []
+        self._cannot_keep: Set[str] = set()
+        self._keeping = threading.Lock()  # while one is copied to the spool; or what became of it is reported
+
+    def bring(self, wanted: Waiting, on_waiting: Callable[[str], object]) -> bool:
+        """Publish it now, or have it wait, which ``on_waiting`` hears with the reason. Returns whether it is published.
+
+        While too much waits already, this waits: for up to ``PATIENCE`` seconds, in which nothing went up; then raises the
+        store's OSError. Raises what ``publish`` does.
+        """
+        self._raise_failure()
+        with self._changed:
+            behind = bool(self._waiting)
+        why = f"{self._store} has not taken the checkpoint before yet"
+        if not behind:
+            try:
+                wanted.publish()
+                wanted.report(late=False)
+                return True
+            except OSError as error:
+                if not self._store.may_come_back(error):
+                    raise
+                why = str(error)
+        self._make_room(wanted)
+        wanted.stay()
+        with self._changed:
+            self._waiting.append(wanted)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="dethpc-outbox", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        logger.warning(
+            "checkpoint %s is whole on this machine and waits for its storage (%s); the training goes on",
+            wanted.uuid,
+            why,
+        )
+        on_waiting(why)
+        return False
+
+    def settle(self, uuid: Optional[str] = None) -> None:
+        """Wait until all have gone up, or this one can be read, as ``bring`` waits for room. Raises OSError."""
+
+        def waits() -> bool:
+            return any(uuid is None or (uuid == one.uuid and not one.kept) for one in self._waiting)
+
+        with self._changed:
+            self._wait_while(waits)
+        self._raise_failure()
+
+    def drop(self, uuid: str) -> bool:
+        """Forget one that still waits; False where none of this name does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._busy is None or self._busy.uuid != uuid)
+            found = [one for one in self._waiting if one.uuid == uuid]
+            self._waiting = [one for one in self._waiting if one.uuid != uuid]
+            self._changed.notify_all()
+        for one in found:
+            with self._keeping:
+                one.lost("it was deleted before it reached its storage")
+        return bool(found)
+
+    def close(self, patience: Optional[float] = None) -> None:
+        """Wait for what waits and cannot be kept, then give it up and say so. Raises what a publication failed with."""
+        with self._changed:
+            waiting = list(self._waiting)
+        if waiting:
+            logger.warning("the training has ended; %d checkpoint(s) still wait for %s", len(waiting), self._store)
+        for one in waiting:  # at once, for the job may be about to be killed
+            self._keep(one, again=True)
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: all(one.kept for one in self._waiting),
+                AT_THE_END if patience is None else patience,
+            )
+            self._changed.wait_for(lambda: self._busy is None)  # or it would be lost and there
+            left, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        for one in left:
+            if one.kept:
+                one.leave()
+                continue
+            words = f"{self._store} did not answer until the job ended, and the checkpoint was on this node alone"
+            logger.error("checkpoint %s is lost: %s", one.uuid, words)
+            one.lost(words)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures.pop(0)
+
+    def _make_room(self, wanted: Waiting) -> None:
+        """The job forgets what is kept, the oldest first: a task will bring that."""
+        gone: List[Waiting] = []
+
+        def is_full() -> bool:
+            for one in list(self._waiting):
+                if self._is_full(wanted) and one.kept and one is not self._busy:
+                    self._waiting = [other for other in self._waiting if other is not one]
+                    gone.append(one)
+            return self._is_full(wanted)
+
+        with self._changed:
+            try:
+                self._wait_while(is_full)
+            finally:
+                self._changed.notify_all()
+        for one in gone:
+            one.leave()
+
+    def _keep(self, one: Waiting, again: bool = False) -> None:
+        """``again``: even where it could not be kept before."""
+        with self._keeping:
+            if one.kept or (one.uuid in self._cannot_keep and not again):
+                return
+            with self._changed:
+                if one not in self._waiting:  # it has gone up meanwhile, or was deleted
+                    return
+            try:
+                if not one.keep():
+                    return
+            except (OSError, CheckpointError) as error:
+                self._cannot_keep.add(one.uuid)
+                logger.warning("checkpoint %s is on this node alone: %s", one.uuid, error)
+                return
+            one.report_kept()
+            with self._changed:
+                one.kept = True
+                self._changed.notify_all()
+
+    def _wait_while(self, unfit: Callable[[], bool]) -> None:
+        deadline, known = 0.0, -1
+        while unfit():
+            if len(self._waiting) != known:
+                known, deadline = len(self._waiting), time.monotonic() + PATIENCE
+                logger.warning("%d checkpoint(s) wait for %s, and the training with them", known, self._store)
+            if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
+                raise StoreAway(f"{self._store} has taken none of {known} checkpoint(s) for {PATIENCE:.0f} s")
+
+    def _is_full(self, wanted: Waiting) -> bool:
+        size = sum(one.size for one in self._waiting)
+        return bool(self._waiting) and (len(self._waiting) >= MOST or size + wanted.size > MOST_BYTES)
+
+    def _work(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                self._busy = first = self._waiting[0]
+                others = list(self._waiting)
+            for one in others:
+                self._keep(one)
+            failure: Optional[Exception] = None
+            try:
+                first.publish()
+                with self._keeping:
+                    first.report(late=True)
+                    with self._changed:
+                        self._waiting = [one for one in self._waiting if one is not first]  # noqa: B023
+            except Exception as error:
+                failure = error
+            away = isinstance(failure, OSError) and self._store.may_come_back(failure)
+            with self._changed:
+                self._busy = None
+                if not away:
+                    self._waiting = [one for one in self._waiting if one is not first]
+                if failure is not None and not away:
+                    self._failures.append(failure)
+                self._changed.notify_all()
+                if away:
+                    self._changed.wait_for(lambda: first not in self._waiting, pause)  # noqa: B023
+                    pause = min(2 * pause, _LONGEST_PAUSE if not self._closing else _LONGEST_PAUSE / 4)
+                    continue
+            pause = _FIRST_PAUSE
+            if failure is None:
+                logger.info("checkpoint %s has gone up: %s answers again", first.uuid, self._store)
+            else:
+                logger.error("checkpoint %s cannot be published: %s", first.uuid, failure)
+                with self._keeping:
+                    first.leave() if first.kept else first.lost(str(failure))

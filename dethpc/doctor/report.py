@@ -1,0 +1,42 @@
+"""What was last found, kept in the home: who looks at it later asks neither Slurm nor the machine."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from dethpc.doctor.finding import Finding
+from dethpc.rundir.files import read_object, write_json
+from dethpc.rundir.home import Home
+
+
+class Report(TypedDict):
+    """``at``: seconds since the epoch; ``host``: where; ``findings`` as ``Finding.to_json`` has them."""
+
+    at: float
+    host: str
+    findings: list[dict[str, Any]]
+
+
+def keep(home: Home, findings: Sequence[Finding]) -> Report:
+    """In place of the one before. Raises OSError."""
+    report: Report = {
+        "at": time.time(),
+        "host": socket.gethostname(),
+        "findings": [each.to_json() for each in findings],
+    }
+    write_json(home.doctor_report, dict(report), durable=False)
+    return report
+
+
+def kept(home: Home) -> Report | None:
+    """None: nobody has looked yet, or the file is damaged."""
+    found = read_object(home.doctor_report)
+    findings = found.get("findings")
+    if not isinstance(findings, list) or not isinstance(found.get("at"), (int, float)):
+        return None
+    names = ("check", "level", "found", "dethpc", "change")
+    told = [{name: str(each.get(name, "")) for name in names} for each in findings if isinstance(each, dict)]
+    return {"at": float(found["at"]), "host": str(found.get("host", "")), "findings": told}

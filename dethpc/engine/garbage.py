@@ -1,0 +1,116 @@
+"""Which checkpoints of an experiment that has ended its policy keeps, and what becomes of the others.
+
+Deleting is a wish in a row: the checkpoint counts as deleted from the commit on, and ``removing`` says which of its files a task of
+kind CHECKPOINT_GC has yet to remove.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from dethpc.domain.facts import Checkpoint, Row
+from dethpc.domain.states import CheckpointState
+from dethpc.engine import events
+from dethpc.engine.checkpoints import needed, no_longer_waits
+from dethpc.engine.decision import Decision
+from dethpc.engine.replace import replace
+from dethpc.engine.state import ClusterState
+
+EVERYTHING = "**/*"
+"""The glob that takes a checkpoint whole."""
+
+
+class Policy(NamedTuple):
+    """How many checkpoints stay when an experiment has ended: ``save_*`` of ``checkpoint_storage``."""
+
+    experiment_best: int
+    trial_best: int
+    trial_latest: int
+    smaller_is_better: bool = True
+
+
+class Candidate(NamedTuple):
+    """A checkpoint that has files. ``value``: of the searcher's metric, validated at the checkpoint's step; None: none was."""
+
+    uuid: str
+    trial_id: int
+    reported_at: float
+    value: float | None = None
+    whole: bool = True  # False: some of its files were deleted, and no trial can go on from it
+
+
+def unwanted(policy: Policy, candidates: Iterable[Candidate], kept: Collection[str] = ()) -> list[str]:
+    """Those that the policy does not keep, and that are not among ``kept``: their uuids, the oldest first.
+
+    What one of the three counts keeps, stays. Equally good ones rank by age, the older first. Without a value a checkpoint is none
+    of the best; a trial's latest is the one that it would go on from.
+    """
+    ordered = sorted(candidates, key=attrgetter("reported_at", "uuid"))
+    stays = set(kept)
+    sign = 1.0 if policy.smaller_is_better else -1.0
+    measured = [c for c in ordered if c.value is not None and math.isfinite(c.value)]
+    best = sorted(measured, key=lambda c: sign * c.value)  # type: ignore[operator]
+    stays.update(c.uuid for c in best[: policy.experiment_best])
+    stays.update(_first_of_each_trial(best, policy.trial_best))
+    newest = ordered[::-1]
+    latest = sorted(newest, key=lambda c: not c.whole)
+    stays.update(_first_of_each_trial(latest, policy.trial_latest))
+    return [c.uuid for c in ordered if c.uuid not in stays]
+
+
+def _first_of_each_trial(ranked: Iterable[Candidate], most: int) -> Iterator[str]:
+    seen: dict[int, int] = {}
+    for candidate in ranked:
+        rank = seen[candidate.trial_id] = seen.get(candidate.trial_id, 0) + 1
+        if rank <= most:
+            yield candidate.uuid
+
+
+def collect(state: ClusterState, event: events.CollectGarbage) -> Decision:
+    """Delete what was chosen, but for what somebody needs by now. Nothing where the experiment goes on meanwhile."""
+    experiment = state.experiment(event.experiment_id)
+    row = experiment.row
+    if not row.collect or not row.state.terminal or experiment.open or not row.state.keeps_files:
+        return Decision()
+    stays = needed(state).keys() | event.needed
+    chosen = (c for c in event.checkpoints if c.uuid not in stays and c.state in HAVE_FILES)
+    why = "the checkpoint policy of its experiment does not keep it"
+    rows: list[Row] = [replace(without(checkpoint, {}, [EVERYTHING]), reason=why) for checkpoint in chosen]
+    if event.last:
+        rows.append(replace(row, collect=False))
+    return Decision(rows)
+
+
+HAVE_FILES = (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
+"""What a policy decides about. One that is damaged stays until somebody has looked at it: its storage may come back."""
+
+
+def without(checkpoint: Checkpoint, left: dict[str, int], globs: Iterable[str]) -> Checkpoint:
+    """The checkpoint when a task is to remove the files that match, which leaves these."""
+    kept = checkpoint.state in (CheckpointState.COMPLETED, CheckpointState.ERROR)
+    partly = checkpoint.state if kept and set(left) >= set(checkpoint.resources) else CheckpointState.PARTIALLY_DELETED
+    removing = dict.fromkeys([*checkpoint.removing.splitlines(), *globs])
+    return replace(
+        checkpoint if left else no_longer_waits(checkpoint),
+        resources=left,
+        state=partly if left else CheckpointState.DELETED,
+        removing=EVERYTHING if EVERYTHING in removing else "\n".join(removing),
+    )
+
+
+def removed(state: ClusterState, event: events.FilesRemoved) -> Decision:
+    """A task has removed files of checkpoints. What was wished meanwhile is still to be done."""
+    rows: list[Row] = []
+    for checkpoint in event.checkpoints:
+        globs, left = event.done[checkpoint.uuid]
+        removing = "\n".join(glob for glob in checkpoint.removing.splitlines() if glob not in globs)
+        if removing == checkpoint.removing:
+            continue
+        row = replace(checkpoint, removing=removing)
+        if row.state is CheckpointState.PARTIALLY_DELETED and not removing:
+            row = replace(row, resources=left, state=row.state if left else CheckpointState.DELETED)
+        rows.append(row)
+    return Decision(rows)

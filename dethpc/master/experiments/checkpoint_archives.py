@@ -1,0 +1,130 @@
+"""The files of a checkpoint as one archive, read from its storage while they are sent: for who cannot read that."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import IO, Any
+
+from dethpc import storage
+from dethpc.domain.facts import Checkpoint
+from dethpc.domain.states import CheckpointState
+from dethpc.domain.trial_config import TrialConfig
+from dethpc.errors import CheckpointError, CheckpointNotFound, MasterError, NotFound, Refused
+from dethpc.master.experiments.sent import Sent
+from dethpc.rundir.home import Home
+from dethpc.storage.base import CheckpointStore, Content, Selector
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 1 << 20
+"""Bytes that are sent at once."""
+_WHOLE = (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
+
+KINDS = {
+    "application/x-tar": "tar",
+    "application/gzip": "tar.gz",
+    "application/x-gzip": "tar.gz",
+    "application/x-gtar": "tar.gz",
+    "application/x-tgz": "tar.gz",
+    "application/zip": "zip",
+}
+"""What a client may ask for, and how the archive's name ends."""
+
+
+def kind_of(accept: str) -> str:
+    """The first of KINDS that a client takes. Raises Refused."""
+    asked = [word.partition(";")[0].strip().lower() for word in accept.split(",")]
+    for word in asked:
+        if word in KINDS:
+            return word
+        if word in ("", "*/*", "application/*", "application/json"):  # as a client asks that says nothing about it
+            return "application/x-tar"
+    raise Refused(f"Accept: found {accept[:100]!r}; allowed: {', '.join(KINDS)}")
+
+
+def archive(
+    checkpoint: Checkpoint, config: dict[str, Any], home: Home, kind: str, selector: Selector | None = None
+) -> Iterator[bytes]:
+    """The archive, in pieces. A reader that gets no end has no archive. ``config``: the experiment's.
+
+    Raises Refused, NotFound, MasterError where the storage cannot be read, and CheckpointError, all before the first piece.
+    """
+    files = _opened(
+        _place(checkpoint, TrialConfig.from_json(config).checkpoint_storage, home), checkpoint.uuid, selector
+    )
+    write = _zip if KINDS[kind] == "zip" else _tar
+    return _pieces(checkpoint, files, write, zipped=KINDS[kind] == "tar.gz")
+
+
+def _place(checkpoint: Checkpoint, configured: dict[str, Any], home: Home) -> CheckpointStore:
+    if checkpoint.state not in _WHOLE:
+        why = f" ({checkpoint.reason})" if checkpoint.reason else ""
+        raise Refused(f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}{why}: it cannot be downloaded")
+    if place := storage.elsewhere(checkpoint.storage, configured):
+        raise Refused(
+            f"checkpoint {checkpoint.uuid} is in {place}, where the training code put it, and not in the checkpoint_storage of "
+            "its experiment: the master reads nothing there; copy it by hand"
+        )
+    return storage.build(configured, spool=home.spool)
+
+
+def _opened(store: CheckpointStore, uuid: str, selector: Selector | None) -> Iterator[Content]:
+    """Up to the first file: what is wrong with the checkpoint as a whole is said instead of an archive."""
+    files = store.read(uuid, selector)
+    try:
+        first = next(files, None)
+    except CheckpointNotFound as error:
+        raise NotFound(str(error)) from error
+    except OSError as error:
+        raise MasterError(f"the master cannot read {store}: {error}") from error
+    return files if first is None else chain([first], files)
+
+
+def _pieces(
+    checkpoint: Checkpoint, files: Iterator[Content], write: Callable[..., Iterator[None]], zipped: bool
+) -> Iterator[bytes]:
+    sent = Sent()
+    # Weights hardly get smaller, and a login node has other things to do than to find that out.
+    out: Any = gzip.GzipFile(fileobj=sent, mode="wb", compresslevel=0, mtime=0) if zipped else sent
+    try:
+        for _ in write(out, files, checkpoint.reported_at):
+            if sent.size >= _AT_ONCE:
+                yield sent.take()
+    except (OSError, CheckpointError) as error:
+        _log.warning("the archive of checkpoint %s broke off: %s", checkpoint.uuid, error)
+        raise
+    if zipped:
+        out.close()
+    yield sent.take()
+
+
+def _tar(out: IO[bytes], files: Iterator[Content], at: float) -> Iterator[None]:
+    for content in files:
+        info = tarfile.TarInfo(content.path)
+        info.size, info.mtime, info.mode = content.size, int(at), 0o644
+        if content.path.endswith("/"):
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+        out.write(info.tobuf(tarfile.PAX_FORMAT))
+        for piece in content.pieces:
+            out.write(piece)
+            yield
+        out.write(bytes(-content.size % tarfile.BLOCKSIZE))
+        yield
+    out.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+def _zip(out: IO[bytes], files: Iterator[Content], at: float) -> Iterator[None]:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for content in files:
+            if content.path.endswith("/"):
+                archive.writestr(content.path, b"")
+                continue
+            with archive.open(content.path, "w", force_zip64=True) as member:
+                for piece in content.pieces:
+                    member.write(piece)
+                    yield

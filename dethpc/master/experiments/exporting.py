@@ -1,0 +1,180 @@
+"""An experiment as one archive: its rows, metrics, code, logs and journals. Checkpoints are added by who can read their storage.
+
+Secrets stay here: configurations are masked, and of run directories nothing is taken that holds a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dethpc.config.secrets import masked_text
+from dethpc.domain import copies
+from dethpc.domain.facts import IN_MEMORY, Attempt, Checkpoint, Experiment, Metric, Run, Task
+from dethpc.domain.ports import Snapshot
+from dethpc.domain.secrets import masked
+from dethpc.engine.copies import NO_TOKEN
+from dethpc.engine.replace import replace
+from dethpc.errors import Refused
+from dethpc.master.durable.row_file import to_line
+from dethpc.master.experiments.sent import Sent
+from dethpc.master.installation import Installation
+from dethpc.rundir.files import open_regular, walk
+from dethpc.rundir.journal import from_line
+from dethpc.rundir.journal import to_line as to_journal_line
+from dethpc.state import queries
+from dethpc.state.store import SqlStore
+
+_AT_ONCE = 1 << 18
+"""Bytes that are read, and sent, at once."""
+
+_ATTEMPTS = 200
+"""Whose reports one query asks for: those of a search are mostly many, and short."""
+
+
+def archive(installation: Installation, store: SqlStore, experiment_id: int) -> Iterator[bytes]:
+    """The archive, in pieces. A reader that gets no end has no archive: what it has is no zip file.
+
+    Raises NotFound and Refused before the first piece.
+    """
+    with store.read() as connection:
+        past = of_trials(queries.past(connection, experiment_id))
+    row = past.of(Experiment)[0]
+    if not row.state.keeps_files:
+        raise Refused(f"experiment {experiment_id} is {row.state.value}: there is nothing to export")
+    return _pieces(installation, store, past)
+
+
+def of_trials(past: Snapshot) -> Snapshot:
+    """Without tasks that belong to no trial, and what belongs to these: they did something here, such as removing files."""
+    tasks = [task for task in past.of(Task) if task.trial_id is not None]
+    ids = {task.id for task in tasks}
+    runs = [run for run in past.of(Run) if run.task_id in ids]
+    names = {run.id for run in runs}
+    attempts = [attempt for attempt in past.of(Attempt) if attempt.run_id in names]
+    found = {kind: past.of(kind) for kind in IN_MEMORY}
+    return Snapshot({**found, Task: tasks, Run: runs, Attempt: attempts}, 1, 1)
+
+
+def _pieces(installation: Installation, store: SqlStore, past: Snapshot) -> Iterator[bytes]:
+    sent, row = Sent(), past.of(Experiment)[0]
+    with zipfile.ZipFile(sent, "w", zipfile.ZIP_DEFLATED) as archive:
+        yield from _written(archive, sent, copies.ABOUT, iter([_about(installation, row)]))
+        yield from _written(archive, sent, copies.ROWS, _rows(past))
+        yield from _written(archive, sent, copies.METRICS, _metrics(store, past.of(Attempt)))
+        for name, path in _files(installation, past):
+            with contextlib.suppress(FileNotFoundError), open_regular(path) as file:
+                # What is being written while it is copied ends where it ended when it was opened.
+                content = _read(file, file.seek(0, os.SEEK_END))
+                file.seek(0)
+                yield from _written(archive, sent, name, _reports(content) if path.suffix == ".jsonl" else content)
+    yield sent.take()
+
+
+def _written(archive: zipfile.ZipFile, sent: Sent, name: str, content: Iterator[bytes]) -> Iterator[bytes]:
+    with archive.open(name, "w", force_zip64=True) as member:
+        for piece in content:
+            member.write(piece)
+            if sent.size >= _AT_ONCE:
+                yield sent.take()
+    yield sent.take()
+
+
+def _read(file: Any, size: int) -> Iterator[bytes]:
+    while size > 0 and (piece := file.read(min(_AT_ONCE, size))):
+        size -= len(piece)
+        yield piece
+
+
+def _reports(content: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of a journal without secrets: a report of a checkpoint says which storage it is in, with its keys. What is damaged
+    could hold one as well."""
+    left = b""
+    for piece in content:
+        *lines, left = (left + piece).split(b"\n")
+        yield b"".join(_without_keys(line) for line in lines)
+
+
+def _without_keys(line: bytes) -> bytes:
+    try:
+        report = from_line(line)
+    except ValueError:
+        return b""
+    if not report.data.get("storage"):
+        return line + b"\n"
+    hidden = report._replace(data={**report.data, "storage": masked(report.data["storage"])})
+    return to_journal_line(hidden).encode() + b"\n"
+
+
+def _about(installation: Installation, row: Experiment) -> bytes:
+    about = {
+        "format": copies.FORMAT,
+        "release": installation.version,
+        "cluster_id": installation.cluster_id,
+        "cluster_name": installation.cluster_name,
+        "experiment_id": row.id,
+        "name": row.name,
+        "state": row.state.value,
+        "exported_at": time.time(),
+    }
+    return json.dumps(about, indent=1).encode()
+
+
+def _rows(past: Snapshot) -> Iterator[bytes]:
+    for kind in IN_MEMORY:
+        for row in past.of(kind):
+            yield to_line(_without_secrets(row)).encode()
+
+
+def _without_secrets(row: Any) -> Any:
+    if isinstance(row, Experiment):
+        return replace(row, config=masked(row.config), original_config=masked_text(row.original_config))
+    if isinstance(row, Checkpoint):
+        return replace(row, storage=masked(row.storage))
+    if isinstance(row, Run):
+        return replace(row, token_sha256=NO_TOKEN)
+    return row
+
+
+def _metrics(store: SqlStore, attempts: list[Attempt]) -> Iterator[bytes]:
+    """Those that counted when the rows were read. No connection is kept while somebody reads slowly."""
+    for begin in range(0, len(attempts), _ATTEMPTS):
+        some = attempts[begin : begin + _ATTEMPTS]
+        with store.read() as connection:
+            few = queries.metrics_of_attempts(connection, some)
+        yield from _one_by_one(store, some) if few is None else ["".join(map(_line, few)).encode()]
+
+
+def _one_by_one(store: SqlStore, attempts: list[Attempt]) -> Iterator[bytes]:
+    for attempt in attempts:
+        after: int | None = None
+        while True:
+            with store.read() as connection:
+                found = queries.metrics_of_attempt(connection, attempt, after)
+            if not found:
+                break
+            after = found[-1].seq
+            yield "".join(_line(metric) for metric in found).encode()
+
+
+def _line(metric: Metric) -> str:
+    return json.dumps(asdict(metric)) + "\n"
+
+
+def _files(installation: Installation, past: Snapshot) -> Iterator[tuple[str, Path]]:
+    """Members' names, and where their files are."""
+    home, row = installation.home, past.of(Experiment)[0]
+    if row.context_sha256:
+        yield copies.CONTEXT, home.context(row.context_sha256)
+    for run in past.of(Run):
+        top = home.kept(run.id).path
+        for below in walk(top):
+            if copies.run_file(member := f"runs/{run.id}/{below}"):
+                yield member, top / below

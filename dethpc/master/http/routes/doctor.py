@@ -1,0 +1,42 @@
+"""What ``det doctor`` says of this site: what it said last, and what it says now, if somebody asks for that."""
+
+from __future__ import annotations
+
+import threading
+
+from dethpc.doctor import examine, report
+from dethpc.doctor.read import read
+from dethpc.errors import Refused
+from dethpc.master.http.routes.access import Owner, TheInstallation
+from dethpc.master.http.routes.router import Router
+from dethpc.master.http.wire import doctor as wire
+from dethpc.master.http.wire.base import time
+
+router = Router(prefix="/api/v1/doctor", tags=["master"])
+
+_examining = threading.Lock()
+
+
+@router.get("")
+def diagnosis(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
+    """What was found last, by the master or by ``det doctor``. Asks neither Slurm nor the machine."""
+    return _told(report.kept(installation.home))
+
+
+@router.post("")
+def examine_now(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
+    """Look again, on the master's machine. Asks Slurm a few questions, and sends no job."""
+    if not _examining.acquire(blocking=False):
+        raise Refused("somebody has the site examined just now; look at what is found in a minute")
+    try:
+        facts = read(installation.home.root, installation.site, None)
+        return _told(report.keep(installation.home, list(examine(facts))))
+    finally:
+        _examining.release()
+
+
+def _told(found: report.Report | None) -> wire.Diagnosis:
+    if found is None:
+        return wire.Diagnosis(examined_at=None, host="", findings=[])
+    findings = [wire.Finding(**each) for each in found["findings"]]
+    return wire.Diagnosis(examined_at=time(found["at"]), host=found["host"], findings=findings)

@@ -1,0 +1,35 @@
+"""What hyperparameters have to do with the searcher's metric."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from dethpc.insight.hyperparameters import heat_map, importance
+from dethpc.master.http.routes.access import Owner, Reading
+from dethpc.master.http.routes.router import Router
+from dethpc.master.http.wire import hyperparameters as wire
+from dethpc.state import queries
+
+router = Router(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+
+MOST = 1000
+"""Trials that are looked at: who looks again and again costs the same, however many there are."""
+
+
+@router.get("/hyperparameters")
+def hyperparameters(
+    experiment_id: int, connection: Reading, who: Owner, x: str = "", y: str = ""
+) -> wire.Hyperparameters:
+    """Ours: how much each explains, and the metric over two of them: ``x`` and ``y``, or the two most important."""
+    fact = queries.experiment(connection, experiment_id)
+    found, every = queries.tried(connection, experiment_id, MOST)
+    told = importance(found)
+    others = [each.name for each in told if each.name not in (x, y)]
+    x = x or (others.pop(0) if others else "")
+    y = y or (others.pop(0) if others else "")
+    return wire.Hyperparameters(
+        trials=len(found),
+        of=every,
+        importance=[wire.Importance(**asdict(each)) for each in told],
+        map=wire.Map.of(heat_map(found, x, y, fact.smaller_is_better)) if x and y else None,
+    )

@@ -1,0 +1,37 @@
+"""Experiments that move between installations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer
+
+from dethpc.domain.secrets import masked
+from dethpc.master.http.wire.base import Wire
+from dethpc.master.http.wire.experiment import Experiment
+
+
+class LookRequest(Wire):
+    archive: str  # an absolute path that the master can read
+
+
+class Found(Wire):
+    """``checkpoints``: those whose files the archive has; ``known``: those of its uuids that others have here."""
+
+    experiment_id: int
+    cluster_name: str
+    name: str
+    trials: int
+    checkpoints: list[str] = []
+    known: list[str] = []
+    checkpoint_storage: Annotated[dict[str, Any], PlainSerializer(masked)]
+
+
+class TakeInRequest(LookRequest):
+    """``copied``: the checkpoints of the archive whose files are in this installation's storage, and what they are called there."""
+
+    copied: dict[str, str] = {}
+
+
+class TakenIn(Wire):
+    experiment: Experiment

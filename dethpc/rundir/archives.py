@@ -1,0 +1,112 @@
+"""Which trials are folded, and what their files are called: ``runs/7.12.3.zip`` holds what runs 7.12.1 to 7.12.3 have left.
+
+``dethpc.rundir.folded`` reads them, ``dethpc.rundir.fold_writer`` writes them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+LATE = "late"
+"""The folder in a run's directory with what the master wrote after the run was folded."""
+
+PART, GOING = ".part", ".going"
+"""What is added to the name of an archive that is being written, and of the directory of a folded run that is being removed."""
+
+_MOST_RUNS = 100_000
+_RUN = re.compile(r"(\d+)\.(\d+)\.(\d+)", re.ASCII)
+_ARCHIVE = re.compile(r"(\d+)\.(\d+)\.(\d+)\.zip", re.ASCII)
+
+
+class Trial(NamedTuple):
+    experiment: int
+    trial: int
+
+    def run(self, number: int) -> str:
+        return f"{self.experiment}.{self.trial}.{number}"
+
+
+def trial_of(run_id: str) -> Optional[tuple[Trial, int]]:
+    """The trial of a run, and the run's number there; None: no trial's run has such an id."""
+    found = _RUN.fullmatch(run_id)
+    return found and (Trial(int(found[1]), int(found[2])), int(found[3]))
+
+
+def archive_of(run_id: str) -> str:
+    """The name of the file that holds all runs of a trial, of which this is the last one."""
+    return f"{run_id}.zip"
+
+
+def runs_of(name: str) -> list[str]:
+    """The ids of the runs that a file of this name holds; none where it is no such file."""
+    found = _ARCHIVE.fullmatch(name)
+    if found is None or int(found[3]) > _MOST_RUNS:
+        return []
+    return [Trial(int(found[1]), int(found[2])).run(number) for number in range(1, int(found[3]) + 1)]
+
+
+def belongs_to_trial(name: str) -> bool:
+    """Whether what has this name below ``runs`` is of a trial: a run's directory, an archive, or what is between the two."""
+    plain = name.removesuffix(PART).removesuffix(GOING)
+    return any(pattern.fullmatch(plain) for pattern in (_RUN, _ARCHIVE))
+
+
+def late_of(run: Path) -> Optional[Path]:
+    """The folder of late files in a run's directory; None: there is none. A link of its name, or a file, counts for nothing."""
+    try:
+        return run / LATE if stat.S_ISDIR(os.lstat(run / LATE).st_mode) else None
+    except OSError:
+        return None
+
+
+class Archives:
+    """Which trials of a home are folded. Any thread may ask.
+
+    ``lock`` is held while an archive takes the place of directories, and by whoever writes into those of a run that is over.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self.lock = threading.RLock()
+        self._runs = runs
+        self._last: dict[Trial, int] = {}
+        self._listed_at: Optional[int] = None
+
+    def of(self, run_id: str) -> Optional[Path]:
+        """The archive that holds the run; None: it is not folded."""
+        known = trial_of(run_id)
+        if known is None:
+            return None
+        trial, number = known
+        if number > self._last.get(trial, 0) and (self._listed_at is None or not os.path.lexists(self._runs / run_id)):
+            self._list()
+        last = self._last.get(trial, 0)
+        return self._runs / archive_of(trial.run(last)) if number <= last else None
+
+    def last(self, trial: Trial) -> int:
+        """The number of the trial's last run that is folded; 0: none is."""
+        if self._listed_at is None:
+            self._list()
+        return self._last.get(trial, 0)
+
+    def add(self, trial: Trial, last: int) -> None:
+        self._last[trial] = max(last, self._last.get(trial, 0))
+
+    def _list(self) -> None:
+        """Another master may have folded, too."""
+        try:
+            changed_at = os.stat(self._runs).st_mtime_ns
+            if changed_at == self._listed_at:
+                return
+            with os.scandir(self._runs) as there:
+                names = [each.name for each in there if each.is_file(follow_symlinks=False)]
+        except FileNotFoundError:
+            return
+        for name in names:  # a link or a pipe of such a name hides no run
+            if found := _ARCHIVE.fullmatch(name):
+                self.add(Trial(int(found[1]), int(found[2])), int(found[3]))
+        self._listed_at = changed_at

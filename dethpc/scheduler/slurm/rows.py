@@ -1,0 +1,184 @@
+"""What Slurm's commands print about jobs and nodes, row by row. Pure.
+
+A job's id is the one that people see: ``57``, or ``57_3`` for an element of a job array, whether it has a number of its own yet
+or not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from dethpc.domain import walltime
+from dethpc.domain.ids import element_id
+from dethpc.domain.ports import JobRecord, JobState, QueuedJob
+from dethpc.errors import SchedulerUnavailable
+from dethpc.scheduler.slurm import pools as slurm_pools
+from dethpc.scheduler.slurm import states
+from dethpc.scheduler.slurm.hostlist import expand
+from dethpc.scheduler.slurm.pools import NodeRow
+
+JOB_FIELDS = (
+    "JobArrayID",
+    "State",
+    "Reason",
+    "NodeList",
+    "exit_code",
+    "RestartCnt",
+    "PreemptTime",
+    "SubmitTime",
+    "StartTime",
+    "EndTime",
+    "PriorityLong",
+    "Nice",
+)
+NODE_FIELDS = (
+    "NodeList",
+    "Partition",
+    "StateCompact",
+    "Gres",
+    "GresUsed",
+    "CPUsState",
+    "Memory",
+    "NodeAddr",
+    "Time",
+    "Features",
+    "Size",
+    "Available",
+    "Reason",
+)
+QUEUE_FIELDS = ("JobArrayID", "UserID", "State", "NumNodes", "PriorityLong", "StartTime")
+ACCOUNT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Submit", "Start", "End", "JobName")
+
+
+def read(output: str, fixed: int) -> Iterator[list[str]]:
+    """Rows of ``fixed`` fields and one last field, a free text that may itself hold the delimiter or a new line. A delimiter ends
+    each row. Raises SchedulerUnavailable for anything else: an answer that is damaged or cut off says nothing.
+    """
+    begun = ""
+    for line in output.splitlines(keepends=True):
+        begun += line
+        fields = begun.split("|", fixed)
+        if len(fields) <= fixed:
+            raise SchedulerUnavailable(f"an answer of Slurm cannot be read: {begun.strip()[:200]!r}")
+        if (last := fields[-1].rstrip("\n")).endswith("|"):
+            yield [*fields[:-1], last.removesuffix("|")]
+            begun = ""
+    if begun.strip():
+        raise SchedulerUnavailable(f"an answer of Slurm is cut off: {begun.strip()[-200:]!r}")
+
+
+def elements(text: str) -> list[int]:
+    """``0-3,7%2`` as Slurm shows which elements of an array wait; of a list that it cut off (``...``) the beginning."""
+    found: list[int] = []
+    for part in text.strip("[]").partition("%")[0].rstrip("].").split(","):
+        ends = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if ends is None:
+            break
+        first, last, step = int(ends[1]), int(ends[2] or ends[1]), int(ends[3] or 1)
+        found += range(first, min(last, first + _MOST_ELEMENTS) + 1, max(1, step))
+    return found
+
+
+_MOST_ELEMENTS = 1 << 22  # of the largest MaxArraySize that Slurm takes
+
+
+def of_squeue(row: list[str]) -> JobRecord:
+    job_id, word, why, hosts, status, restarts, preempted_at, submitted, started, ended, priority, nice, name = row
+    state, pending = states.job_state(word), word == "PENDING"
+    start, preempted = states.epoch(started), states.epoch(preempted_at)
+    code, signal = (None, None) if state.live else states.exit_status(status)
+    return JobRecord(
+        job_id=job_id,
+        name=name,
+        state=state,
+        reason=states.reason(why) if pending else "",
+        nodes=expand(hosts),
+        exit_code=code,
+        signal=signal,
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        preempted=word == "PREEMPTED" or (preempted is not None and (start is None or preempted >= start)),
+        preempted_at=preempted,
+        submitted_at=states.epoch(submitted),
+        started_at=None if pending else start,  # of a pending job it is a guess
+        ended_at=None if state.live else states.epoch(ended),
+        priority=int(priority) if pending and priority.isdigit() else None,
+        nice=int(nice) if pending and nice.lstrip("-").isdigit() else None,
+    )
+
+
+def queued(row: list[str]) -> QueuedJob:
+    job_id, user, word, nodes, priority, start, hosts = row
+    return QueuedJob(
+        job_id=job_id,
+        mine=user == str(os.getuid()),
+        running=states.job_state(word) is JobState.RUNNING,
+        nodes=int(nodes.partition("-")[0]) if nodes[:1].isdigit() else 1,
+        priority=int(priority) if priority.isdigit() else 0,
+        start=states.epoch(start),
+        places=expand(hosts),
+    )
+
+
+def of_sacct(row: list[str]) -> Iterator[JobRecord]:
+    """One record, but for the elements of an array that wait: those share a row."""
+    shown, word, status, hosts, submitted, started, ended, name = row
+    state = states.job_state(word)
+    code, signal = (None, None) if state.live else states.exit_status(status)
+    array, _, waiting = shown.partition("_[")
+    for job_id in [element_id(array, index) for index in elements(waiting)] if waiting else [shown]:
+        yield JobRecord(
+            job_id=job_id,
+            name=name,
+            state=state,
+            nodes=expand(hosts),
+            exit_code=code,
+            signal=signal,
+            preempted=word.startswith("PREEMPTED"),
+            submitted_at=states.epoch(submitted),
+            started_at=states.epoch(started),
+            ended_at=None if state.live else states.epoch(ended),
+        )
+
+
+def of_scontrol(line: str) -> Iterator[JobRecord]:
+    """As ``of_sacct``, of one job of ``scontrol --oneliner show job``."""
+    said = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
+    state = states.job_state(said.get("JobState", ""))
+    code, signal = (None, None) if state.live else states.exit_status(said.get("ExitCode", ""))
+    array, indices = said.get("ArrayJobId", ""), elements(said.get("ArrayTaskId", ""))
+    for job_id in [element_id(array, index) for index in indices] if array else [said["JobId"]]:
+        yield JobRecord(
+            job_id=job_id,
+            name=said.get("JobName", ""),
+            state=state,
+            reason=states.reason(said.get("Reason", "None")) if state is JobState.PENDING else "",
+            nodes=expand("" if (hosts := said.get("NodeList", "")) == "(null)" else hosts),
+            exit_code=code,
+            signal=signal,
+            restarts=int(said["Restarts"]) if said.get("Restarts", "").isdigit() else 0,
+            preempted=said.get("JobState") == "PREEMPTED",
+        )
+
+
+def of_sinfo(row: list[str]) -> NodeRow:
+    node, partition, word, gres, used, cpu_counts, memory, address, limit, features, size, available, why = row
+    allocated, _idle, _other, total = (int(count) for count in cpu_counts.split("/"))
+    return NodeRow(
+        node=node,
+        partition=partition.removesuffix("*"),
+        default_partition=partition.endswith("*"),
+        state=slurm_pools.node_state(word),
+        gpus=slurm_pools.gpus(gres),
+        gpus_used=slurm_pools.gpus(used),
+        cpus=total,
+        cpus_used=allocated,
+        memory_mb=int(memory) if memory.isdigit() else 0,
+        address=address,
+        max_time=walltime.seconds(limit),
+        features=frozenset() if features == "(null)" else frozenset(features.split(",")),
+        max_nodes=states.largest(size),
+        available=available,
+        reason="" if why == "none" else why,
+    )

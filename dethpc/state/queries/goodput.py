@@ -1,0 +1,68 @@
+"""Where slots went, of experiments, trials and pools: a sum over runs that have ended, and the times of those that have not."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, func, select
+
+from dethpc.domain.facts import Experiment, Run
+from dethpc.domain.goodput import Goodput, of_run
+from dethpc.domain.states import RunState, TaskKind
+from dethpc.state import rows
+from dethpc.state.queries.tasks import of_trial
+from dethpc.state.spent import times
+from dethpc.state.summaries import Spent, SpentSum
+
+_experiment = rows.table(Experiment).c
+_run = rows.table(Run).c
+_spent = rows.table(Spent).c
+_sum = rows.table(SpentSum).c
+
+_LIVE = _run.state.in_([state for state in RunState if state is not RunState.ENDED])
+_ON_THE_CLUSTER = _experiment.kind.in_([kind for kind in TaskKind if kind.submitted])
+_SUMS = tuple(func.sum(_spent[name]) for name in ("useful", "lost", "overhead", "waiting"))
+
+
+def goodput_of_experiment(connection: Connection, experiment_id: int, now: float) -> Goodput:
+    """Of all runs of its trials on the cluster."""
+    if not _on_the_cluster(connection, experiment_id):
+        return Goodput()
+    query = select(_sum.useful, _sum.lost, _sum.overhead, _sum.waiting).where(_sum.experiment_id == experiment_id)
+    ended = connection.execute(query).first()
+    total = Goodput() if ended is None else Goodput(*ended)
+    for run, attempts in times(connection, _run.experiment_id == experiment_id, _LIVE):
+        total.add(of_run(run, attempts, now))
+    return total
+
+
+def goodput_of_trials(connection: Connection, experiment_id: int, now: float) -> dict[int, Goodput]:
+    """Of each of the experiment's trials that had a run on the cluster, by id."""
+    if not _on_the_cluster(connection, experiment_id):
+        return {}
+    query = select(_spent.trial_id, *_SUMS).where(_spent.experiment_id == experiment_id).group_by(_spent.trial_id)
+    found = {id: Goodput(*sums) for id, *sums in connection.execute(query)}
+    for run, attempts in times(connection, _run.experiment_id == experiment_id, _LIVE):
+        found.setdefault(run.trial_id, Goodput()).add(of_run(run, attempts, now))
+    return dict(sorted(found.items()))
+
+
+def goodput_of_trial(connection: Connection, trial_id: int, now: float) -> Goodput:
+    total = Goodput()
+    for run, attempts in times(connection, _run.task_id.in_(of_trial(trial_id))):
+        if _on_the_cluster(connection, run.experiment_id):
+            total.add(of_run(run, attempts, now))
+    return total
+
+
+def goodput_of_pools(connection: Connection, since: float, now: float) -> dict[str, Goodput]:
+    """Of the runs that had not ended by ``since``, by pool."""
+    cluster = select(_experiment.id).where(_ON_THE_CLUSTER)
+    query = select(_spent.pool, *_SUMS).where(_spent.ended_at > since, _spent.experiment_id.in_(cluster))
+    found = {pool: Goodput(*sums) for pool, *sums in connection.execute(query.group_by(_spent.pool))}
+    for run, attempts in times(connection, _run.experiment_id.in_(cluster), _LIVE):
+        found.setdefault(run.pool, Goodput()).add(of_run(run, attempts, now))
+    return dict(sorted(found.items()))
+
+
+def _on_the_cluster(connection: Connection, experiment_id: int) -> bool:
+    query = select(_experiment.id).where(_experiment.id == experiment_id, _ON_THE_CLUSTER)
+    return connection.scalar(query) is not None

@@ -1,0 +1,182 @@
+"""Checkpoints whose store is away, in a folder that all machines share: they outlive their job there until a task brings them.
+
+A checkpoint in the spool counts as one in its store: ``Spooled`` is a store that finds it in either place, and ``bring`` moves it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence
+
+from dethpc.storage.base import CheckpointStore, Content, Held, PathLike, Selector
+from dethpc.storage.files import FileStore
+from dethpc.storage.manifest import Checksums, listing
+
+MOST_BYTES = 64 << 30
+"""What the spool of an installation holds at most."""
+
+_ABANDONED = 86400.0  # seconds after which a copy that is not whole has no writer any more
+
+
+def _free(path: str) -> int:
+    """Bytes that an ordinary user may still write there. Not by shutil: ``det`` loads this module, too."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+class Spool:
+    """The folder. It is made when the first checkpoint comes."""
+
+    def __init__(self, folder: PathLike) -> None:
+        self.store = FileStore(folder)
+
+    def __str__(self) -> str:
+        return str(self.store)
+
+    def has(self, uuid: str) -> bool:
+        return self.store.exists(uuid)
+
+    def keep(self, uuid: str, source: PathLike) -> None:
+        """Copy a whole checkpoint to it, brought to disk and summed. Raises OSError, also where there is too little room, and
+        CheckpointError."""
+        size = sum(listing(Path(source)).values())
+        Path(str(self)).mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = sum(one.size for one in self.store.names())
+        if held + size > MOST_BYTES or 2 * size > _free(str(self)):
+            raise OSError(errno.ENOSPC, f"{self} has no room for {size} bytes more")
+        self.store.stage(uuid)
+        try:
+            self.store.publish(uuid, self.store.add(uuid, source))
+        except BaseException:
+            self.store.discard(uuid)
+            raise
+
+    def forget(self, uuid: str) -> None:
+        self.store.delete(uuid)
+
+    def names(self) -> List[str]:
+        """The checkpoints in it. Raises OSError."""
+        return sorted(one.uuid for one in self.store.names() if one.whole)
+
+    def tidy(self) -> None:
+        """Remove copies whose writers died. Raises OSError."""
+        for one in list(self.store.names()):
+            if not one.whole and one.changed < time.time() - _ABANDONED:
+                self.store.discard(one.uuid)
+
+    def bring(self, uuid: str, store: CheckpointStore) -> None:
+        """Move a checkpoint to its ``store``; it is in one of the two at any time. Doing it twice does no harm. Raises OSError and
+        CheckpointError."""
+        if store.exists(uuid):
+            store.discard(uuid)  # what is left of the staging of one that died right after publishing
+        else:
+            with self.store.restore(uuid) as folder:
+                store.stage(uuid)
+                store.publish(uuid, store.add(uuid, folder))
+        self.forget(uuid)
+
+
+class Spooled(CheckpointStore):
+    """``store``, with what waits for it in ``spool``, which is looked at first: it is there when the store is away."""
+
+    def __init__(self, store: CheckpointStore, spool: Spool) -> None:
+        self.store, self.spool = store, spool
+
+    def __str__(self) -> str:
+        return str(self.store)
+
+    def _of(self, uuid: str) -> CheckpointStore:
+        return self.spool.store if self.spool.has(uuid) else self.store
+
+    # --- reading
+
+    def exists(self, uuid: str) -> bool:
+        return self.spool.has(uuid) or self.store.exists(uuid)
+
+    def restore(
+        self, uuid: str, selector: Optional[Selector] = None, *, verify: Optional[Selector] = None
+    ) -> ContextManager[Path]:
+        return self._of(uuid).restore(uuid, selector, verify=verify)
+
+    def download(self, uuid: str, target: PathLike, selector: Optional[Selector] = None) -> None:
+        self._of(uuid).download(uuid, target, selector)
+
+    def read(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Content]:
+        return self._of(uuid).read(uuid, selector)
+
+    def files(self, uuid: str) -> Dict[str, int]:
+        return self._of(uuid).files(uuid)
+
+    def metadata(self, uuid: str) -> Dict[str, Any]:
+        return self._of(uuid).metadata(uuid)
+
+    def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
+        return self._of(uuid).surviving(uuid, globs)
+
+    def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
+        """In both places: a copy may be on its way."""
+        spooled = self.spool.has(uuid)
+        left = self.spool.store.delete(uuid, globs) if spooled else {}
+        stored = self.store.delete(uuid, globs)
+        return left if spooled else stored
+
+    # --- what the store alone does
+
+    @property
+    def may_be_away(self) -> bool:
+        return self.store.may_be_away
+
+    def may_come_back(self, error: OSError) -> bool:
+        return self.store.may_come_back(error)
+
+    def stage(self, uuid: str) -> Path:
+        return self.store.stage(uuid)
+
+    def add(self, uuid: str, source: PathLike, paths: Optional[Sequence[str]] = None) -> Checksums:
+        return self.store.add(uuid, source, paths)
+
+    def flush(self, uuid: str, paths: Sequence[str]) -> Checksums:
+        return self.store.flush(uuid, paths)
+
+    def publish(
+        self,
+        uuid: str,
+        safe: Optional[Checksums] = None,
+        files: Optional[Dict[str, int]] = None,
+        *,
+        defer_checksums: bool = False,
+    ) -> Dict[str, int]:
+        return self.store.publish(uuid, safe, files, defer_checksums=defer_checksums)
+
+    def discard(self, uuid: str) -> None:
+        self.store.discard(uuid)
+
+    def leave(self, uuid: str) -> None:
+        self.store.leave(uuid)
+
+    def without_checksums(self, uuid: str) -> List[str]:
+        return self.store.without_checksums(uuid)
+
+    def add_checksums(self, uuid: str, paths: Sequence[str], part: int = 0) -> None:
+        self.store.add_checksums(uuid, paths, part)
+
+    def share(self, uuid: str, earlier: str, paths: Sequence[str]) -> int:
+        return self.store.share(uuid, earlier, paths)
+
+    def names(self) -> Iterator[Held]:
+        return self.store.names()
+
+    def beside(self, folder: str) -> ContextManager[Path]:
+        return self.store.beside(folder)
+
+    def remove_beside(self, folder: str) -> None:
+        self.store.remove_beside(folder)
+
+    def mark(self) -> ContextManager[str]:
+        return self.store.mark()
+
+    def find_mark(self, mark: str) -> None:
+        self.store.find_mark(mark)

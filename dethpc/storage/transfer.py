@@ -1,0 +1,185 @@
+"""Files to and from an object store: many at once, large ones in parts, each part tried again for itself and summed."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from dethpc.errors import CheckpointDamaged
+from dethpc.rundir.tree import Tree
+from dethpc.storage.driver import USUAL, Driver, Parts
+from dethpc.storage.manifest import BLOCK, Checksum, Checksums, measure, put_together
+
+_AT_ONCE = 16  # parts that are on their way
+_PART = 8 << 20  # bytes of a read; a block is a whole number of them
+_SMALL = 16 << 20  # up to so many bytes a file goes in one piece, from memory
+_READS = 3  # of a block whose checksum is another: what came may be damaged, and not what is there
+
+
+def send(
+    driver: Driver,
+    root: Path,
+    folder: str,
+    paths: Sequence[str],
+    *,
+    patience: float = USUAL,
+    arrived: Optional[Checksums] = None,
+) -> Checksums:
+    """Bring files below ``root`` to ``folder`` in the store. Raises OSError; ``arrived`` then holds what has arrived all the
+    same, and is not sent again by a call that is given it."""
+    sums: Checksums = {} if arrived is None else arrived
+    crcs: Dict[str, List[int]] = {}
+    part_of: Dict[str, int] = {}
+    paths = [path for path in paths if path not in sums]
+    if not paths:
+        return sums
+    with Tree(root) as tree:
+        sizes = {path: tree.status(path).st_size for path in paths}
+
+        def small(path: str) -> Checksum:
+            with tree.read(path) as file:
+                data = file.read()
+            driver.put(f"{folder}/{path}", data, patience=patience)
+            sums[path] = found = Checksum(len(data), (zlib.crc32(data),) if data else ())
+            return found
+
+        with _Calls() as calls:
+            for path in paths:
+                if sizes[path] <= _SMALL:
+                    calls.add(path, small, path)
+            for path in paths:
+                if sizes[path] > _SMALL:
+                    part = _send_large(
+                        calls, driver, tree, os.path.join(root, path), f"{folder}/{path}", path, sizes[path], patience
+                    )
+                    if part and BLOCK % part == 0:
+                        crcs[path], part_of[path] = [], part
+                    else:
+                        calls.add(path, lambda p: measure(root, [p], threads=1)[p], path)
+            for key, found in calls.results():
+                if isinstance(found, Checksum):
+                    sums[key] = found
+                elif key in crcs:
+                    crcs[key].append(found)
+        sums.update({path: put_together(sizes[path], crcs[path], part_of[path]) for path in crcs})
+    return sums
+
+
+def _send_large(
+    calls: _Calls, driver: Driver, tree: Tree, file: str, name: str, path: str, size: int, patience: float
+) -> int:
+    """The bytes of its parts, of which each call returns the CRC-32; 0 where it goes in one piece."""
+    parts = driver.parts(name, size, patience=patience)
+    if parts is None:
+        calls.add(path, lambda f: driver.put_file(name, f, patience=patience), file)
+        return 0
+
+    def part(n: int) -> int:
+        with tree.read(path) as opened:
+            opened.seek(n * parts.size)
+            data = opened.read(parts.size)
+        parts.put(n, data)
+        return zlib.crc32(data)
+
+    for n in range(-(-size // parts.size)):
+        calls.add(path, part, n)
+    calls.after(parts)
+    return parts.size
+
+
+def fetch(
+    driver: Driver, uuid: str, wanted: Checksums, target: Path, *, verify: bool = True, patience: float = USUAL
+) -> None:
+    """Bring a checkpoint's files to the directory ``target``, compared with their checksums where they have some. Raises
+    CheckpointDamaged that names a missing or damaged file, and OSError."""
+    with Tree(target) as tree:
+        for path, expected in wanted.items():
+            if path.endswith("/"):
+                tree.make(path)
+            else:
+                with tree.write(path) as file:
+                    file.truncate(expected.size)
+
+    def block(what: Tuple[str, int]) -> None:
+        path, at = what
+        expected = wanted[path]
+        want = expected.crcs[at // BLOCK] if verify and expected.crcs is not None else None
+        for _ in range(_READS):
+            found = _fetch_block(driver, uuid, path, target, at, expected.size, patience)
+            if want is None or found == want:
+                return
+        raise CheckpointDamaged(f"checkpoint {uuid}: {path} is damaged: its checksum differs from when it was stored")
+
+    files = {path: sum_ for path, sum_ in wanted.items() if not path.endswith("/")}
+    with _Calls() as calls:
+        for path, expected in files.items():
+            for at in range(0, expected.size, BLOCK):
+                calls.add(path, block, (path, at))
+        calls.results()
+
+
+def _fetch_block(driver: Driver, uuid: str, path: str, target: Path, at: int, size: int, patience: float) -> int:
+    crc = 0
+    file = os.open(os.path.join(target, path), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for start in range(at, min(at + BLOCK, size), _PART):
+            try:
+                data = driver.get(f"{uuid}/{path}", start, min(start + _PART, at + BLOCK, size), patience=patience)
+            except FileNotFoundError:
+                raise CheckpointDamaged(f"checkpoint {uuid}: {path} is missing") from None
+            except OSError:
+                _refuse_other_size(driver, uuid, path, size)
+                raise
+            os.pwrite(file, data, start)
+            crc = zlib.crc32(data, crc)
+    finally:
+        os.close(file)
+    return crc
+
+
+def _refuse_other_size(driver: Driver, uuid: str, path: str, size: int) -> None:
+    """A store that gives too few bytes again and again has no more of them."""
+    found = driver.list(uuid).get(path)
+    if found is not None and found.size != size:
+        raise CheckpointDamaged(f"checkpoint {uuid}: {path} has {found.size} bytes, and had {size} when stored")
+
+
+class _Calls:
+    """Calls in several threads until the block ends. The first that fails keeps those that have not begun from beginning."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "dethpc-transfer")
+        self._calls: List[Tuple[str, Future[Any]]] = []
+        self._parts: List[Parts] = []
+
+    def __enter__(self) -> _Calls:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for _, call in self._calls:
+            call.cancel()
+        self._pool.shutdown()
+        for parts in self._parts:
+            parts.abandon()
+
+    def add(self, key: str, call: Callable[[Any], Any], argument: Any) -> None:
+        self._calls.append((key, self._pool.submit(call, argument)))
+
+    def after(self, parts: Parts) -> None:
+        """What is to be finished when all calls have ended well, and abandoned when one has not."""
+        self._parts.append(parts)
+
+    def results(self) -> List[Tuple[str, Any]]:
+        """What all calls returned. Raises the first failure."""
+        wait([call for _, call in self._calls], return_when=FIRST_EXCEPTION)
+        failed = [call for _, call in self._calls if call.done() and not call.cancelled() and call.exception()]
+        if failed:
+            failed[0].result()
+        found = [(key, call.result()) for key, call in self._calls]
+        while self._parts:
+            self._parts[-1].finish()
+            self._parts.pop()
+        return found

@@ -1,0 +1,221 @@
+"""What goes on from earlier work: forks, experiments and trials that are continued, in an editor that checks while one types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dethpc.client import experiments, search_cost, trials
+from dethpc.client.search_cost import SearchCost
+from dethpc.client.session import Session
+from dethpc.config import ExperimentConfig, dump
+from dethpc.config.continued import continued
+from dethpc.config.forked import forked, of_trial
+from dethpc.errors import ConfigError, DethpcError, MasterUnreachable, Problem, Unauthorized
+from dethpc.web import show
+from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.pages import experiment
+
+Json = dict[str, Any]
+
+_SEARCH = ("name", "entrypoint", "searcher", "hyperparameters", "reproducibility")
+"""Sections that a search's preview needs; none of them holds a secret, which would not come back as it was."""
+
+
+@dataclass
+class Look:
+    """What is known of a text before anything is created: what is wrong with it, or what it would do."""
+
+    problems: list[Problem] = field(default_factory=list)
+    refused: str = ""
+    told: list[str] = field(default_factory=list)
+    cost: SearchCost | None = None
+    lengths: list[Json] = field(default_factory=list)
+    slot_hours: float | None = None
+
+    @property
+    def good(self) -> bool:
+        return not self.problems and not self.refused
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """``look`` says what a text would do, ``make`` does it and says where to go."""
+
+    title: str
+    words: str
+    text: str
+    parent: int
+    back: str
+    look: Callable[[str], Look]
+    make: Callable[[str], Goto]
+    can_pause: bool = True
+    may_be_empty: bool = False
+
+
+def fork(asked: Asked) -> Answer:
+    """As ``det experiment fork`` without files of its own."""
+    number = asked.number("experiment")
+    parent = experiments.get(asked.session, number)
+    config, written = parent["config"], parent["experiment"].get("originalConfig") or ""
+    # What it started from is in its configuration alone, and not in what was written, where that names a trial.
+    every = bool(asked.query.get("all")) or not written or "source_" in written
+    draft = _Draft(
+        f"Fork experiment {number}",
+        "A new experiment with the files and the environment of this one, and this configuration.",
+        dump(forked(config)) if every else written,
+        number,
+        f"experiments/{number}",
+        lambda text: _look(asked.session, text, parent),
+        lambda text: _create(asked, text, number),
+    )
+    return _page(asked, draft, every)
+
+
+def continue_trial(asked: Asked) -> Answer:
+    """As ``det trial continue`` without files of its own."""
+    trial = trials.get(asked.session, asked.number("trial"))
+    number = int(trial["experimentId"])
+    parent = experiments.get(asked.session, number)
+    starts = (
+        "which starts from its latest checkpoint"
+        if trial["checkpointCount"]
+        else (
+            "which would start from a checkpoint of it: it has none, so this cannot be created. Fork the experiment instead"
+        )
+    )
+    draft = _Draft(
+        f"Continue trial {trial['id']}",
+        f"A new experiment of one trial with its hyperparameters, {starts}.",
+        dump(of_trial(parent["config"], trial.get("hparams") or {}, trial["id"], None)),
+        number,
+        f"trials/{trial['id']}",
+        lambda text: _look(asked.session, text, parent),
+        lambda text: _create(asked, text, number),
+    )
+    return _page(asked, draft, every=True)
+
+
+def go_on(asked: Asked) -> Answer:
+    """As ``det experiment continue``."""
+    number = asked.number("experiment")
+    answer = experiments.get(asked.session, number)
+    config, found = answer["config"], answer["experiment"]
+    completed = show.plain_state(found["state"]) == "COMPLETED"
+
+    def look(text: str) -> Look:
+        def fits() -> Look:
+            if not experiment.goes_on(found):
+                return Look(refused=_words(False, completed))
+            continued(ExperimentConfig.from_json(config), text)
+            return Look()
+
+        return _checked(fits)
+
+    def make(text: str) -> Goto:
+        answer = experiments.go_on(asked.session, number, text)
+        return Goto(f"experiments/{number}", _said(f"Continued experiment {number}.", answer))
+
+    draft = _Draft(
+        f"Continue experiment {number}",
+        _words(experiment.goes_on(found), completed),
+        "",
+        number,
+        f"experiments/{number}",
+        look,
+        make,
+        can_pause=False,
+        may_be_empty=True,
+    )
+    return _page(asked, draft, every=True)
+
+
+def _words(goes_on: bool, completed: bool) -> str:
+    if not goes_on:
+        why = (
+            "it has completed, and nothing of it is left to do"
+            if completed
+            else "what its search decided stays decided"
+        )
+        return f"This experiment cannot go on: {why}. Fork it instead."
+    if completed:
+        return "Its one trial has completed, and goes on from its latest checkpoint when it gets a longer searcher.max_length here."
+    return (
+        "The same experiment and its trials that did not complete go on, each from its latest checkpoint. Leave this empty to"
+        " change nothing; a search of one trial may get other fields here, such as a longer searcher.max_length."
+    )
+
+
+def _page(asked: Asked, draft: _Draft, every: bool) -> Answer:
+    text = asked.form["config"].replace("\r\n", "\n") if "config" in asked.form else draft.text
+    look = draft.look(text)
+    if asked.form.get("action") == "create" and look.good:
+        try:
+            return draft.make(text)
+        except ConfigError as error:
+            look = Look(problems=error.problems)
+        except (Unauthorized, MasterUnreachable):
+            raise
+        except DethpcError as error:
+            look = Look(refused=str(error))
+    shown = {
+        "draft": draft,
+        "text": text,
+        "look": look,
+        "paused": bool(asked.form.get("paused")),
+        "every": every,
+        "full": bool(asked.query.get("all")),
+    }
+    failed = asked.form.get("action") == "create"
+    return Page("draft.html", shown, status=422 if failed else 200)
+
+
+def _create(asked: Asked, text: str, parent: int) -> Goto:
+    paused = bool(asked.form.get("paused"))
+    answer = experiments.create(asked.session, text, [], activate=not paused, parent=parent, with_environment=False)
+    number = answer["experiment"]["id"]
+    return Goto(f"experiments/{number}", _said(f"Created experiment {number}.", answer))
+
+
+def _said(text: str, answer: Json) -> str:
+    return " ".join([text, *(answer.get("warnings") or []), *(answer.get("notes") or [])])[:1500]
+
+
+def _look(session: Session, text: str, parent: Json) -> Look:
+    def look() -> Look:
+        number = parent["experiment"]["id"]
+        answer = experiments.create(session, text, [], parent=number, validate_only=True, with_environment=False)
+        preview = experiments.preview(session, _search(answer["config"]))
+        cost = search_cost.of(preview)
+        told = [*(answer.get("warnings") or []), *(answer.get("notes") or [])]
+        hours = _slot_hours(session, parent, cost)
+        return Look(told=told, cost=cost, lengths=preview["summary"]["trials"], slot_hours=hours)
+
+    return _checked(look)
+
+
+def _slot_hours(session: Session, parent: Json, cost: SearchCost) -> float | None:
+    """At the pace of the parent, where that has trained all that its search wanted."""
+    if show.plain_state(parent["experiment"]["state"]) != "COMPLETED":
+        return None
+    number = parent["experiment"]["id"]
+    spent = experiments.goodput(session, number, trials=False)["total"]["allocated"]
+    before = search_cost.of(experiments.preview(session, _search(parent["config"])))
+    found = cost.slot_seconds(before, spent) if spent else None
+    return None if found is None else found / 3600
+
+
+def _search(config: Json) -> Json:
+    return {name: config[name] for name in _SEARCH if config.get(name) is not None}
+
+
+def _checked(look: Callable[[], Look]) -> Look:
+    try:
+        return look()
+    except ConfigError as error:
+        return Look(problems=error.problems)
+    except (Unauthorized, MasterUnreachable):
+        raise
+    except DethpcError as error:
+        return Look(refused=str(error))

@@ -1,0 +1,198 @@
+"""One experiment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dethpc.client import experiments
+from dethpc.errors import NotFound, Refused
+from dethpc.web import show
+from dethpc.web.asked import Answer, Asked, Goto, Page
+from dethpc.web.pages import search
+
+TABS = ("trials", "hyperparameters", "search", "checkpoints", "code", "configuration", "goodput")
+PAGE = 50
+SORTS = {
+    "id": "SORT_BY_ID",
+    "metric": "SORT_BY_BEST_VALIDATION_METRIC",
+    "latest": "SORT_BY_LATEST_VALIDATION_METRIC",
+    "steps": "SORT_BY_BATCHES_PROCESSED",
+    "started": "SORT_BY_START_TIME",
+    "ended": "SORT_BY_END_TIME",
+    "state": "SORT_BY_STATE",
+    "restarts": "SORT_BY_RESTARTS",
+}
+SORTABLE = 5000
+"""Trials up to which checkpoints are shown by their metric, the best first: each has to be looked at for that."""
+
+
+def overview(asked: Asked) -> Answer:
+    shown = about(asked)
+    found = shown["experiment"]
+    if not shown["ended"]:
+        shown["waiting"] = experiments.waiting(asked.session, found["id"])
+        shown["search"] = experiments.search(asked.session, found["id"], limit=1)
+    shown["best"] = list(experiments.trials(asked.session, found["id"], sort_by=SORTS["metric"], limit=5))
+    shown["curves"] = _curves(asked, found)
+    return Page("experiment/overview.html", shown, live=f"experiment-{found['id']}")
+
+
+MOST_METRICS = 2000
+"""Names that the curves can be chosen from; those of training and validation come first."""
+
+
+def _curves(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+    """Which metric is drawn, of how many trials, what else there is by group, and which trials are pinned."""
+    names = experiments.metric_names(asked.session, experiment["id"])
+    names.sort(key=lambda each: (each[0] not in ("validation", "training"), each[0] != "validation", each))
+    groups: dict[str, list[str]] = {}
+    for group, name in names[:MOST_METRICS]:
+        groups.setdefault(group, []).append(name)
+    wanted = asked.query.get("metric", "")
+    usual = ("validation", experiment["searcherMetric"])
+    group, name = next((each for each in names if ".".join(each) == wanted), usual)
+    most = next((many for many in MANY if asked.query.get("most") == str(many)), MANY[0])
+    return {"group": group, "name": name, "groups": groups, "most": most, "many": MANY, "pins": pins(asked)}
+
+
+MANY = (20, 50, 100, 200)
+"""Of how many trials, the best, curves may be drawn."""
+
+MOST_PINS = 20
+
+
+def pins(asked: Asked) -> list[int]:
+    """Trials whose curves stay highlighted: ``pin=3,5`` in the address."""
+    texts = asked.query.get("pin", "").split(",")
+    return list(dict.fromkeys(int(text) for text in texts if text.isdecimal() and len(text) < 16))[:MOST_PINS]
+
+
+def tab(asked: Asked) -> Answer:
+    name = asked.parts["tab"]
+    if name not in _TABS:
+        raise NotFound(f"an experiment has no page {name!r}")
+    shown = about(asked)
+    shown.update(_TABS[name](asked, shown["experiment"]))
+    return Page(f"experiment/{name}.html", shown, live=f"experiment-{shown['experiment']['id']}")
+
+
+def act(asked: Asked) -> Answer:
+    number, action = asked.number("experiment"), asked.form.get("action", "")
+    if action == "delete":
+        experiments.delete(asked.session, number)
+        return Goto("experiments", f"Experiment {number} is being deleted.")
+    if action not in experiments.ACTIONS:
+        raise Refused(f"there is no action {action!r}; there are {', '.join(experiments.ACTIONS)} and delete")
+    experiments.act(asked.session, number, action)
+    return Goto(asked.form.get("back") or f"experiments/{number}")
+
+
+def edit(asked: Asked) -> Answer:
+    """Name, description, notes and labels: those that were changed in the form, since another page may have changed the others."""
+    number = asked.number("experiment")
+    form = {name: text.replace("\r\n", "\n") for name, text in asked.form.items()}
+    given: dict[str, Any] = {
+        name: form[name]
+        for name in ("name", "description", "notes", "labels")
+        if name in form and form[name] != form.get(f"was-{name}")
+    }
+    if "labels" in given:
+        given["labels"] = [label for text in given["labels"].split(",") if (label := text.strip())]
+    if given:
+        experiments.patch(asked.session, number, **given)
+    return Goto(f"experiments/{number}")
+
+
+def goes_on(experiment: dict[str, Any]) -> bool:
+    """Whether an experiment may be continued: it has ended, and something of it is left to do, or may be said to be."""
+    state, searcher = show.plain_state(experiment["state"]), experiment["searcherType"]
+    return (
+        searcher == "single"
+        if state == "COMPLETED"
+        else state in show.ENDED and searcher in ("single", "random", "grid")
+    )
+
+
+def about(asked: Asked, tab: str = "") -> dict[str, Any]:
+    """What every page of the experiment shows; ``tab``: which one this is, if its path does not say."""
+    answer = experiments.get(asked.session, asked.number("experiment"))
+    found = answer["experiment"]
+    state = show.plain_state(found["state"])
+    return {
+        "experiment": found,
+        "config": answer["config"],
+        "tabs": TABS,
+        "tab": tab or asked.parts.get("tab", "overview"),
+        "ended": state in show.ENDED,
+        "goes_on": goes_on(found),
+        "paused": state == "PAUSED",
+    }
+
+
+def _trials(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+    sort, _, way = asked.query.get("sort", "").partition("-")
+    offset = asked.count("offset", 0, 10**8)
+    # Without a wish the best come first, whatever is better for the metric.
+    sort = sort if sort in SORTS else "metric"
+    found = list(
+        experiments.trials(
+            asked.session,
+            experiment["id"],
+            sort_by=SORTS[sort],
+            descending=way == "down",
+            offset=offset,
+            limit=PAGE,
+            states=[f"STATE_{state}" for state in asked.every("state")],
+        )
+    )
+    return {"trials": found, "offset": offset, "page": PAGE, "sort": sort, "descending": way == "down"}
+
+
+def _hyperparameters(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+    x, y = asked.query.get("x", ""), asked.query.get("y", "")
+    found = experiments.hyperparameters(asked.session, experiment["id"], x, y)
+    by = "best" if asked.query.get("by") == "best" else "mean"
+    return {"found": found, "heat": _levels(found["map"], by), "by": by}
+
+
+LEVELS = 10
+"""Of colour in a heat map."""
+
+
+def _levels(heat: dict[str, Any] | None, by: str) -> dict[str, Any] | None:
+    """The map, with a level for each cell: 0 for the least value, ``LEVELS`` - 1 for the largest. ``by``: best or mean."""
+    if heat is None or not heat["columns"] or not heat["rows"]:
+        return None
+    values = [cell[by] for row in heat["cells"] for cell in row if cell]
+    if not values:
+        return None
+    low, span = min(values), max(values) - min(values)
+    rows = [
+        (name, [cell and {**cell, "level": int((cell[by] - low) / (span or 1.0) * (LEVELS - 1) + 0.5)} for cell in row])
+        for name, row in zip(heat["rows"], heat["cells"], strict=True)
+    ]
+    return {**heat, "rows": rows}
+
+
+def _checkpoints(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+    many = (experiment.get("numTrials") or 0) > SORTABLE
+    found = experiments.checkpoints(asked.session, experiment["id"], **({"newest": 100} if many else {"best": 100}))
+    return {"checkpoints": found, "newest": many}
+
+
+def _configuration(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+def _goodput(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
+    return {"goodput": experiments.goodput(asked.session, experiment["id"], trials=False)}
+
+
+_TABS = {
+    "trials": _trials,
+    "hyperparameters": _hyperparameters,
+    "search": search.tab,
+    "checkpoints": _checkpoints,
+    "configuration": _configuration,
+    "goodput": _goodput,
+}

@@ -1,0 +1,84 @@
+"""The list of experiments, and what is done to many of them at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dethpc.client import experiments
+from dethpc.errors import DethpcError, Refused
+from dethpc.web.asked import Answer, Asked, Goto, Page
+
+PAGE = 50
+STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR")
+SORTS = {
+    "id": "SORT_BY_ID",
+    "name": "SORT_BY_NAME",
+    "state": "SORT_BY_STATE",
+    "started": "SORT_BY_START_TIME",
+    "ended": "SORT_BY_END_TIME",
+    "trials": "SORT_BY_NUM_TRIALS",
+    "progress": "SORT_BY_PROGRESS",
+    "pool": "SORT_BY_RESOURCE_POOL",
+}
+"""Columns by which the list can be sorted, as the page and the wire call them."""
+
+_SAID = {"label": "add labels", "unlabel": "remove labels"}
+
+
+def listing(asked: Asked) -> Answer:
+    sort, _, way = asked.query.get("sort", "").partition("-")
+    descending = way != "up"
+    offset = asked.count("offset", 0, 10**8)
+    found = experiments.listing(
+        asked.session,
+        archived=True if asked.query.get("archived") else False,
+        states=[f"STATE_{state}" for state in asked.every("state") if state in STATES],
+        name=asked.query.get("name") or None,
+        labels=asked.every("label"),
+        sort_by=SORTS.get(sort, "SORT_BY_ID"),
+        newest_first=descending,
+        offset=offset,
+        limit=PAGE,
+    )
+    shown: dict[str, Any] = {
+        "experiments": found["experiments"],
+        "total": found["pagination"]["total"],
+        "offset": offset,
+        "page": PAGE,
+        "sort": sort if sort in SORTS else "id",
+        "descending": descending,
+        "states": STATES,
+        "filtered": bool(asked.every("state") or asked.query.get("name") or asked.every("label")),
+    }
+    return Page("experiments.html", shown, live="experiments")
+
+
+def act(asked: Asked) -> Answer:
+    """One action on each experiment that was chosen. What cannot be done to one does not keep it from the others."""
+    action, back = asked.form.get("action", ""), asked.form.get("back") or "experiments"
+    chosen = [int(text) for text in asked.each("id") if text.isdecimal() and len(text) < 19]
+    if action == "compare" and chosen:
+        return Goto(f"compare?experiments={','.join(map(str, chosen))}")
+    if action not in (*experiments.ACTIONS, "delete", "compare", "label", "unlabel"):
+        raise Refused(
+            f"there is no action {action!r}; there are {', '.join(experiments.ACTIONS)}, label, unlabel and delete"
+        )
+    labels = [label for text in asked.form.get("labels", "").split(",") if (label := text.strip())]
+    if action in ("label", "unlabel") and not labels:
+        return Goto(back, "Write a label first.")
+    done, failed = 0, []
+    for number in chosen:
+        try:
+            if action == "delete":
+                experiments.delete(asked.session, number)
+            elif action == "label":
+                experiments.relabel(asked.session, number, add=labels)
+            elif action == "unlabel":
+                experiments.relabel(asked.session, number, remove=labels)
+            else:
+                experiments.act(asked.session, number, action)
+            done += 1
+        except DethpcError as error:
+            failed.append(f"{number}: {error}")
+    said = f"{_SAID.get(action, action)}: {done} of {len(chosen)}" + (f". {'; '.join(failed[:3])}" if failed else "")
+    return Goto(back, said if chosen else "Choose experiments first.")

@@ -1,0 +1,144 @@
+"""Logs of a trial: the last lines that a filter leaves, those before them, and those around the first error."""
+
+from __future__ import annotations
+
+import datetime
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from dethpc.client import logs
+from dethpc.web.asked import Answer, Asked, Download, Page
+from dethpc.web.following import row
+from dethpc.web.pages import trial as trials
+
+LINES = 1000
+"""That one page shows."""
+
+MOST_SKIP = 1_000_000
+"""Lines from the end that a page can begin before; a download has all of them."""
+
+BEFORE_ERROR = 20
+"""Lines that are shown before the first error."""
+
+LATE = 10.0
+"""Seconds by which a line may come after others of its time: of another node, or of a process that wrote in pieces."""
+
+_A_BIT = 2e-6
+"""Seconds: times are written to a millionth and compared as they are."""
+
+
+def of_trial(asked: Asked) -> Answer:
+    shown = trials.about(asked, "logs")
+    number, which = shown["trial"]["id"], _filter(asked)
+    jumped, before = asked.query.get("jump") == "error", _moment(asked.query.get("before", ""))
+    at_end, first_error = not jumped and not before, ""
+    skip = asked.count("skip", 0, MOST_SKIP) if before else 0
+    if jumped:
+        lines, first_error, beyond = _around_first_error(asked, number, which)
+    else:
+        wanted = replace(which, before=_shifted(before, _A_BIT)) if before else which
+        lines, beyond = list(logs.read(asked.session, number, wanted, tail=LINES, skip=skip)), skip
+    rows = [row(line) for line in lines]
+    last = rows[-1]["at"] if rows else ""
+    more = rows and (jumped or len(rows) >= LINES)
+    shown.update(
+        lines=rows,
+        levels=logs.LEVELS,
+        sources=SOURCES,
+        most=LINES,
+        jumped=jumped,
+        first_error=first_error,
+        at_end=at_end,
+        earlier=_changed(asked, before=before or last, skip=beyond + len(rows)) if more else "",
+        elsewhere=_changed(asked),
+        filtered=bool(which.params()),
+        follow=_changed(asked, since=last) if at_end else "",
+    )
+    return Page("trial/logs.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
+
+
+def _changed(asked: Asked, **changes: object) -> str:
+    """The query's filters, without the place in the log that it speaks of."""
+    return asked.changed(**{"said": None, "jump": None, "before": None, "skip": None, **changes})
+
+
+SOURCES = ("task", "slurm")
+"""Who writes: the training, or Slurm and what surrounds the training."""
+
+
+def _around_first_error(asked: Asked, number: int, which: logs.Filter) -> tuple[list[dict[str, Any]], str, int]:
+    """Lines from shortly before the first error that the filter leaves, which of them that is, and how many lines of the time of
+    the last one follow; nothing when no line is one. Many lines may have one time: what was written at once was."""
+    found = list(logs.read(asked.session, number, replace(which, level=_at_least_error(which)), head=1))
+    if not found:
+        return [], "", 0
+    at, error = str(found[0]["timestamp"]), str(found[0]["id"])
+    lead = deque(logs.read(asked.session, number, replace(which, before=at), tail=BEFORE_ERROR), BEFORE_ERROR)
+    lines: list[dict[str, Any]] = []
+    beyond = 0
+    for line in logs.read(asked.session, number, replace(which, after=_shifted(at, -_A_BIT))):
+        if not lines and line["id"] != error:
+            lead.append(line)
+        elif len(lines) < LINES:
+            lines.append(line)
+        elif line["timestamp"] == lines[-1]["timestamp"]:
+            beyond += 1
+        else:
+            break
+    return [*lead, *lines], error, beyond
+
+
+def _at_least_error(which: logs.Filter) -> str:
+    return which.level if which.level == "CRITICAL" else "ERROR"
+
+
+def text(asked: Asked) -> Answer:
+    """All lines that the filter leaves, as a file."""
+    number = asked.number("trial")
+    found = logs.read(asked.session, number, _filter(asked))
+
+    def pieces() -> Iterator[str]:
+        for line in found:
+            yield f"[{line['timestamp']}] {line['message'].rstrip()}\n"
+
+    return Download(f"trial-{number}.log", pieces())
+
+
+def followed(asked: Asked, last: str = "") -> str:
+    """Where the API streams what a page follows. ``last``: the time of the line that the page had last, else it is in the query."""
+    since = _moment(last) or _moment(asked.query.get("since", ""))
+    which = replace(_filter(asked), after=_shifted(since, -LATE) if since else None)
+    params = {**which.params(), "follow": "true"}
+    return f"/api/v1/trials/{asked.number('trial')}/logs?" + urlencode(
+        params, doseq=True, errors="replace", quote_via=quote
+    )
+
+
+def _filter(asked: Asked) -> logs.Filter:
+    level = asked.query.get("level", "")
+    return logs.Filter(
+        level=level if level in logs.LEVELS else None,
+        ranks=[int(rank) for rank in asked.every("rank") if rank.isdecimal() and len(rank) < 7],
+        nodes=asked.every("node"),
+        stdtypes=[kind for kind in asked.every("stdtype") if kind in ("stdout", "stderr")],
+        sources=[source for source in asked.every("source") if source in SOURCES],
+        search=asked.query.get("text") or None,
+    )
+
+
+def _moment(text: str) -> str:
+    """``text`` if it is a time as lines have one, else ""."""
+    try:
+        return _shifted(text, 0.0) if text else ""
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _shifted(timestamp: str, by: float) -> str:
+    moment = datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.timezone.utc)
+    return (moment + datetime.timedelta(seconds=by)).astimezone(datetime.timezone.utc).isoformat()

@@ -1,0 +1,64 @@
+"""What waits and what runs, in the order in which it is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dethpc.client import cluster, jobs
+from dethpc.errors import Refused
+from dethpc.web.asked import Answer, Asked, Goto, Page
+
+
+def listing(asked: Asked) -> Answer:
+    pools = cluster.resource_pools(asked.session)
+    names = [pool["name"] for pool in pools]
+    pool = asked.query.get("pool") or next(
+        (p["name"] for p in pools if p.get("defaultComputePool")), names[0] if names else ""
+    )
+    waiting = jobs.waiting(asked.session)
+    found = jobs.listing(asked.session, pool) if pool in names else []
+    return Page("queue.html", {"pools": names, "pool": pool, "jobs": found, "waiting": waiting}, live="experiments")
+
+
+def act(asked: Asked) -> Answer:
+    """Manage Job: priority, weight, pool, place."""
+    job, action = asked.form.get("job", ""), asked.form.get("action", "")
+    change: dict[str, Any] = {"jobId": job}
+    if action == "top":
+        if first := asked.form.get("first"):
+            change["aheadOf"] = first
+    elif action in _BESIDE:
+        change[_BESIDE[action]] = asked.form.get("other", "")
+    elif action == "place":
+        change.update(_placed(asked, job))
+    elif action == "priority":
+        change["priority"] = _number(asked.form.get("priority", ""), "a priority", 1, 99)
+    elif action == "weight":
+        change["weight"] = _number(asked.form.get("weight", ""), "a weight", 1, 10**6)
+    elif action == "pool":
+        change["resourcePool"] = asked.form.get("pool", "")
+    else:
+        raise Refused(f"there is no action {action!r}; there are top, place, ahead, behind, priority, weight and pool")
+    jobs.update(asked.session, [change])
+    return Goto(asked.form.get("back") or "queue", "The job was changed.")
+
+
+_BESIDE = {"ahead": "aheadOf", "behind": "behindOf"}
+"""What dragging a row calls, by where it was let go."""
+
+
+def _placed(asked: Asked, job: str) -> dict[str, str]:
+    """The change that brings the job to a place of its pool's queue, counted from 1."""
+    others = [
+        each["jobId"] for each in jobs.listing(asked.session, asked.form.get("pool") or None) if each["jobId"] != job
+    ]
+    place = _number(asked.form.get("place", ""), "a place", 1, len(others) + 1)
+    if not others:
+        return {}
+    return {"aheadOf": others[place - 1]} if place <= len(others) else {"behindOf": others[-1]}
+
+
+def _number(text: str, what: str, least: int, most: int) -> int:
+    if not text.isdecimal() or not least <= int(text[:12]) <= most:
+        raise Refused(f"{text!r} is not {what}; allowed: {least} to {most}")
+    return int(text)

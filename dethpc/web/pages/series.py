@@ -1,0 +1,123 @@
+"""What charts are drawn from, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from starlette.responses import Response
+
+from dethpc.client import experiments, trials
+from dethpc.domain.nested import leaves
+from dethpc.domain.not_finite import SPELLINGS, spelled
+from dethpc.errors import NotFound
+from dethpc.web import show
+from dethpc.web.asked import Answer, Asked
+from dethpc.web.pages.experiment import pins
+from dethpc.web.pages.trial import SYSTEM
+
+POINTS = 1000
+"""Of one curve: more than a screen has columns."""
+
+MOST_TRIALS = 200
+"""Curves of one picture."""
+
+
+def of_trial(asked: Asked) -> Answer:
+    """Every metric of a trial, or with ``system`` those of its machines:
+
+    {"groups": [{"group", "steps", "times", "epochs", "metrics": {name: values}}]}.
+    """
+    system = bool(asked.query.get("system"))
+    found = trials.series(asked.session, [asked.number("trial")], points=POINTS, figures=False)
+    every = [series for each in found for series in each["metrics"]]
+    groups = [_columns(series) for series in every if (series["group"] in SYSTEM) is system]
+    return _json({"groups": groups})
+
+
+def of_experiment(asked: Asked) -> Answer:
+    """One metric of the best trials, and of those that are pinned: {"trials": [{"id", "hparams", "steps", "times", "values"}]}."""
+    number = asked.number("experiment")
+    group, name = asked.query.get("group", ""), asked.query.get("name", "")
+    most = asked.count("most", 20, MOST_TRIALS)
+    best = _best(asked, number, max(most, 1))
+    best += _pinned(asked, number, {id for id, _ in best})
+    hparams = {id: show.plain_values(values) for id, values in best}
+    curves = _curves(asked, list(hparams), group, name)
+    return _json({"trials": [{**curve, "hparams": hparams.get(curve["id"], "")} for curve in curves]})
+
+
+def _best(asked: Asked, number: int, most: int) -> list[tuple[int, dict[str, Any]]]:
+    """The best trials with their hyperparameters. What has no value yet comes last, and is asked for where there is room for it."""
+    found = experiments.points(asked.session, number, most)
+    if len(found["trials"]) == most:
+        return list(zip(found["trials"], found["hparams"], strict=True))
+    listed = experiments.trials(asked.session, number, sort_by="SORT_BY_BEST_VALIDATION_METRIC", limit=most)
+    return [(trial["id"], trial.get("hparams") or {}) for trial in listed]
+
+
+def _pinned(asked: Asked, experiment: int, known: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Trials of the experiment that the address names; what is none of them is left out."""
+    for id in pins(asked):
+        if id not in known:
+            with suppress(NotFound):
+                trial = trials.get(asked.session, id)
+                if trial["experimentId"] == experiment:
+                    yield id, trial.get("hparams") or {}
+
+
+def of_trials(asked: Asked) -> Answer:
+    """One metric of chosen trials, of any experiments, as ``of_experiment`` has it."""
+    texts = asked.query.get("trials", "").split(",")[:MOST_TRIALS]
+    ids = [int(text) for text in texts if text.isdecimal() and len(text) < 16]
+    return _json({"trials": _curves(asked, ids, asked.query.get("group", ""), asked.query.get("name", ""))})
+
+
+def _curves(asked: Asked, ids: list[int], group: str, name: str) -> list[dict[str, Any]]:
+    curves = []
+    points = POINTS if len(ids) <= 50 else 300
+    for each in (
+        trials.series(asked.session, ids, names=[name], group=group, points=points, figures=False) if ids else ()
+    ):
+        for series in each["metrics"]:
+            if series["group"] == group:
+                columns = _columns(series)
+                id = each["trial"]["id"]
+                curves.append({"id": id, "at": ids.index(id), **columns, "values": columns["metrics"].get(name, [])})
+    return curves
+
+
+def points(asked: Asked) -> Answer:
+    """Hyperparameters and the searcher's metric of the best trials: {"trials": [{"id", "hparams", "metrics"}]}."""
+    found = experiments.points(asked.session, asked.number("experiment"))
+    rows = [
+        {"id": id, "hparams": dict(leaves(hparams or {})), "metrics": {found["metric"]: _drawable(value)}}
+        for id, hparams, value in zip(found["trials"], found["hparams"], found["values"], strict=True)
+    ]
+    return _json({"trials": rows})
+
+
+def _columns(series: dict[str, Any]) -> dict[str, Any]:
+    data = series["data"]
+    names = sorted({name for point in data for name, _ in leaves(point["values"])})
+    rows = [dict(leaves(point["values"])) for point in data]
+    return {
+        "group": series["group"],
+        "steps": [point["batches"] for point in data],
+        "times": [at.timestamp() if (at := show.moment(point.get("time"))) else None for point in data],
+        "epochs": [point.get("epoch") for point in data],
+        "metrics": {name: [_drawable(row.get(name)) for row in rows] for name in names},
+    }
+
+
+def _drawable(value: Any) -> float | str | None:
+    """A number; the text for one that is not finite, which a curve marks; nothing for what no curve can show."""
+    if isinstance(value, str):
+        return value if value in SPELLINGS else None
+    return None if isinstance(value, bool) or not isinstance(value, (int, float)) else spelled(value)
+
+
+def _json(value: dict[str, Any]) -> Response:
+    return Response(json.dumps(value, separators=(",", ":"), allow_nan=False), media_type="application/json")

@@ -1,0 +1,87 @@
+"""One trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dethpc.client import trials
+from dethpc.errors import Refused
+from dethpc.web import show
+from dethpc.web.asked import Answer, Asked, Goto, Page
+
+TABS = ("logs", "timeline", "profiler", "checkpoints")
+
+SYSTEM = ("cpu", "memory", "disk", "network", "gpu", "profiling")
+"""Groups of metrics that are about machines and not about training."""
+
+
+def overview(asked: Asked) -> Answer:
+    shown = about(asked, "overview")
+    if not shown["ended"]:
+        shown["waiting"] = trials.waiting(asked.session, shown["trial"]["id"])
+    return Page("trial/overview.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
+
+
+def checkpoints(asked: Asked) -> Answer:
+    shown = about(asked, "checkpoints")
+    shown["checkpoints"] = trials.checkpoints(asked.session, shown["trial"]["id"])
+    return Page("trial/checkpoints.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
+
+
+def timeline(asked: Asked) -> Answer:
+    """When it waited, trained and lost its training, attempt by attempt."""
+    shown = about(asked, "timeline")
+    found = trials.timeline(asked.session, shown["trial"]["id"])
+    spans = [span for each in found["attempts"] for span in each["spans"]]
+    first = min((_seconds(span["startTime"]) for span in spans), default=0.0)
+    last = max((_seconds(span["endTime"]) for span in spans), default=1.0)
+    scale = WIDTH / max(last - first, 1e-3)
+    for each in found["attempts"]:
+        sums = dict.fromkeys(KINDS, 0.0)
+        for span in each["spans"]:
+            begin, end = _seconds(span["startTime"]), _seconds(span["endTime"])
+            sums[span["kind"]] += end - begin
+            span.update(x=round((begin - first) * scale, 2), width=round(max((end - begin) * scale, 1.0), 2))
+            span["seconds"] = end - begin
+        each["sums"] = sums
+    total = {kind: sum(each["sums"][kind] for each in found["attempts"]) for kind in KINDS}
+    shown.update(attempts=found["attempts"], more=found["more"], total=total, kinds=KINDS, width=WIDTH)
+    shown["saving"] = sum(each["saving"] for each in found["attempts"])
+    return Page("trial/timeline.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
+
+
+KINDS = ("waiting", "starting", "training", "lost", "ending")
+WIDTH = 1000
+"""Of the picture, in units of its own."""
+
+
+def _seconds(text: str) -> float:
+    at = show.moment(text)
+    return at.timestamp() if at else 0.0
+
+
+def profiler(asked: Asked) -> Answer:
+    """What its machines did meanwhile, where the training reports it (``profiling: {enabled: true}``)."""
+    shown = about(asked, "profiler")
+    groups = [group for group in (shown["trial"].get("summaryMetrics") or {}) if group in SYSTEM]
+    shown["groups"] = sorted(groups)
+    summary = shown["trial"]["summaryMetrics"] or {}
+    shown["rows"] = [(f"{group}.{name}", one) for group in shown["groups"] for name, one in summary[group].items()][
+        :300
+    ]
+    shown["runs"] = [run for run in shown["runs"] if run.get("usage")]
+    return Page("trial/profiler.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
+
+
+def act(asked: Asked) -> Answer:
+    number = asked.number("trial")
+    if asked.form.get("action") != "kill":
+        raise Refused("a trial can be killed, and nothing else")
+    trials.kill(asked.session, number)
+    return Goto(f"trials/{number}")
+
+
+def about(asked: Asked, tab: str) -> dict[str, Any]:
+    trial, runs = trials.with_runs(asked.session, asked.number("trial"))
+    state = show.plain_state(trial["state"])
+    return {"trial": trial, "runs": runs, "tab": tab, "tabs": TABS, "ended": state in show.ENDED}

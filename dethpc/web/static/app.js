@@ -1,0 +1,193 @@
+// What every page does: it goes on to change, keeps its times true, asks before something ends, and listens to the keyboard.
+
+const root = document.body.dataset.root;
+
+// What was said, and how one came here, is said once: neither a reload nor a bookmark repeats it.
+const here = new URL(location.href);
+if (["said", "followed"].some((name) => here.searchParams.has(name))) {
+  for (const name of ["said", "followed"]) here.searchParams.delete(name);
+  history.replaceState(null, "", here);
+}
+
+// --- live: the master says that something was committed, and the page is made again around what stays the same
+
+const main = document.getElementById("main");
+const link = document.getElementById("link");
+let events = null, waits = false;
+
+// Nobody looks: no connection. A browser opens six to one host, and the seventh tab would wait for ever.
+function listen() {
+  if (events || document.hidden) return;
+  events = new EventSource(`${root}events?of=${encodeURIComponent(main.dataset.live)}&since=${main.dataset.since}`);
+  events.addEventListener("open", () => tell(""));
+  events.addEventListener("changed", renew);
+  events.addEventListener("error", lost);
+}
+
+function hush() {
+  events?.close();
+  events = null;
+}
+
+async function lost() {
+  tell("The master does not answer. The page goes on when it does.");
+  if (events?.readyState !== EventSource.CLOSED) return; // the browser tries again
+  hush();
+  const answer = await fetch(`${root}about`).catch(() => null);
+  if (answer?.status === 401) loggedOut();
+  else setTimeout(listen, 5000);
+}
+
+function loggedOut() {
+  hush();
+  tell("Your login has ended. ");
+  const again = document.createElement("a");
+  again.href = location.href;
+  again.textContent = "Log in again";
+  link.append(again);
+}
+
+function tell(text) {
+  link.textContent = text;
+  link.hidden = !text;
+}
+
+function renew() {
+  // Nobody looks, or somebody is in the middle of something: later.
+  if (document.hidden || document.querySelector("details.manage[open], dialog[open]") || busy()) { waits = true; return; }
+  waits = false;
+  main.dispatchEvent(new Event("changed"));
+  document.dispatchEvent(new Event("dethpc:changed"));
+}
+
+if (main.dataset.live && window.EventSource) {
+  listen();
+  document.addEventListener("visibilitychange", () => { if (document.hidden) hush(); else { listen(); if (waits) renew(); } });
+  for (const kind of ["focusout", "change", "toggle"])
+    document.addEventListener(kind, () => setTimeout(() => { if (waits) renew(); }, 200), true);
+  document.addEventListener("htmx:responseError", (event) => { if (event.detail.xhr.status === 401) loggedOut(); });
+  addEventListener("pagehide", hush);
+  addEventListener("pageshow", listen);
+  addEventListener("DOMContentLoaded", () => {
+    // What a script of ours keeps, it keeps as it is.
+    Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !(node instanceof HTMLElement && "keep" in node.dataset);
+    // What a person opened or marked stays so.
+    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+      !(name === "open" && node.tagName === "DETAILS") && !(name === "class" && node.matches("tr[data-row]"));
+  });
+}
+
+function busy() {
+  const at = document.activeElement;
+  const types = at && main.contains(at) && ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName) && at.form;
+  return types || [...main.querySelectorAll("form :is(input, textarea, select)")].some(filled);
+}
+
+// Whether a person put something else into a field than the page had there, which a new page would undo.
+function filled(field) {
+  if (["checkbox", "radio"].includes(field.type)) return field.checked !== field.defaultChecked;
+  if (field.tagName !== "SELECT") return field.value !== field.defaultValue;
+  return field.selectedIndex !== Math.max(0, [...field.options].findIndex((option) => option.defaultSelected));
+}
+
+// --- relative times
+
+const units = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+
+function ago(seconds) {
+  const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? units.at(-1);
+  return relative.format(Math.trunc(seconds / size), unit);
+}
+
+function keepTimes() {
+  for (const time of document.querySelectorAll("time[datetime]:not(.line time)")) {
+    const text = ago((Date.parse(time.dateTime) - Date.now()) / 1000);
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+keepTimes();
+setInterval(keepTimes, 10_000);
+document.addEventListener("htmx:afterSwap", keepTimes);
+
+// --- what ends something is asked about first
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest?.("[data-confirm]");
+  if (!button) return;
+  if (!confirm(button.dataset.confirm)) { event.preventDefault(); return; }
+  const sure = document.createElement("input");  // or the server would ask, as it does without this script
+  Object.assign(sure, { type: "hidden", name: "sure", value: "1" });
+  button.form?.append(sure);
+});
+
+// --- choosing rows
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches?.("[data-all]"))
+    for (const box of event.target.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = event.target.checked;
+});
+
+// --- light and dark
+
+const stored = localStorage.getItem("dethpc-theme");
+if (stored) document.documentElement.dataset.theme = stored;
+function switchTheme() {
+  const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("dethpc-theme", document.documentElement.dataset.theme);
+  document.dispatchEvent(new Event("dethpc:theme"));
+}
+document.querySelector("[data-theme-switch]")?.addEventListener("click", switchTheme);
+
+// --- keyboard
+
+const help = document.getElementById("keys");
+document.querySelector("[data-keys]")?.addEventListener("click", showKeys);
+const places = { e: "experiments", q: "queue", c: "cluster", k: "checkpoints", d: "doctor", a: "sessions" };
+let going = false;  // after a g
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  if (going && places[event.key]) { location.href = root + places[event.key]; return; }
+  going = event.key === "g";
+  const search = document.querySelector("[data-search]");
+  if (event.key === "?") showKeys();
+  else if (event.key === "/" && search) { event.preventDefault(); search.focus(); }
+  else if (event.key === "t") switchTheme();
+  else if (keyed().some((each) => each.dataset.key === event.key)) {
+    event.preventDefault();
+    keyed().find((each) => each.dataset.key === event.key).click();
+  } else if (event.key === "s") document.querySelector("tr.here input[type=checkbox]")?.click();
+  else if (event.key === "e") document.querySelector("[data-first-error]")?.click();
+  else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
+  else if (event.key === "Enter" && !event.target.closest("a, button, summary")) document.querySelector("tr.here a")?.click();
+});
+
+// What this page has beside: links and buttons that say their key. Those that end something ask first, as by mouse.
+function keyed() {
+  return [...document.querySelectorAll("main [data-key]")].filter((each) => each.getClientRects().length);
+}
+
+function showKeys() {
+  const list = help.querySelector("[data-page-keys]");
+  list.replaceChildren(...keyed().flatMap((each) => {
+    const term = document.createElement("dt"), key = document.createElement("kbd"), told = document.createElement("dd");
+    key.textContent = each.dataset.key;
+    term.append(key);
+    told.textContent = each.textContent.trim().toLowerCase();
+    return [term, told];
+  }));
+  list.hidden = !list.children.length;
+  help.showModal();
+}
+
+function step(by) {
+  const rows = [...document.querySelectorAll("tr[data-row]")];
+  if (!rows.length) return;
+  const at = rows.findIndex((row) => row.classList.contains("here"));
+  rows[at]?.classList.remove("here");
+  const next = rows[Math.min(rows.length - 1, Math.max(0, at + by))];
+  next.classList.add("here");
+  next.scrollIntoView({ block: "nearest" });
+}

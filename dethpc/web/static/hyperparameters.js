@@ -1,0 +1,265 @@
+// Parallel coordinates with brushing, and scatter plots, on canvas: ten thousand trials are drawn in one go.
+
+import { resolved } from "./colour.js";
+import { Field } from "./crowds.js";
+
+const place = document.getElementById("parallel");
+const scatter = document.getElementById("scatter");
+const PAD = { top: 34, bottom: 22, side: 70 };
+let trials = [], axes = [], chosen = new Map(), loaded = null;
+
+async function load(told) {
+  const answer = await fetch(place.dataset.points, { headers: told ? { "HX-Request": "true" } : {} });
+  if (!answer.ok) return;
+  const text = await answer.text();
+  if (text === loaded) return;
+  loaded = text;
+  const metric = place.dataset.metric, before = axes.map((a) => a.name).join("\0");
+  trials = JSON.parse(text).trials.map((t) => ({ ...t.hparams, [metric]: t.metrics[metric], "\0id": t.id })).filter((t) => typeof t[metric] === "number");
+  const names = [...new Set(trials.flatMap((t) => Object.keys(t)))].filter((n) => n !== "\0id" && n !== metric);
+  axes = [...names.filter((n) => new Set(trials.map((t) => String(t[n]))).size > 1), metric].map((name) => axis(name));
+  if (before !== axes.map((a) => a.name).join("\0")) chosen.clear();  // what was chosen is kept while the axes are the same
+  draw();
+}
+
+function axis(name) {
+  const values = trials.map((t) => t[name]).filter((v) => v !== undefined);
+  if (values.every((v) => typeof v === "number")) {
+    const [low, high] = minmax(values);
+    const log = low > 0 && high / low >= 30;
+    const f = log ? Math.log : (v) => v;
+    const span = f(high) - f(low) || 1;
+    return { name, at: (v) => (f(v) - f(low)) / span, low, high, labels: [[0, low], [1, high]] };
+  }
+  const kinds = [...new Set(values.map(String))].sort();
+  return { name, at: (v) => kinds.indexOf(String(v)) / Math.max(1, kinds.length - 1), labels: kinds.slice(0, 12).map((k, i) => [i / Math.max(1, kinds.length - 1), k]) };
+}
+
+function minmax(values) {
+  let low = Infinity, high = -Infinity;
+  for (const v of values) { if (v < low) low = v; if (v > high) high = v; }
+  return [low, high];
+}
+
+function canvas(parent, height, name) {
+  const made = document.createElement("canvas");
+  const width = parent.clientWidth || 600, scale = devicePixelRatio || 1;
+  made.width = width * scale;
+  made.height = height * scale;
+  made.style.width = `${width}px`;
+  made.style.height = `${height}px`;
+  made.setAttribute("role", "img");
+  made.setAttribute("aria-label", name);
+  const pen = made.getContext("2d");
+  pen.scale(scale, scale);
+  pen.font = "12px system-ui";
+  return { made, pen, width, height };
+}
+
+const short = (v) => typeof v === "number" ? (Number.isInteger(v) ? String(v) : Math.abs(v) >= 1e-4 && Math.abs(v) < 1e6 ? Number(v.toPrecision(3)).toString() : v.toExponential(1)) : String(v).slice(0, 14);
+const good = (t) => { const a = axes.at(-1).at(t[place.dataset.metric]); return place.dataset.smaller === "false" ? a : 1 - a; };
+// From grey-violet to yellow-green, even in lightness for who sees no red or green.
+const colour = (share, alpha) => `hsl(${260 - 200 * share} 65% ${45 + 10 * share}% / ${alpha})`;
+
+let base = null;
+
+function draw() {
+  place.replaceChildren();
+  if (axes.length < 2) { place.append(said("Nothing to compare yet: no hyperparameter differs between trials that have a metric.")); scatter.replaceChildren(); return; }
+  const board = canvas(place, 340, "Parallel coordinates of hyperparameters and metric");
+  place.append(board.made);
+  base = board;
+  prepare();
+  lines();
+  brush(board);
+  scatters();
+}
+
+const xOf = (i) => PAD.side + i * (base.width - 2 * PAD.side) / (axes.length - 1);
+const yOf = (share) => base.height - PAD.bottom - share * (base.height - PAD.top - PAD.bottom);
+
+const BUCKETS = 24;  // colours of lines: those of one are drawn in few strokes
+const TOGETHER = 12;  // lines of one stroke; where they cross they are not darker, so not too many
+const CROWD = 1000;  // trials that are drawn pixel by pixel
+const COLOURS = Array.from({ length: BUCKETS }, (_, i) => colour((i + 0.5) / BUCKETS, 1));
+const bucket = (share) => Math.min(BUCKETS - 1, Math.floor(share * BUCKETS));
+
+let order = [], places = null, rows = null, ground = null, field = null, whole = null, shown = null;
+
+// What does not change while one brushes: where each line goes (0 to 1 of each axis, NaN for none), who is better, and all lines in grey behind.
+function prepare() {
+  order = trials.map((t) => ({ share: good(t), t }));
+  order.sort((a, b) => a.share - b.share);
+  places = new Float32Array(order.length * axes.length);
+  order.forEach(({ t }, n) => axes.forEach((a, i) => { const v = t[a.name]; places[n * axes.length + i] = v === undefined ? NaN : a.at(v); }));
+  rows = places.map(yOf);
+  field = whole = null;
+  const every = order.map((_, n) => n), alpha = 0.25;
+  if (order.length > CROWD) {
+    const { width, height } = base, scale = devicePixelRatio || 1;
+    const grey = new Field(width, height, scale, [resolved("--line")]);
+    [field, whole] = [0, 1].map(() => new Field(width, height, scale, COLOURS));
+    shown = new Uint8Array(order.length).fill(1);
+    add(whole, every, 1);
+    field.copy(whole);
+    grey.weight.set(whole.weight);
+    ground = grey.painted(alpha);
+    return;
+  }
+  ground = document.createElement("canvas");
+  ground.width = base.made.width;
+  ground.height = base.made.height;
+  const pen = ground.getContext("2d");
+  pen.setTransform(base.pen.getTransform());
+  pen.strokeStyle = resolved("--line");
+  pen.globalAlpha = alpha;
+  strokes(pen, every);
+}
+
+function add(to, numbers, sign) {
+  const xs = axes.map((_, i) => xOf(i));
+  for (const n of numbers) to.lines(xs, rows, n * axes.length, bucket(order[n].share), sign);
+}
+
+function strokes(pen, some) {
+  for (let from = 0; from < some.length; from += TOGETHER) {
+    pen.beginPath();
+    for (const n of some.slice(from, from + TOGETHER)) {
+      let begun = false;
+      axes.forEach((_, i) => {
+        const y = places[n * axes.length + i];
+        if (Number.isNaN(y)) return;
+        if (begun) pen.lineTo(xOf(i), yOf(y)); else pen.moveTo(xOf(i), yOf(y));
+        begun = true;
+      });
+    }
+    pen.stroke();
+  }
+}
+
+// Which lines are within all that was chosen, 1 or 0 for each, in one pass.
+function passing() {
+  const some = new Uint8Array(order.length).fill(1);
+  for (const [i, [low, high]] of chosen)
+    for (let n = 0, at = i; n < some.length; n++, at += axes.length) if (!(places[at] >= low && places[at] <= high)) some[n] = 0;
+  return some;
+}
+
+const numbers = (flags, wanted) => { const found = []; for (let n = 0; n < flags.length; n++) if (wanted(n)) found.push(n); return found; };
+
+function lines() {
+  const { pen, width, height } = base, some = passing(), within = numbers(some, (n) => some[n]);
+  pen.clearRect(0, 0, width, height);
+  if (chosen.size) pen.drawImage(ground, 0, 0, width, height);
+  const alpha = Math.max(0.06, Math.min(0.8, 120 / within.length));
+  if (field) {
+    changed(some, within);
+    pen.drawImage(field.painted(alpha), 0, 0, width, height);
+  } else {
+    const buckets = Array.from({ length: BUCKETS }, () => []);
+    for (const n of within) buckets[bucket(order[n].share)].push(n);
+    buckets.forEach((each, i) => { pen.strokeStyle = colour((i + 0.5) / BUCKETS, alpha); strokes(pen, each); });
+  }
+  scales(pen);
+}
+
+// The field holds these lines from now on: of what it holds, of nothing or of all, whichever is nearest to them.
+function changed(some, within) {
+  const differ = numbers(some, (n) => some[n] !== shown[n]), without = numbers(some, (n) => !some[n]);
+  const least = Math.min(differ.length, within.length, without.length);
+  if (least === differ.length) {
+    add(field, differ.filter((n) => some[n]), 1);
+    add(field, differ.filter((n) => !some[n]), -1);
+  } else if (least === within.length) {
+    field.clear();
+    add(field, within, 1);
+  } else {
+    field.copy(whole);
+    add(field, without, -1);
+  }
+  shown = some;
+}
+
+function scales(pen) {
+  const ink = resolved("--faint");
+  axes.forEach((a, i) => {
+    pen.strokeStyle = ink;
+    pen.beginPath(); pen.moveTo(xOf(i), yOf(0)); pen.lineTo(xOf(i), yOf(1)); pen.stroke();
+    pen.fillStyle = ink;
+    pen.textAlign = "center";
+    pen.fillText(a.name.slice(0, 22), xOf(i), 14);
+    pen.textAlign = "left";
+    for (const [share, label] of a.labels) pen.fillText(short(label), xOf(i) + 5, yOf(share) + (share < 0.5 ? 14 : -6));
+    const range = chosen.get(i);
+    if (range) { pen.fillStyle = resolved("--accent"); pen.globalAlpha = 0.35; pen.fillRect(xOf(i) - 6, yOf(range[1]), 12, yOf(range[0]) - yOf(range[1])); pen.globalAlpha = 1; }
+  });
+}
+
+function brush({ made }) {
+  let from = null, due = false;
+  const where = (event) => {
+    const box = made.getBoundingClientRect();
+    const x = event.clientX - box.left, y = event.clientY - box.top;
+    const i = axes.map((_, i) => Math.abs(xOf(i) - x)).reduce((best, d, i, all) => d < all[best] ? i : best, 0);
+    return Math.abs(xOf(i) - x) < 24 ? [i, Math.min(1, Math.max(0, (base.height - PAD.bottom - y) / (base.height - PAD.top - PAD.bottom)))] : null;
+  };
+  made.addEventListener("pointerdown", (event) => { from = where(event); if (from) made.setPointerCapture(event.pointerId); });
+  made.addEventListener("pointermove", (event) => {
+    if (!from) return;
+    const share = where({ clientX: made.getBoundingClientRect().left + xOf(from[0]), clientY: event.clientY })[1];
+    chosen.set(from[0], [Math.min(from[1], share), Math.max(from[1], share)]);
+    if (!due) { due = true; requestAnimationFrame(() => { due = false; lines(); }); }
+  });
+  made.addEventListener("pointerup", () => {
+    if (from) { const range = chosen.get(from[0]); if (!range || range[1] - range[0] < 0.01) chosen.delete(from[0]); lines(); scatters(); }
+    from = null;
+  });
+}
+
+function scatters() {
+  scatter.replaceChildren();
+  const metric = axes.at(-1), some = passing();
+  for (const [i, a] of axes.slice(0, -1).entries()) {
+    const box = document.createElement("div");
+    const head = document.createElement("h3");
+    head.textContent = a.name;
+    box.append(head);
+    scatter.append(box);
+    const { made, pen, width, height } = canvas(box, 200, `${metric.name} over ${a.name}`);
+    box.append(made);
+    const ink = resolved("--faint");
+    const left = 10 + Math.max(...[metric.low, metric.high].map((value) => pen.measureText(short(value)).width));
+    pen.strokeStyle = resolved("--line");
+    pen.strokeRect(left, 8, width - left - 10, height - 30);
+    const crowd = order.length > CROWD && new Field(width, height, devicePixelRatio || 1, COLOURS);
+    for (let n = 0; n < order.length; n++) {
+      const across = places[n * axes.length + i], up = places[(n + 1) * axes.length - 1];
+      if (!some[n] || Number.isNaN(across)) continue;
+      const x = left + 6 + across * (width - left - 22), y = height - 22 - 6 - up * (height - 42);
+      if (crowd) { crowd.dot(x, y, 2, bucket(order[n].share)); continue; }
+      pen.fillStyle = colour(order[n].share, 0.7);
+      pen.beginPath();
+      pen.arc(x, y, 3, 0, 7);
+      pen.fill();
+    }
+    if (crowd) pen.drawImage(crowd.painted(0.7), 0, 0, width, height);
+    pen.fillStyle = ink;
+    pen.textAlign = "left"; pen.fillText(short(a.labels[0][1]), left, height - 6);
+    pen.textAlign = "right"; pen.fillText(short(a.labels.at(-1)[1]), width - 10, height - 6);
+    pen.fillText(short(metric.high), left - 4, 16); pen.fillText(short(metric.low), left - 4, height - 24);
+  }
+}
+
+function said(text) {
+  const p = document.createElement("p");
+  p.className = "empty";
+  p.textContent = text;
+  return p;
+}
+
+if (place) {
+  load();
+  document.addEventListener("dethpc:changed", load);
+  document.addEventListener("dethpc:theme", () => axes.length && draw());
+  addEventListener("resize", () => axes.length && draw());
+}

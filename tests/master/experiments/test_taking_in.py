@@ -1,0 +1,280 @@
+"""Experiments as archives: out of an installation, and in again."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dethpc.cli import archives as client
+from dethpc.domain import copies
+from dethpc.domain.facts import Attempt, Checkpoint, Run
+from dethpc.domain.reports import Report
+from dethpc.domain.states import RunState, State
+from dethpc.engine.fold import fold
+from dethpc.errors import CheckpointError, Refused
+from dethpc.master.durable.recreate import recreate
+from dethpc.master.durable.row_file import from_line, to_line
+from dethpc.rundir.journal import from_line as from_journal_line
+from dethpc.rundir.journal import to_line as to_journal_line
+from dethpc.searcher.methods import build as build_searcher
+from dethpc.state import open_store, queries
+from tests.master.conftest import CONFIG, Served, experiment, run_of, trained, trial, uuid_of
+from tests.state.reading import metrics
+
+MARK = "planted-secret-4711"
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    pass
+
+
+@pytest.fixture
+def archive(served: Served, tmp_path: Path) -> Path:
+    """Of an experiment of two trials, one of which goes on; with logs and a journal, and a checkpoint's files."""
+    home = served.daemon.installation.home
+    storage = {"type": "shared_fs", "host_path": str(home.checkpoints)}
+    config = {**CONFIG, "checkpoint_storage": storage, "environment": {"environment_variables": [f"A_TOKEN={MARK}"]}}
+    rows = [experiment(state=State.ACTIVE, ended_at=None, config=config, original_config=f"password: {MARK}\n")]
+    first, second = trial(1), trial(2, state=State.ACTIVE, ended_at=None, latest_checkpoint=uuid_of(2, 4))
+    for each in (*trained(first), *trained(second)):
+        rows.append(replace(each, applied_seq=99) if isinstance(each, Attempt) else each)  # type: ignore[arg-type]
+    served.put(rows)
+    served.put([run_of(second, 2, state=RunState.RUNNING, token_sha256=MARK)])
+    served.daemon.ledger.state = fold(
+        build_searcher, served.daemon.store.load()
+    )  # as if a master had started with these
+    for run in ("1.1.1", "1.2.1"):
+        attempt = home.run(run).attempt(0)
+        attempt.make()
+        attempt.log(0).write_text(f"[2026-11-22T18:43:59.407000Z] node1 || INFO: trained in {run}\n")
+        keys = {"type": "s3", "bucket": "b", "secret_key": MARK}
+        saved = Report(1, 1.0, "checkpoint", {"uuid": "u", "steps_completed": 1, "resources": {}, "storage": keys})
+        attempt.journal.write_text(f"{to_journal_line(saved)}\n2 9 damaged {MARK}\n")
+        attempt.info(0).write_text(MARK)
+        home.run(run).spec.write_text(MARK)
+    for uuid in (uuid_of(1, 4), uuid_of(2, 4)):
+        (home.checkpoints / uuid).mkdir()
+        (home.checkpoints / uuid / "weights.pt").write_bytes(uuid.encode())
+    target = tmp_path / "one.zip"
+    exported = client.export(served.session, 1, target, "latest", quiet)
+    assert exported.checkpoints == [uuid_of(1, 4), uuid_of(2, 4)] and not exported.left_out
+    return target
+
+
+def take_in(served: Served, archive: Path) -> int:
+    return int(client.take_in(served.session, archive, quiet)["experiment"]["id"])
+
+
+def test_an_archive_is_an_experiment_again(served: Served, archive: Path) -> None:
+    copy = take_in(served, archive)
+    found = served.session.get(f"/api/v1/experiments/{copy}")["experiment"]
+    assert (copy, found["name"], found["state"]) == (2, "digits 1", "STATE_CANCELED")
+    done, cut = served.session.get(f"/api/v1/experiments/{copy}/trials", {"sortBy": "SORT_BY_ID"})["trials"]
+    assert (done["state"], cut["state"]) == ("STATE_COMPLETED", "STATE_CANCELED")
+    assert done["hparams"] == {"lr": 0.01} and done["totalBatchesProcessed"] == 4
+    with served.daemon.store.read() as connection:
+        whole = {each.uuid: each for each in queries.checkpoints_of_experiment(connection, copy)}
+        ends = [(each.state, each.end) for each in queries.runs_of_trial(connection, cut["id"])]
+    was, now = metrics(served.daemon.store, [1]), metrics(served.daemon.store, [done["id"]])
+    assert [(m.seq, m.group, m.metrics) for m in now] == [(m.seq, m.group, m.metrics) for m in was] != []
+    assert all(state is RunState.ENDED for state, _ in ends) and len(ends) == 2
+    left = [each.uuid for each in whole.values() if each.state.value == "COMPLETED"]
+    assert len(left) == 2 and len(whole) == 4  # the files of the others were not copied
+    home = served.daemon.installation.home
+    assert sorted((home.checkpoints / uuid / "weights.pt").read_bytes().decode() for uuid in left) == [
+        uuid_of(1, 4),
+        uuid_of(2, 4),
+    ]
+    assert "trained in 1.1.1" in home.run(f"{copy}.{done['id']}.1").attempt(0).log(0).read_text()
+    assert not any(home.copies.iterdir())
+
+
+def test_an_archive_holds_no_secret(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        assert len(file.namelist()) > 8
+        assert not [name for name in file.namelist() if MARK.encode() in file.read(name)]
+        [journal] = file.read("runs/1.1.1/attempts/0/journal.jsonl").splitlines()
+        assert from_journal_line(journal).data["storage"]["bucket"] == "b"
+
+
+def test_a_copy_refers_to_its_own_checkpoints(served: Served, archive: Path) -> None:
+    """Those of the original keep their names, so the copy's get others."""
+    copy = take_in(served, archive)
+    with served.daemon.store.read() as connection:
+        trials = queries.trials_of_experiment(connection, copy)
+        own = {each.uuid for each in queries.checkpoints_of_experiment(connection, copy)}
+        assert {each.uuid for each in queries.checkpoints_of_experiment(connection, 1)} & own == set()
+    assert trials[1].latest_checkpoint in own
+
+
+def test_a_rebuild_knows_a_copy(served: Served, archive: Path, tmp_path: Path) -> None:
+    copy = take_in(served, archive)
+    store = open_store(f"sqlite:///{tmp_path / 'again.db'}")
+    recreate(served.daemon.installation.home, store)
+    with store.read() as connection, served.daemon.store.read() as known:
+        assert queries.experiment(connection, copy) == queries.experiment(known, copy)
+        assert queries.trials_of_experiment(connection, copy) == queries.trials_of_experiment(known, copy)
+    store.close()
+
+
+def test_memory_is_the_fold_of_a_copys_rows(served: Served, archive: Path) -> None:
+    take_in(served, archive)
+    state = served.daemon.ledger.state
+    again = fold(build_searcher, served.daemon.store.load())
+    assert set(state.experiments) == set(again.experiments) == {1}
+    assert (state.next_experiment_id, state.next_trial_id) == (again.next_experiment_id, again.next_trial_id)
+
+
+@pytest.mark.parametrize("after", ["rows", "metrics"])
+def test_a_master_that_was_killed_goes_on(
+    served: Served, archive: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    taking, ledger = served.daemon.services.copies, served.daemon.ledger
+
+    def killed(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        if after == "rows":
+            broken.setattr(taking, "_finish", killed)
+        else:
+            broken.setattr("dethpc.master.experiments.taking_in.remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            taking.take_in(archive, "ada", {})
+    taking.go_on()
+    with served.daemon.store.read() as connection:
+        done, _ = queries.trials_of_experiment(connection, 2)
+    assert len(metrics(served.daemon.store, [done.id])) == 6
+    assert not any(served.daemon.installation.home.copies.iterdir())
+    assert served.daemon.installation.home.run(f"2.{done.id}.1").attempt(0).log(0).exists()
+    assert ledger.alive
+
+
+def test_what_was_never_committed_is_removed(served: Served, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = served.daemon.services.copies
+    staged = served.daemon.installation.home.copies / "token"
+    (staged / "runs" / "1.1.1").mkdir(parents=True)
+    taking.go_on()
+    assert not staged.exists()
+    assert served.session.get("/api/v1/experiments")["pagination"]["total"] == 1
+
+
+# --- what is no archive, or a hostile one
+
+
+def altered(archive: Path, change: Callable[[str, bytes], dict[str, bytes]]) -> Path:
+    """The archive with each member in place of which ``change`` gives others."""
+    target = archive.with_name("altered.zip")
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            for other, content in change(name, old.read(name)).items():
+                new.writestr(other, content)
+    return target
+
+
+def rows_altered(archive: Path, change: Callable[[Any], Any]) -> Path:
+    def each(name: str, content: bytes) -> dict[str, bytes]:
+        if name == copies.ROWS:
+            rows = [change(from_line(line)[2]) for line in content.splitlines(keepends=True)]
+            content = "".join(to_line(row) for row in rows if row is not None).encode()
+        return {name: content}
+
+    return altered(archive, each)
+
+
+def nothing_came_of(served: Served, archive: Path, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        take_in(served, archive)
+    home = served.daemon.installation.home
+    assert not list(home.copies.glob("*"))
+    assert served.session.get("/api/v1/experiments")["pagination"]["total"] == 1
+    assert sorted(path.name for path in home.checkpoints.iterdir()) == [uuid_of(1, 4), uuid_of(2, 4)]
+
+
+def test_what_is_no_archive_is_refused(served: Served, archive: Path) -> None:
+    other = archive.with_name("other.zip")
+    for content in (b"", b"name: x\n", archive.read_bytes()[:-200]):
+        other.write_bytes(content)
+        nothing_came_of(served, other, "no whole archive")
+    later = altered(archive, lambda name, content: {name: content.replace(b'"format": 1', b'"format": 9')})
+    nothing_came_of(served, later, "format is 9; allowed: 1; update dethpc")
+
+    def damaged(name: str, content: bytes) -> dict[str, bytes]:
+        known, other = b'"steps_completed": 4', b'"steps_completed": "x"'
+        return {name: content.replace(known, other) if name == copies.METRICS else content}
+
+    nothing_came_of(served, altered(archive, damaged), "is no report")
+
+
+def test_what_was_copied_goes_when_the_rest_cannot_be_read(
+    served: Served, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpack, copied = client._unpack, []
+
+    def second_is_damaged(*of: Any) -> None:
+        if copied:
+            raise CheckpointError("its checkpoint is damaged")
+        copied.append(unpack(*of))
+
+    monkeypatch.setattr(client, "_unpack", second_is_damaged)
+    with pytest.raises(CheckpointError):
+        take_in(served, archive)
+    home = served.daemon.installation.home
+    assert copied and sorted(path.name for path in home.checkpoints.iterdir()) == [uuid_of(1, 4), uuid_of(2, 4)]
+
+
+def test_members_that_lead_elsewhere_are_left_alone(served: Served, archive: Path, tmp_path: Path) -> None:
+    evil = [
+        "../x",
+        str(tmp_path / "y"),
+        "runs/../../x",
+        "runs/1.1.1/../../../x",
+        "runs/1.1.1/spec.json",
+        "runs/1.1.1/claim",
+    ]
+    evil += [f"checkpoints/{uuid_of(1, 4)}/../../x", "checkpoints/../x", "runs/1.1.1/attempts/0/info-0.json"]
+
+    def more(name: str, content: bytes) -> dict[str, bytes]:
+        return {name: content} | (dict.fromkeys(evil, b"evil") if name == copies.ABOUT else {})
+
+    take_in(served, altered(archive, more))
+    root = served.daemon.installation.home.root
+    assert not [path for path in root.rglob("*") if path.is_file() and path.read_bytes() == b"evil"]
+    assert not (tmp_path / "x").exists() and not (tmp_path / "y").exists()
+
+
+def test_rows_that_do_not_belong_together_are_refused(served: Served, archive: Path) -> None:
+    def elsewhere(row: Any) -> Any:
+        return replace(row, trial_id=77) if isinstance(row, Checkpoint) else row
+
+    nothing_came_of(served, rows_altered(archive, elsewhere), "do not belong together")
+    evil = rows_altered(archive, lambda row: replace(row, uuid="../../x") if isinstance(row, Checkpoint) else row)
+    nothing_came_of(served, evil, "do not belong together")
+    without = rows_altered(archive, lambda row: None if isinstance(row, Run) and row.number == 1 else row)
+    nothing_came_of(served, without, "do not belong together")
+    config = rows_altered(
+        archive, lambda row: replace(row, config={}) if hasattr(row, "config") and row.config else row
+    )
+    nothing_came_of(served, config, "cannot be taken in")
+
+
+def test_an_experiment_that_is_being_deleted_is_not_exported(served: Served, tmp_path: Path) -> None:
+    served.put([experiment(state=State.DELETING)])
+    with pytest.raises(Refused, match="nothing to export"):
+        client.export(served.session, 1, tmp_path / "x.zip", "none", quiet)
+    assert not list(tmp_path.glob("*.zip")) and not list(tmp_path.glob(".*.part"))
+
+
+def test_an_answer_that_breaks_off_is_no_archive(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.put([experiment()])
+    monkeypatch.setattr(served.session, "chunks", lambda path: iter([b"PK\3\4 and then nothing"]))
+    with pytest.raises(Refused, match="broke off"):
+        client.export(served.session, 1, tmp_path / "x.zip", "none", quiet)
+    assert list(tmp_path.glob("*.zip")) == []

@@ -1,0 +1,123 @@
+"""Where answers are made: nobody waits in the event loop for another's."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from typing import Annotated, Any, get_type_hints
+
+import pytest
+from fastapi import FastAPI, Response
+from pydantic import BaseModel, PlainSerializer
+
+from dethpc.client.in_process import InProcess
+from dethpc.client.session import Session
+from dethpc.errors import MasterError
+from dethpc.master.http.routes import ROUTERS
+from dethpc.master.http.routes.router import Router
+from dethpc.master.http.wire import base
+from dethpc.master.http.wire.base import Wire
+from tests.master.conftest import Served, experiment, trained, trial
+
+WRITTEN_IN: list[str] = []
+
+
+def _written(value: int) -> Any:
+    WRITTEN_IN.append(threading.current_thread().name)
+    if value < 0:
+        raise ValueError("it cannot be written")
+    return value
+
+
+class Told(Wire):
+    how_many: Annotated[int, PlainSerializer(_written)] = 0
+
+
+class More(Told):
+    beside: int = 1
+
+
+routes = Router()
+
+
+@routes.get("/told")
+def told(value: int) -> Told:
+    return Told(how_many=value)
+
+
+@routes.get("/more")
+def more() -> Told:
+    return More(how_many=2)
+
+
+@routes.get("/status")
+def with_status(response: Response) -> Told:
+    response.status_code = 500
+    return Told()
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    app = FastAPI()
+    app.include_router(routes)
+    WRITTEN_IN.clear()
+    made = Session(InProcess(app), "any", retries=0)
+    yield made
+    made.close()
+
+
+def test_an_answer_is_made_in_the_thread_that_found_it(session: Session) -> None:
+    assert session.get("/told", {"value": 3}) == {"howMany": 3}
+    assert WRITTEN_IN and "in-process" not in WRITTEN_IN  # the name of the event loop's thread
+
+
+def test_an_answer_shows_what_the_route_declares_and_no_more(session: Session) -> None:
+    assert session.get("/more") == {"howMany": 2}
+
+
+def test_a_route_that_sets_the_status_of_its_answer_still_does(session: Session) -> None:
+    with pytest.raises(MasterError):
+        session.get("/status")
+
+
+def _models() -> Iterator[tuple[str, Any]]:
+    for router in ROUTERS:
+        for route in router.routes:
+            endpoint = getattr(route, "endpoint", None)
+            if endpoint is None or "GET" not in (getattr(route, "methods", None) or ()):
+                continue
+            hints = get_type_hints(endpoint)
+            model = hints.pop("return", None)
+            if isinstance(model, type) and issubclass(model, BaseModel) and Response not in hints.values():
+                yield f"{endpoint.__module__}.{endpoint.__name__}", endpoint
+
+
+def test_every_list_is_made_in_a_thread() -> None:
+    """The few answers of ``unmanaged`` have a line."""
+    found = dict(_models())
+    assert len(found) > 40
+    in_the_loop = [
+        name
+        for name, endpoint in found.items()
+        if not (inspect.iscoroutinefunction(endpoint) or hasattr(endpoint, "__wrapped__") or ".unmanaged." in name)
+    ]
+    assert in_the_loop == []
+
+
+def test_a_page_of_checkpoints_hides_the_secrets_of_their_configuration_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = [trial(id) for id in (1, 2, 3)]
+    served.put([experiment(1), *trials, *(row for one in trials for row in trained(one))])
+    hidden: list[Any] = []
+    masked = base.masked
+
+    def counting(config: Any) -> Any:
+        hidden.append(config)
+        return masked(config)
+
+    monkeypatch.setattr(base, "masked", counting)
+    found = served.session.get("/api/v1/experiments/1/checkpoints")["checkpoints"]
+    assert len(found) > 3 and len(hidden) == 1
+    assert {one["training"]["experimentConfig"]["name"] for one in found} == {experiment(1).config.get("name")}

@@ -1,0 +1,37 @@
+"""How a time series is thinned out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dethpc.master.http.routes.series import _chosen, _chosen_one_by_one, drawn
+from dethpc.state.queries import Reported
+
+VALUES = st.floats(allow_nan=True) | st.integers() | st.booleans() | st.none() | st.just("NaN")
+REPORTS = st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, min_size=1), min_size=5, max_size=40)
+
+
+def rows(reports: list[dict[str, Any]]) -> list[tuple[Reported, dict[str, Any]]]:
+    return [(Reported(1, "training", step, float(step), values), values) for step, values in enumerate(reports)]
+
+
+@given(REPORTS)
+def test_columns_are_thinned_out_as_their_values_are_one_by_one(reports: list[dict[str, Any]]) -> None:
+    reports = [
+        {name: v for name, v in one.items() if not isinstance(v, int) or abs(v) < 2**53} or {"a": 1.0}
+        for one in reports
+    ]
+    names = {name for one in reports for name in one}
+    assert _chosen(rows(reports), 4) == _chosen_one_by_one(rows(reports), names, 4)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=40), st.integers(0, 39))
+def test_the_first_of_what_no_line_can_show_stays(values: list[float], at: int) -> None:
+    values[at % len(values)] = math.nan
+    reports = [Reported(1, "training", step, float(step), {"loss": value}) for step, value in enumerate(values)]
+    (series,) = drawn(reports, frozenset(), 4)
+    assert at % len(values) in [point.batches for point in series.data]

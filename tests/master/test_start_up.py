@@ -1,0 +1,26 @@
+"""What a master loads before its first answer: its users wait for it whenever it was restarted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+NOT_FOR_THIS = (
+    "alembic",
+    "sqlalchemy.dialects.postgresql",
+    "psycopg",
+    "numpy",
+    "tsdownsample",
+    "rich",
+    "requests",
+    "dethpc.cli",
+)
+
+
+def test_a_master_loads_what_its_first_answer_needs() -> None:
+    code = (
+        "import sys, dethpc.master.daemon, dethpc.master.serve\n"
+        f"print([name for name in {NOT_FOR_THIS!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,80 @@
+"""The spool: who dies while a checkpoint comes to it, or leaves it, loses nothing and leaves nothing half."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from dethpc.errors import CheckpointDamaged
+from dethpc.storage import build
+from dethpc.storage.spool import Spool
+from tests.storage.contract import FILES, content_of, fill, whole_or_none
+from tests.storage.dying import died_at_each_step
+from tests.storage.servers import GCS, gcs_server
+
+__all__ = ["gcs_server"]
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path / "spool")
+
+
+def test_who_is_killed_at_any_step_of_keeping_leaves_a_whole_copy_or_none(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = died_at_each_step("keep", {"type": "directory", "container_path": "/nowhere"}, tmp_path)
+    steps = [f"a{step}" for step in range(1, died + 1)]
+    whole_or_none(spool.store, [f"a{died + 1}"], steps)
+    assert len(spool.names()) < len(list(spool.store.names())), "somebody was killed in the middle"
+
+    fill(tmp_path / "again")
+    for uuid in set(steps) - set(spool.names()):
+        spool.keep(uuid, tmp_path / "again")
+    whole_or_none(spool.store, [*steps, f"a{died + 1}"], [])
+    for uuid in spool.names():
+        spool.forget(uuid)
+    monkeypatch.setattr("dethpc.storage.spool._ABANDONED", -1.0)
+    spool.tidy()
+    assert not list((tmp_path / "spool").iterdir())
+
+
+@pytest.fixture(params=["shared_fs", "gcs"])
+def section(request: pytest.FixtureRequest, tmp_path: Path) -> Dict[str, Any]:
+    if request.param == "gcs":
+        server: GCS = request.getfixturevalue("gcs_server")
+        return server.section()
+    return {"type": "shared_fs", "host_path": str(tmp_path / "store")}
+
+
+def test_who_is_killed_at_any_step_of_bringing_leaves_it_in_one_place_at_least_and_the_next_brings_it(
+    spool: Spool, tmp_path: Path, section: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = died_at_each_step("bring", section, tmp_path)
+    store, steps = build(section, disk=str(tmp_path / "disk")), [f"a{step}" for step in range(1, died + 1)]
+    assert store.exists(f"a{died + 1}") and not spool.has(f"a{died + 1}")
+    there = {uuid: (spool.has(uuid), store.exists(uuid)) for uuid in steps}
+    assert set(there.values()) >= {(True, False), (True, True)} and (False, False) not in there.values()
+    for uuid, (spooled, _) in there.items():
+        with (spool.store if spooled else store).restore(uuid) as path:
+            assert content_of(path) == FILES
+
+    for uuid in spool.names():
+        spool.bring(uuid, store)
+    whole_or_none(store, [*steps, f"a{died + 1}"], [])
+    assert all(one.whole for one in store.names()), "nothing of those that died is left in the store"
+    monkeypatch.setattr("dethpc.storage.spool._ABANDONED", -1.0)
+    spool.tidy()
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_a_damaged_copy_is_found_when_it_is_brought_and_stays(spool: Spool, tmp_path: Path) -> None:
+    fill(tmp_path / "made")
+    spool.keep("a1", tmp_path / "made")
+    (tmp_path / "spool" / "a1" / "weights.pt").write_bytes(b"x" * 1000)
+    store = build({"type": "shared_fs", "host_path": str(tmp_path / "store")})
+    with pytest.raises(CheckpointDamaged, match=r"weights\.pt is damaged"):
+        spool.bring("a1", store)
+    assert spool.has("a1") and not store.exists("a1") and not list(store.names())

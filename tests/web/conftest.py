@@ -1,0 +1,95 @@
+"""A browser's requests to a served master's pages, without a browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from dethpc.client import Session
+from dethpc.domain.states import State
+from dethpc.master.durable import contexts
+from tests.context_archives import packed
+from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
+from tests.waiting import LONG_ENOUGH
+
+HOSTILE = "<script>alert(1)</script><b>&\"'"
+
+
+@dataclass
+class Got:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+class Visitor:
+    """Keeps the cookie that it is given, as a browser would."""
+
+    def __init__(self, url: str) -> None:
+        self._where = urlsplit(url)
+        self.url, self.cookie = url, ""
+        self.named = f"dethpc_session_{Session(url).get('/api/v1/master')['clusterId'][:8]}"
+
+    def get(self, path: str, **headers: str) -> Got:
+        return self._ask("GET", path, None, headers)
+
+    def post(self, path: str, form: Mapping[str, str] | list[tuple[str, str]], **headers: str) -> Got:
+        """As a form of our own page is sent, unless ``headers`` say otherwise."""
+        usual = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+        return self._ask("POST", path, urlencode(form), {**usual, **headers})
+
+    def enter(self, served: Served) -> Visitor:  # noqa: F811
+        code = served.session.post("/api/v1/auth/code")["code"]
+        assert self.get(f"enter?code={code}").status == 303 and self.cookie
+        return self
+
+    def _ask(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> Got:
+        connection = http.client.HTTPConnection(str(self._where.hostname), self._where.port, timeout=LONG_ENOUGH)
+        try:
+            cookie = {"Cookie": f"{self.named}={self.cookie}"} if self.cookie else {}
+            connection.request(method, f"/det/{path}", body, {**cookie, **headers})
+            answer = connection.getresponse()
+            found = Got(
+                answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode("utf-8", "replace")
+            )
+        finally:
+            connection.close()
+        if given := found.headers.get("set-cookie", ""):
+            self.cookie = given.partition(";")[0].partition("=")[2].strip('"')
+        return found
+
+
+@pytest.fixture
+def stranger(served: Served) -> Visitor:  # noqa: F811
+    return Visitor(served.url)
+
+
+@pytest.fixture
+def visitor(served: Served) -> Visitor:  # noqa: F811
+    """The owner's browser, on an installation with two experiments; markup stands wherever users write text."""
+    home = served.daemon.installation.home
+    notebook = json.dumps({"cells": [{"cell_type": HOSTILE, "source": [HOSTILE], "outputs": [{"text": HOSTILE}]}]})
+    files = {HOSTILE: HOSTILE, "train.py": f"x = 1\n{HOSTILE}\n", "look.ipynb": notebook, "binary": "\0"}
+    archive = packed({name: text.encode() for name, text in files.items()})
+    hostile = experiment(
+        2,
+        name=HOSTILE,
+        description=HOSTILE,
+        notes=HOSTILE,
+        labels=[HOSTILE],
+        reason=HOSTILE,
+        warning=HOSTILE,
+        state=State.ERROR,
+        original_config=HOSTILE,
+        parent_id=1,
+        context_sha256=contexts.keep(home, archive),
+    )
+    served.put([experiment(1, context_sha256=contexts.keep(home, packed({"train.py": b"x = 1\n"}))), hostile])
+    served.put([row for number in (1, 2, 3) for row in trained(trial(number))])
+    served.put(trained(trial(4, 2, index=0, hparams={HOSTILE: HOSTILE}, reason=HOSTILE, warning=HOSTILE)))
+    return Visitor(served.url).enter(served)

@@ -1,0 +1,60 @@
+"""Work on the queue, and a phone, in a real Chromium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.conftest import User
+from tests.web.test_browser import Tab, chromium, tab, user  # noqa: F401
+
+DRAGGED = """() => {
+  const [over, row] = document.querySelectorAll("tr[data-job]"), dataTransfer = new DataTransfer();
+  const { x, y } = over.getBoundingClientRect();
+  const tell = (place, kind) => place.dispatchEvent(
+    new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer, clientX: x + 40, clientY: y + 3 }));
+  tell(row.querySelector(".handle"), "dragstart");
+  tell(over, "dragover");
+  tell(over, "drop");
+}"""
+"""The second row is let go above the first, with the events that a browser sends."""
+
+
+def test_a_job_is_dragged_to_another_place_and_moved_by_keyboard(user: User, tab: Tab) -> None:  # noqa: F811
+    hparams = {"lr": 0.1, "go": str(user.folder / "never")}
+    number = user.create(
+        name="third", hyperparameters=hparams, searcher={"name": "single", "metric": "validation_loss"}
+    )
+    page = tab.goto("queue")
+
+    def stand(*names: str) -> None:
+        page.wait_for_function(
+            "names => [...document.querySelectorAll('tr[data-job] a')].map(a => a.textContent).join() === names",
+            arg=",".join(names),
+        )
+
+    stand("second", "third")
+    page.evaluate(DRAGGED)
+    page.wait_for_selector(".said:text('was changed')")
+    stand("third", "second")
+    page.focus("tr[data-job] >> nth=0 >> summary")
+    page.keyboard.press("Enter")
+    page.focus("details[open] [name=place]")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("2")
+    page.keyboard.press("Enter")
+    stand("second", "third")
+    user.det("experiment", "kill", str(number))
+
+
+def test_on_a_phone_the_menu_is_whole_and_rows_are_low(user: User, chromium: Any) -> None:  # noqa: F811
+    user.session().patch("/api/v1/experiments/1", {"name": "a long name of an experiment " * 12})
+    context = chromium.new_context(viewport={"width": 390, "height": 800})
+    page = Tab(user, context).goto("experiments")
+    ends = page.eval_on_selector_all(
+        "header a, header button:not([data-keys])", "all => all.map(each => each.getBoundingClientRect().right)"
+    )
+    assert len(ends) > 6 and max(ends) <= 390
+    heights = page.eval_on_selector_all("tbody tr", "all => all.map(each => each.getBoundingClientRect().height)")
+    assert max(heights) < 120
+    user.session().patch("/api/v1/experiments/1", {"name": "<i>first</i>"})
+    context.close()

@@ -1,0 +1,149 @@
+"""Curves and parallel coordinates in a real Chromium: few, a crowd of them, and values that are no numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
+from tests.waiting import LONG_ENOUGH
+from tests.web.test_browser import chromium, playwright  # noqa: F401
+
+INK = """(share) => {
+  const canvas = document.querySelector("#curves canvas:not(.layer)"), over = document.querySelector("#curves .u-over");
+  const left = over.offsetLeft + share * over.clientWidth;
+  const data = canvas.getContext("2d").getImageData(left - 6, over.offsetTop, 12, over.clientHeight).data;
+  let strong = 0;  // the grid is grey
+  for (let i = 0; i < data.length; i += 4)
+    strong += data[i + 3] > 100 && Math.max(data[i], data[i + 1], data[i + 2]) - Math.min(data[i], data[i + 1], data[i + 2]) > 40;
+  return strong;
+}"""
+"""How many pixels have a curve's colour about a place in the plot, from 0 to 1 of its width."""
+
+
+@pytest.fixture
+def page(served: Served, chromium: Any) -> Iterator[Any]:  # noqa: F811
+    served.put([experiment(1), *(row for number in (1, 2) for row in trained(trial(number)))])
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    page, trouble = context.new_page(), []
+    page.set_default_timeout(LONG_ENOUGH * 1000)
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto(f"{served.url}/det/enter?code={served.session.post('/api/v1/auth/code')['code']}")
+    page.root = f"{served.url}/det/"
+    yield page
+    context.close()
+    assert trouble == []
+
+
+def shown(page: Any, curves: list[list[Any]], query: str = "") -> None:
+    steps = list(range(len(curves[0])))
+    common = {"hparams": "", "steps": steps, "times": steps, "epochs": steps}
+    trials = [{"id": number, **common, "values": values} for number, values in enumerate(curves, 1)]
+    page.route("**/series.json*", lambda route: route.fulfill(json={"trials": trials}))
+    page.goto(f"{page.root}experiments/1{query}")
+    page.wait_for_selector("#curves canvas")
+
+
+@pytest.mark.parametrize("many", [1, 60])
+def test_a_value_that_is_no_number_is_a_gap_with_a_cross_at_its_edge(page: Any, many: int) -> None:
+    shown(page, [[0.0, 5.0, "NaN", "NaN", "NaN", 5.0, 10.0]] * many)
+    assert page.evaluate(INK, 0.5 / 6) > 5
+    assert page.evaluate(INK, 2 / 6) > 5, "a cross"
+    assert page.evaluate(INK, 2.5 / 6) == 0, "no line over the gap"
+    assert page.evaluate(INK, 5.5 / 6) > 5, "and the line goes on"
+
+
+LAYER = INK.replace("canvas:not(.layer)", ".layer").replace(
+    "left - 6, over.offsetTop", "share * over.clientWidth - 6, 0"
+)
+
+
+def test_a_pinned_curve_keeps_its_gaps(page: Any) -> None:
+    shown(page, [[0.0, 5.0, "NaN", "NaN", "NaN", 5.0, 10.0]], "?pin=1")
+    page.wait_for_selector("#curves .pin")
+    assert page.evaluate(LAYER, 0.5 / 6) > 5 and page.evaluate(LAYER, 5.5 / 6) > 5
+    assert page.evaluate(LAYER, 3 / 6) == 0, "no line over the gap"
+
+
+def test_a_value_that_a_logarithmic_axis_has_no_place_for_is_a_gap(page: Any) -> None:
+    shown(page, [[1.0, 5.0, -1.0, -1.0, 0.0, 5.0, 10.0]])
+    page.check("[data-log]")
+    assert page.evaluate(INK, 0.5 / 6) > 5 and page.evaluate(INK, 5.5 / 6) > 5
+    assert page.evaluate(INK, 2.5 / 6) == 0
+
+
+def test_the_part_that_is_looked_at_stays_when_more_comes(page: Any) -> None:
+    shown(page, [[float(n) for n in range(11)]])
+    box = page.locator("#curves .u-over").bounding_box()
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 50, steps=5)
+    page.mouse.up()
+    page.mouse.move(0, 0)
+    assert page.evaluate(INK, 0.05) > 5, "the part fills the plot"
+    look = "document.querySelector('#curves canvas:not(.layer)').toDataURL()"
+    before = page.evaluate(look)
+    steps = list(range(11))
+    one = {"id": 1, "hparams": "", "steps": steps, "times": steps, "epochs": steps, "values": [n * n for n in steps]}
+    page.route("**/series.json*", lambda route: route.fulfill(json={"trials": [one]}))
+    page.evaluate("document.dispatchEvent(new Event('dethpc:changed'))")
+    page.wait_for_function(f"(before) => {look} !== before", arg=before)
+    page.mouse.move(box["x"] + 3, box["y"] + 50)
+    page.wait_for_selector(".tip:text('steps 2 ')")
+
+
+def test_a_metric_without_a_number_says_so(page: Any) -> None:
+    steps = [0, 1]
+    text = {"id": 1, "hparams": "", "steps": steps, "times": steps, "epochs": steps, "values": [None, None]}
+    page.route("**/series.json*", lambda route: route.fulfill(json={"trials": [text]}))
+    page.goto(f"{page.root}experiments/1")
+    page.wait_for_selector("#curves .empty")
+
+
+def test_a_value_that_was_not_reported_is_no_gap(page: Any) -> None:
+    shown(page, [[0.0, 5.0, None, 5.0, 10.0]])
+    assert page.evaluate(INK, 2 / 4) > 5
+
+
+@pytest.mark.parametrize("many", [10, 400])
+def test_the_pointer_finds_the_curve_that_one_sees_there(page: Any, many: int) -> None:
+    shown(page, [[float(number)] * 5 for number in range(many)])
+    box = page.locator("#curves .u-over").bounding_box()
+    said = []
+    for share in (0.3, 0.5, 0.7):
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + (1 - share) * box["height"])
+        page.wait_for_selector(".tip:text('trial')" if not said else f".tip:not(:text('{said[-1]} '))")
+        said.append(page.inner_text(".tip").partition(" ·")[0])
+    numbers = [int(name.removeprefix("trial ")) for name in said]
+    first, middle, last = numbers
+    assert 0 < first < middle < last and abs((last - first) / 0.4 - many * 1.1) < 0.15 * many, numbers
+
+
+def test_a_crowd_that_was_brushed_looks_the_same_whichever_way_one_came_there(page: Any) -> None:
+    draw = random.Random(0)
+    dots = [
+        {"id": n, "hparams": {"a": draw.random(), "b": draw.random()}, "metrics": {"loss": draw.random()}}
+        for n in range(1500)
+    ]
+    page.route("**/points.json*", lambda route: route.fulfill(json={"trials": dots}))
+    page.goto(f"{page.root}experiments/1/hyperparameters")
+    page.wait_for_selector("#parallel canvas")
+    box = page.locator("#parallel canvas").bounding_box()
+
+    def look(*heights: int) -> str:
+        page.mouse.move(box["x"] + 70, box["y"] + 60)
+        page.mouse.down()
+        for height in heights:
+            page.mouse.move(box["x"] + 70, box["y"] + height)
+            page.evaluate("new Promise(requestAnimationFrame).then(() => null)")
+        page.mouse.up()
+        return str(page.evaluate("document.querySelector('#parallel canvas').toDataURL()"))
+
+    everything = look(60)
+    straight = look(120)
+    assert straight != everything
+    assert look(300, 80, 250, 120) == straight
+    assert look(310, 60) == everything

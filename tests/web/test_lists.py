@@ -1,0 +1,68 @@
+"""What is done to lists: labels of many, places in the queue, pages that are not there, names without an end."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+import pytest
+
+from dethpc.web import show
+from tests.master.conftest import Served, experiment
+from tests.web.conftest import Visitor
+
+
+def labels(served: Served, number: int) -> list[str]:
+    return list(served.session.get(f"/api/v1/experiments/{number}")["experiment"]["labels"])
+
+
+def test_labels_are_given_to_many_and_taken_from_many(visitor: Visitor, served: Served) -> None:
+    served.session.patch("/api/v1/experiments/1", {"labels": ["kept"]})
+    served.session.patch("/api/v1/experiments/2", {"labels": []})
+    chosen = [("id", "1"), ("id", "2")]
+    got = visitor.post("experiments/act", [("action", "label"), ("labels", "a, b,"), *chosen])
+    assert "add labels: 2 of 2" in unquote(got.headers["location"])
+    assert sorted(labels(served, 1)) == ["a", "b", "kept"] and sorted(labels(served, 2)) == ["a", "b"]
+    visitor.post("experiments/act", [("action", "unlabel"), ("labels", "a,kept"), *chosen])
+    assert labels(served, 1) == labels(served, 2) == ["b"]
+    nothing = visitor.post("experiments/act", [("action", "label"), ("labels", " "), *chosen])
+    assert "Write a label first." in unquote(nothing.headers["location"]) and labels(served, 1) == ["b"]
+
+
+def test_a_job_goes_to_any_place_of_its_queue(visitor: Visitor, served: Served) -> None:
+    text = "entrypoint: python3 x.py\nsearcher: {name: single, metric: loss}\nname: %s\n"
+    for name in "abc":
+        served.session.post("/api/v1/experiments", {"config": text % name, "activate": True})
+    jobs = {each["full"]["name"]: each["full"]["jobId"] for each in served.session.get("/api/v1/job-queues-v2")["jobs"]}
+
+    def moved(job: str, **form: str) -> str:
+        form = {name: jobs.get(value, value) for name, value in form.items()}
+        got = visitor.post("queue/act", {"job": jobs[job], "back": "queue?pool=default", **form})
+        assert got.status == 303
+        return "".join(re.findall(r">([abc])</a>", visitor.get("queue?pool=default").text))
+
+    assert moved("c", action="ahead", other="b") == "acb"
+    assert moved("a", action="behind", other="b") == "cba"
+    assert moved("a", action="place", place="2", pool="default") == "cab"
+    assert moved("c", action="place", place="3", pool="default") == "abc"
+    assert moved("c", action="place", place="1", pool="default") == "cab"
+    assert moved("c", action="place", place="4", pool="default") == "cab", "there is no fourth place"
+
+
+@pytest.mark.parametrize(
+    ("page", "left"),
+    [("experiments", 2), ("experiments/1/trials", 3), ("experiments/1/search", 3), ("checkpoints", 8)],
+)
+def test_a_page_behind_the_last_says_how_many_there_are_and_leads_back(visitor: Visitor, page: str, left: int) -> None:
+    shown = visitor.get(f"{page}?offset=5000").text
+    assert f"there are {left}." in shown and "yet" not in shown.partition("<table")[2].partition("</table>")[0]
+    (link,) = re.findall(r'<a href="(\?[^"]*)">The last page', shown)
+    assert "The last page" not in visitor.get(page + link.replace("&amp;", "&")).text
+
+
+def test_a_long_name_is_cut_in_lists_and_whole_on_hover(visitor: Visitor, served: Served) -> None:
+    name = "n" * 5000
+    served.put([experiment(5, name=name, labels=["l" * 5000])])
+    listed = visitor.get("experiments").text
+    assert f'title="{name}">{"n" * show.LONGEST}…<' in listed and f">{'l' * show.LONGEST}…<" in listed
+    assert f'<h1 title="{name}">{"n" * show.LONGEST}…<' in visitor.get("experiments/5/trials").text
