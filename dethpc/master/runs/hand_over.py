@@ -40,8 +40,9 @@ DISK_FAILS = 3
 ALONE_FOR = 600.0
 """Seconds in which no array is tried of an experiment that had one refused and single jobs taken."""
 
-GATHER_FOR = 0.3
-"""Seconds in which an array gathers its jobs: the first one is not to wait long for the directories of the last."""
+GATHER_FOR, GATHERS_AT_LEAST = 0.3, 8
+"""Seconds in which an array gathers its jobs, for the first one is not to wait long for the directories of the last; and how many
+it gathers however long they take, as a busy machine is not to be given single jobs for that."""
 
 MakeJob = Callable[[Run], JobRequest]
 """Writes the run's directory and returns its job. Raises SubmitRejected and SubmitDeferred where there can be none, never or not
@@ -119,7 +120,8 @@ class HandOver:
             began = began if group else time.monotonic()
             group.append((live, job))
             now = time.monotonic()
-            if not job.alike or now - began >= GATHER_FOR or now >= until:
+            enough = len(group) >= GATHERS_AT_LEAST and now - began >= GATHER_FOR
+            if not job.alike or enough or now >= until:
                 yield group
                 group = []
             if now >= until:

@@ -12,6 +12,7 @@ from dethpc.domain.facts import Run
 from dethpc.domain.ports import LEFT_ITS_ARRAY, JobRecord, JobRequest, JobState
 from dethpc.domain.states import RunState
 from dethpc.engine import events
+from dethpc.master.runs import hand_over
 from dethpc.master.runs.arrays import Arrays
 from dethpc.rundir.files import read_json
 from dethpc.scheduler.slurm import arrays as scripts
@@ -89,6 +90,21 @@ def test_an_array_is_no_larger_than_the_scheduler_takes(alike: Alike) -> None:
     alike.fake.largest_array = 3
     alike.cycle()
     assert alike.ids() == ["1_0", "1_1", "1_2", "2"]
+
+
+def test_a_busy_machine_still_gathers_a_few(alike: Alike, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hand_over, "GATHER_FOR", 0.0)
+    alike.cycle()
+    assert alike.ids() == ["1_0", "1_1", "1_2", "1_3"]
+
+
+def test_what_takes_long_to_gather_does_not_wait_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hand_over, "GATHER_FOR", 0.0)
+    monkeypatch.setattr(hand_over, "GATHERS_AT_LEAST", 2)
+    world = Alike(tmp_path / "slow", smallest_array=2)
+    world.cycle()
+    assert sorted(str(id) for id in world.ids()) == ["1_0", "1_1", "2_0", "2_1"]
+    world.close()
 
 
 def test_a_site_may_switch_arrays_off(tmp_path: Path) -> None:
