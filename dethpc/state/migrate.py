@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, inspect, select
 
 from dethpc.domain import records
 from dethpc.errors import StoreError
@@ -13,26 +13,43 @@ from dethpc.state.tables import REVISION, TABLES, metadata
 MIGRATIONS = Path(__file__).parent / "migrations"
 _UNRELEASED = frozenset({"0001", "0002", "0003", "0004", "0005"})
 
+_VERSION = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""Where Alembic keeps the last migration, as it makes it."""
+
 
 def upgrade(connection: Connection) -> None:
     """In a writer's transaction, which keeps others out. Raises: StoreError when a newer release wrote the database, or none."""
     found = revision(connection)
-    if found != REVISION:
-        _migrate(connection, found)
+    if found is None:
+        _create(connection)
+    elif found != REVISION:
+        run_migrations(connection, found)
     # A new kind of record needs no migration: nothing but its own table is concerned. One that changes does.
     metadata.create_all(connection, tables=[TABLES[kind] for kind in records.KEYS])
 
 
 def revision(connection: Connection) -> str | None:
     """The last migration that the database has seen; None when it is empty."""
-    if not inspect(connection).has_table("alembic_version"):
+    if not inspect(connection).has_table(_VERSION.name):
         return None
-    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return found
+    return connection.scalar(select(_VERSION.c.version_num))
 
 
-def _migrate(connection: Connection, found: str | None) -> None:
-    from alembic import command  # 10 MB of memory that a master with an up-to-date database does not need
+def _create(connection: Connection) -> None:
+    """What all migrations together make of an empty database, without Alembic. A table that is there is not ours, and an error."""
+    for each in (metadata, _VERSION.metadata):
+        each.create_all(connection, checkfirst=False)
+    connection.execute(_VERSION.insert().values(version_num=REVISION))
+
+
+def run_migrations(connection: Connection, found: str | None) -> None:
+    """Those that come after ``found``; None: all of them. Raises: StoreError."""
+    from alembic import command  # 13 MB of memory that a master with an up-to-date database does not need
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 

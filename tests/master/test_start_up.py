@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 NOT_FOR_THIS = (
     "alembic",
@@ -17,9 +18,10 @@ NOT_FOR_THIS = (
 )
 
 
-def test_a_master_loads_what_its_first_answer_needs() -> None:
+def test_a_master_loads_what_its_first_answer_needs_also_in_an_empty_home(tmp_path: Path) -> None:
     code = (
-        "import sys, dethpc.master.daemon, dethpc.master.serve\n"
+        "import sys, dethpc.master.daemon, dethpc.master.serve, dethpc.state\n"
+        f"dethpc.state.open_store({str(tmp_path / 'state.db')!r}).close()\n"
         f"print([name for name in {NOT_FOR_THIS!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
