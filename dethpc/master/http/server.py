@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import resource
@@ -28,7 +29,7 @@ LAST_ANSWERS = 1
 _QUEUE = 2048  # connections that the kernel keeps until they are accepted
 _AT_ONCE = 16  # that are accepted before those that are open have their turn
 _NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_SWEEP = 10  # ticks of a tenth of a second
+_TICK = 1.0  # seconds between two looks at what is due
 
 # Bytes that each connection keeps for what it receives: a record of TLS, not sixteen.
 sslproto.SSLProtocol.max_size = 16 << 10  # type: ignore[attr-defined]
@@ -39,6 +40,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, tls: Tls | None = None) -> None:
         self._app, self.pulse = app, Pulse()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = asyncio.Event()
         # Half of the files for connections; the database, logs and commands need some, too.
         self.door = Door(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, self._let_in)
         self._peers = Peers()
@@ -63,10 +66,28 @@ class Server(uvicorn.Server):
         """It runs in the thread whose end is the master's."""
         return True
 
+    @property
+    def should_exit(self) -> bool:
+        """Set by any thread or a signal handler, it ends the server at once."""
+        return self._should_exit
+
+    @should_exit.setter
+    def should_exit(self, exits: bool) -> None:
+        self._should_exit = exits
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which wakes ten times a second to see whether it should exit: an idle master lets its processor sleep."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), _TICK)
+
     async def on_tick(self, counter: int) -> bool:
         self.pulse.beat()
-        if counter % _SWEEP == 0:
-            self.door.sweep()
+        self.door.sweep()
         return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

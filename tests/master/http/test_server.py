@@ -1,0 +1,49 @@
+"""The server's own life: it sleeps while nobody asks for anything, and ends when it is told to."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from fastapi import FastAPI
+
+from dethpc.master.http import server
+from dethpc.master.http.preemptions import Preemptions
+from tests.waiting import LONG_ENOUGH, wait_until
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda server: setattr(server, "should_exit", True), lambda server: server.handle_exit(signal.SIGTERM, None)],
+    ids=["by another thread", "by a signal"],
+)
+def test_who_ends_a_server_wakes_it(end: Callable[[server.Server], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_TICK", 3600.0)  # it does not look by itself
+    app = FastAPI()
+    app.state.preemptions = Preemptions(lambda attempt: False)
+    app.state.commits = SimpleNamespace(end=lambda: None)
+    served, slept = server.Server(app), threading.Event()
+    serving = threading.Thread(target=served.run, kwargs={"sockets": [socket.create_server(("127.0.0.1", 0))]})
+    serving.start()
+    wait_until(lambda: served.started and served.pulse.silent > 0)
+    assert served._loop is not None
+    served._loop.call_soon_threadsafe(slept.set)
+    assert slept.wait(LONG_ENOUGH)
+    end(served)
+    serving.join(LONG_ENOUGH)
+    assert not serving.is_alive()
+
+
+def test_a_server_that_has_ended_can_be_told_to_end() -> None:
+    """As by a signal that comes late."""
+    app = FastAPI()
+    app.state.preemptions = Preemptions(lambda attempt: False)
+    app.state.commits = SimpleNamespace(end=lambda: None)
+    served = server.Server(app)
+    served.should_exit = True
+    served.run(sockets=[])
+    served.should_exit = True
