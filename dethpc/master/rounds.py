@@ -12,11 +12,11 @@ log = logging.getLogger(__name__)
 
 
 class Rounds:
-    """``do`` is called ``first`` seconds after the start, and ``every`` seconds after each round. What it raises is logged after
-    ``trouble`` and tried again in the next round, unless this master is not the one any more, or ends."""
+    """``do`` is called ``first`` seconds after the start, and ``every`` seconds after each round; None: only when it is woken. What
+    it raises is logged after ``trouble`` and tried again in the next round, unless this master is not the one any more, or ends."""
 
     def __init__(
-        self, name: str, do: Callable[[], object], every: float, *, first: float | None = None, trouble: str
+        self, name: str, do: Callable[[], object], every: float | None, *, first: float | None = None, trouble: str
     ) -> None:
         self._do, self._every, self._first, self._trouble = do, every, every if first is None else first, trouble
         self._stopping, self._woken = threading.Event(), threading.Event()

@@ -55,6 +55,25 @@ def test_who_wakes_it_does_not_wait_for_its_time() -> None:
     rounds.stop()
 
 
+def test_one_without_a_time_of_its_own_waits_until_it_is_woken() -> None:
+    pauses, came = [], threading.Event()
+
+    class Woken(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout)
+            return super().wait(timeout)
+
+    rounds = Rounds("some", came.set, None, trouble="it could not be done")
+    rounds._woken = Woken()
+    rounds.start()
+    for _ in range(2):
+        rounds.wake()
+        assert came.wait(LONG_ENOUGH)
+        came.clear()
+    rounds.stop()
+    assert {*pauses} == {None}
+
+
 def test_an_end_breaks_off_a_rest_and_is_waited_for() -> None:
     begun, broken_off = threading.Event(), []
 

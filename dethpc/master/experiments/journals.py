@@ -65,7 +65,7 @@ class Journals:
         self._open: dict[str, Journal] = {}
         self._unflushed: set[str] = set()  # runs whose journals may hold reports that are not on disk yet
         self._rounds = Rounds(
-            "unmanaged-journals", self._flush, SYNC_SECONDS, trouble="journals of unmanaged runs do not reach the disk"
+            "unmanaged-journals", self._flush, None, trouble="journals of unmanaged runs do not reach the disk"
         )
 
     def start(self) -> None:
@@ -83,6 +83,8 @@ class Journals:
                 attempt = self._home.run(run_id).attempt(0)
                 attempt.make()
                 journal = self._open[run_id] = Journal(JournalWriter(attempt.journal, lazy=True))
+            if not self._unflushed:
+                self._rounds.wake()
             self._unflushed.add(run_id)
             return journal
 
@@ -93,6 +95,8 @@ class Journals:
                 self._open.pop(run_id).writer.close()
 
     def _flush(self) -> None:
+        """A while after the first report that is not on disk. Raises ShuttingDown."""
+        self._rounds.rest(SYNC_SECONDS)
         with self._lock:
             written = {id: journal for id in self._unflushed if (journal := self._open.get(id)) is not None}
             self._unflushed.clear()
