@@ -83,14 +83,13 @@ class Lease:
         self._write(url)
 
     def renew(self) -> None:
-        """Raises LeaseHeld when another master has taken over."""
-        due = not 0 <= time.time() - self._renewed_at < RENEW  # before it: somebody has set the clock back
-        if due:
-            self._checked_at = 0.0  # what is written over must still be ours
+        """When it is time. Raises LeaseHeld when another master has taken over."""
+        if 0 <= time.time() - self._renewed_at < RENEW:  # before it: somebody has set the clock back
+            return
+        self._checked_at = 0.0  # what is written over must still be ours
         looked = time.monotonic()
         self.check()
-        if due:
-            self._write_over(looked)
+        self._write_over(looked)
 
     def check(self) -> None:
         """Raises LeaseHeld when another master has taken over. Looks at the file at most once a second."""

@@ -134,6 +134,18 @@ def test_a_master_that_stood_still_while_it_renewed_ends(tmp_path: Path, monkeyp
         first.renew()
 
 
+def test_a_renewal_that_is_not_due_does_not_touch_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master renews in each of its rounds, twice a second: a file server would hear of all of them."""
+    mine = Lease(tmp_path / "master.json", "c")
+    mine.take()
+    mine.publish("http://here")
+    mine._path.unlink()
+    mine.renew()
+    monkeypatch.setattr(lease, "RENEW", 0.0)
+    with pytest.raises(LeaseHeld):
+        mine.renew()
+
+
 def test_what_its_holder_has_done_stands_although_the_lease_cannot_be_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
