@@ -14,7 +14,11 @@ NOT_FOR_THIS = (
     "tsdownsample",
     "rich",
     "requests",
+    "urllib.request",
     "dethpc.cli",
+    "dethpc.core",
+    "dethpc.doctor",
+    "dethpc.simulator",
 )
 
 

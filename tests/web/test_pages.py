@@ -17,7 +17,6 @@ from dethpc.doctor import Finding, Level, report
 from dethpc.doctor.facts import Facts
 from dethpc.domain.facts import Metric
 from dethpc.master.http.auth import Principal
-from dethpc.master.http.routes import doctor
 from dethpc.web import show
 from dethpc.web.asked import up
 from dethpc.web.pages import ROUTES, code, compare, experiment, series
@@ -284,7 +283,7 @@ def test_looking_at_the_doctors_page_asks_nobody(
         raise AssertionError("it asks")
 
     with monkeypatch.context() as closed:
-        closed.setattr(doctor, "read", asks)
+        closed.setattr("dethpc.doctor.read.read", asks)
         assert "Nobody has examined this site yet" in visitor.get("doctor").text
     assert visitor.post("doctor/act", {"action": "examine"}).status == 303
     shown = visitor.get("doctor").text

@@ -27,7 +27,6 @@ from dethpc.rundir.layout import RunDir
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 from dethpc.storage.base import is_name
-from dethpc.tensorboard.build import get_experiment_sync_path
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +138,8 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         _empty_context(home),
         *map(_context_of, map(home.run, others - deletions)),
     }
+    from dethpc.tensorboard.build import get_experiment_sync_path  # it loads what trials are trained with
+
     wanted = experiment.config.checkpoint_storage
     section = wanted.model_dump(mode="json") if wanted else {}
     here = [checkpoint for checkpoint in found if not storage.elsewhere(checkpoint.storage, section)]

@@ -25,7 +25,6 @@ from dethpc.engine import ClusterState, events
 from dethpc.engine.changes import TrialChanges
 from dethpc.errors import ConfigError, NotFound, Refused, SchedulerUnavailable, SubmitRejected
 from dethpc.exec.images.cache import Cache, Entry
-from dethpc.exec.images.pull import Order
 from dethpc.insight.waiting import WAITS_FOR_IMAGE
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs import containers, garbage
@@ -222,6 +221,8 @@ class Images:
 
     def ordered(self, task: Task, file: Path) -> ExperimentConfig:
         """Write what the task's job is to do into ``file``; the configuration of that job. Raises OSError."""
+        from dethpc.exec.images.pull import Order  # it loads what a job pulls images with
+
         asked, site = task.config, self._site
         order = Order(cache=str(self.cache.root), owner=f"task {task.id}", remove=asked.get("remove") or [])
         if asked.get("image"):

@@ -1,16 +1,19 @@
-"""What ``det doctor`` says of this site: what it said last, and what it says now, if somebody asks for that."""
+"""What ``det doctor`` says of this site: what it said last, and what it says now, if somebody asks for that. The doctor and all
+its checks are loaded then."""
 
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
-from dethpc.doctor import examine, report
-from dethpc.doctor.read import read
 from dethpc.errors import Refused
 from dethpc.master.http.routes.access import Owner, TheInstallation
 from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import doctor as wire
 from dethpc.master.http.wire.base import time
+
+if TYPE_CHECKING:
+    from dethpc.doctor import report
 
 router = Router(prefix="/api/v1/doctor", tags=["master"])
 
@@ -20,12 +23,17 @@ _examining = threading.Lock()
 @router.get("")
 def diagnosis(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
     """What was found last, by the master or by ``det doctor``. Asks neither Slurm nor the machine."""
+    from dethpc.doctor import report
+
     return _told(report.kept(installation.home))
 
 
 @router.post("")
 def examine_now(installation: TheInstallation, who: Owner) -> wire.Diagnosis:
     """Look again, on the master's machine. Asks Slurm a few questions, and sends no job."""
+    from dethpc.doctor import examine, report
+    from dethpc.doctor.read import read
+
     if not _examining.acquire(blocking=False):
         raise Refused("somebody has the site examined just now; look at what is found in a minute")
     try:

@@ -9,7 +9,6 @@ from dethpc.config.source import dump
 from dethpc.master.http.routes.access import Owner
 from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import preview as wire
-from dethpc.simulator.preview import preview
 
 router = Router(prefix="/api/v1", tags=["experiments"])
 
@@ -17,6 +16,8 @@ router = Router(prefix="/api/v1", tags=["experiments"])
 @router.post("/preview-hp-search")
 def preview_search(request: wire.PreviewRequest, who: Owner) -> wire.Preview:
     """How many trials of the given experiment configuration train for which length, the shortest first."""
+    from dethpc.simulator.preview import preview  # a master that is not asked for it holds no simulator in memory
+
     config = load(dump(request.config or {})).config
     seed = request.seed or config.reproducibility.experiment_seed or 0
     name = config.searcher.unit_of_length()
