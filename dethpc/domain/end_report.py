@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 
-@dataclass(frozen=True)
-class EndReport:
+class EndReport(NamedTuple):
     """The content of ``end.json``. docs/run-directory.md has the fields in words."""
 
     finished: bool = False  # the entrypoint exited with 0 and had not been asked to stop
@@ -18,11 +16,11 @@ class EndReport:
     phase: str = ""  # how far it came
     message: str = ""  # the reason in one line
     node: Optional[int] = None  # rank of the node that failed first
-    tail: list[str] = field(default_factory=list)  # the last lines of the log
+    tail: Sequence[str] = ()  # the last lines of the log
     at: Optional[float] = None  # when it was written, in seconds since the epoch
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return self._asdict()
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> EndReport:
@@ -37,7 +35,7 @@ class EndReport:
             phase=plain_text(obj.get("phase") or ""),
             message=plain_text(obj.get("message") or ""),
             node=_whole(obj.get("node")),
-            tail=[plain_text(line) for line in tail] if isinstance(tail, list) else [],
+            tail=[plain_text(line) for line in tail] if isinstance(tail, list) else (),
             at=moment(at),
         )
 

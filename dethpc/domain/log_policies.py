@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
 from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
 from dethpc.domain.end_report import moment, plain_text
@@ -64,8 +63,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"not a regular expression of both RE2 and Python's re ({error})") from None
 
 
-@dataclass(frozen=True)
-class LogMatch:
+class LogMatch(NamedTuple):
     """The first line of an attempt on a node that matched a policy."""
 
     name: str
@@ -76,7 +74,7 @@ class LogMatch:
     at: float  # seconds since the epoch
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return self._asdict()
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> LogMatch:

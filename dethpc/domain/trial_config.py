@@ -6,7 +6,6 @@ lacks all the same, as a sketch outside the cluster may, is absent (None, false,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple, Optional, Union
 
 from dethpc.domain.log_policies import LogPolicy
@@ -37,8 +36,7 @@ class BindMount(NamedTuple):
     container_path: str
 
 
-@dataclass(frozen=True)
-class SearcherConfig:
+class SearcherConfig(NamedTuple):
     """By which metric trials are compared, and for how long they train."""
 
     name: str
@@ -74,8 +72,7 @@ class SearcherConfig:
         return self.max_time if self.time_metric in UNITS else None
 
 
-@dataclass(frozen=True)
-class TrialConfig:
+class TrialConfig(NamedTuple):
     """An experiment's configuration as its trials need it."""
 
     entrypoint: Union[str, list[str]]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from dethpc.domain.end_report import moment, plain_text
 
 
-@dataclass(frozen=True)
-class GpuUse:
+class GpuUse(NamedTuple):
     """One GPU. ``busy``: the mean share of the time in which it computed, 0 to 1; sizes in bytes."""
 
     uuid: str
@@ -18,8 +16,7 @@ class GpuUse:
     memory_total: int
 
 
-@dataclass(frozen=True)
-class NodeUse:
+class NodeUse(NamedTuple):
     """One node's part of an attempt, up to ``at``. What is None was not said by the scheduler."""
 
     seconds: float  # since its part began
@@ -27,11 +24,11 @@ class NodeUse:
     memory: int = 0  # the most bytes that they held at once, without what the kernel keeps of files
     cpus: Optional[int] = None  # given
     memory_given: Optional[int] = None  # bytes
-    gpus: list[GpuUse] = field(default_factory=list)
+    gpus: Sequence[GpuUse] = ()
     at: Optional[float] = None  # seconds since the epoch
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**self._asdict(), "gpus": [gpu._asdict() for gpu in self.gpus]}
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any]) -> NodeUse:
@@ -43,7 +40,7 @@ class NodeUse:
             memory=int(_amount(obj.get("memory"))),
             cpus=int(_amount(obj.get("cpus"))) or None,
             memory_given=int(_amount(obj.get("memory_given"))) or None,
-            gpus=[_gpu(each) for each in gpus if isinstance(each, dict)] if isinstance(gpus, list) else [],
+            gpus=[_gpu(each) for each in gpus if isinstance(each, dict)] if isinstance(gpus, list) else (),
             at=moment(obj.get("at")),
         )
 

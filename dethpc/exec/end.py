@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import shlex
@@ -21,34 +20,39 @@ from dethpc.rundir.layout import AttemptDir
 WRITE_TRIES = 5
 
 
-@dataclasses.dataclass
 class NodeResult:
     """``phase`` is how far the node came: storage (which holds what it goes on from), setup (of the environment), unpack, hook,
     rendezvous, launch (a launcher refused) or train. ``exit_code`` is as a shell states it (128 + n for signal n), None when no
     process of the user's ended. ``early`` means that it was asked to stop before training began; ``at`` is when that which failed
     did, in epoch seconds; ``secondary``: it failed for want of some other worker."""
 
-    phase: str
-    exit_code: Optional[int] = None
-    signal: Optional[int] = None
-    message: str = ""
-    tail: list[str] = dataclasses.field(default_factory=list)
-    node: int = 0
-    early: bool = False
-    stop_reason: Optional[str] = None
-    at: Optional[float] = None
-    secondary: bool = False
+    def __init__(
+        self,
+        phase: str,
+        exit_code: Optional[int] = None,
+        signal: Optional[int] = None,
+        message: str = "",
+        tail: Sequence[str] = (),
+        node: int = 0,
+        early: bool = False,
+        stop_reason: Optional[str] = None,
+        at: Optional[float] = None,
+        secondary: bool = False,
+    ) -> None:
+        self.phase, self.exit_code, self.signal, self.message = phase, exit_code, signal, message
+        self.tail, self.node, self.early, self.stop_reason = tail, node, early, stop_reason
+        self.at, self.secondary = at, secondary
 
     @property
     def good(self) -> bool:
         return self.exit_code == 0
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, obj: dict[str, Any]) -> NodeResult:
-        known = {field.name for field in dataclasses.fields(cls)}
+        known = vars(cls(""))
         return cls(**{name: value for name, value in obj.items() if name in known})
 
 

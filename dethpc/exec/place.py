@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import Mapping, NamedTuple
 
 from dethpc.errors import RunDirError
@@ -30,7 +29,7 @@ class Place(NamedTuple):
         names = _listed(environ, "DETHPC_NODES")
         addresses = _listed(environ, "DETHPC_ADDRESSES")
         if not names and num_nodes == 1:
-            names = [environ.get("SLURMD_NODENAME") or socket.gethostname()]
+            names = [environ.get("SLURMD_NODENAME") or os.uname().nodename]
         if not addresses:
             addresses = names if num_nodes > 1 else ["127.0.0.1"]
         if len(names) != num_nodes or len(addresses) != num_nodes or not 0 <= rank < num_nodes:

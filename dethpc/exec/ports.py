@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import socket
 
 from dethpc.errors import RendezvousError
@@ -24,7 +24,8 @@ def reserve(count: int, share: int = 0, shares: int = 1) -> list[socket.socket]:
     for _ in range(_TRIES):
         if len(chosen) == count:
             return chosen
-        port = FIRST + random.randrange(COUNT // shares) * shares + share
+        any_of_mine = int.from_bytes(os.urandom(4), "big") % (COUNT // shares)
+        port = FIRST + any_of_mine * shares + share
         held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             held.bind(("", port))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 from dethpc import storage
 from dethpc.domain.reports import Report, ReportKind
@@ -36,7 +36,7 @@ class Resume(NamedTuple):
 class _Candidate(NamedTuple):
     uuid: str
     steps: int
-    section: dict[str, Any]  # where it is
+    section: Mapping[str, Any]  # where it is
 
 
 def find(run: RunDir, k: int, spec: Spec) -> Resume:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import os
 import re
 import time
@@ -57,6 +56,8 @@ def parse(line: str) -> LogLine:
 @lru_cache(maxsize=4096)
 def _epoch(minute: str) -> int:
     """Raises ValueError for a minute that never was. Thousands of lines share one."""
+    import calendar  # readers need it, and jobs do not wait for it
+
     return calendar.timegm(time.strptime(minute, "%Y-%m-%dT%H:%M"))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 from dethpc.domain.trial_config import BindMount, TrialConfig
 from dethpc.errors import RunDirError
@@ -13,8 +12,7 @@ from dethpc.rundir.home import Home
 VERSION = 1
 
 
-@dataclasses.dataclass
-class Spec:
+class Spec(NamedTuple):
     """One run of a trial. Paths are absolute and lie on shared_fs.
 
     ``slots`` is the total over all nodes; 0 means one process on one node, without an accelerator.
@@ -55,20 +53,20 @@ class Spec:
     queue_id: str = ""
     latest_checkpoint: Optional[str] = None
     steps_completed: int = 0
-    checkpoints: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    checkpoints: Sequence[Mapping[str, Any]] = ()
     source_checkpoint: Optional[str] = None
     restarts: int = 0
     owner: str = ""
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    environment: Mapping[str, str] = {}
     harness: str = ""
-    checkpoint_storage: dict[str, Any] = dataclasses.field(default_factory=dict)
+    checkpoint_storage: Mapping[str, Any] = {}
     storage_worked: bool = False  # a trial of the experiment has saved a checkpoint
-    search: dict[str, Any] = dataclasses.field(default_factory=dict)
+    search: Mapping[str, Any] = {}
     rendezvous_timeout: float = 300
     grace: Optional[float] = None
     venv: str = ""
     det_prefix: str = ""
-    container: dict[str, Any] = dataclasses.field(default_factory=dict)
+    container: Mapping[str, Any] = {}
     kind: str = "trial"
     version: int = VERSION
 
@@ -78,12 +76,10 @@ class Spec:
         is of a later version."""
         if obj.get("version", VERSION) != VERSION:
             raise RunDirError(f"spec.json is of version {obj.get('version')}; this harness reads version {VERSION}")
-        known = {field.name for field in dataclasses.fields(cls)}
         try:
-            spec = cls(**{name: value for name, value in obj.items() if name in known})
+            return cls(**{name: value for name, value in obj.items() if name in cls._fields})
         except TypeError as error:
             raise RunDirError(f"spec.json is incomplete: {error}") from None
-        return spec
 
     @property
     def among_workers(self) -> str:
@@ -108,5 +104,4 @@ class Spec:
         return TrialConfig.from_json(self.config)
 
     def to_json(self) -> dict[str, Any]:
-        # Not asdict, which copies the whole configuration: this is done for every run.
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return self._asdict()

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
-import random
 import re
 import time
-from datetime import datetime, timezone
 from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from dethpc.domain.secrets import hide_passwords
 from dethpc.errors import MissingDriver
-
-logger = logging.getLogger("dethpc.storage")
 
 T = TypeVar("T")
 
@@ -159,6 +154,9 @@ class Driver:
 
     def again(self, call: Callable[[], T], patience: float) -> T:
         """What ``call`` returns, called again while the store does not answer, after ever longer pauses."""
+        import logging  # here: whoever keeps checkpoints in a directory waits for none of this
+        import random
+
         begin, pause, said = time.monotonic(), self.pause, False
         while True:
             try:
@@ -170,7 +168,7 @@ class Driver:
                     raise found from error
                 if waited > _SAID_AFTER and not said:
                     said = True
-                    logger.warning("%s; it is tried again for %.0f s more", found, patience - waited)
+                    logging.getLogger("dethpc.storage").warning("%s; it is tried again for %.0f s more", found, patience - waited)
             time.sleep(pause * (0.5 + random.random()))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -222,6 +220,8 @@ def _plain(error: BaseException) -> str:
 
 
 def _stat(info: Dict[str, Any]) -> Stat:
+    from datetime import datetime, timezone
+
     changed = next(
         (info[n] for n in ("LastModified", "mtime", "updated", "last_modified", "modificationTime") if info.get(n)), 0
     )

@@ -73,7 +73,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[eve
         context_sha256=spec.context_sha256,
         queue_id=str(uuid.uuid4()),
         hparams=spec.hparams,
-        search=spec.search,
+        search=dict(spec.search),
         seed=spec.trial_seed,
         at=float(first.get("at") or time.time()),
     )

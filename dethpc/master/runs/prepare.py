@@ -165,10 +165,9 @@ class JobBuilder:
             checkpoint=checkpoint,
             wrapped=inside.wrap(config, found, seen) if inside and seen else None,
         )
-        spec = self._spec(run, trial, experiment, config, found, token)
-        spec.storage_worked = checkpoint > 0
+        spec = self._spec(run, trial, experiment, config, found, token)._replace(storage_worked=checkpoint > 0)
         if inside is not None:
-            spec.container, spec.det_prefix = inside.told(config), ""
+            spec = spec._replace(container=inside.told(config), det_prefix="")
         write_json(run_dir.spec, sealed(spec.to_json()), durable=False)
         run_dir.script.write_text(script)
         return JobRequest(

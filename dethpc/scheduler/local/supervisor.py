@@ -127,17 +127,19 @@ class Supervisor:
         self._reap()
 
     def _processes(self) -> list[int]:
-        self._reap()
+        if not self._reap():  # the usual end: a look at each of a large machine's processes takes longer than all else there
+            return []
         return processes.descendants(os.getpid())
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Whether a child is left. Without one there is no descendant: orphans among them become children of this process."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if self._script is not None and pid == self._script.pid:
                 self._status = self._script.returncode = os.waitstatus_to_exitcode(status)
 
