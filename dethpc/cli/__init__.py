@@ -4,9 +4,16 @@ Exit codes: 0 done; 1 the request failed (the reason is on stderr); 2 the comman
 Commands with more to say (``det experiment wait``) document it in their ``--help``.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
+import atexit
 import gc
+
+# What a command imports is not looked through for garbage again and again, nor once more at its end; most end before there is any.
+gc.set_threshold(50_000)
+atexit.register(gc.freeze)
+
 import os
 from typing import Optional
 
@@ -16,9 +23,6 @@ import dethpc
 from dethpc.cli.group import LazyGroup, Settings
 
 __all__ = ["main"]
-
-# What a command imports is not looked through for garbage again and again; most end before there is any.
-gc.set_threshold(50_000)
 
 
 @click.group(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Optional
@@ -84,7 +83,7 @@ def _session(settings: Settings) -> Optional[Session]:
     from dethpc.client import Session, master_url, token
     from dethpc.client.address import canonical
 
-    if settings.user and settings.user != getpass.getuser():
+    if settings.user and settings.user != _me():
         raise errors.NotSupportedYet(
             "-u/--user: acting as another user is not supported yet; leave it out (and DET_USER unset) to act as yourself"
         )
@@ -93,6 +92,12 @@ def _session(settings: Settings) -> Optional[Session]:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'-m' / '--master' / DET_MASTER") from None
     return Session(url, token(url)) if url else None
+
+
+def _me() -> str:
+    import getpass
+
+    return getpass.getuser()
 
 
 def home_only() -> dict[str, str]:

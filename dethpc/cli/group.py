@@ -6,8 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import click
 
@@ -15,8 +14,7 @@ from dethpc import errors
 from dethpc.cli import elsewhere, output
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The options given before the noun."""
 
     master: Optional[str] = None

@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,8 @@ from dethpc.rundir.process import lives
 from dethpc.rundir.token import read as read_token
 
 if TYPE_CHECKING:
+    import subprocess
+
     from dethpc.client import Session
 
 _PATIENCE = 8.0  # seconds; a master that ends, or is busy, may need some of it
@@ -35,6 +36,8 @@ def up(*, port: Optional[int] = None) -> str:
     Raises MasterUnreachable with the end of its log when none answers in time, and when one lives and does not answer; RunDirError
     when the owner's token is damaged.
     """
+    import subprocess  # here: most commands find a master, and start none
+
     from dethpc.client import home
 
     root = home().absolute()

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple, Optional, Union
 
 import click
@@ -44,8 +43,7 @@ PERCENT = Kind(output.percent, output.percent, right=True)
 SIZE = Kind(lambda count: "" if count is None else output.size(count), right=True)  # bytes
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column. ``value`` takes a row's value out of it, or is its key there."""
 
     name: str
@@ -77,8 +75,7 @@ class Column:
         return row.get(self.value) if isinstance(row, dict) else row[self.value]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """``above`` and ``below`` are lines for people: a pipe has none. ``best``: the row that is marked."""
 
     columns: Sequence[Column]
@@ -86,7 +83,7 @@ class Table:
     title: str = ""
     above: Sequence[str] = ()
     below: Sequence[str] = ()
-    best: Callable[[Any], bool] = field(default=lambda row: False)
+    best: Callable[[Any], bool] = lambda row: False
 
 
 def plain(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
@@ -94,8 +91,7 @@ def plain(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     return Table([Column(name, n, least=12) for n, name in enumerate(headers)], list(rows))
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What the options of a list ask for."""
 
     wide: bool = False
@@ -105,7 +101,10 @@ class Wanted:
     as_json: bool = False
 
 
-def show(table: Table, wanted: Wanted = Wanted()) -> None:
+_AS_IT_IS = Wanted()
+
+
+def show(table: Table, wanted: Wanted = _AS_IT_IS) -> None:
     """Print it. Raises: click.UsageError for a column that is not there."""
     rows = in_order(table, wanted.sort)
     form = FORMS.get(os.environ.get("DET_TABLES", ""))

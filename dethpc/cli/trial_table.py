@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
@@ -48,7 +47,7 @@ def found_trials(
     if by not in _SORTS:
         found = list(experiments.trials(session, experiment_id, states=states))
         found = tables.in_order(trial_table(about, found), wanted.sort)
-        return found[offset:][: limit or None], dataclasses.replace(wanted, sort="")
+        return found[offset:][: limit or None], wanted._replace(sort="")
     descending = (by == "metric" and not searcher.smaller_is_better) != backwards  # metric: the best first
     found = list(
         experiments.trials(
@@ -61,7 +60,7 @@ def found_trials(
             states=states,
         )
     )
-    return found, dataclasses.replace(wanted, sort="")
+    return found, wanted._replace(sort="")
 
 
 def with_curves(session: Session, about: Json, trials: Sequence[Json]) -> None:

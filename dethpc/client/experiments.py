@@ -6,13 +6,12 @@ present state does not allow the request, and ConfigError from ``create``.
 
 from __future__ import annotations
 
-import base64
 import contextlib
+from binascii import a2b_base64, b2a_base64
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from dethpc.client.session import Session
 from dethpc.client.transport import OnSent
-from dethpc.domain.context_files import WORTH_ASKING, digest
 from dethpc.errors import ContextError, NotFound
 
 Json = Dict[str, Any]
@@ -47,7 +46,7 @@ def create(
     body: Json = {"config": config, "activate": activate, "validateOnly": validate_only}
     try:
         if with_environment:
-            body["environment"] = base64.b64encode(environment.here().to_bytes()).decode()
+            body["environment"] = b2a_base64(environment.here().to_bytes(), newline=False).decode()
     except ValueError as error:
         raise ContextError(str(error)) from None
     if project is not None:
@@ -67,6 +66,8 @@ def create(
 
 def _known(session: Session, files: Sequence[Json]) -> Optional[str]:
     """The digest of files that the master has; None: it has them not, or sending them takes no longer than asking."""
+    from dethpc.domain.context_files import WORTH_ASKING, digest  # here: it loads OpenSSL
+
     if sum(len(file.get("content") or "") for file in files) < WORTH_ASKING:
         return None
     found = digest(
@@ -237,7 +238,7 @@ def relabel(session: Session, experiment: int, *, add: Sequence[str] = (), remov
 
 def model_definition(session: Session, experiment: int) -> bytes:
     """The context directory as a gzipped tar archive."""
-    return base64.b64decode(session.get(f"/api/v1/experiments/{experiment}/model_def")["b64Tgz"])
+    return a2b_base64(session.get(f"/api/v1/experiments/{experiment}/model_def")["b64Tgz"])
 
 
 def file_tree(session: Session, experiment: int) -> List[Json]:
@@ -249,7 +250,7 @@ def file_tree(session: Session, experiment: int) -> List[Json]:
 def file(session: Session, experiment: int, path: str, most: Optional[int] = None) -> bytes:
     """One file of its context directory, its first ``most`` bytes (None: all of it)."""
     body = {"experimentId": experiment, "path": path, **({} if most is None else {"length": most})}
-    return base64.b64decode(session.post(f"/api/v1/experiments/{experiment}/file", body, idempotent=True)["file"])
+    return a2b_base64(session.post(f"/api/v1/experiments/{experiment}/file", body, idempotent=True)["file"])
 
 
 def code_changes(session: Session, experiment: int, against: int) -> Json:

@@ -6,18 +6,27 @@ the next entry; marks of writing direction show text in another order than it ha
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+
 _CONTROL = [*range(0x20), *range(0x7F, 0xA0)]
 _DIRECTION = [0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _LINES = [0x2028, 0x2029]
-_ALL = {code: ascii(chr(code))[1:-1] for code in (*_CONTROL, *_DIRECTION, *_LINES, *range(0xD800, 0xE000))}
-_BUT_TABS_AND_NEWLINES = {code: shown for code, shown in _ALL.items() if chr(code) not in "\t\n"}
+_HALVES = range(0xD800, 0xE000)  # of surrogate pairs
+
+
+@functools.cache
+def _shown(spared: str) -> Mapping[int, str]:
+    """How each of them is spelled out, but for those ``spared``."""
+    codes = (code for code in (*_CONTROL, *_DIRECTION, *_LINES, *_HALVES) if chr(code) not in spared)
+    return {code: ascii(chr(code))[1:-1] for code in codes}
 
 
 def escaped(text: str) -> str:
     """``text`` as lines of a terminal: tabs and newlines stay, all other control characters are spelled out."""
-    return text.translate(_BUT_TABS_AND_NEWLINES)
+    return text if text.isprintable() else text.translate(_shown("\t\n"))
 
 
 def in_one_line(text: str) -> str:
     """``text`` without any control character, newlines included."""
-    return text.translate(_ALL)
+    return text if text.isprintable() else text.translate(_shown(""))

@@ -168,7 +168,9 @@ class Driver:
                     raise found from error
                 if waited > _SAID_AFTER and not said:
                     said = True
-                    logging.getLogger("dethpc.storage").warning("%s; it is tried again for %.0f s more", found, patience - waited)
+                    logging.getLogger("dethpc.storage").warning(
+                        "%s; it is tried again for %.0f s more", found, patience - waited
+                    )
             time.sleep(pause * (0.5 + random.random()))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

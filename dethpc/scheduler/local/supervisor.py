@@ -127,7 +127,9 @@ class Supervisor:
         self._reap()
 
     def _processes(self) -> list[int]:
-        if not self._reap():  # the usual end: a look at each of a large machine's processes takes longer than all else there
+        if (
+            not self._reap()
+        ):  # the usual end: a look at each of a large machine's processes takes longer than all else there
             return []
         return processes.descendants(os.getpid())
 
