@@ -28,6 +28,7 @@ from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
 from dethpc.exec.usage import Meter
 from dethpc.rundir import scratch
+from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
@@ -47,6 +48,16 @@ def run(run_dir: RunDir, umask: int) -> int:
     try:
         spec = read_spec(run_dir)
         place = Place.from_environment(os.environ, spec.num_nodes)
+        if (
+            place.rank == 0
+            and place.job_id
+            and claimed_by(run_dir) != place.job_id
+            and not claim(run_dir, place.job_id)
+        ):
+            sys.stderr.write(
+                f"dethpc: job {claimed_by(run_dir)} already trains this run; job {place.job_id} has nothing to do\n"
+            )
+            return 0
         attempt = run_dir.attempt(place.k)
         attempt.make()
         resume = resuming.find(run_dir, place.k, spec)

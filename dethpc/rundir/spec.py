@@ -53,7 +53,7 @@ class Spec(NamedTuple):
     queue_id: str = ""
     latest_checkpoint: Optional[str] = None
     steps_completed: int = 0
-    checkpoints: Sequence[Mapping[str, Any]] = ()
+    checkpoints: Sequence[Mapping[str, Any]] = []
     source_checkpoint: Optional[str] = None
     restarts: int = 0
     owner: str = ""

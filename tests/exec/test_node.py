@@ -18,7 +18,7 @@ from dethpc.core import _dummy_init
 from dethpc.domain.reports import fault
 from dethpc.errors import RunDirError
 from dethpc.exec import node
-from dethpc.rundir.claim import claim
+from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.journal import read as read_journal
@@ -46,6 +46,30 @@ def test_a_job_that_claims_its_run_loads_no_more_than_that_takes(tmp_path: Path)
     rundir = {f"dethpc.rundir{part}" for part in ("", ".claim", ".files", ".layout")}
     ours = {name for name in modules if name.partition(".")[0] == "dethpc"}
     assert code == "0" and ours == {"dethpc", "dethpc.errors", "dethpc.exec", "dethpc.exec.__main__"} | rundir
+
+
+def test_a_run_that_another_job_has_claimed_is_not_trained(run) -> None:
+    """Also where nothing but this claims it: the script of a job on this machine leaves it to what it starts."""
+    run.make(["touch", str(run.dir.path / "trained")])
+    claim(run.dir, "16")
+    code, output = run.finish(run.start())
+    assert (code, output) == (0, "dethpc: job 16 already trains this run; job 17 has nothing to do\n")
+    assert not run.attempt().started.exists() and not (run.dir.path / "trained").exists()
+
+
+def test_a_job_claims_its_run_before_its_attempt_starts(run) -> None:
+    run.run("true")
+    assert claimed_by(run.dir) == "17"
+    assert run.dir.claim.stat().st_mtime_ns <= run.attempt().started.stat().st_mtime_ns
+
+
+def test_what_a_node_imports_is_not_looked_through_for_garbage(tmp_path: Path) -> None:
+    show = (
+        "import gc, sys; from dethpc.exec import __main__ as m; print(m.main([sys.argv[1]]), gc.isenabled(), "
+        "gc.get_freeze_count() > 1000)"
+    )
+    done = subprocess.run([sys.executable, "-c", show, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 True True\n", done.stderr
 
 
 def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:

@@ -226,6 +226,36 @@ def test_what_outlives_the_script_is_ended_and_no_zombie_stays(here: Here, tmp_p
     assert processes.identity(int(pids.read_text())) is None
 
 
+SUPERVISED = """
+import os, signal, sys
+from pathlib import Path
+from dethpc.scheduler.local import LocalScheduler, processes, queue, supervisor
+from dethpc.scheduler.local.jobs import Jobs
+from tests.scheduler.test_local import request
+
+home = Path(sys.argv[1])
+queue._start_supervisor = lambda folder, job_id: None  # this process is the supervisor
+scheduler = LocalScheduler(home, slots=1)
+job_id = scheduler.submit(request(home / "run", sys.argv[2]))
+looked, listdir = [], os.listdir
+os.listdir = lambda path: looked.append(str(path)) or listdir(path)
+signal.pthread_sigmask(signal.SIG_BLOCK, supervisor._SIGNALS)
+processes.be_subreaper(True)
+jobs = Jobs(home / "local")
+supervisor.Supervisor(jobs, queue.claim(jobs, int(job_id), "here")).run()
+print(scheduler.records([job_id])[job_id].state.name, sorted(set(looked)))
+"""
+
+
+@pytest.mark.parametrize("script, looked", [("true", []), ("setsid sleep 3600 &", ["/proc"])])
+def test_the_machines_processes_are_looked_at_only_while_a_job_has_left_some(
+    tmp_path: Path, script: str, looked: list[str]
+) -> None:
+    words = [sys.executable, "-c", SUPERVISED, str(tmp_path), script]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == f"COMPLETED {looked}\n", done.stderr
+
+
 def test_requeue_starts_the_job_again_with_one_restart_more(here: Here, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     job = here.submit(

@@ -31,18 +31,23 @@ NASTY = "a b 'c' \"d\" $(touch /tmp/pwned) `e` $HOME \\ ü é 日本 \t# ! ; & |
 STAND_IN = """
 import json, os, signal, sys, time
 run = sys.argv[-1]
-if sys.argv[1] == "claim":
+def claim():
     temp = f"{run}/claim.{os.getpid()}"
     json.dump({"job_id": os.environ["DETHPC_JOB_ID"]}, open(temp, "w"))
     try:
         os.link(temp, f"{run}/claim")
     except FileExistsError:
         if json.load(open(f"{run}/claim"))["job_id"] != os.environ["DETHPC_JOB_ID"]:
-            sys.exit(3)
+            return False
     finally:
         os.unlink(temp)
+    return True
+if sys.argv[1] == "claim":
+    sys.exit(0 if claim() else 3)
+if not claim():
     sys.exit(0)
 attempt = f"{run}/attempts/{os.environ['DETHPC_ATTEMPT']}"
+os.makedirs(attempt, exist_ok=True)
 rank = os.environ.get("DETHPC_NODE_RANK") or os.environ["SLURM_NODEID"]
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 seen = {"argv": sys.argv[1:], "env": dict(os.environ), "cpus": len(os.sched_getaffinity(0)), "umask": os.umask(0o77)}
@@ -260,6 +265,28 @@ def test_signals_to_the_shell_become_a_stop_file_and_the_shell_outlives_its_chil
         assert process.wait(LONG_ENOUGH) == 5
     assert json.loads((run_dir / "attempts/0/stop.json").read_text())["reason"] == reason
     assert not list((run_dir / "attempts/0").glob(".stop*"))
+
+
+def test_a_job_on_this_machine_leaves_the_claim_to_what_it_starts(local: Any) -> None:
+    run_dir, argv, env = local()
+    (run_dir / "claim").write_text(json.dumps({"job_id": "local-2"}) + "\n")
+    assert subprocess.run(argv, env=env, timeout=LONG_ENOUGH).returncode == 0
+    assert not (run_dir / "attempts/0/seen-0.json").exists()
+    assert "dethpc.exec claim" not in Path(argv[1]).read_text()
+
+
+def test_a_job_whose_run_another_has_asks_nobody_to_stop(local: Any) -> None:
+    run_dir, argv, env = local(python="./waits")
+    (run_dir / "waits").write_text(f"#!/bin/sh\ntouch {run_dir}/waiting\nexec sleep 3600\n")
+    (run_dir / "waits").chmod(0o755)
+    (run_dir / "claim").write_text(json.dumps({"job_id": "local-2"}) + "\n")
+    (run_dir / "attempts/0").mkdir(parents=True)
+    with subprocess.Popen(argv, env=env) as process:
+        wait_until((run_dir / "waiting").exists)
+        process.send_signal(signal.SIGUSR1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG_ENOUGH) == 128 + signal.SIGTERM
+    assert not (run_dir / "attempts/0/stop.json").exists()
 
 
 def stop_at(local: Any, *, left: int, checkpoint: float = 0) -> tuple[int, float]:

@@ -97,6 +97,7 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
         wrapped=script.wrapped,
         task_env=_variables(script.wrapped.env) if script.wrapped else {},
         self_requeue=script.self_requeue,
+        claims_itself=not (script.use_srun or script.wrapped or script.self_requeue or script.follow_within),
         follow_within=None if script.follow_within is None else math.ceil(script.follow_within),
     )
 
