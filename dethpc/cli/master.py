@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 from pathlib import Path
 from typing import Optional
 
@@ -78,6 +77,8 @@ def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_ar
         "--open-mode=append",
     ]
     words += [f"--output={log}", "--ntasks=1", *sbatch_args, f"--wrap={run}"]
+    import subprocess
+
     done = subprocess.run(words, capture_output=True, text=True, env=master_process.environment(), check=False)
     if done.returncode != 0:
         raise errors.SubmitRejected(f"sbatch refused the master's job: {done.stderr.strip() or done.stdout.strip()}")
@@ -221,6 +222,8 @@ def rebuild(yes: bool) -> None:
         click.confirm(
             f"Recreate the database of {root} from its experiments and runs? The old database is kept.", abort=True
         )
+    import subprocess
+
     done = subprocess.run(
         [*master_process.command(root), "--rebuild"],
         cwd=master_process.folder(),
@@ -241,6 +244,8 @@ def check(as_json: bool, mend: bool) -> None:
     root = _home()
     if mend:
         _must_be_down(root)
+    import subprocess
+
     done = subprocess.run(
         [*master_process.command(root), "--check", *["--mend"] * mend],
         cwd=master_process.folder(),

@@ -7,8 +7,7 @@ import itertools
 import json
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from dethpc import errors
 from dethpc.client.patience import patiently
@@ -20,15 +19,14 @@ ENDED = ("STATE_COMPLETED", "STATE_CANCELED", "STATE_ERROR")
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(NamedTuple):
     """Which lines to show. ``level`` means that level and those above; times are RFC 3339."""
 
     level: Optional[str] = None
-    ranks: Sequence[int] = field(default_factory=tuple)
-    nodes: Sequence[str] = field(default_factory=tuple)
-    stdtypes: Sequence[str] = field(default_factory=tuple)
-    sources: Sequence[str] = field(default_factory=tuple)
+    ranks: Sequence[int] = ()
+    nodes: Sequence[str] = ()
+    stdtypes: Sequence[str] = ()
+    sources: Sequence[str] = ()
     search: Optional[str] = None
     after: Optional[str] = None
     before: Optional[str] = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -39,7 +38,7 @@ def of_trial(asked: Asked) -> Answer:
     if jumped:
         lines, first_error, beyond = _around_first_error(asked, number, which)
     else:
-        wanted = replace(which, before=_shifted(before, _A_BIT)) if before else which
+        wanted = which._replace(before=_shifted(before, _A_BIT)) if before else which
         lines, beyond = list(logs.read(asked.session, number, wanted, tail=LINES, skip=skip)), skip
     rows = [row(line) for line in lines]
     last = rows[-1]["at"] if rows else ""
@@ -72,14 +71,14 @@ SOURCES = ("task", "slurm")
 def _around_first_error(asked: Asked, number: int, which: logs.Filter) -> tuple[list[dict[str, Any]], str, int]:
     """Lines from shortly before the first error that the filter leaves, which of them that is, and how many lines of the time of
     the last one follow; nothing when no line is one. Many lines may have one time: what was written at once was."""
-    found = list(logs.read(asked.session, number, replace(which, level=_at_least_error(which)), head=1))
+    found = list(logs.read(asked.session, number, which._replace(level=_at_least_error(which)), head=1))
     if not found:
         return [], "", 0
     at, error = str(found[0]["timestamp"]), str(found[0]["id"])
-    lead = deque(logs.read(asked.session, number, replace(which, before=at), tail=BEFORE_ERROR), BEFORE_ERROR)
+    lead = deque(logs.read(asked.session, number, which._replace(before=at), tail=BEFORE_ERROR), BEFORE_ERROR)
     lines: list[dict[str, Any]] = []
     beyond = 0
-    for line in logs.read(asked.session, number, replace(which, after=_shifted(at, -_A_BIT))):
+    for line in logs.read(asked.session, number, which._replace(after=_shifted(at, -_A_BIT))):
         if not lines and line["id"] != error:
             lead.append(line)
         elif len(lines) < LINES:
@@ -110,7 +109,7 @@ def text(asked: Asked) -> Answer:
 def followed(asked: Asked, last: str = "") -> str:
     """Where the API streams what a page follows. ``last``: the time of the line that the page had last, else it is in the query."""
     since = _moment(last) or _moment(asked.query.get("since", ""))
-    which = replace(_filter(asked), after=_shifted(since, -LATE) if since else None)
+    which = _filter(asked)._replace(after=_shifted(since, -LATE) if since else None)
     params = {**which.params(), "follow": "true"}
     return f"/api/v1/trials/{asked.number('trial')}/logs?" + urlencode(
         params, doseq=True, errors="replace", quote_via=quote
