@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from benchmarks.frame import Row, alternate, cpu_of_children, median, ratio, run
@@ -76,9 +77,9 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
         (master.home / "context" / "train.py").write_text(SCRIPT)
         master.det("experiment", "create", "config.yaml", "context")
         master.det("experiment", "wait", "1")
-        acts: dict[str, Callable[[], object]] = {name: lambda n=name: master.det(*n.split()) for name in COMMANDS}
+        acts: dict[str, Callable[[], object]] = {name: partial(master.det, *name.split()) for name in COMMANDS}
         acts["an empty Python"] = lambda: master.run("-c", "pass")
-        ways = {name: lambda act=act: spent(master, act) for name, act in acts.items()}
+        ways = {name: partial(spent, master, act) for name, act in acts.items()}
         found = alternate(ways, 3 if options.quick else 15)
         empty = clock(found.pop("an empty Python"))
         for name, times in found.items():

@@ -10,10 +10,12 @@ import argparse
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from benchmarks.frame import Row, alternate, cpu_of_children, median, ratio, run, timed
+from benchmarks.frame import Row, Spent, alternate, cpu_of_children, median, ratio, run, timed
 from dethpc.containers import RUNTIMES, Bind, Env, Extras
 
 IMAGE = Path.home() / ".cache" / "dethpc" / "debian-bookworm-python3"
@@ -24,6 +26,8 @@ BINDS = (Bind("/srv", "/srv"), Bind("/opt", "/opt", read_only=True))
 
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:
+    if not IMAGE.is_dir():
+        sys.exit(f"no image at ~/{IMAGE.relative_to(Path.home())}: `pytest tests/containers`, as root, makes it once")
     env = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/tmp", "USER": "nobody"}
 
     def command(name: str) -> list[str]:
@@ -34,11 +38,15 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     names = [name for name in ("apptainer", "charliecloud") if shutil.which(RUNTIMES[name].binary)]
     commands = {name: command(name) for name in ("none", *names)}
     ways = {
-        name: lambda words=words: timed(lambda: subprocess.run(words, check=True, env=env, cwd="/"), cpu_of_children)
+        name: partial(timed, partial(subprocess.run, words, check=True, env=env, cwd="/"), cpu_of_children)
         for name, words in commands.items()
     }
     spent = alternate(ways, 7 if options.quick else 25)
-    for what, of in (("", lambda took: 1e3 * took.clock), (", processor time", lambda took: 1e3 * took.cpu)):
+    kinds: dict[str, Callable[[Spent], float]] = {
+        "": lambda took: 1e3 * took.clock,
+        ", processor time": lambda took: 1e3 * took.cpu,
+    }
+    for what, of in kinds.items():
         empty = [of(took) for took in spent["none"]]
         for name in names:
             ours = [of(took) for took in spent[name]]

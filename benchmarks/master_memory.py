@@ -27,6 +27,7 @@ from benchmarks.stand_in import StandIn
 from dethpc.client.session import Session
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState
+from dethpc.domain.reports import ReportKind
 from dethpc.master.daemon import Daemon
 from dethpc.master.installation import cluster_id
 from dethpc.master.runs.live import Pace
@@ -58,7 +59,7 @@ class Instant(StandIn):
     def submit(self, job: JobRequest) -> str:
         job_id, attempt = self.started(self._home, job)
         with JournalWriter(attempt.journal) as journal:
-            journal.append("metrics", {"group": "validation", "steps_completed": 1, "metrics": {"loss": 0.5}})
+            journal.append(ReportKind.METRICS, {"group": "validation", "steps_completed": 1, "metrics": {"loss": 0.5}})
         write_json(attempt.end, {"finished": True, "exit_code": 0})
         return job_id
 

@@ -198,7 +198,7 @@ def one_by_one(options: argparse.Namespace, seconds: float, rounds: int) -> Iter
             found = clients.result(process)
             if not echo:
                 spent.append(found)
-            return (cpu() - busy) / found["reports"] * 1e3
+            return (cpu() - busy) / int(found["reports"]) * 1e3
 
         ways = {
             "ours": lambda: post(ours.url, ours.cpu, False),

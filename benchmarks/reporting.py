@@ -20,6 +20,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -59,7 +60,7 @@ def attempt(folder: Path, url: str | None) -> None:
     place.mkdir(parents=True)
     (folder / "master.json").write_text(json.dumps({"url": url}))
     searcher = {"name": "single", "metric": "loss"}
-    info = {
+    info: dict[str, Any] = {
         "master_url": url,
         "master_file": str(folder / "master.json"),
         "cluster_id": "c1",
@@ -132,7 +133,7 @@ def after_work(made: Any, file: TextIO, count: int, limit: float | None, rounds:
         return 1e6 * spent.cpu, 1e6 * spent.clock
 
     ways = {"ours": made.train.report_training_metrics, "line": lambda step, metrics: line(file, step, metrics)}
-    found = alternate({name: lambda act=act: once(act) for name, act in ways.items()}, rounds, warm=3)
+    found = alternate({name: partial(once, act) for name, act in ways.items()}, rounds, warm=3)
     ours, theirs = ([cpu for cpu, _ in found[name]] for name in ("ours", "line"))
     note = f"by the clock {statistics.median(clock for _, clock in found['ours']):.0f} us"
     peers = {"a JSON line": median(theirs)}
@@ -148,11 +149,11 @@ def tight(made: Any, file: TextIO, rounds: int) -> Row:
         iter(range(10**9, 2 * 10**9)),
     )
 
-    def many(act: Callable[[int, dict[str, float]], None]) -> float:
+    def many(act: Callable[[int, dict[str, float]], object]) -> float:
         return 1e6 * timed(lambda: [act(next(steps), metrics) for _ in range(200)], time.thread_time).cpu / 200
 
     ways = {"ours": made.train.report_training_metrics, "line": lambda step, metrics: line(file, step, metrics)}
-    found = alternate({name: lambda act=act: many(act) for name, act in ways.items()}, rounds)
+    found = alternate({name: partial(many, act) for name, act in ways.items()}, rounds)
     peers = {"a JSON line": median(found["line"])}
     return Row(
         "a report of 4 metrics, in a tight loop",

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -285,9 +285,9 @@ def main() -> None:
     kind, cpu = job.pop("kind"), time.process_time()
     if "home" in job:
         job["home"] = Home(Path(job["home"]))
-    act: Callable[..., Any] = {"flood": flood, "paced": paced, "look": look, "post": post}[kind]
-    found = act(**job)
-    result = asyncio.run(found) if isinstance(found, Awaitable) else found
+    acts: dict[str, Callable[..., Any]] = {"flood": flood, "paced": paced, "look": look, "post": post}
+    found = acts[kind](**job)
+    result = asyncio.run(found) if isinstance(found, Coroutine) else found
     print(json.dumps({**result, "cpu": time.process_time() - cpu}), flush=True)
 
 

@@ -105,7 +105,7 @@ class LateBloomers(Problem):
 
     def loss(self, hparams: Hparams, steps: int) -> float:
         speed, miss = hparams["speed"], sum(abs(hparams[f"x{i}"] - 0.4) for i in range(2))
-        floor = 0.1 + 0.15 * speed + 0.5 * miss
+        floor: float = 0.1 + 0.15 * speed + 0.5 * miss
         return (
             floor
             + (1 - floor) * math.exp(-(1 + 8 * speed) * steps / LENGTH * 6)
@@ -157,7 +157,8 @@ PROBLEMS: tuple[type[Problem], ...] = (Curves, LateBloomers, Hartmann3, Hartmann
 
 def target_of(problem: Problem) -> float:
     """What the best ``RARE`` share of fully trained random trials reaches."""
-    from dethpc.searcher.sampling import parse_space, sample
+    from dethpc.config.hyperparameters import parse_space
+    from dethpc.searcher.sampling import sample
 
     space = parse_space(problem.space)
     finals = sorted(problem.loss(sample(space, 999, i), LENGTH) for i in range(20000))
@@ -572,7 +573,9 @@ def plot(problems: Sequence[Problem], found: Found, methods: Sequence[str], path
     for axis, problem in zip(axes, problems, strict=True):
         for number, method in enumerate(methods):
             runs = found[problem.name, method]
-            medians, low, high = [], [], []
+            low: list[float] = []
+            medians: list[float] = []
+            high: list[float] = []
             for moment in moments:
                 regrets = sorted(regret_at(run, problem.optimum, moment) for run in runs)
                 pick = [regrets[int(q * (len(regrets) - 1))] for q in (0.25, 0.5, 0.75)]
@@ -592,7 +595,7 @@ def plot(problems: Sequence[Problem], found: Found, methods: Sequence[str], path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", default="", help="problems whose name contains this")

@@ -88,8 +88,8 @@ def store(path: Path, work: list[list[list[Metric]]]) -> float:
             list(pool.map(report, work))
         took = time.perf_counter() - began
         with database.read() as connection:
-            kept = sum(1 for _ in queries.series(connection, work[0][0][0].trial_id, (), None, None))
-        assert kept == len(work[0]) * BATCH
+            series = queries.series(connection, [work[0][0][0].trial_id], (), None, None)
+            assert len(list(series)) == len(work[0]) * BATCH
     return took
 
 

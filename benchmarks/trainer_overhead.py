@@ -29,7 +29,7 @@ from torch import nn
 
 from benchmarks.frame import Figure, Row, Spent, alternate, median, run
 from benchmarks.reporting import attempt
-from determined import pytorch
+from dethpc import pytorch
 
 WIDTH, BATCH, BATCHES = 512, 64, 25  # of a layer, a batch's items, a window's and a report's batches
 LIMIT = 1.0  # %
