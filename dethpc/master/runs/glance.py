@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 SHARE = 8
 """A look comes when this part of the silence so far has gone by since the one before."""
 
+LONGEST_REST = 30.0
+"""Seconds that a job which rings writes on before it rings again, at most: what a look finds meanwhile is still told of."""
+
 LATE_FILES = 5.0
 """Seconds by which a file may arrive later than the bell that tells of it."""
 
@@ -25,7 +28,8 @@ class Glances:
     alive_at: float = field(default_factory=time.monotonic)  # the last sign of life
     every_attempt: bool = True  # it is for attempts that nobody told of, too: a master that starts has heard of none
     told: bool = False  # somebody said that there is something
-    rings: bool = False  # the bell is heard: nothing was found without it since
+    rings: bool = False  # the bell is heard: nothing was found since of which it did not tell
+    heard_at: float = float("-inf")
     late_until: float = 0.0  # what was told of may still arrive: files can come after the word of them
     others: bool = False  # workers beside the chief write, who do not ring
 
@@ -36,7 +40,7 @@ class Glances:
 
     def heard(self) -> None:
         """The bell rang, and brought what there was to tell."""
-        self.rings = True
+        self.rings, self.heard_at = True, time.monotonic()
 
     def go_on(self) -> None:
         """There is more to read than one look takes in."""
@@ -53,7 +57,7 @@ class Glances:
         """After a look. ``fastest`` and ``quiet``: seconds until the next one at least and at most."""
         now = time.monotonic()
         if news:
-            self.rings, self.alive_at = self.told, now
+            self.rings, self.alive_at = self.told or now - self.heard_at <= LONGEST_REST, now
         elif self.told:
             self.rings, self.late_until = True, now + LATE_FILES
         self.told = self.every_attempt = False

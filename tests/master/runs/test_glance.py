@@ -112,6 +112,24 @@ def test_a_run_that_rings_is_read_without_a_look(quiet: Quiet) -> None:
     assert quiet.asked[id] <= 0.1 * 300
 
 
+def test_what_a_run_writes_between_two_rings_is_left_to_its_bell(quiet: Quiet) -> None:
+    (id, *_) = quiet.ids()
+    quiet.goes_by(5.0)
+    lines: list[str] = []
+    quiet.asked.clear()
+    for steps in range(1, 202):
+        said = {"group": "training", "steps_completed": steps, "metrics": {"loss": 1.0}}
+        if steps % 4 == 1:
+            quiet.ring(id, *lines)
+            lines.clear()
+        before = quiet.asked[id]
+        lines.append(quiet.world.node_says(id, "metrics", **said))
+        quiet.asked[id] = before  # without those of the node, which this process plays
+        quiet.goes_by(0.5)  # a look finds something at any time
+    assert quiet.saw(id, 200)()
+    assert quiet.asked[id] <= 0.3 * 100
+
+
 @pytest.mark.parametrize("silence", [2.0, 100.0, 1000.0])
 def test_what_a_run_writes_without_ringing_is_seen_after_an_eighth_of_its_silence(quiet: Quiet, silence: float) -> None:
     (id, *_) = quiet.ids()
