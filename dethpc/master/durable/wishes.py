@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -16,7 +17,7 @@ class Wishes(Generic[Wish]):
     """Any thread enters wishes; one takes them out, in order. Closed until ``open``."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Wish, Future[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Wish, Future[Any], float] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # nothing enters the queue after the end mark
         self._open = False
         self.ending = threading.Event()
@@ -27,11 +28,12 @@ class Wishes(Generic[Wish]):
     def open(self) -> None:
         self._open = True
 
-    def enter(self, wish: Wish, future: Future[Any]) -> bool:
-        """False: no more are taken."""
+    def enter(self, wish: Wish, future: Future[Any], within: float = 0.0) -> bool:
+        """``within``: seconds for which it may wait for others to come along. False: no more are taken."""
+        due = time.monotonic() + within
         with self._lock:
             if self._open:
-                self._queue.put((wish, future))
+                self._queue.put((wish, future, due))
             return self._open
 
     def close(self) -> None:
@@ -43,14 +45,22 @@ class Wishes(Generic[Wish]):
                 self._queue.put(None)
 
     def gather(self, most: int, timeout: float | None) -> tuple[list[tuple[Wish, Future[Any]]], bool]:
-        """The wishes that have gathered, once there is one, and whether more can come. Empty after ``timeout`` seconds without."""
-        try:
-            batch = [self._queue.get(timeout=0.0 if self.ending.is_set() else timeout)]
-        except queue.Empty:
-            return [], not self.ending.is_set()
-        while len(batch) < most and not self._queue.empty():
-            batch.append(self._queue.get())
-        return [each for each in batch if each is not None], None not in batch
+        """The wishes that have gathered, once one of them may wait no longer, and whether more can come. Empty after ``timeout``
+        seconds without."""
+        batch: list[tuple[Wish, Future[Any]]] = []
+        wait = 0.0 if self.ending.is_set() else timeout
+        due = math.inf
+        while len(batch) < most:
+            try:
+                each = self._queue.get(timeout=wait)
+            except queue.Empty:
+                return batch, bool(batch) or not self.ending.is_set()
+            if each is None:
+                return batch, False
+            batch.append(each[:2])
+            due = min(due, each[2])
+            wait = max(0.0, due - time.monotonic())
+        return batch, True
 
     def refuse(self, failure: Exception, seconds: float = 0.0) -> None:
         """Answer what has entered, and what does within so many seconds, with ``failure``; no longer than until ``close``."""
@@ -61,7 +71,7 @@ class Wishes(Generic[Wish]):
             except queue.Empty:
                 return
             if each is not None:
-                answer([each], failure)
+                answer([each[:2]], failure)
 
 
 def answer(wishes: Sequence[tuple[Any, Future[Any]]], failure: Exception) -> None:

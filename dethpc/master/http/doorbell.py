@@ -26,6 +26,9 @@ LEAST_REST = 1.0
 MOST_RINGS = 200
 """A second, of all attempts together, while none has anything urgent to say. Each costs the same, however much it tells."""
 
+MOST_WAIT, WAIT_OF_EACH = 0.05, 0.001
+"""Seconds for which what is not urgent waits to be committed with what others tell: at most, and for each attempt that there is."""
+
 
 class Visitors(Protocol):
     """Those who look at run directories."""
@@ -62,7 +65,8 @@ class Doorbell:
         sound = list(takewhile(lambda report: not fault(report) and self._is_of_its_own(attempt, report), reports))
         others = taken_over(self._ledger, self._store, attempt.run, sound)
         said = events.Reported(attempt.run, attempt.number, sound, time.time(), others=others, sound=True)
-        return self._ledger.post(said)
+        urgent = any(report.durable for report in sound)
+        return self._ledger.post(said, 0.0 if urgent else min(MOST_WAIT, WAIT_OF_EACH * len(self._ledger.state.runs)))
 
     def answer(self, attempt: AttemptId, lines: Sequence[str | bytes]) -> tuple[int, str | None]:
         """What ``ring`` returns, once ``lines`` are taken in."""

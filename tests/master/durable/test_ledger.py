@@ -201,6 +201,30 @@ def test_events_that_belong_together_are_committed_together(ledger: Ledger, stor
     assert kept.state is State.ACTIVE
 
 
+def test_what_may_wait_is_committed_with_what_comes_meanwhile_in_order(ledger: Ledger) -> None:
+    ledger.do(creation())
+    heard: list[Sequence[Row]] = []
+    ledger.listen(heard.append)
+    first, second = (ledger.post(describing(name), within=LONG_ENOUGH) for name in ("first", "second"))
+    third = ledger.do(describing("third"))
+    assert heard == [[*first.result(), *second.result(), *third]]
+    assert [row.name for row in heard[0] if isinstance(row, Experiment)] == ["first", "second", "third"]
+
+
+def describing(name: str) -> events.Event:
+    return events.ChangeExperiment(1, ExperimentChanges(name=name), 2.0)
+
+
+def test_what_may_wait_is_committed_alone_when_nothing_else_comes_or_the_ledger_ends(
+    ledger: Ledger, store: SqlStore
+) -> None:
+    ledger.do(creation())
+    ledger.post(describing("alone"), within=0.01).result(LONG_ENOUGH)
+    last = ledger.post(describing("last"), within=10 * LONG_ENOUGH)
+    ledger.stop()
+    assert last.done() and store.load().of(Experiment)[0].name == "last"
+
+
 def test_rows_that_come_back_into_memory_are_not_written_again(ledger: Ledger) -> None:
     heard: list[Row] = []
     ledger.do_all([creation(), events.Kill(1, 2.0)])

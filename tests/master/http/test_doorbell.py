@@ -13,7 +13,7 @@ from dethpc.domain.ids import AttemptId
 from dethpc.domain.reports import Report
 from dethpc.engine import events
 from dethpc.errors import Refused
-from dethpc.master.http.doorbell import LEAST_REST, MOST_RINGS, Doorbell
+from dethpc.master.http.doorbell import LEAST_REST, MOST_RINGS, MOST_WAIT, Doorbell
 from dethpc.rundir.journal import to_line
 from dethpc.state import queries
 from tests.engine.world import World
@@ -64,7 +64,7 @@ def test_what_the_journal_told_before_is_no_gap() -> None:
     world.start(run)
     report = Report(1, 1.0, "metrics", {"group": "training", "steps_completed": 1, "metrics": {"loss": 1.0}})
 
-    def post(event: events.Event) -> Future[Any]:
+    def post(event: events.Event, within: float) -> Future[Any]:
         done: Future[Any] = Future()
         world.do(event)
         done.set_result(world.do(event))  # what the journal told and the ring repeats
@@ -75,6 +75,22 @@ def test_what_the_journal_told_before_is_no_gap() -> None:
     assert bell.ring(AttemptId(run.id, 0), [to_line(report)]) == (1, None) and not visitors.wanted
     assert bell.ring(AttemptId(run.id, 0), [to_line(report._replace(seq=3))]) == (1, None)
     assert visitors.wanted == [run.id]
+
+
+@pytest.mark.parametrize(("group", "waits"), [("training", True), ("validation", False)])
+def test_what_decisions_wait_for_is_committed_at_once_and_training_with_what_others_tell(
+    group: str, waits: bool
+) -> None:
+    world = World()
+    world.create()
+    run = world.rows(Run)[0]
+    world.start(run)
+    within: list[float] = []
+    state = SimpleNamespace(attempt=world.state.attempt, runs=dict.fromkeys(range(10_000)))
+    ledger: Any = SimpleNamespace(state=state, post=lambda _, seconds: within.append(seconds))
+    report = Report(1, 1.0, "metrics", {"group": group, "steps_completed": 1, "metrics": {"loss": 1.0}})
+    Doorbell(ledger, None, Visits()).take(AttemptId(run.id, 0), [to_line(report)])  # type: ignore[arg-type]
+    assert within == [MOST_WAIT if waits else 0.0]
 
 
 def test_the_more_attempts_there_are_the_longer_each_rests_between_two_rings() -> None:
