@@ -51,14 +51,13 @@ def config(trials: int) -> ExperimentConfig:
     return ExperimentConfig.from_json(stored)
 
 
-def reports(trials: int) -> Iterator[tuple[int, int, float]]:
-    """(trial, length, metric), every trial at every rung, wave after wave in random order."""
+def waves(trials: int) -> Iterator[tuple[int, list[tuple[int, float]]]]:
+    """For each length (trial, metric) of every trial, in random order. The clock is read once a wave: it takes 2 us."""
     rng = random.Random(0)
     order = list(range(trials))
     for length in LENGTHS:
         rng.shuffle(order)
-        for index in order:
-            yield index, length, rng.random()
+        yield length, [(index, rng.random()) for index in order]
 
 
 def searched(trials: int) -> tuple[float, Searcher]:
@@ -70,17 +69,17 @@ def searched(trials: int) -> tuple[float, Searcher]:
         search.created(action.index, action.hparams, action.search)
     stopped = bytearray(search.created_count)
     decisions, spent = 0, 0.0
-    for index, length, metric in reports(search.created_count):
-        if stopped[index]:
-            continue
+    for length, wave in waves(search.created_count):
+        left = [each for each in wave if not stopped[each[0]]]
         began = time.process_time()
-        for action in search.validated(index, length, metric):
-            if isinstance(action, Note):
-                search.noted(action.index, action.kind, action.data)
-            elif isinstance(action, Stop):
-                stopped[index] = True
+        for index, metric in left:
+            for action in search.validated(index, length, metric):
+                if isinstance(action, Note):
+                    search.noted(action.index, action.kind, action.data)
+                elif isinstance(action, Stop):
+                    stopped[index] = True
         spent += time.process_time() - began
-        decisions += 1
+        decisions += len(left)
     return decisions / spent, search
 
 
@@ -121,19 +120,18 @@ def stepped(trials: int) -> tuple[float, ClusterState]:
     """Validations per second through the engine, and its state."""
     state, runs = at_work(trials)
     done, spent = 0, 0.0
-    sequence = [0] * len(runs)
-    for index, length, metric in reports(len(runs)):
-        trial = state.experiments[1].trials[index]
-        if trial.state.stopping:
-            continue
-        sequence[index] += 1
-        data = {"group": "validation", "steps_completed": length, "metrics": {"loss": metric}}
-        event = events.Reported(runs[index], 0, [Report(sequence[index], 0.0, "metrics", data)], 0.0)
+    for seq, (length, wave) in enumerate(waves(len(runs)), 1):
+        told = []
+        for index, metric in wave:
+            if state.experiments[1].trials[index].state.stopping:
+                continue
+            data = {"group": "validation", "steps_completed": length, "metrics": {"loss": metric}}
+            told.append(events.Reported(runs[index], 0, [Report(seq, 0.0, "metrics", data)], 0.0))
         began = time.process_time()
-        rows = step(state, event)
+        changed = sum(bool(step(state, event)) for event in told)
         spent += time.process_time() - began
-        assert rows, "a report that nothing comes of is not measured"
-        done += 1
+        assert changed == len(told), "a report that nothing comes of is not measured"
+        done += changed
     return done / spent, state
 
 
