@@ -68,7 +68,8 @@ class _Line(Wishes[Any]):
         super().__init__()
         self._drain, self.ending = drain, _Ending()
 
-    def enter(self, wish: Any, future: Future[Any]) -> bool:
+    def enter(self, wish: Any, future: Future[Any], within: float = 0.0) -> bool:
+        """Nobody else comes along while one works."""
         assert isinstance(future, _Waiting)
         future.drain = self._drain
         return super().enter(wish, future)
