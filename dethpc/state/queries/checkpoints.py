@@ -13,7 +13,7 @@ from dethpc.domain.facts import Checkpoint, Experiment, Metric, Trial
 from dethpc.domain.states import State
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, one, sort_key, total_of
+from dethpc.state.queries.page import Order, Page, among, by_value, chunks, cut, having, one, sort_key, total_of
 from dethpc.state.summaries import StoredSum
 
 _experiment = rows.table(Experiment).c
@@ -25,7 +25,7 @@ _stored = rows.table(StoredSum).c
 
 def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
     """Raises: NotFound, also where its experiment was deleted."""
-    found = one(connection, Checkpoint, _checkpoint.uuid == uuid, f"checkpoint {uuid}")
+    found = one(connection, Checkpoint, f"checkpoint {uuid}", uuid=uuid)
     if connection.scalar(select(_experiment.state).where(_experiment.id == found.experiment_id)) is State.DELETED:
         raise NotFound(f"checkpoint {uuid} not found: its experiment {found.experiment_id} was deleted")
     return found
@@ -163,20 +163,31 @@ def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]
 def sizes_of_trials(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Number of checkpoints and their bytes, by trial."""
     sizes: dict[int, tuple[int, int]] = {}
-    of = _checkpoint.trial_id
     for chunk in chunks(ids):
-        query = select(of, func.count(), func.sum(_checkpoint.size)).where(of.in_(chunk)).group_by(of)
-        sizes.update((id, (count, int(size))) for id, count, size in connection.execute(query))
+        found = connection.execute(_SIZES_OF_TRIALS, {"ids": chunk})
+        sizes.update((id, (count, int(size))) for id, count, size in found)
     return sizes
+
+
+_SIZES_OF_TRIALS = (
+    select(_checkpoint.trial_id, func.count(), func.sum(_checkpoint.size))
+    .where(_checkpoint.trial_id.in_(among("ids")))
+    .group_by(_checkpoint.trial_id)
+)
 
 
 def sizes_of_experiments(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Number of checkpoints and their bytes, by experiment."""
     sizes: dict[int, tuple[int, int]] = {}
     for chunk in chunks(ids):
-        query = select(_stored.experiment_id, _stored.count, _stored.size).where(_stored.experiment_id.in_(chunk))
-        sizes.update((id, (count, size)) for id, count, size in connection.execute(query))
+        found = connection.execute(_SIZES_OF_EXPERIMENTS, {"ids": chunk})
+        sizes.update((id, (count, size)) for id, count, size in found)
     return sizes
+
+
+_SIZES_OF_EXPERIMENTS = select(_stored.experiment_id, _stored.count, _stored.size).where(
+    _stored.experiment_id.in_(among("ids"))
+)
 
 
 def _total(connection: Connection, wanted: CheckpointFilter, where: Sequence[ColumnElement[bool]]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, String, cast, func, literal, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, String, bindparam, cast, func, literal, or_, select, type_coerce
 
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, SearchNote, Task, Trial
 from dethpc.domain.ports import Snapshot
@@ -16,7 +16,19 @@ from dethpc.domain.states import RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import sizes_of_experiments
-from dethpc.state.queries.page import Order, Page, by_value, chunks, cut, having, in_states, one, sort_key, total_of
+from dethpc.state.queries.page import (
+    Order,
+    Page,
+    among,
+    by_value,
+    chunks,
+    cut,
+    having,
+    in_states,
+    one,
+    sort_key,
+    total_of,
+)
 from dethpc.state.queries.trials import best_trials, trials_in
 from dethpc.state.summaries import StoredSum
 
@@ -30,7 +42,7 @@ _TRIAL_IDS = 1000  # more ids than that tell nobody anything in the answer about
 
 def experiment(connection: Connection, experiment_id: int) -> Experiment:
     """Raises: NotFound, also where it was deleted: its row stays, for decisions that were taken are kept."""
-    found = one(connection, Experiment, _experiment.id == experiment_id, f"experiment {experiment_id}")
+    found = one(connection, Experiment, f"experiment {experiment_id}", id=experiment_id)
     if found.state is State.DELETED:
         raise NotFound(f"experiment {experiment_id} not found: it was deleted")
     return found
@@ -220,15 +232,9 @@ def experiment_figures(
     """Figures of each experiment. ``trial_ids`` fills in the first thousand ids of its trials too, and ``external_trial_id``."""
     figures = {id: ExperimentFigures() for id in experiment_ids}
     for ids in chunks(experiment_ids):
-        counted = select(_experiment.id, _trials_of_experiment).where(_experiment.id.in_(ids))
-        for id, count in connection.execute(counted):
+        for id, count in connection.execute(_NUMBERS_OF_TRIALS, {"ids": ids}):
             figures[id].trials = count
-        live = (
-            select(_run.experiment_id, _run.state, func.count(), func.sum(_run.slots))
-            .where(_run.experiment_id.in_(ids), _run.state.in_(_LIVE))
-            .group_by(_run.experiment_id, _run.state)
-        )
-        for id, state, count, slots in connection.execute(live):
+        for id, state, count, slots in connection.execute(_LIVE_RUNS, {"ids": ids}):
             figures[id].live += count
             figures[id].slots_live += int(slots)
             if state is RunState.RUNNING:
@@ -240,13 +246,26 @@ def experiment_figures(
         figures[id].best_trial, figures[id].best_metric = trial_id, value
     if trial_ids:
         for id in experiment_ids:
-            query = select(_trial.id).where(_trial.experiment_id == id).order_by(_trial.id).limit(_TRIAL_IDS)
-            figures[id].trial_ids = list(connection.scalars(query))
-            named = select(_trial.external_id).where(
-                _trial.experiment_id == id, _trial.external_id > ""
-            )  # along an index
-            figures[id].external_trial_id = connection.scalar(named.order_by(_trial.id).limit(1)) or ""
+            figures[id].trial_ids = list(connection.scalars(_FIRST_TRIALS, {"experiment": id}))
+            figures[id].external_trial_id = connection.scalar(_FIRST_NAMED, {"experiment": id}) or ""
     return figures
+
+
+_NUMBERS_OF_TRIALS = select(_experiment.id, _trials_of_experiment).where(_experiment.id.in_(among("ids")))
+_LIVE_RUNS = (
+    select(_run.experiment_id, _run.state, func.count(), func.sum(_run.slots))
+    .where(_run.experiment_id.in_(among("ids")), _run.state.in_(_LIVE))
+    .group_by(_run.experiment_id, _run.state)
+)
+_FIRST_TRIALS = (
+    select(_trial.id).where(_trial.experiment_id == bindparam("experiment")).order_by(_trial.id).limit(_TRIAL_IDS)
+)
+_FIRST_NAMED = (
+    select(_trial.external_id)
+    .where(_trial.experiment_id == bindparam("experiment"), _trial.external_id > "")  # along an index
+    .order_by(_trial.id)
+    .limit(1)
+)
 
 
 def labels(connection: Connection, project_id: int | None = None) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, Select, and_, bindparam, func, or_, select
 
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, Refused
@@ -42,8 +43,9 @@ class Page:
         return items[begin:] if self.limit is None else items[begin : begin + self.limit]
 
 
-def one(connection: Connection, fact: type[Fact], where: ColumnElement[bool], what: str) -> Fact:
-    row = connection.execute(rows.query(fact, where)).first()
+def one(connection: Connection, fact: type[Fact], what: str, **key: Any) -> Fact:
+    """The one with these values. Raises: NotFound."""
+    row = connection.execute(_with(fact, *key), key).first()
     if row is None:
         raise NotFound(f"{what} not found")
     return fact(*row)
@@ -88,7 +90,26 @@ def by_value(ids: Sequence[Key], values: Mapping[Key, Any], order: Order, page: 
 
 
 def having(connection: Connection, fact: type[Fact], column: ColumnElement[Any], values: Sequence[Any]) -> list[Fact]:
-    return [fact(*row) for chunk in chunks(values) for row in connection.execute(rows.query(fact, column.in_(chunk)))]
+    query = _among(fact, column)
+    return [fact(*row) for chunk in chunks(values) for row in connection.execute(query, {"values": chunk})]
+
+
+# Statements are made once where they can be: making one takes several times as long as running it.
+
+
+@cache
+def _with(fact: type[Any], *names: str) -> Select[Any]:
+    return rows.query(fact, *(rows.table(fact).c[name] == bindparam(name) for name in names))
+
+
+@cache
+def _among(fact: type[Any], column: ColumnElement[Any]) -> Select[Any]:
+    return rows.query(fact, column.in_(among("values")))
+
+
+def among(name: str) -> BindParameter[Any]:
+    """Values of an IN list that a statement made once is given when it runs."""
+    return bindparam(name, expanding=True)
 
 
 def chunks(values: Sequence[Value]) -> Iterator[Sequence[Value]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, bindparam, select
 
 from dethpc.domain.facts import Attempt, Experiment, NodeHealth, Run, Task
 from dethpc.domain.states import RunState, State, TaskKind
@@ -24,7 +24,7 @@ _task = _tasks.c
 
 def run(connection: Connection, run_id: str) -> Run:
     """Raises: NotFound."""
-    return one(connection, Run, _run.id == run_id, f"run {run_id}")
+    return one(connection, Run, f"run {run_id}", id=run_id)
 
 
 def ids_of_runs(connection: Connection, experiment_id: int) -> list[str]:
@@ -40,8 +40,10 @@ def ids_of_deletions(connection: Connection) -> set[str]:
 
 def runs_of_trial(connection: Connection, trial_id: int) -> list[Run]:
     """In the order in which they were submitted."""
-    query = rows.query(Run, _run.task_id.in_(of_trial(trial_id))).order_by(_run.number)
-    return [Run(*row) for row in connection.execute(query)]
+    return [Run(*row) for row in connection.execute(_RUNS_OF_TRIAL, {"trial": trial_id})]
+
+
+_RUNS_OF_TRIAL = rows.query(Run, _run.task_id.in_(of_trial(bindparam("trial")))).order_by(_run.number)
 
 
 def runs_of_job(connection: Connection, job_id: str) -> list[tuple[Run, int | None]]:
@@ -99,8 +101,7 @@ def attempts_of_task(connection: Connection, task_id: str) -> list[Attempt]:
 
 def attempt(connection: Connection, run_id: str, k: int) -> Attempt:
     """Raises: NotFound."""
-    where = and_(_attempt.run_id == run_id, _attempt.number == k)
-    return one(connection, Attempt, where, f"allocation {run_id}.{k}")
+    return one(connection, Attempt, f"allocation {run_id}.{k}", run_id=run_id, number=k)
 
 
 def nodes(connection: Connection) -> list[NodeHealth]:

@@ -15,7 +15,7 @@ _run = rows.table(Run).c
 
 def task(connection: Connection, task_id: str) -> Task:
     """Raises: NotFound."""
-    return one(connection, Task, _task.id == task_id, f"task {task_id}")
+    return one(connection, Task, f"task {task_id}", id=task_id)
 
 
 def of_trial(trial_id: int | ColumnElement[int]) -> Select[tuple[str]]:

@@ -7,14 +7,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, literal, select, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    String,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal,
+    select,
+    type_coerce,
+)
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Task, Trial
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import sizes_of_trials
-from dethpc.state.queries.page import Order, Page, chunks, cut, having, in_states, one, sort_key, total_of
+from dethpc.state.queries.page import Order, Page, among, chunks, cut, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
 from dethpc.state.summaries import Summary
 
@@ -30,10 +42,13 @@ _summary = rows.table(Summary).c
 
 def trial(connection: Connection, trial_id: int) -> Trial:
     """Raises: NotFound, also where its experiment was deleted."""
-    found = one(connection, Trial, _trial.id == trial_id, f"trial {trial_id}")
-    if connection.scalar(select(_experiment.state).where(_experiment.id == found.experiment_id)) is State.DELETED:
+    found = one(connection, Trial, f"trial {trial_id}", id=trial_id)
+    if connection.scalar(_STATE_OF_EXPERIMENT, {"experiment": found.experiment_id}) is State.DELETED:
         raise NotFound(f"trial {trial_id} not found: its experiment {found.experiment_id} was deleted")
     return found
+
+
+_STATE_OF_EXPERIMENT = select(_experiment.state).where(_experiment.id == bindparam("experiment"))
 
 
 def trial_of_external_id(connection: Connection, experiment_id: int, external_id: str) -> Trial | None:
@@ -106,15 +121,8 @@ def best_trials(connection: Connection, experiment_ids: Sequence[int]) -> dict[i
     """The best trial of each experiment that has one, and its value of the searcher's metric."""
     best: dict[int, tuple[int, float]] = {}
     for ids in chunks(experiment_ids):
-        # Each by the index on (experiment_id, best_validation): a window over all trials would read every one of them.
-        chosen = select(
-            case(
-                (_experiment.smaller_is_better, _first(_other.best_validation)),
-                else_=_first(_other.best_validation.desc()),
-            )
-        ).where(_experiment.id.in_(ids))
-        query = select(_trial.experiment_id, _trial.id, _trial.best_validation).where(_trial.id.in_(chosen))
-        best.update((id, (trial_id, value)) for id, trial_id, value in connection.execute(query))
+        found = connection.execute(_BEST_TRIALS, {"experiments": ids})
+        best.update((id, (trial_id, value)) for id, trial_id, value in found)
     return best
 
 
@@ -122,6 +130,13 @@ def _first(order: Any) -> Any:
     """The id of the trial of ``_experiment`` that comes first."""
     measured = (_other.experiment_id == _experiment.id, _other.best_validation.is_not(None))
     return select(_other.id).where(*measured).order_by(order, _other.id).limit(1).scalar_subquery()
+
+
+# Each by the index on (experiment_id, best_validation): a window over all trials would read every one of them.
+_CHOSEN = select(
+    case((_experiment.smaller_is_better, _first(_other.best_validation)), else_=_first(_other.best_validation.desc()))
+).where(_experiment.id.in_(among("experiments")))
+_BEST_TRIALS = select(_trial.experiment_id, _trial.id, _trial.best_validation).where(_trial.id.in_(_CHOSEN))
 
 
 def points_of_search(
@@ -168,13 +183,16 @@ def list_trials(
 
 
 def number_of_trials(connection: Connection, experiment_id: int) -> int:
-    return connection.scalar(trials_in(experiment_id)) or 0
+    return connection.scalar(_TRIALS_IN, {"experiment": experiment_id}) or 0
 
 
 def trials_in(experiment_id: int | ColumnElement[int]) -> Select[int]:
     """How many trials an experiment has. Their indexes leave no gaps, and the last one is found along an index: nothing is
     counted."""
     return select(func.coalesce(func.max(_trial.index) + 1, 0)).where(_trial.experiment_id == experiment_id)
+
+
+_TRIALS_IN = trials_in(bindparam("experiment"))
 
 
 def _running_in(experiment_id: int) -> Select[int | None]:
@@ -204,49 +222,56 @@ class TrialFigures:
 def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, TrialFigures]:
     """Figures of the trials of one page."""
     figures = {trial.id: TrialFigures() for trial in trials}
-    for ids in chunks(list(figures)):
-        runs = select(_task.trial_id, _run.slots, _run.state).where(_task.id == _run.task_id, _task.trial_id.in_(ids))
-        for id, slots, state in connection.execute(runs):
+    for some in chunks(list(figures)):
+        ids = {"ids": some}
+        for id, slots, state in connection.execute(_RUNS, ids):
             # Told here: a database that looks for the state first reads whatever runs, of all experiments.
             if state is RunState.RUNNING:
                 figures[id].held_slots = slots + (figures[id].held_slots or 0)
-        validation = and_(_metric.trial_id.in_(ids), _metric.group == "validation")
-        at_best = and_(_metric.trial_id == _trial.id, _metric.steps_completed == _trial.best_validation_steps)
-        best = rows.query(Metric, validation, at_best).order_by(_metric.id)
-        for row in connection.execute(best):
+        for row in connection.execute(_BEST, ids):
             metric = Metric(*row)
             figures[metric.trial_id].best = metric
-        last_steps = (
-            select(_metric.trial_id, func.max(_metric.steps_completed).label("steps"))
-            .where(validation)
-            .group_by(_metric.trial_id)
-            .subquery()
-        )
-        latest = rows.query(
-            Metric,
-            _metric.trial_id == last_steps.c.trial_id,
-            _metric.group == "validation",
-            _metric.steps_completed == last_steps.c.steps,
-        ).order_by(_metric.id)
-        for row in connection.execute(latest):
+        for row in connection.execute(_LATEST, ids):
             metric = Metric(*row)
             figures[metric.trial_id].latest = metric
-        written_at_best = rows.query(
-            Checkpoint,
-            _checkpoint.trial_id.in_(ids),
-            _checkpoint.trial_id == _trial.id,
-            _checkpoint.steps_completed == _trial.best_validation_steps,
-            _checkpoint.state != CheckpointState.ERROR,
-        )
-        for row in connection.execute(written_at_best):
+        for row in connection.execute(_WRITTEN_AT_BEST, ids):
             found = Checkpoint(*row)
             figures[found.trial_id].best_checkpoint = found
-        summaries = rows.query(Summary, _summary.trial_id.in_(ids))
-        for row in connection.execute(summaries):
+        for row in connection.execute(_SUMMARIES, ids):
             _take_summary(figures[row[0]].summary, Summary(*row))
     for id, (count, size) in sizes_of_trials(connection, list(figures)).items():
         figures[id].checkpoints, figures[id].checkpoint_bytes = count, size
     return figures
+
+
+_RUNS = select(_task.trial_id, _run.slots, _run.state).where(_task.id == _run.task_id, _task.trial_id.in_(among("ids")))
+_VALIDATION = and_(_metric.trial_id.in_(among("ids")), _metric.group == "validation")
+_BEST = rows.query(
+    Metric,
+    _VALIDATION,
+    _metric.trial_id == _trial.id,
+    _metric.steps_completed == _trial.best_validation_steps,
+).order_by(_metric.id)
+_LAST_STEPS = (
+    select(_metric.trial_id, func.max(_metric.steps_completed).label("steps"))
+    .where(_VALIDATION)
+    .group_by(_metric.trial_id)
+    .subquery()
+)
+_LATEST = rows.query(
+    Metric,
+    _metric.trial_id == _LAST_STEPS.c.trial_id,
+    _metric.group == "validation",
+    _metric.steps_completed == _LAST_STEPS.c.steps,
+).order_by(_metric.id)
+_WRITTEN_AT_BEST = rows.query(
+    Checkpoint,
+    _checkpoint.trial_id.in_(among("ids")),
+    _checkpoint.trial_id == _trial.id,
+    _checkpoint.steps_completed == _trial.best_validation_steps,
+    _checkpoint.state != CheckpointState.ERROR,
+)
+_SUMMARIES = rows.query(Summary, _summary.trial_id.in_(among("ids")))
 
 
 _GROUP_NAMES = {"training": "avg_metrics", "validation": "validation_metrics"}
