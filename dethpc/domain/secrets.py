@@ -51,23 +51,41 @@ def masked(config: Any) -> Any:
 
 def masked_at(value: Any, path: Path) -> Any:
     """As ``masked``, of what is at ``path`` in a configuration."""
-    return _masked(value, path, is_secret(path))
+    return _masked(value, path, is_secret(path), not _SHELL.isdisjoint(path))
 
 
-def _masked(value: Any, path: Path, secret: bool) -> Any:
-    """``secret``: whether a part of ``path`` says so. A list of experiments hides those of a hundred configurations."""
+def _masked(value: Any, path: Path, secret: bool, shell: bool) -> Any:
+    """``secret``, ``shell``: whether a part of ``path`` says so. A list of experiments hides those of a hundred configurations."""
     if path == ("hyperparameters",):
         return value
     if isinstance(value, str):
-        plain = not secret and "://" not in value and _SHELL.isdisjoint(path)
+        plain = not secret and not shell and "://" not in value
         return value if plain else hide(value, path)
     if value is None or isinstance(value, (int, float)):
         return MASK if secret and value is not None and not isinstance(value, bool) else value
     if isinstance(value, (list, tuple)):
-        return [_masked(item, (*path, i), secret) for i, item in enumerate(value)]
+        return [_masked(item, (*path, i), secret, shell) for i, item in enumerate(value)]
     if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - what is no dict takes long to tell
-        return {key: _masked(item, (*path, key), secret or key in SECRET) for key, item in value.items()}
+        told = secret or shell
+        return {
+            key: item
+            if not told and key not in _TELLING and _says_nothing(item)
+            else _masked(item, (*path, key), secret or key in SECRET, shell or key in _SHELL)
+            for key, item in value.items()
+        }
     return value
+
+
+_TELLING = SECRET | _SHELL
+
+
+def _says_nothing(value: Any) -> bool:
+    """It is no secret unless its path says so."""
+    kind = type(value)
+    return kind in _NUMBERS or (kind is str and "://" not in value)
+
+
+_NUMBERS = frozenset({int, float, bool, type(None)})
 
 
 def hide(text: str, path: Path) -> str:

@@ -95,7 +95,7 @@ def _decoded(text: Any) -> Any:
     """A list has thousands of them, most as short as "{}": to look for blanks around each takes longer than to read it."""
     if text is None:
         return None
-    value, end = _read(text) if text.startswith(("[", "{", '"')) else (None, 0)
+    value, end = _read(text) if text[:1] > " " else (None, 0)
     return value if end == len(text) else json.loads(text)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
+import math
 import threading
 from collections.abc import Iterator
+from functools import reduce
 from typing import Annotated, Any, get_type_hints
 
 import pytest
@@ -121,3 +124,32 @@ def test_a_page_of_checkpoints_hides_the_secrets_of_their_configuration_once(
     found = served.session.get("/api/v1/experiments/1/checkpoints")["checkpoints"]
     assert len(found) > 3 and len(hidden) == 1
     assert {one["training"]["experimentConfig"]["name"] for one in found} == {experiment(1).config.get("name")}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        {},
+        {"a": [math.nan, -math.inf, 1.5, True, None], "b": {"secret_key": "x", "port": 1}, "c": "https://u:p@h"},
+        {"a": "\ud800"},
+        {"a": "long" * base._LARGEST_KEPT, "password": "x"},
+        {"slurm": {"prologue": "export API_KEY=x"}, "environment": {"environment_variables": {"cpu": ["TOKEN=x"]}}},
+        reduce(lambda inner, _: {"a": inner}, range(base.MOST_LEVELS + 3), {"token": "x"}),
+        reduce(lambda inner, _: {"a": inner}, range(400), {"token": "x"}),
+    ],
+)
+def test_a_configuration_that_is_kept_is_shown_as_one_that_is_not(config: Any) -> None:
+    class Answer(Wire):
+        config: base.MaskedConfig
+
+    expected = base.masked(base.plain(config))
+    for _ in range(2):
+        assert json.loads(Answer(config=config).model_dump_json()) == {"config": expected}
+
+
+def test_a_configuration_that_changes_in_place_is_shown_as_it_is_now() -> None:
+    config = {"name": "before", "password": "x"}
+    assert base._shown(config)["name"] == "before"
+    config["name"] = "after"
+    assert base._shown(config) == {"name": "after", "password": base.masked({"password": "x"})["password"]}

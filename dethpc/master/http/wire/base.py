@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timezone
 from enum import Enum
+from functools import lru_cache
+from math import isfinite
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 from pydantic.alias_generators import to_camel
+from pydantic_core import to_json
 
 from dethpc.config.secrets import masked_text
 from dethpc.config.wording import show
@@ -34,20 +38,32 @@ def plain(value: Any, levels: int = MOST_LEVELS) -> Any:
 
     What lies more than ``levels`` deep is left out: an earlier release took it, and no answer could be made of it.
     """
-    kind = type(value)
-    if kind is str or isinstance(value, str):
-        return encodable(value)
-    if kind is float or isinstance(value, float):
-        return spelled(value)
-    if value is None or kind is int or kind is bool:
+    if type(value) in _PLAIN:
         return value
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, float):
+        return spelled(value)
     if not levels and isinstance(value, (dict, list, tuple)):
         return TOO_DEEP
     if isinstance(value, dict):
-        return {encodable(str(key)): plain(item, levels - 1) for key, item in value.items()}
+        # Most of what is in it needs no call of its own: a page of experiments has thousands of values.
+        return {
+            (key if type(key) is str and key.isascii() else encodable(str(key))): (
+                item
+                if (kind := type(item)) in _PLAIN
+                or (kind is float and isfinite(item))
+                or (kind is str and item.isascii())
+                else plain(item, levels - 1)
+            )
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [plain(item, levels - 1) for item in value]
     return value
+
+
+_PLAIN = frozenset({int, bool, type(None)})
 
 
 def encodable(text: str) -> str:
@@ -91,7 +107,22 @@ class Shown(dict[str, Any]):
 
 
 def _shown(config: Any) -> Any:
-    return config if isinstance(config, Shown) else masked(plain(config))
+    """Those of the last pages are kept: a list is asked for again and again, and hardly a configuration in it ever changes."""
+    if isinstance(config, Shown):
+        return config
+    try:
+        text = to_json(config)
+    except ValueError:  # too deep, or text that UTF-8 cannot spell
+        text = None
+    return masked(plain(config)) if text is None or len(text) > _LARGEST_KEPT else _shown_again(text)
+
+
+@lru_cache(maxsize=256)
+def _shown_again(text: bytes) -> Any:
+    return masked(plain(json.loads(text)))
+
+
+_LARGEST_KEPT = 8 << 10  # bytes
 
 
 MaskedConfig = Annotated[Any, PlainSerializer(_shown, when_used="json")]
