@@ -21,7 +21,7 @@ from dethpc import errors
 from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.bodies import BodyLimits
 from dethpc.master.http.middleware import PAGE_FILES, PAGES, AuthMiddleware, error_body
-from dethpc.master.http.parameters import only_known_parameters
+from dethpc.master.http.parameters import ids_that_can_be, only_known_parameters
 from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.room import Room
@@ -82,7 +82,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     app.state.preemptions = Preemptions(services.doorbell.should_stop)
     # The gate checks the token: HTTPBearer puts it into /docs.
-    each = [Depends(HTTPBearer(auto_error=False)), Depends(_ids_that_can_be), Depends(only_known_parameters)]
+    each = [Depends(HTTPBearer(auto_error=False)), Depends(ids_that_can_be), Depends(only_known_parameters)]
     app.state.commits = services.commits
     app.state.together, app.state.room = Together(), Room()
     app.router.routes.insert(0, Route(str(app.openapi_url), _described))
@@ -101,13 +101,6 @@ def create_app(services: Services) -> FastAPI:
     app.mount(PAGES, Pages(app, services.commits, services.installation.version, cookie).application())
     app.middleware_stack = Straight(app, app.build_middleware_stack(), services.auth)
     return app
-
-
-async def _ids_that_can_be(request: Request) -> None:
-    """Nothing has a number that no row can hold. Raises NotFound, before a database is asked."""
-    for name, value in request.path_params.items():
-        if name.endswith("_id") and any(part.isdecimal() and len(part) > 18 for part in value.strip("-").split(".")):
-            raise errors.NotFound(f"{name.removesuffix('_id').replace('_', ' ')} {value[:40]} not found")
 
 
 def _operation(route: APIRoute) -> str:

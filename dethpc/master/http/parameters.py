@@ -1,15 +1,31 @@
-"""A parameter that a route does not know is refused: to ignore a filter is to act on what nobody asked for."""
+"""Parameters before a route is asked: an id that no row can have is not found, and one that the route does not know is refused, for
+to ignore a filter is to act on what nobody asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from dethpc.errors import Refused
+from dethpc.errors import NotFound, Refused
+
+
+async def ids_that_can_be(request: Request) -> None:
+    """Nothing has a number that no row can hold. Raises NotFound, before a database is asked."""
+    if (name := number_of_nothing(request.path_params)) is not None:
+        value = request.path_params[name]
+        raise NotFound(f"{name.removesuffix('_id').replace('_', ' ')} {value[:40]} not found")
+
+
+def number_of_nothing(parameters: Mapping[str, str]) -> str | None:
+    """Which parameter of a path is an id that no row can have."""
+    for name, value in parameters.items():
+        if name.endswith("_id") and any(part.isdecimal() and len(part) > 18 for part in value.strip("-").split(".")):
+            return name
+    return None
 
 
 async def only_known_parameters(request: Request) -> None:

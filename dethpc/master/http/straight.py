@@ -1,5 +1,6 @@
-"""The way of requests that trials make hundreds of times a second, past everything that FastAPI works through for each request,
-which takes several times as long as a report itself: through the same gate and the same limits to ``routes.direct``.
+"""The way of requests that trials make hundreds of times a second and of those that only read, past everything that FastAPI works
+through for each request, which takes longer than most of them do themselves: through the same gate and the same limits to
+``routes.direct`` and ``routes.reads``.
 
 Errors become answers by the application's own handlers. Behind each path lies the route that /docs describes, which does the same.
 """
@@ -15,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.bodies import BodyLimits
 from dethpc.master.http.middleware import AuthMiddleware
-from dethpc.master.http.routes import direct
+from dethpc.master.http.routes import ROUTERS, direct
+from dethpc.master.http.routes.reads import LongWay, Reads
 
 _ACT = "dethpc.direct"
 
@@ -26,10 +28,11 @@ class Straight:
     def __init__(self, app: FastAPI, otherwise: ASGIApp, auth: Auth) -> None:
         self._handlers: dict[Any, Any] = app.exception_handlers
         self._otherwise = otherwise
+        self._reads = Reads(ROUTERS)
         self._gate = AuthMiddleware(BodyLimits(self._answer), auth)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = direct.find(scope) if scope["type"] == "http" else None
+        found = (direct.find(scope) or self._reads.find(scope)) if scope["type"] == "http" else None
         if found is None:
             await self._otherwise(scope, receive, send)
             return
@@ -40,6 +43,9 @@ class Straight:
         request = Request(scope, receive)
         try:
             content = await scope[_ACT](request)
+        except LongWay:
+            await self._otherwise(scope, receive, send)
+            return
         except ClientDisconnect:  # nobody is left to be told, or the limits have told that the body is too large
             return
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, Select, and_, bindparam, func, or_, select
 
@@ -45,7 +45,7 @@ class Page:
 
 def one(connection: Connection, fact: type[Fact], what: str, **key: Any) -> Fact:
     """The one with these values. Raises: NotFound."""
-    row = connection.execute(_with(fact, *key), key).first()
+    row = connection.execute(_with(cast(Any, fact), *key), key).first()
     if row is None:
         raise NotFound(f"{what} not found")
     return fact(*row)
@@ -90,7 +90,7 @@ def by_value(ids: Sequence[Key], values: Mapping[Key, Any], order: Order, page: 
 
 
 def having(connection: Connection, fact: type[Fact], column: ColumnElement[Any], values: Sequence[Any]) -> list[Fact]:
-    query = _among(fact, column)
+    query = _among(cast(Any, fact), column)
     return [fact(*row) for chunk in chunks(values) for row in connection.execute(query, {"values": chunk})]
 
 

@@ -1,34 +1,41 @@
-"""The short way of reports answers as the application does, whatever comes."""
+"""The short way of reports and reads answers as the application does, whatever comes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Scope
 
 from dethpc.client.in_process import http_scope
 from dethpc.errors import StoreUnavailable
 from dethpc.master.http.app import create_app
 from dethpc.master.http.bodies import MOST_VALUES
+from dethpc.master.http.routes import ROUTERS
+from dethpc.master.http.routes.reads import Reads
 from dethpc.master.http.straight import Straight
 from dethpc.rundir.journal import read as read_journal
 from dethpc.state import queries
-from tests.master.conftest import Served, experiment, trained, trial
+from tests.master.conftest import T0, Served, experiment, trained, trial
 from tests.master.http.test_trials import started
 
 REPORT = {"group": "training", "metrics": {"stepsCompleted": 1, "metrics": {"avgMetrics": {"loss": 0.5}}}}
 METRICS, EVENTS = "/api/v1/trials/1/metrics", "/api/v1/runs/1.1.1/attempts/0/events"
 
 
-def ask(app: ASGIApp, path: str, body: bytes, token: str = "", query: str = "", gone: bool = False) -> tuple[int, Any]:
+def ask(
+    app: ASGIApp, path: str, body: bytes, token: str = "", query: str = "", gone: bool = False, method: str = "POST"
+) -> tuple[int, Any]:
     """Status and JSON of the answer; 0: there was none."""
     said: list[Message] = []
     headers = {"Content-Length": str(len(body)), **({"Authorization": f"Bearer {token}"} if token else {})}
-    scope: Scope = http_scope("POST", f"{path}?{query}", headers) | {"client": ("127.0.0.1", 1)}
+    scope: Scope = http_scope(method, f"{path}?{query}", headers) | {"client": ("127.0.0.1", 1)}
 
     async def receive() -> Message:
         return {"type": "http.disconnect"} if gone else {"type": "http.request", "body": body, "more_body": False}
@@ -140,3 +147,61 @@ def test_a_run_rings_the_same_way_and_for_itself_alone(served: Served) -> None:
     short, long = both(served)
     path = f"/api/v1/runs/{run_id}/attempts/0/events"
     assert ask(short, path, b"", served.token) == ask(long, path, b"", served.token)
+
+
+def read(app: ASGIApp, path: str, token: str) -> tuple[int, Any]:
+    path, _, query = path.partition("?")
+    status, said = ask(app, path, b"", token, query, method="GET")
+    return status, {name: said[name] for name in said if name not in CHANGING} if isinstance(said, dict) else said
+
+
+CHANGING = frozenset({"uptime"})
+THERE = {"experiment_id": 1, "trial_id": 1, "task_id": "1.1", "project_id": 1, "workspace_id": 1, "user_id": 1}
+
+
+def test_what_is_only_read_is_the_same_on_both_ways(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: T0 + 1000)  # answers tell how long something has lasted
+    served.put([experiment(1), *trained(trial(1))])
+    short, long = both(served)
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    taken = 0
+    for route in routes:
+        scope = http_scope("GET", re.sub("{([^}]*)}", lambda found: str(THERE.get(found[1], "1")), route.path), {})
+        if "GET" not in route.methods or Reads(ROUTERS).find(scope) is None:
+            continue
+        for query in (
+            "",
+            "?limit=1",
+            "?limit=x",
+            "?unknown=1",
+            "?trialIds=1&maxDatapoints=5",
+            "?sortBy=SORT_BY_NOTHING",
+        ):
+            for token in (served.token, "wrong"):
+                expected = read(long, f"{scope['path']}{query}", token)
+                assert read(short, f"{scope['path']}{query}", token) == expected, (scope["path"], query)
+                taken += expected[0] == 200
+    assert taken > 50
+    for path in (
+        "/api/v1/experiments?limit=1&limit=2",
+        "/api/v1/experiments?userIds=1&userIds=2&states=RUNNING&states=STATE_COMPLETED&archived=false",
+        "/api/v1/experiments?experimentIdFilter.incl=1",
+        "/api/v1/experiments?archived=perhaps",
+        "/api/v1/experiments/1/checkpoints?states=STATE_COMPLETED&sortByAttr=SORT_BY_SEARCHER_METRIC",
+        f"/api/v1/experiments/{'9' * 30}",
+        "/api/v1/experiments/one",
+        "/api/v1/trials/99",
+        "/api/v1/nothing",
+    ):
+        assert read(short, path, served.token) == read(long, path, served.token), path
+
+
+def test_what_is_only_read_takes_the_short_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    short, _ = both(served)
+
+    async def asked(*_: Any, **__: Any) -> None:
+        raise AssertionError("the long way was taken")
+
+    monkeypatch.setattr(APIRoute, "handle", asked)
+    assert read(short, "/api/v1/experiments?limit=1", served.token)[0] == 200
+    assert read(short, "/api/v1/me", served.token)[0] == 200
