@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, String, and_, case, func, literal, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, case, func, literal, select, type_coerce
 
 from dethpc.domain.facts import Attempt, Checkpoint, Metric
 from dethpc.domain.states import CheckpointState
@@ -138,8 +138,12 @@ def workloads(
 
 def posted(connection: Connection, run_id: str, attempt: int) -> int:
     """The number of the last report of the attempt that did not come from its chief; 0: there is none."""
-    own = _metric.run_id == run_id, _metric.attempt == attempt
-    return -min(0, connection.scalar(select(func.min(_metric.seq)).where(*own)) or 0)
+    return -min(0, connection.scalar(_LAST_POSTED, {"run": run_id, "number": attempt}) or 0)
+
+
+_LAST_POSTED = select(func.min(_metric.seq)).where(
+    _metric.run_id == bindparam("run"), _metric.attempt == bindparam("number")
+)
 
 
 def validation_history(connection: Connection, experiment_id: int) -> list[tuple[int, float, float]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select, bindparam
 
 from dethpc.domain.records import KEYS
 from dethpc.errors import NotFound
@@ -23,5 +24,11 @@ def get(connection: Connection, kind: type[R], /, *key: Any) -> R:
 
 def find(connection: Connection, kind: type[R], /, **fields: Any) -> list[R]:
     """Those whose fields have these values, by key."""
-    columns = rows.table(kind).c
-    return rows.read(connection, kind, *(columns[name] == value for name, value in fields.items()))
+    return [kind(*row) for row in connection.execute(_with(cast(Any, kind), *fields), fields)]
+
+
+@cache
+def _with(kind: type[Any], *names: str) -> Select[Any]:
+    """Made once: making it takes several times as long as running it."""
+    table = rows.table(kind)
+    return rows.query(kind, *(table.c[name] == bindparam(name) for name in names)).order_by(*table.primary_key.columns)

@@ -85,14 +85,16 @@ def attempts_of_trial(connection: Connection, trial_id: int) -> list[Attempt]:
 
 def last_attempt(connection: Connection, trial_id: int) -> Attempt | None:
     """The one that started last; None: none has."""
-    found = (
-        rows.query(Attempt, _attempt.task_id.in_(of_trial(trial_id)))
-        .join(_runs, _run.id == _attempt.run_id)
-        .order_by(_run.number.desc(), _attempt.number.desc())
-        .limit(1)
-    )
-    row = connection.execute(found).first()
+    row = connection.execute(_LAST_ATTEMPT, {"trial": trial_id}).first()
     return None if row is None else Attempt(*row)
+
+
+_LAST_ATTEMPT = (
+    rows.query(Attempt, _attempt.task_id.in_(of_trial(bindparam("trial"))))
+    .join(_runs, _run.id == _attempt.run_id)
+    .order_by(_run.number.desc(), _attempt.number.desc())
+    .limit(1)
+)
 
 
 def attempts_of_task(connection: Connection, task_id: str) -> list[Attempt]:
