@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Select, event
 
 from dethpc.domain.facts import Task
 from dethpc.domain.ids import task_id
@@ -137,3 +137,25 @@ def test_a_page_asks_as_often_and_reads_few_columns_of_the_rest(name: str, store
     small, large = (cost_of(store, ask) for store in stores)
     assert large.statements == small.statements
     assert large.steps <= small.steps + most * (LARGE - SMALL), (small.steps, large.steps)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda connection: queries.trial_figures(connection, [queries.trial(connection, 1)]),
+        lambda connection: queries.experiment_figures(
+            connection, [queries.experiment(connection, 1).id], trial_ids=True
+        ),
+        lambda connection: queries.runs_of_trial(connection, 1),
+        lambda connection: queries.checkpoint(connection, "c-1"),
+    ],
+)
+def test_what_is_asked_all_the_time_makes_no_statement_anew(
+    ask: Callable[[Connection], Any], stores: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    with stores[0].read() as connection:
+        ask(connection)
+        monkeypatch.setattr(Select, "__init__", lambda self, *columns, **options: made.append(columns))
+        ask(connection)
+    assert made == []

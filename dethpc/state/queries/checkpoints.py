@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, String, and_, func, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, func, select, type_coerce
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Trial
 from dethpc.domain.states import State
@@ -26,9 +26,17 @@ _stored = rows.table(StoredSum).c
 def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
     """Raises: NotFound, also where its experiment was deleted."""
     found = one(connection, Checkpoint, f"checkpoint {uuid}", uuid=uuid)
-    if connection.scalar(select(_experiment.state).where(_experiment.id == found.experiment_id)) is State.DELETED:
+    if of_deleted(connection, found.experiment_id):
         raise NotFound(f"checkpoint {uuid} not found: its experiment {found.experiment_id} was deleted")
     return found
+
+
+def of_deleted(connection: Connection, experiment_id: int) -> bool:
+    """Whether the experiment was deleted: rows of what belonged to it stay."""
+    return connection.scalar(_STATE, {"experiment": experiment_id}) is State.DELETED
+
+
+_STATE = select(_experiment.state).where(_experiment.id == bindparam("experiment"))
 
 
 def checkpoints_like(connection: Connection, uuid: str, most: int = 50) -> list[str]:

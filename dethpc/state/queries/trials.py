@@ -25,7 +25,7 @@ from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Task, Trial
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.queries.checkpoints import sizes_of_trials
+from dethpc.state.queries.checkpoints import of_deleted, sizes_of_trials
 from dethpc.state.queries.page import Order, Page, among, chunks, cut, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
 from dethpc.state.summaries import Summary
@@ -43,12 +43,9 @@ _summary = rows.table(Summary).c
 def trial(connection: Connection, trial_id: int) -> Trial:
     """Raises: NotFound, also where its experiment was deleted."""
     found = one(connection, Trial, f"trial {trial_id}", id=trial_id)
-    if connection.scalar(_STATE_OF_EXPERIMENT, {"experiment": found.experiment_id}) is State.DELETED:
+    if of_deleted(connection, found.experiment_id):
         raise NotFound(f"trial {trial_id} not found: its experiment {found.experiment_id} was deleted")
     return found
-
-
-_STATE_OF_EXPERIMENT = select(_experiment.state).where(_experiment.id == bindparam("experiment"))
 
 
 def trial_of_external_id(connection: Connection, experiment_id: int, external_id: str) -> Trial | None:
