@@ -263,7 +263,7 @@ def delete(ids: list[int], yes: bool) -> None:
     """Delete ended experiments for good, with their checkpoints, TensorBoard files, logs, code and Python environments.
 
     A job on a compute node removes the files. Until it has, the experiment is DELETING; DELETE_FAILED with the reason where it
-    could not, and then it can be deleted again.
+    could not; it is tried again by itself, or at once when you delete it again.
     """
     which = ", ".join(str(i) for i in ids)
     if not yes:

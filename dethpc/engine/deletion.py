@@ -45,7 +45,7 @@ def ended(state: ClusterState, task: Task) -> list[Row]:
         return []
     if task.state is State.COMPLETED:
         return [replace(experiment.row, state=State.DELETED)]
-    reason = (
-        f"its files could not be deleted: {task.reason}; when that is mended: det experiment delete {experiment.row.id}"
-    )
+    again = f"det experiment delete {experiment.row.id}"
+    then = f"it is tried again by itself, or at once: {again}" if task.state is State.ERROR else f"to go on: {again}"
+    reason = f"its files could not be deleted: {task.reason}; {then}"
     return [replace(experiment.row, state=State.DELETE_FAILED, reason=reason)]

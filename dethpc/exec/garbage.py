@@ -127,7 +127,7 @@ def bring(garbage: Garbage, done: Path) -> Iterator[str]:
                 write_json(done, {"checkpoints": brought, "damaged": damaged})
             except (OSError, DethpcError) as error:
                 yield f"checkpoint {uuid} is still in {spool}: {error}"
-                if isinstance(error, OSError):  # away for the others, too
+                if isinstance(error, OSError) and store.may_come_back(error):  # away for the others, too
                     break
     for uuid in garbage.forget:
         yield from _tried(f"checkpoint {uuid} in {spool}", lambda: spool.forget(uuid))  # noqa: B023

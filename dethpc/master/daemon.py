@@ -100,14 +100,15 @@ class Daemon:
             runs, cadence, view, prepare, reusable, holds, waits.on_refused, images.missing, warner, beside, self.stop
         )
         self.folding = Folding(self.store, home, self.lease.check, self._live_runs, site.fold_after_hours)
-        self.collector = GarbageCollector(self.ledger, self.store, home, self.lease.check)
+        control = Control(self.ledger, self.store, admission, home)
+        self.collector = GarbageCollector(self.ledger, self.store, home, control.delete, self.lease.check)
         self.services = Services(
             installation=self.installation,
             auth=Auth(home.root, getpass.getuser(), self.store, records, munge_of(site.master)),
             records=records,
             store=self.store,
             ledger=self.ledger,
-            control=Control(self.ledger, self.store, admission, home),
+            control=control,
             creator=Creator(self.installation, self.ledger, self.store, scheduler, admission, self.builder, unmanaged),
             copies=Copies(self.installation, self.ledger, self.store),
             searches=Searches(self.ledger, self.store),

@@ -200,7 +200,7 @@ def test_what_could_not_be_deleted_whole_does_not_go_on(left_memory: bool) -> No
     (run,) = world.live()
     world.end(run, FAILED)
     assert world.state.experiments[experiment.id].row.state is State.DELETE_FAILED
-    assert world.state.experiments[experiment.id].row.reason.endswith("; when that is mended: det experiment delete 1")
+    assert world.state.experiments[experiment.id].row.reason.endswith("or at once: det experiment delete 1")
     if left_memory:
         world.state.evict_ended()
     with pytest.raises(Refused, match="DELETE_FAILED.*delete it again"):

@@ -45,10 +45,18 @@ _AT_ONCE = 1000  # rows of one decision: the ledger decides other things in betw
 
 
 class GarbageCollector:
-    """Works on a thread of its own. ``check`` raises LeaseHeld when this master is not the one any more."""
+    """Works on a thread of its own. ``delete`` begins to delete an experiment. ``check`` raises LeaseHeld when this master is not
+    the one any more."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore, home: Home, check: Callable[[], None]) -> None:
-        self._ledger, self._store, self._home, self._check = ledger, store, home, check
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: SqlStore,
+        home: Home,
+        delete: Callable[[int], None],
+        check: Callable[[], None],
+    ) -> None:
+        self._ledger, self._store, self._home, self._delete, self._check = ledger, store, home, delete, check
         self._taken_in = ""  # the last task whose words were heard
         self._rounds = Rounds(
             "garbage",
@@ -80,6 +88,7 @@ class GarbageCollector:
                 if isinstance(error, (LeaseHeld, ShuttingDown)):
                     raise
                 log.warning("the checkpoints of experiment %s stay for now: %s", experiment.id, error)
+        self._delete_again(now)
         with self._store.read() as connection:
             removing = bool(queries.removals(connection))
             spooled = names_of_spooled(self._home)
@@ -97,7 +106,7 @@ class GarbageCollector:
             with self._store.read() as connection:
                 pools = queries.pools_of_removals(connection)
             self._send(pools, last, now)
-        elif waiting and (last is None or now >= (last.ended_at or 0.0) + _rest_of_waiting(waiting, now)):
+        elif waiting and (last is None or now >= _next_try(last.ended_at or 0.0, _latest(waiting))):
             with self._store.read() as connection:
                 pools = queries.pools_of_spooled(connection, spooled)
             self._send(pools, last, now)
@@ -119,6 +128,20 @@ class GarbageCollector:
             checkpoints = queries.checkpoints_by_id(connection, uuids)
             kept = kept_by_policy(connection)  # again, when nobody can begin to need one in between
         return events.LoadExperiment(row, (), events.CollectGarbage(experiment_id, checkpoints, kept, last, now))
+
+    def _delete_again(self, now: float) -> None:
+        """Go on with experiments of which a task could not delete all: a storage that was away comes back."""
+        with self._store.read() as connection:
+            failed = queries.failed_deletions(connection)
+        for experiment_id, (first, last) in failed.items():
+            if now < _next_try(last, first):
+                continue
+            try:
+                self._delete(experiment_id)
+            except DethpcError as error:
+                if isinstance(error, (LeaseHeld, ShuttingDown)):
+                    raise
+                log.warning("experiment %s cannot be deleted now: %s", experiment_id, error)
 
     # --- what has gone
 
@@ -183,9 +206,13 @@ class GarbageCollector:
         )
 
 
-def _rest_of_waiting(waiting: Sequence[Checkpoint], now: float) -> float:
-    """Seconds until the next try: as long as the latest of them waits already."""
-    return min(BRING_EVERY, max(REST, now - max(checkpoint.reported_at for checkpoint in waiting)))
+def _latest(waiting: Sequence[Checkpoint]) -> float:
+    return max(checkpoint.reported_at for checkpoint in waiting)
+
+
+def _next_try(last: float, since: float) -> float:
+    """When a storage is asked again that was away at ``last``, for what has waited ``since`` then: after as long again."""
+    return last + min(BRING_EVERY, max(REST, last - since))
 
 
 def rest_after(task: Task) -> float:

@@ -131,6 +131,21 @@ def pools_of_spooled(connection: Connection, uuids: Sequence[str]) -> dict[str, 
     return {row.pool: row for row in rows.read(connection, Experiment, _experiment.id.in_(ids))} if ids else {}
 
 
+def failed_deletions(connection: Connection) -> dict[int, tuple[float, float]]:
+    """Experiments whose last deletion a task could not finish, and nobody stopped: when they were first to be deleted, and when
+    that task ended."""
+    failed = select(_experiment.id).where(_experiment.state == State.DELETE_FAILED)
+    wanted = (_task.kind == TaskKind.CHECKPOINT_GC, _task.experiment_id.in_(failed))
+    found: dict[int, list[Task]] = {}
+    for task in connection.execute(rows.query(Task, *wanted).order_by(_task.created_at)):
+        found.setdefault(task.experiment_id, []).append(Task(*task))
+    return {
+        experiment: (tasks[0].created_at, tasks[-1].ended_at or 0.0)
+        for experiment, tasks in found.items()
+        if tasks[-1].state is State.ERROR
+    }
+
+
 def last_collection(connection: Connection) -> Task | None:
     """The newest task that was to remove files of checkpoints and belongs to no experiment."""
     query = rows.query(Task, _task.kind == TaskKind.CHECKPOINT_GC, _task.experiment_id.is_(None))

@@ -12,11 +12,13 @@ from click.testing import CliRunner
 
 from dethpc.cli.audit import audit
 from dethpc.client import checkpoints, experiments
+from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Checkpoint, Row, Task, Trial
 from dethpc.domain.records import ModelVersion
 from dethpc.domain.states import State, TaskKind
 from dethpc.engine import events
-from dethpc.errors import Refused
+from dethpc.errors import NotFound, Refused
+from dethpc.exec import garbage
 from dethpc.master.runs.collector import REST, REST_AFTER_FAILURE
 from dethpc.rundir.files import write_json
 from dethpc.state import rows
@@ -105,6 +107,47 @@ def test_a_job_that_left_no_word_has_its_work_done_again(served: Served, storage
     assert not any(there(storage, first, second))
     served.collect(T0 + 3 * REST_AFTER_FAILURE)
     assert len(tasks(served)) == 2
+
+
+def _run_of_deletion(served: Served, at: float) -> None:
+    """As its job on a compute node would remove an experiment's files."""
+    ledger = served.daemon.ledger
+    (run,) = ledger.state.runs.values()
+    code = garbage.main(str(served.daemon.builder.prepare([run])(run).run_dir / "garbage.json"))
+    ledger.do(events.AttemptStarted(run.id, 0, ["node1"], None, 0, at))
+    ledger.do(events.AttemptEnded(run.id, 0, EndReport(finished=not code, exit_code=code), None, at))
+
+
+def test_an_experiment_whose_storage_was_away_is_deleted_when_it_is_back(served: Served, storage: FileStore) -> None:
+    first, second = ended(served, storage)
+    folder = Path(str(storage))
+    folder.rename(folder.with_name("away"))
+    served.session.delete("/api/v1/experiments/1")
+    asked = tasks(served)[0].created_at
+    _run_of_deletion(served, asked + 100)
+    found = served.session.get("/api/v1/experiments/1")["experiment"]
+    assert found["state"] == "STATE_DELETE_FAILED" and "it is tried again by itself" in found["reason"]
+    folder.with_name("away").rename(folder)
+    served.daemon.collector.look(asked + 199)
+    assert len(tasks(served)) == 1
+    served.daemon.collector.look(asked + 200)
+    assert served.session.get("/api/v1/experiments/1")["experiment"]["state"] == "STATE_DELETING"
+    _run_of_deletion(served, asked + 210)
+    assert not any(there(storage, first, second)) and len(tasks(served)) == 2
+    with pytest.raises(NotFound, match="deleted"):
+        served.session.get("/api/v1/experiments/1")
+
+
+def test_a_deletion_that_its_owner_stopped_does_not_go_on_by_itself(served: Served, storage: FileStore) -> None:
+    ended(served, storage)
+    served.session.delete("/api/v1/experiments/1")
+    (task,) = tasks(served)
+    served.daemon.ledger.do(events.KillTask(task.id, task.created_at))
+    (run,) = served.daemon.ledger.state.runs.values()
+    served.daemon.ledger.do(events.AttemptEnded(run.id, -1, None, None, task.created_at))
+    served.daemon.collector.look(task.created_at + 10 * REST_AFTER_FAILURE)
+    found = served.session.get("/api/v1/experiments/1")["experiment"]
+    assert found["state"] == "STATE_DELETE_FAILED" and found["reason"].endswith("to go on: det experiment delete 1")
 
 
 def test_an_experiment_that_goes_on_meanwhile_keeps_what_it_has(served: Served, storage: FileStore) -> None:

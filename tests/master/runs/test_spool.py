@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,36 @@ def test_a_task_brings_it_when_the_storage_is_back_and_until_then_it_can_be_down
     assert checkpoints.get(served.session, UUID)["reason"] == ""
     served.collect(AT + 3 * BRING_EVERY)
     assert tasks(served) == 2
+
+
+def test_a_storage_that_is_away_is_asked_again_after_as_long_again(served: Served, store: Elsewhere) -> None:
+    with served.daemon.store.read() as connection:
+        (since,) = [row.reported_at for row in rows.read(connection, Checkpoint) if row.uuid == UUID]
+    served.collect(since + 100)
+    served.collect(since + 199)
+    assert tasks(served) == 1
+    served.collect(since + 200)
+    assert tasks(served) == 2
+    Elsewhere.away = False
+    served.collect(since + 400)
+    assert store.exists(UUID) and not spool_of(served).has(UUID)
+
+
+def test_one_that_cannot_be_brought_keeps_no_other(
+    served: Served, store: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Elsewhere.away = False
+    spool_of(served).keep(UUID_BEFORE, tmp_path / "made")
+    add = Elsewhere.add
+
+    def refuse_one(self: Elsewhere, uuid: str, *rest: Any) -> Any:
+        if uuid == UUID_BEFORE:
+            raise PermissionError("somebody else's")
+        return add(self, uuid, *rest)
+
+    monkeypatch.setattr(Elsewhere, "add", refuse_one)
+    served.collect(AT)
+    assert store.exists(UUID) and spool_of(served).names() == [UUID_BEFORE]
 
 
 def test_it_stays_while_its_trial_has_a_run_that_may_read_it(served: Served, store: Elsewhere) -> None:
