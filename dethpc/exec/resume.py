@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Mapping, NamedTuple, Optional
 
 from dethpc import storage
 from dethpc.domain.reports import Report, ReportKind
-from dethpc.errors import CheckpointError, RunDirError
+from dethpc.errors import CheckpointError, MissingDriver, RunDirError
 from dethpc.rundir import journal
 from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import RunDir
@@ -56,8 +57,15 @@ def find(run: RunDir, k: int, spec: Spec) -> Resume:
     candidates = _candidates(reports, spec)
     try:
         return _latest(candidates, spec, prior)
-    except StoreAway as error:
+    except OSError as error:
+        # Where the trial has saved before, a refusal or a file server's error will pass, too; elsewhere it may be a mistake.
+        if not isinstance(error, StoreAway) and (isinstance(error, MissingDriver) or not _has_saved(candidates, spec)):
+            raise
         return Resume(candidates[0].uuid, candidates[0].steps, prior, away=str(error))
+
+
+def _has_saved(candidates: list[_Candidate], spec: Spec) -> bool:
+    return any(candidate.uuid != spec.source_checkpoint for candidate in candidates)
 
 
 def _latest(candidates: list[_Candidate], spec: Spec, prior: dict[str, int]) -> Resume:
@@ -76,14 +84,25 @@ def _latest(candidates: list[_Candidate], spec: Spec, prior: dict[str, int]) -> 
 
 def _check_storages(missing: list[_Candidate], candidates: list[_Candidate], spec: Spec) -> None:
     """Raises CheckpointError where a storage lacks every checkpoint of the trial that it should have: that each of them is lost is
-    less likely than that it is not mounted, and to begin before them all costs what was trained since."""
+    less likely than that it is not mounted, and to begin before them all costs what was trained since. StoreAway where a folder
+    holds nothing at all: nothing is mounted there."""
     stores = {str(storage.build(each.section)): each for each in reversed(missing)}
     for where, latest in stores.items():
         there = [each for each in candidates if each.section and str(storage.build(each.section)) == where]
         if not any(_exists(each, spec) for each in there):
-            raise CheckpointError(
-                f"none of the trial's checkpoints is in {where} (the last one: {latest.uuid}); is it mounted on this node?"
-            )
+            words = f"none of the trial's checkpoints is in {where} (the last one: {latest.uuid})"
+            if _is_bare(latest.section):
+                raise StoreAway(f"{words}, nor is anything else; is it mounted on {os.uname().nodename}?")
+            raise CheckpointError(f"{words}; is it mounted on this node?")
+
+
+def _is_bare(section: dict[str, Any]) -> bool:
+    if section.get("type") != "shared_fs":
+        return False
+    try:
+        return not os.listdir(str(storage.build(section)))
+    except FileNotFoundError:
+        return True
 
 
 def _candidates(reports: list[Report], spec: Spec) -> list[_Candidate]:

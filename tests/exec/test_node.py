@@ -485,9 +485,9 @@ def test_a_missing_checkpoint_is_reported_where_an_earlier_one_is_there(run, tmp
 
 @pytest.mark.parametrize("source", [None, "theirs"])
 def test_where_none_of_the_trials_checkpoints_is_found_nothing_starts(run, tmp_path, source) -> None:
-    """Its storage is not mounted, more likely than not: nobody begins at 0 for that, and no checkpoint is called damaged."""
+    """Another storage is mounted there, more likely than not: nobody begins at 0, and no checkpoint is called damaged."""
     storage = {"type": "shared_fs", "host_path": str(tmp_path / "fs")}
-    (tmp_path / "fs").mkdir()
+    (tmp_path / "fs" / "another").mkdir(parents=True)
     known = [{"uuid": "c-1", "steps_completed": 1}]
     run.make(
         ["python3", "-c", SHOW],
@@ -501,9 +501,26 @@ def test_where_none_of_the_trials_checkpoints_is_found_nothing_starts(run, tmp_p
     assert not run.attempt(0).started.exists() and not run.attempt(0).journal.exists()
 
 
+@pytest.mark.parametrize("place", ["a mount point", "nothing at all", "a file server that fails"])
+def test_a_folder_that_is_not_mounted_is_a_storage_that_is_away(run, tmp_path, place) -> None:
+    folder = tmp_path / "fs"
+    if place == "a mount point":
+        folder.mkdir()
+    elif place == "a file server that fails":
+        folder.symlink_to(folder)  # ELOOP
+    known = [{"uuid": "c-1", "steps_completed": 1}]
+    storage = {"type": "shared_fs", "host_path": str(folder)}
+    run.make(["python3", "-c", SHOW], checkpoint_storage=storage, latest_checkpoint="c-1", checkpoints=known)
+    code, said = run.finish(run.start())
+    assert code == 1, said
+    assert (run.end()["phase"], read_json(run.attempt().started)["resumed_from"]) == ("storage", "c-1")
+    assert str(folder) in run.end()["message"] and not run.attempt(0).journal.exists()
+
+
 def test_a_storage_of_its_own_that_is_away_is_no_loss_of_its_checkpoints(run, tmp_path) -> None:
-    """Training code chose another storage for the last ones, which this node does not see."""
+    """Training code chose another storage for the last ones, of which this node sees nothing that it knows."""
     storage, other = ({"type": "shared_fs", "host_path": str(tmp_path / name)} for name in ("fs", "other"))
+    (tmp_path / "other" / "another").mkdir(parents=True)
     (tmp_path / "fs" / "c-1").mkdir(parents=True)
     known = [
         {"uuid": "c-3", "steps_completed": 3, "storage": other},
