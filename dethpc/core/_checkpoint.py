@@ -55,7 +55,7 @@ class CheckpointContext:
         finishing = Finishing(storage, self._background, dist.rank, section, report, on_cluster, latest)
         self._outbox = Outbox(storage)
         self._alone = SaveAlone(storage, finishing, self._outbox)
-        self._sharded = SaveTogether(dist, storage, finishing)
+        self._sharded = SaveTogether(dist, storage, finishing, self._outbox)
         self._restore = Restore(dist, storage)
 
     # --- storing --------------------------------------------------------------------------------------------------------

@@ -10,11 +10,13 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import Callable, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
+from dethpc.core._saving import Finishing
 from dethpc.errors import CheckpointError
 from dethpc.storage import CheckpointStore
 from dethpc.storage.driver import StoreAway
+from dethpc.storage.spool import Spooled
 
 logger = logging.getLogger("dethpc.core")
 
@@ -61,6 +63,47 @@ class Waiting(ABC):
         """Forget it, and report that."""
 
 
+class Kept(Waiting):
+    """A checkpoint that is in the spool alone: its workers' machines have forgotten it."""
+
+    kept = True
+    size = 0
+
+    def __init__(
+        self,
+        uuid: str,
+        files: Dict[str, int],
+        plain: Dict[str, Any],
+        spooled: Spooled,
+        finishing: Finishing,
+    ) -> None:
+        self.uuid, self._files, self._plain = uuid, files, plain
+        self._store, self._spool, self._finishing = spooled.store, spooled.spool, finishing
+
+    def publish(self) -> None:
+        self._spool.bring(self.uuid, self._store)
+
+    def report(self, late: bool) -> None:
+        self._finishing.report_waiting(self.uuid, self._files, self._plain, "")
+
+    def stay(self) -> None:
+        """It does."""
+
+    def keep(self) -> bool:
+        return True
+
+    def report_kept(self) -> None:
+        """That was said when it came."""
+
+    def leave(self) -> None:
+        self._store.leave(self.uuid)
+
+    def lost(self, why: str) -> None:
+        self._store.discard(self.uuid)
+        self._spool.forget(self.uuid)
+        self._finishing.report_lost(self.uuid, why)
+
+
 class Outbox:
     """Brings them in order, in a thread of its own that asks less and less frequently. Nothing overtakes what waits."""
 
@@ -96,12 +139,7 @@ class Outbox:
                 why = str(error)
         self._make_room(wanted)
         wanted.stay()
-        with self._changed:
-            self._waiting.append(wanted)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="dethpc-outbox", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        self._append(wanted)
         logger.warning(
             "checkpoint %s is whole on this machine and waits for its storage (%s); the training goes on",
             wanted.uuid,
@@ -110,11 +148,28 @@ class Outbox:
         on_waiting(why)
         return False
 
+    def follow(self, kept: Waiting) -> None:
+        """Bring one that is in the spool, and nowhere else on this machine, when its turn has come."""
+        self._append(kept)
+
+    def is_behind(self) -> bool:
+        """Whether something waits for the store."""
+        return bool(self._waiting)
+
+    def _append(self, wanted: Waiting) -> None:
+        with self._changed:
+            self._waiting.append(wanted)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="dethpc-outbox", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
     def settle(self, uuid: Optional[str] = None) -> None:
-        """Wait until all have gone up, or this one can be read, as ``bring`` waits for room. Raises OSError."""
+        """Wait until all can be read by everybody, in their store or in the spool, or this one; as ``bring`` waits for room. Raises
+        OSError."""
 
         def waits() -> bool:
-            return any(uuid is None or (uuid == one.uuid and not one.kept) for one in self._waiting)
+            return any(not one.kept and uuid in (None, one.uuid) for one in self._waiting)
 
         with self._changed:
             self._wait_while(waits)

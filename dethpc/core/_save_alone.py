@@ -61,7 +61,7 @@ class SaveAlone:
     def _bring(self, staged: _Staged) -> Part:
         if not self._outbox.bring(staged, staged.report_waiting):
             return Part([], [])
-        return Part(self._store.without_checksums(staged.uuid), large_of(staged.files, staged.files))
+        return Part(self._finishing.unsummed(staged.uuid), large_of(staged.files, staged.files))
 
     @contextlib.contextmanager
     def _discarded_if_failing(self, storage_id: str) -> Iterator[None]:

@@ -4,36 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import os
 import time
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from dethpc.core._distributed import DistributedContext, Group
 from dethpc.core._encode import jsonable
 from dethpc.core._merge import Conflicts, merge_metadata, merge_resources
+from dethpc.core._outbox import Kept, Outbox
 from dethpc.core._saving import METADATA, Finishing, Part, Write, large_of, new_id, selected, write_metadata
 from dethpc.core._together import together
+from dethpc.errors import CheckpointError
 from dethpc.storage import CheckpointStore
 from dethpc.storage.base import PathLike, Selector
 from dethpc.storage.manifest import Checksums, files_of, listing, measure
+from dethpc.storage.spool import Spooled
+
+logger = logging.getLogger("dethpc.core")
+
+T = TypeVar("T")
 
 
 class Brought(NamedTuple):
-    """What one worker brings: the files that it sees, those of them that are safe in the store, its metadata."""
+    """What one worker brings: the files that it sees, its metadata, and whether others wait for the store to be back already."""
 
     files: Dict[str, int]
-    safe: Checksums
     metadata: Dict[str, Any]
+    behind: bool
+
+
+class Published(NamedTuple):
+    """What the chief published, and which files of it have no checksums yet."""
+
+    files: Dict[str, int]
+    metadata: Dict[str, Any]
+    without_checksums: List[str]
+
+
+class Source(NamedTuple):
+    """Where this worker's files are: ``root`` is None where it has none. ``staged``: the store gave it that folder."""
+
+    root: Optional[Path]
+    staged: bool
+
+    def send(self, store: CheckpointStore, storage_id: str, names: Sequence[str]) -> Checksums:
+        """Bring them to safety. Names of directories end in "/"."""
+        if self.root is None or not names:
+            return {}
+        return store.flush(storage_id, files_of(names)) if self.staged else store.add(storage_id, self.root, names)
 
 
 class SaveTogether:
     """See ``CheckpointContext.store_path`` and ``upload`` with ``shard=True``. All workers make the same calls, in step."""
 
-    def __init__(self, dist: DistributedContext, store: CheckpointStore, finishing: Finishing) -> None:
-        self._dist, self._store, self._finishing = dist, store, finishing
-        self._patiently = finishing.patiently
+    def __init__(self, dist: DistributedContext, store: CheckpointStore, finishing: Finishing, outbox: Outbox) -> None:
+        self._dist, self._store, self._finishing, self._outbox = dist, store, finishing, outbox
+        self._spooled = store if isinstance(store, Spooled) else None
+        self._spool = self._spooled.spool if self._spooled else None
         self._beside: Optional[Group] = None  # of the workers, for what they do together in the background
 
     def close(self) -> None:
@@ -86,7 +116,7 @@ class SaveTogether:
             except BaseException:
                 self._give_up(storage_id)
                 raise
-            return self._publish(storage_id, metadata, lambda: (listing(path), {}), started, group)
+            return self._publish(storage_id, metadata, lambda: listing(path), Source(path, True), started, group)
 
         self._finishing.finish(publish, storage_id, beside)
 
@@ -111,13 +141,7 @@ class SaveTogether:
                 self._give_up(storage_id)
                 raise
 
-            def add() -> Tuple[Dict[str, int], Checksums]:
-                if source is None or not mine:
-                    return mine, {}
-                folder, names = source, list(mine)
-                return mine, self._patiently(storage_id, lambda: self._store.add(storage_id, folder, names))
-
-            return self._publish(storage_id, metadata, add, started, group)
+            return self._publish(storage_id, metadata, lambda: mine, Source(source, False), started, group)
 
         self._finishing.finish(publish, storage_id, beside)
         return storage_id
@@ -180,54 +204,147 @@ class SaveTogether:
         self,
         storage_id: str,
         metadata: Optional[Dict[str, Any]],
-        bring: Callable[[], Tuple[Dict[str, int], Checksums]],
+        seen: Callable[[], Dict[str, int]],
+        source: Source,
         started: float,
         group: Group,
     ) -> Part:
-        """Publish what all have staged. ``bring`` returns the files that this worker sees, and those of them that are safe."""
+        """Publish what all have staged, or keep it in the spool while the store is away. ``seen``: the files of this worker."""
         chief = self._dist.rank == 0
         try:
-            all_brought = together(group, lambda: Brought(*bring(), jsonable(metadata or {}, "metadata")))
-            mine = self._share(all_brought)
-            flushed = together(group, lambda: self._patiently(storage_id, lambda: self._store.flush(storage_id, mine)))
-            done = together(group, lambda: self._publish_all(storage_id, all_brought, flushed) if chief else None)
+            all_brought = together(
+                group, lambda: Brought(seen(), jsonable(metadata or {}, "metadata"), self._outbox.is_behind())
+            )
+            names = self._share(all_brought)
+            save = _Save(storage_id, group, source, names, all_brought)
+            published = None
+            if self._spool is None or not all_brought[0].behind:
+                published = self._to_store(save, wait=self._spool is None)
+            kept = None if published is not None else self._to_spool(save)
+            published = published or kept or self._to_store(save, wait=True)
         except BaseException:
             self._give_up(storage_id)
             raise
         self._leave(storage_id)
-        files, plain, without = cast(Tuple[Dict[str, int], Dict[str, Any], List[str]], done[0])
+        assert published is not None  # who waits gets it, or an exception
+        files, plain, without = published
+        if kept is not None:
+            if chief:
+                self._follow(storage_id, files, plain)
+            return Part([], [])
         if chief:
             self._finishing.report(storage_id, files, plain, started)
-        own = [*mine, *all_brought[self._dist.rank].safe, *([METADATA] if chief else [])]
+        own = [*files_of(names), *([METADATA] if chief else [])]
         left = set(without)
         return Part([name for name in own if name in left], large_of(own, files))
 
     def _share(self, all_brought: Sequence[Brought]) -> List[str]:
-        """The files that this worker is to bring to safety and to sum: those nobody has, spread over the workers that see them."""
-        known = {name for brought in all_brought for name in brought.safe} | {METADATA}
+        """The files that this worker is to bring to safety and to sum, spread over the workers that see them; and the directories
+        that it sees."""
         mine = []
-        for name in files_of(all_brought[self._dist.rank].files):
-            if name not in known:
-                seers = [rank for rank, brought in enumerate(all_brought) if name in brought.files]
-                if seers[zlib.crc32(name.encode()) % len(seers)] == self._dist.rank:
-                    mine.append(name)
+        for name in all_brought[self._dist.rank].files:
+            seers = [rank for rank, brought in enumerate(all_brought) if name in brought.files]
+            picked = seers[zlib.crc32(name.encode()) % len(seers)] == self._dist.rank
+            if name.endswith("/") or (picked and name != METADATA):
+                mine.append(name)
         return mine
 
-    def _publish_all(
-        self, storage_id: str, all_brought: Sequence[Brought], flushed: Sequence[Checksums]
-    ) -> Tuple[Dict[str, int], Dict[str, Any], List[str]]:
-        """The chief's: the checkpoint's files, its metadata, and the files without checksums."""
-        merged, conflicts = merge_metadata([brought.metadata for brought in all_brought])
+    def _to_store(self, save: _Save, wait: bool) -> Optional[Published]:
+        """Publish it in the store. ``wait``: for half an hour while it is away; else None then, on all workers."""
+
+        def tried(call: Callable[[], T]) -> Optional[T]:
+            if wait:
+                return self._finishing.patiently(save.storage_id, call)
+            try:
+                return call()
+            except OSError as error:
+                if not self._store.may_come_back(error):
+                    raise
+                logger.warning("checkpoint %s cannot go to %s now: %s", save.storage_id, self._store, error)
+                return None
+
+        def publish(sent: Sequence[Checksums]) -> Optional[Published]:
+            files, plain, safe = self._put_together(save, sent, self._store.stage(save.storage_id))
+            if tried(lambda: self._store.publish(save.storage_id, safe, files, defer_checksums=True)) is None:
+                return None
+            return Published(files, plain, self._finishing.unsummed(save.storage_id))
+
+        return self._in_step(
+            save, lambda: tried(lambda: save.source.send(self._store, save.storage_id, save.names)), publish
+        )
+
+    def _to_spool(self, save: _Save) -> Optional[Published]:
+        """Publish it in the spool; None, on all workers, where that has no room or cannot be written."""
+        spool, chief = self._spool, self._dist.rank == 0
+        if spool is None:
+            return None
+        source = Source(save.source.root, staged=False)  # which stays as it is
+
+        def tried(call: Callable[[], T]) -> Optional[T]:
+            try:
+                return call()
+            except (OSError, CheckpointError) as error:
+                logger.warning("checkpoint %s cannot be kept in %s: %s", save.storage_id, spool, error)
+                return None
+
+        def begin() -> Path:
+            files = {name: size for brought in save.all_brought for name, size in brought.files.items()}
+            spool.check_room(sum(files.values()))
+            return spool.store.stage(save.storage_id)
+
+        def publish(sent: Sequence[Checksums]) -> Optional[Published]:
+            files, plain, safe = self._put_together(save, sent, spool.store.stage(save.storage_id))
+            if tried(lambda: spool.store.publish(save.storage_id, safe, files)) is None:
+                return None
+            return Published(files, plain, [])
+
+        if together(save.group, lambda: tried(begin) if chief else None)[0] is None:
+            return None
+        try:
+            kept = self._in_step(
+                save, lambda: tried(lambda: source.send(spool.store, save.storage_id, save.names)), publish
+            )
+        except BaseException:
+            if chief:
+                spool.store.discard(save.storage_id)
+            raise
+        if kept is None and chief:
+            spool.store.discard(save.storage_id)
+        return kept
+
+    def _in_step(
+        self,
+        save: _Save,
+        send: Callable[[], Optional[Checksums]],
+        publish: Callable[[Sequence[Checksums]], Optional[Published]],
+    ) -> Optional[Published]:
+        """All send, and then the chief publishes; None, for all alike, where one of them returns None."""
+        sent = together(save.group, send)
+        whole = [each for each in sent if each is not None]
+        if len(whole) < len(sent):
+            return None
+        return together(save.group, lambda: publish(whole) if self._dist.rank == 0 else None)[0]
+
+    def _put_together(
+        self, save: _Save, sent: Sequence[Checksums], staged: Path
+    ) -> Tuple[Dict[str, int], Dict[str, Any], Checksums]:
+        """The chief's: the checkpoint's files, its metadata, which are written to where it is ``staged``, and what is safe."""
+        merged, conflicts = merge_metadata([brought.metadata for brought in save.all_brought])
         _refuse(conflicts, "metadata")
         plain = self._finishing.checked(merged)
         files: Dict[str, int] = {}
         safe: Checksums = {}
-        for brought, more in zip(all_brought, flushed):
+        for brought, more in zip(save.all_brought, sent):
             files.update(brought.files)
-            safe.update({**brought.safe, **more})
-        files[METADATA] = write_metadata(self._store.stage(storage_id), plain)
-        self._patiently(storage_id, lambda: self._store.publish(storage_id, safe, files, defer_checksums=True))
-        return files, plain, self._store.without_checksums(storage_id)
+            safe.update(more)
+        files[METADATA] = write_metadata(staged, plain)
+        return files, plain, safe
+
+    def _follow(self, storage_id: str, files: Dict[str, int], plain: Dict[str, Any]) -> None:
+        """Report what is in the spool, and bring it from there when the store is back."""
+        assert self._spooled is not None
+        self._finishing.report_kept(storage_id, files, plain, str(self._spool))
+        self._outbox.follow(Kept(storage_id, files, plain, self._spooled, self._finishing))
 
     def _give_up(self, storage_id: str) -> None:
         """The chief alone discards: another worker that lost its connection cannot know whether the chief is publishing."""
@@ -238,6 +355,16 @@ class SaveTogether:
     def _leave(self, storage_id: str) -> None:
         if self._dist.local_rank == 0:
             self._store.leave(storage_id)
+
+
+class _Save(NamedTuple):
+    """What all know of a checkpoint that they save; ``names``: what this worker brings of its ``source``."""
+
+    storage_id: str
+    group: Group
+    source: Source
+    names: List[str]
+    all_brought: Sequence[Brought]
 
 
 def _refuse(conflicts: Conflicts, what: str) -> None:

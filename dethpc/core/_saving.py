@@ -133,6 +133,14 @@ class Finishing:
         if self._on_cluster:
             self._report(ReportKind.CHECKPOINT_DELETED, {"uuid": storage_id, "resources": {}, "why": why})
 
+    def unsummed(self, storage_id: str) -> List[str]:
+        """Files of a published checkpoint that have no checksums yet. It is there, also when nobody can say that just now."""
+        try:
+            return self._store.without_checksums(storage_id)
+        except (OSError, CheckpointError) as error:
+            logger.warning("nobody can say which files of checkpoint %s have no checksums: %s", storage_id, error)
+            return []
+
     def _settle(self, storage_id: str, part: Part) -> None:
         """Bring the checksums that are missing, and share what the checkpoint before has, too."""
         earlier, self._latest = self._latest, storage_id

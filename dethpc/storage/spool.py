@@ -42,17 +42,20 @@ class Spool:
     def keep(self, uuid: str, source: PathLike) -> None:
         """Copy a whole checkpoint to it, brought to disk and summed. Raises OSError, also where there is too little room, and
         CheckpointError."""
-        size = sum(listing(Path(source)).values())
-        Path(str(self)).mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = sum(one.size for one in self.store.names())
-        if held + size > MOST_BYTES or 2 * size > _free(str(self)):
-            raise OSError(errno.ENOSPC, f"{self} has no room for {size} bytes more")
+        self.check_room(sum(listing(Path(source)).values()))
         self.store.stage(uuid)
         try:
             self.store.publish(uuid, self.store.add(uuid, source))
         except BaseException:
             self.store.discard(uuid)
             raise
+
+    def check_room(self, size: int) -> None:
+        """Make the folder; raises OSError where a checkpoint of this size would be too much."""
+        Path(str(self)).mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = sum(one.size for one in self.store.names())
+        if held + size > MOST_BYTES or 2 * size > _free(str(self)):
+            raise OSError(errno.ENOSPC, f"{self} has no room for {size} bytes more")
 
     def forget(self, uuid: str) -> None:
         self.store.delete(uuid)
@@ -68,8 +71,8 @@ class Spool:
                 self.store.discard(one.uuid)
 
     def bring(self, uuid: str, store: CheckpointStore) -> None:
-        """Move a checkpoint to its ``store``; it is in one of the two at any time. Doing it twice does no harm. Raises OSError and
-        CheckpointError."""
+        """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Doing it twice does no
+        harm. Raises OSError and CheckpointError."""
         if store.exists(uuid):
             store.discard(uuid)  # what is left of the staging of one that died right after publishing
         else:

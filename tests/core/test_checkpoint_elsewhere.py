@@ -323,6 +323,93 @@ def test_what_does_not_go_up_before_the_job_ends_is_kept_in_the_spool_and_the_ne
     assert not spool.exists(saved[1]) and spool.exists(saved[0])
 
 
+@pytest.mark.parametrize("way", ["store_path", "upload"])
+def test_what_workers_save_together_is_kept_in_the_spool_and_goes_up_when_the_store_is_back(
+    cluster: Cluster, away: type[Away], spool: FileStore, server: RemoteStore, tmp_path: Path, way: str
+) -> None:
+    with core.init(distributed=core.DummyDistributedContext()) as context:
+        together, saved = context.checkpoint._sharded, []
+        away.times = 10**9
+        for step in (1, 2):
+            own = {"model": str(step), "sub/opt": "state"}
+            if way == "store_path":
+                with together.store_path({"steps_completed": step}, None, beside=True) as (path, uuid):
+                    fill(path, own)
+                    (path / "empty").mkdir()
+                saved.append(uuid)
+            else:
+                folder = fill(tmp_path / f"own{step}", own)
+                (folder / "empty").mkdir()
+                saved.append(together.upload(folder, {"steps_completed": step}, None, beside=True))
+            context.checkpoint.wait()
+        assert told(cluster, "checkpoint") == saved and not told(cluster, "checkpoint_waiting")
+        reported = cluster.journal("checkpoint")[0].data
+        assert reported["spool"] == str(spool) and set(reported["resources"]) == set(spool.files(saved[0]))
+        assert set(spool.files(saved[0])) == {"empty/", "metadata.json", "model", "sub/", "sub/opt"}
+        with context.checkpoint.restore_path(saved[1]) as path:
+            assert (path / "model").read_text() == "2"
+        away.times = 0
+        wait_until(lambda: len(told(cluster, "checkpoint_waiting")) == 2)
+    assert [server.metadata(uuid)["steps_completed"] for uuid in saved] == [1, 2] and not list(spool.names())
+    assert all(not event.data["why"] for event in cluster.journal("checkpoint_waiting"))
+    assert not list(tmp_path.glob("disk/staged/*"))
+
+
+def test_what_workers_saved_together_stays_in_the_spool_when_the_training_ends(
+    cluster: Cluster, away: type[Away], spool: FileStore, tmp_path: Path
+) -> None:
+    with core.init(distributed=core.DummyDistributedContext()) as context:
+        away.times = 10**9
+        with context.checkpoint._sharded.store_path({"steps_completed": 1}, None, beside=False) as (path, uuid):
+            fill(path, {"model": "weights"})
+    assert [one.uuid for one in spool.names() if one.whole] == [uuid]
+    assert not list(tmp_path.glob("disk/staged/*"))
+
+
+def test_without_room_in_the_spool_what_workers_save_together_waits_for_the_store(
+    cluster: Cluster, away: type[Away], spool: FileStore, server: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dethpc.storage.spool.MOST_BYTES", 10)
+    with core.init(distributed=core.DummyDistributedContext()) as context:
+        away.times = 3
+        with context.checkpoint._sharded.store_path({"steps_completed": 1}, None, beside=False) as (path, uuid):
+            fill(path, {"model": "weights, many of them"})
+    assert told(cluster, "checkpoint") == [uuid] and server.exists(uuid) and not list(spool.names())
+    assert "spool" not in cluster.journal("checkpoint")[0].data
+
+
+AWAY_FOR_ONE = """
+from dethpc.storage.driver import StoreAway
+from tests.storage import remote
+remote.install()
+add, publish = remote.RemoteStore.flush, remote.RemoteStore.publish
+def flush(self, uuid, names):
+    if rank == 1 and names: raise StoreAway("nobody answers")
+    return add(self, uuid, names)
+remote.RemoteStore.flush = flush
+remote.RemoteStore.may_be_away = True
+remote.RemoteStore.may_come_back = lambda self, error: isinstance(error, StoreAway)
+from dethpc import core
+with core.init(distributed=DistributedContext.from_torch_distributed()) as context:
+    c = context.checkpoint
+    with c.store_path({"steps_completed": 7}, shard=True) as (path, storage_id):
+        (path / f"shard{rank}").write_text(f"of {rank}")
+    with c.restore_path(storage_id) as path:
+        say(sorted(p.name for p in path.iterdir() if not p.name.startswith(".")))
+"""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_all_workers_keep_their_part_where_the_store_is_away_for_one_of_them(
+    cluster: Cluster, server: RemoteStore, workers: Workers, nodes: int
+) -> None:
+    cluster.info["folders"] = {"spool": str(cluster.root / "spool")}
+    cluster.enter()
+    found = results(workers.start(AWAY_FOR_ONE, 2, nodes=nodes, DETHPC_INFO=str(cluster.info_file)))
+    assert found == [[["metadata.json", "shard0", "shard1"]]] * 2
+    assert told(cluster, "checkpoint") and cluster.journal("checkpoint")[0].data["spool"]
+
+
 def test_what_was_kept_and_goes_up_all_the_same_leaves_the_spool(
     cluster: Cluster, away: type[Away], spool: FileStore, server: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
