@@ -51,6 +51,14 @@ def read(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) 
     return [fact(*row) for row in connection.execute(ordered)]
 
 
+def each(connection: Connection, fact: type[Fact], *where: ColumnElement[bool]) -> Iterator[Fact]:
+    """As ``read``, a thousand in memory at once."""
+    ordered = query(fact, *where).order_by(*table(fact).primary_key.columns).execution_options(yield_per=1000)
+    with connection.execute(ordered) as found:
+        for row in found:
+            yield fact(*row)
+
+
 def write(connection: Connection, rows: Iterable[Row], recent: Recent | None = None) -> None:
     """Write rows as ``ports.Store.commit`` promises, without the commit. ``recent`` is the writer's; none when it writes once.
 

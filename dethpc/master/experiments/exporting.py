@@ -8,21 +8,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from dethpc.config.secrets import masked_text
 from dethpc.domain import copies
 from dethpc.domain.facts import IN_MEMORY, Attempt, Checkpoint, Experiment, Metric, Run, Task
-from dethpc.domain.ports import Snapshot
+from dethpc.domain.ports import Fact, Snapshot
 from dethpc.domain.secrets import masked
 from dethpc.engine.copies import NO_TOKEN
 from dethpc.engine.replace import replace
 from dethpc.errors import Refused
+from dethpc.master.durable.row_file import from_line as from_row_line
 from dethpc.master.durable.row_file import to_line
 from dethpc.master.experiments.sent import Sent
 from dethpc.master.installation import Installation
@@ -45,11 +48,39 @@ def archive(installation: Installation, store: SqlStore, experiment_id: int) -> 
     Raises NotFound and Refused before the first piece.
     """
     with store.read() as connection:
-        past = of_trials(queries.past(connection, experiment_id))
-    row = past.of(Experiment)[0]
-    if not row.state.keeps_files:
-        raise Refused(f"experiment {experiment_id} is {row.state.value}: there is nothing to export")
-    return _pieces(installation, store, past)
+        row = queries.experiment(connection, experiment_id)
+        if not row.state.keeps_files:
+            raise Refused(f"experiment {experiment_id} is {row.state.value}: there is nothing to export")
+        try:
+            past = _Past(installation.home.root, queries.past_of_trials(connection, experiment_id))
+        except OSError as error:
+            raise Refused(f"{installation.home.root} cannot hold what is to be exported: {error.strerror}") from None
+    return _pieces(installation, store, row, past)
+
+
+class _Past:
+    """The rows as they were at one moment, in a file without a name: an experiment may have 100,000 trials."""
+
+    def __init__(self, folder: Path, rows: Iterator[Any]) -> None:
+        self._file: Any = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  as long as it is read
+        self._places: dict[type[Any], tuple[int, int]] = {}  # where the lines of each kind begin and end
+        for row in rows:
+            begin = self._file.tell()
+            self._file.write(to_line(_without_secrets(row)).encode())
+            self._places[type(row)] = self._places.get(type(row), (begin,))[0], self._file.tell()
+
+    def lines(self) -> Iterator[bytes]:
+        size = self._file.seek(0, os.SEEK_END)
+        self._file.seek(0)
+        return _read(self._file, size)
+
+    def of(self, kind: type[Fact]) -> Iterator[Fact]:
+        at, end = self._places.get(kind, (0, 0))
+        while at < end:
+            self._file.seek(at)  # somebody else may read meanwhile
+            line = self._file.readline()
+            at += len(line)
+            yield from_row_line(line)[2]
 
 
 def of_trials(past: Snapshot) -> Snapshot:
@@ -63,13 +94,13 @@ def of_trials(past: Snapshot) -> Snapshot:
     return Snapshot({**found, Task: tasks, Run: runs, Attempt: attempts}, 1, 1)
 
 
-def _pieces(installation: Installation, store: SqlStore, past: Snapshot) -> Iterator[bytes]:
-    sent, row = Sent(), past.of(Experiment)[0]
+def _pieces(installation: Installation, store: SqlStore, row: Experiment, past: _Past) -> Iterator[bytes]:
+    sent = Sent()
     with zipfile.ZipFile(sent, "w", zipfile.ZIP_DEFLATED) as archive:
         yield from _written(archive, sent, copies.ABOUT, iter([_about(installation, row)]))
-        yield from _written(archive, sent, copies.ROWS, _rows(past))
+        yield from _written(archive, sent, copies.ROWS, past.lines())
         yield from _written(archive, sent, copies.METRICS, _metrics(store, past.of(Attempt)))
-        for name, path in _files(installation, past):
+        for name, path in _files(installation, row, past):
             with contextlib.suppress(FileNotFoundError), open_regular(path) as file:
                 # What is being written while it is copied ends where it ended when it was opened.
                 content = _read(file, file.seek(0, os.SEEK_END))
@@ -127,12 +158,6 @@ def _about(installation: Installation, row: Experiment) -> bytes:
     return json.dumps(about, indent=1).encode()
 
 
-def _rows(past: Snapshot) -> Iterator[bytes]:
-    for kind in IN_MEMORY:
-        for row in past.of(kind):
-            yield to_line(_without_secrets(row)).encode()
-
-
 def _without_secrets(row: Any) -> Any:
     if isinstance(row, Experiment):
         return replace(row, config=masked(row.config), original_config=masked_text(row.original_config))
@@ -143,10 +168,9 @@ def _without_secrets(row: Any) -> Any:
     return row
 
 
-def _metrics(store: SqlStore, attempts: list[Attempt]) -> Iterator[bytes]:
+def _metrics(store: SqlStore, attempts: Iterator[Attempt]) -> Iterator[bytes]:
     """Those that counted when the rows were read. No connection is kept while somebody reads slowly."""
-    for begin in range(0, len(attempts), _ATTEMPTS):
-        some = attempts[begin : begin + _ATTEMPTS]
+    while some := list(islice(attempts, _ATTEMPTS)):
         with store.read() as connection:
             few = queries.metrics_of_attempts(connection, some)
         yield from _one_by_one(store, some) if few is None else ["".join(map(_line, few)).encode()]
@@ -168,9 +192,9 @@ def _line(metric: Metric) -> str:
     return json.dumps(asdict(metric)) + "\n"
 
 
-def _files(installation: Installation, past: Snapshot) -> Iterator[tuple[str, Path]]:
+def _files(installation: Installation, row: Experiment, past: _Past) -> Iterator[tuple[str, Path]]:
     """Members' names, and where their files are."""
-    home, row = installation.home, past.of(Experiment)[0]
+    home = installation.home
     if row.context_sha256:
         yield copies.CONTEXT, home.context(row.context_sha256)
     for run in past.of(Run):

@@ -31,6 +31,7 @@ from dethpc.state.queries.experiments import (
     list_experiments,
     names_of_experiments,
     past,
+    past_of_trials,
     queue_ids,
     shares_context,
 )
@@ -158,6 +159,7 @@ __all__ = [
     "shares_context",
     "nodes",
     "past",
+    "past_of_trials",
     "places",
     "points_of_search",
     "pools_of_removals",

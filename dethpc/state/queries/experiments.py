@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, String, bindparam, cast, func, literal, or_, select, type_coerce
 
-from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Run, SearchNote, Task, Trial
+from dethpc.domain.facts import IN_MEMORY, Attempt, Checkpoint, Experiment, Run, SearchNote, Task, Trial
 from dethpc.domain.ports import Snapshot
 from dethpc.domain.states import RunState, State
 from dethpc.errors import NotFound
@@ -35,6 +35,7 @@ from dethpc.state.summaries import StoredSum
 _experiment = rows.table(Experiment).c
 _trial = rows.table(Trial).c
 _run = rows.table(Run).c
+_task = rows.table(Task).c
 _stored = rows.table(StoredSum).c
 
 _TRIAL_IDS = 1000  # more ids than that tell nobody anything in the answer about one experiment
@@ -53,6 +54,22 @@ def past(connection: Connection, experiment_id: int) -> Snapshot:
     kinds: tuple[type[Any], ...] = (Trial, Task, Run, Attempt, Checkpoint, SearchNote)
     found = {kind: rows.read(connection, kind, rows.table(kind).c.experiment_id == experiment_id) for kind in kinds}
     return Snapshot({Experiment: [experiment(connection, experiment_id)], **found}, 1, 1)
+
+
+def past_of_trials(connection: Connection, experiment_id: int) -> Iterator[Any]:
+    """The same rows one by one, kind by kind, as ``facts.IN_MEMORY`` has them; without tasks that belong to no trial, and what
+    belongs to these: they did something here, such as removing files."""
+    yield experiment(connection, experiment_id)
+    tasks = select(_task.id).where(_task.experiment_id == experiment_id, _task.trial_id.is_not(None))
+    of_trials: dict[type[Any], ColumnElement[bool]] = {
+        Task: _task.trial_id.is_not(None),
+        Run: _run.task_id.in_(tasks),
+        Attempt: rows.table(Attempt).c.task_id.in_(tasks),
+    }
+    kinds: tuple[type[Any], ...] = (Trial, Task, Run, Attempt, Checkpoint, SearchNote)
+    for kind in (kind for kind in IN_MEMORY if kind in kinds):
+        where = [of_trials[kind]] if kind in of_trials else []
+        yield from rows.each(connection, kind, rows.table(kind).c.experiment_id == experiment_id, *where)
 
 
 def experiment_of_external_id(connection: Connection, external_id: str) -> Experiment | None:
