@@ -293,7 +293,8 @@ class _Node:
             with store.mark():
                 return ""
         except (OSError, DethpcError) as error:
-            if worked and isinstance(error, OSError) and store.may_come_back(error):
+            refused = isinstance(error, PermissionError) and store.may_be_away
+            if worked and isinstance(error, OSError) and (refused or store.may_come_back(error)):
                 self._log.say("WARNING", f"dethpc: the training begins while its storage is away: {error}")
                 return ""
             return str(error)

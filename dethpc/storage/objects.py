@@ -116,6 +116,7 @@ class ObjectStore(_Bucket, CheckpointStore):
         self._patience = patience
         self._staging = Staging(disk)
         self._arrived: Dict[str, manifest.Checksums] = {}  # of what is being brought; published is nothing of it yet
+        self._has_taken = False
         self._lock = threading.Lock()
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -145,10 +146,12 @@ class ObjectStore(_Bucket, CheckpointStore):
             for path in chosen:
                 if path.endswith("/"):
                     tree.make(path)
-        return self._send(uuid, source, manifest.files_of(chosen))
+        with self._away_if_it_refuses_now():
+            return self._send(uuid, source, manifest.files_of(chosen))
 
     def flush(self, uuid: str, paths: Sequence[str]) -> manifest.Checksums:
-        return self._send(uuid, self._staged(uuid), paths)
+        with self._away_if_it_refuses_now():
+            return self._send(uuid, self._staged(uuid), paths)
 
     def publish(
         self,
@@ -163,11 +166,13 @@ class ObjectStore(_Bucket, CheckpointStore):
         listed = files
         if listed is None:
             listed = _with_folders({**manifest.listing(self._staged(uuid)), **{p: s.size for p, s in sums.items()}})
-        sums.update(self._send(uuid, self._staged(uuid), [p for p in manifest.files_of(listed) if p not in sums]))
-        whole = {path: manifest.Checksum(0, ()) if path.endswith("/") else sums[path] for path in listed}
-        text = manifest.encoded(whole)
-        self._count(uuid, whole, text)
-        self._driver.replace(f"{uuid}/{manifest.NAME}", text, patience=self._patience)
+        with self._away_if_it_refuses_now():
+            sums.update(self._send(uuid, self._staged(uuid), [p for p in manifest.files_of(listed) if p not in sums]))
+            whole = {path: manifest.Checksum(0, ()) if path.endswith("/") else sums[path] for path in listed}
+            text = manifest.encoded(whole)
+            self._count(uuid, whole, text)
+            self._driver.replace(f"{uuid}/{manifest.NAME}", text, patience=self._patience)
+        self._has_taken = True
         with contextlib.suppress(OSError):  # the manifest outweighs it
             self._driver.remove([f"{uuid}/{_PARTIAL}"], patience=NO_PATIENCE)
         self.leave(uuid)
@@ -312,6 +317,16 @@ class ObjectStore(_Bucket, CheckpointStore):
         self._driver.put(f"{mark}/found", b"found")
 
     # --- inside ---------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _away_if_it_refuses_now(self) -> Iterator[None]:
+        """What has taken a checkpoint and refuses the next one will take it when somebody has mended its keys or rights."""
+        try:
+            yield
+        except PermissionError as error:
+            if not self._has_taken:
+                raise
+            raise StoreAway(error.errno, error.strerror) from error
 
     def _send(self, uuid: str, root: Path, paths: Sequence[str]) -> manifest.Checksums:
         if not paths:

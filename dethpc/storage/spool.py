@@ -71,8 +71,8 @@ class Spool:
                 self.store.discard(one.uuid)
 
     def bring(self, uuid: str, store: CheckpointStore) -> None:
-        """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Doing it twice does no
-        harm. Raises OSError and CheckpointError."""
+        """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Doing it twice does
+        no harm. Raises OSError and CheckpointError."""
         if store.exists(uuid):
             store.discard(uuid)  # what is left of the staging of one that died right after publishing
         else:

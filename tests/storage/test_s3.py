@@ -10,7 +10,7 @@ import pytest
 from dethpc import core
 from dethpc.common import storage
 from dethpc.storage import build
-from dethpc.storage.driver import Driver
+from dethpc.storage.driver import Driver, StoreAway
 from tests.storage.contract import fill
 from tests.storage.objects import ObjectStoreContract
 from tests.storage.proxy import Proxy
@@ -103,3 +103,23 @@ def test_a_bucket_that_is_overloaded_is_asked_again_and_one_that_denies_access_i
         with pytest.raises(PermissionError, match="AccessDenied, please"):
             store.publish("a2")
         assert proxy.met == ["AccessDenied"]
+
+
+def test_a_bucket_that_has_taken_a_checkpoint_and_refuses_the_next_one_is_away_until_it_takes_it(
+    s3_server: S3, tmp_path: Path
+) -> None:
+    """Keys ran out, or somebody changed the bucket's policy: the training need not end for that."""
+    refuses = False
+    with Proxy(s3_server.url, lambda *_: "AccessDenied" if refuses else None) as proxy:
+        store = build({**s3_server.section(), "endpoint_url": proxy.url}, disk=str(tmp_path / "disk"))
+        fill(store.stage("a1"))
+        store.publish("a1")
+        refuses = True
+        fill(store.stage("a2"))
+        for bring in (lambda: store.publish("a2"), lambda: store.flush("a2", ["weights"])):
+            with pytest.raises(StoreAway, match="AccessDenied, please") as failed:
+                bring()
+            assert store.may_come_back(failed.value)
+        refuses = False
+        store.publish("a2")
+        assert store.exists("a2")
