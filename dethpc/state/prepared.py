@@ -9,11 +9,14 @@ number of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection, Dialect, Table
+
+_AT_ONCE = 8192
+"""Rows that are in the driver's form in memory at once: an experiment that is imported may have a million."""
 
 _MOST_PARAMETERS = 900
 """In one statement: older SQLite takes 999."""
@@ -45,8 +48,12 @@ class Insertion:
 
     def run(self, connection: Connection, rows: Iterable[Any]) -> int:
         """Returns how many rows the database has written."""
-        made = self._made(rows)
-        counted = connection.execution_options(preserve_rowcount=True)
+        counted, left, written = connection.execution_options(preserve_rowcount=True), iter(rows), 0
+        while some := list(islice(left, _AT_ONCE)):
+            written += self._write(counted, self._made(some))
+        return written
+
+    def _write(self, counted: Connection, made: Sequence[tuple[Any, ...]]) -> int:
         if not self._positional:
             return counted.exec_driver_sql(self._text, [dict(zip(self._names, row)) for row in made]).rowcount
         at = written = 0
@@ -61,7 +68,7 @@ class Insertion:
             count //= 2
         return written
 
-    def _made(self, rows: Iterable[Any]) -> list[tuple[Any, ...]]:
+    def _made(self, rows: Sequence[Any]) -> list[tuple[Any, ...]]:
         made = list(map(self._values, rows))
         if not self._processors or not made:
             return made

@@ -86,27 +86,31 @@ class Copies:
 
         Raises Refused, ConfigError, ContextError, OSError; nothing is left then.
         """
-        token = uuid.uuid4().hex
         with self._one:
-            found, known = self.look(path)
-            staged = self._home.copies / token
+            staged = self._home.copies / uuid.uuid4().hex
             try:
-                self._stage(path, found, staged)
-                past = _placed(found.past, self.storage, copied, known)
-                wish = events.TakeIn(past, owner, str(uuid.uuid4()), token, time.time())
-
-                def checked() -> events.Event:
-                    if again := self._known(past):
-                        raise Refused(f"there is a checkpoint {again[0]} here already; import the archive again")
-                    return wish
-
-                self._ledger.do_after(checked)
+                self._commit(path, staged, owner, copied)
             except BaseException:
                 remove(staged)
                 raise
             experiment = self._finish(staged)
             assert experiment is not None
             return experiment
+
+    def _commit(self, path: Path, staged: Path, owner: str, copied: Mapping[str, str]) -> None:
+        """Put the files beside the run directories, and the rows into the database. None of these is in memory afterwards: there
+        may be a million."""
+        found, known = self.look(path)
+        self._stage(path, found, staged)
+        past = _placed(found.past, self.storage, copied, known)
+        wish = events.TakeIn(past, owner, str(uuid.uuid4()), staged.name, time.time())
+
+        def checked() -> events.Event:
+            if again := self._known(past):
+                raise Refused(f"there is a checkpoint {again[0]} here already; import the archive again")
+            return wish
+
+        self._ledger.do_after(checked)
 
     def go_on(self) -> None:
         """Finish what a master that ended had begun. Call it once, before requests are served."""
