@@ -136,7 +136,9 @@ class SaveTogether:
 
         def publish() -> Part:
             try:
-                mine = self._settle_conflicts(group, source, self._settle_directories(group, source, selector))
+                mine = _settle_conflicts(
+                    self._dist, group, source, _settle_directories(self._dist, group, source, selector)
+                )
             except BaseException:
                 self._give_up(storage_id)
                 raise
@@ -161,43 +163,6 @@ class SaveTogether:
             self._beside = self._dist._another_group()
         return self._beside
 
-    def _settle_directories(self, group: Group, source: Optional[Path], selector: Optional[Selector]) -> Dict[str, int]:
-        """The files that this worker uploads: none if a worker of this machine with a lower rank has the very same directory."""
-
-        def offer() -> Tuple[Optional[Tuple[int, int, int]], Dict[str, int]]:
-            if source is None:
-                if selector is not None:
-                    raise RuntimeError("a selector needs a ckpt_dir")
-                return None, {}
-            found = os.stat(source)
-            return (self._dist.cross_rank, found.st_dev, found.st_ino), selected(source, selector)
-
-        offers = together(group, offer)
-        directory, files = offers[self._dist.rank]
-        if all(one is None for one, _ in offers):
-            raise RuntimeError("upload(shard=True): no worker has a ckpt_dir")
-        selecting = group.allgather(selector is not None)
-        if not selecting[self._dist.rank] and directory is not None:
-            first = next(r for r, (one, _) in enumerate(offers) if one == directory and not selecting[r])
-            if first != self._dist.rank:
-                return {}
-        return files
-
-    def _settle_conflicts(self, group: Group, source: Optional[Path], files: Dict[str, int]) -> Dict[str, int]:
-        """What this worker has to copy when files that several bring are the same; else RuntimeError, on all workers."""
-        _, conflicts = merge_resources(group.allgather(files))
-
-        def checksums() -> Dict[str, Any]:
-            mine = [name for name in conflicts if name in files and source is not None]
-            found: Dict[str, Any] = dict(measure(source, mine)) if source is not None else {}
-            found.update({name: "a directory" for name in conflicts if f"{name}/" in files})
-            return found
-
-        everybodys = together(group, checksums) if conflicts else []
-        different = {n: r for n, r in conflicts.items() if len({str(one[n]) for one in everybodys if n in one}) > 1}
-        _refuse(different, "files")
-        return {n: s for n, s in files.items() if n not in conflicts or conflicts[n][0] == self._dist.rank}
-
     # --- publishing -----------------------------------------------------------------------------------------------------
 
     def _publish(
@@ -215,7 +180,7 @@ class SaveTogether:
             all_brought = together(
                 group, lambda: Brought(seen(), jsonable(metadata or {}, "metadata"), self._outbox.is_behind())
             )
-            names = self._share(all_brought)
+            names = _share(self._dist.rank, all_brought)
             save = _Save(storage_id, group, source, names, all_brought)
             published = None
             if self._spool is None or not all_brought[0].behind:
@@ -238,17 +203,6 @@ class SaveTogether:
         left = set(without)
         return Part([name for name in own if name in left], large_of(own, files))
 
-    def _share(self, all_brought: Sequence[Brought]) -> List[str]:
-        """The files that this worker is to bring to safety and to sum, spread over the workers that see them; and the directories
-        that it sees."""
-        mine = []
-        for name in all_brought[self._dist.rank].files:
-            seers = [rank for rank, brought in enumerate(all_brought) if name in brought.files]
-            picked = seers[zlib.crc32(name.encode()) % len(seers)] == self._dist.rank
-            if name.endswith("/") or (picked and name != METADATA):
-                mine.append(name)
-        return mine
-
     def _to_store(self, save: _Save, wait: bool) -> Optional[Published]:
         """Publish it in the store. ``wait``: for half an hour while it is away; else None then, on all workers."""
 
@@ -264,7 +218,7 @@ class SaveTogether:
                 return None
 
         def publish(sent: Sequence[Checksums]) -> Optional[Published]:
-            files, plain, safe = self._put_together(save, sent, self._store.stage(save.storage_id))
+            files, plain, safe = _put_together(self._finishing, save, sent, self._store.stage(save.storage_id))
             if tried(lambda: self._store.publish(save.storage_id, safe, files, defer_checksums=True)) is None:
                 return None
             return Published(files, plain, self._finishing.unsummed(save.storage_id))
@@ -293,7 +247,7 @@ class SaveTogether:
             return spool.store.stage(save.storage_id)
 
         def publish(sent: Sequence[Checksums]) -> Optional[Published]:
-            files, plain, safe = self._put_together(save, sent, spool.store.stage(save.storage_id))
+            files, plain, safe = _put_together(self._finishing, save, sent, spool.store.stage(save.storage_id))
             if tried(lambda: spool.store.publish(save.storage_id, safe, files)) is None:
                 return None
             return Published(files, plain, [])
@@ -325,21 +279,6 @@ class SaveTogether:
             return None
         return together(save.group, lambda: publish(whole) if self._dist.rank == 0 else None)[0]
 
-    def _put_together(
-        self, save: _Save, sent: Sequence[Checksums], staged: Path
-    ) -> Tuple[Dict[str, int], Dict[str, Any], Checksums]:
-        """The chief's: the checkpoint's files, its metadata, which are written to where it is ``staged``, and what is safe."""
-        merged, conflicts = merge_metadata([brought.metadata for brought in save.all_brought])
-        _refuse(conflicts, "metadata")
-        plain = self._finishing.checked(merged)
-        files: Dict[str, int] = {}
-        safe: Checksums = {}
-        for brought, more in zip(save.all_brought, sent):
-            files.update(brought.files)
-            safe.update(more)
-        files[METADATA] = write_metadata(staged, plain)
-        return files, plain, safe
-
     def _follow(self, storage_id: str, files: Dict[str, int], plain: Dict[str, Any]) -> None:
         """Report what is in the spool, and bring it from there when the store is back."""
         assert self._spooled is not None
@@ -365,6 +304,77 @@ class _Save(NamedTuple):
     source: Source
     names: List[str]
     all_brought: Sequence[Brought]
+
+
+def _settle_directories(
+    dist: DistributedContext, group: Group, source: Optional[Path], selector: Optional[Selector]
+) -> Dict[str, int]:
+    """The files that this worker uploads: none if a worker of this machine with a lower rank has the very same directory."""
+
+    def offer() -> Tuple[Optional[Tuple[int, int, int]], Dict[str, int]]:
+        if source is None:
+            if selector is not None:
+                raise RuntimeError("a selector needs a ckpt_dir")
+            return None, {}
+        found = os.stat(source)
+        return (dist.cross_rank, found.st_dev, found.st_ino), selected(source, selector)
+
+    offers = together(group, offer)
+    directory, files = offers[dist.rank]
+    if all(one is None for one, _ in offers):
+        raise RuntimeError("upload(shard=True): no worker has a ckpt_dir")
+    selecting = group.allgather(selector is not None)
+    if not selecting[dist.rank] and directory is not None:
+        first = next(r for r, (one, _) in enumerate(offers) if one == directory and not selecting[r])
+        if first != dist.rank:
+            return {}
+    return files
+
+
+def _settle_conflicts(
+    dist: DistributedContext, group: Group, source: Optional[Path], files: Dict[str, int]
+) -> Dict[str, int]:
+    """What this worker has to copy when files that several bring are the same; else RuntimeError, on all workers."""
+    _, conflicts = merge_resources(group.allgather(files))
+
+    def checksums() -> Dict[str, Any]:
+        mine = [name for name in conflicts if name in files and source is not None]
+        found: Dict[str, Any] = dict(measure(source, mine)) if source is not None else {}
+        found.update({name: "a directory" for name in conflicts if f"{name}/" in files})
+        return found
+
+    everybodys = together(group, checksums) if conflicts else []
+    different = {n: r for n, r in conflicts.items() if len({str(one[n]) for one in everybodys if n in one}) > 1}
+    _refuse(different, "files")
+    return {n: s for n, s in files.items() if n not in conflicts or conflicts[n][0] == dist.rank}
+
+
+def _share(rank: int, all_brought: Sequence[Brought]) -> List[str]:
+    """The files that this worker is to bring to safety and to sum, spread over the workers that see them; and the directories
+    that it sees."""
+    mine = []
+    for name in all_brought[rank].files:
+        seers = [seer for seer, brought in enumerate(all_brought) if name in brought.files]
+        picked = seers[zlib.crc32(name.encode()) % len(seers)] == rank
+        if name.endswith("/") or (picked and name != METADATA):
+            mine.append(name)
+    return mine
+
+
+def _put_together(
+    finishing: Finishing, save: _Save, sent: Sequence[Checksums], staged: Path
+) -> Tuple[Dict[str, int], Dict[str, Any], Checksums]:
+    """The chief's: the checkpoint's files, its metadata, which are written to where it is ``staged``, and what is safe."""
+    merged, conflicts = merge_metadata([brought.metadata for brought in save.all_brought])
+    _refuse(conflicts, "metadata")
+    plain = finishing.checked(merged)
+    files: Dict[str, int] = {}
+    safe: Checksums = {}
+    for brought, more in zip(save.all_brought, sent):
+        files.update(brought.files)
+        safe.update(more)
+    files[METADATA] = write_metadata(staged, plain)
+    return files, plain, safe
 
 
 def _refuse(conflicts: Conflicts, what: str) -> None:

@@ -52,6 +52,7 @@ class _Bucket:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._has_taken = False
 
     def __str__(self) -> str:
         return self._driver.where
@@ -106,6 +107,16 @@ class _Bucket:
         self._driver.remove([f"{uuid}/{path}" for path in found if path not in _SIGNS])
         self._driver.remove([f"{uuid}/{sign}" for sign in _SIGNS if sign in found])
 
+    @contextlib.contextmanager
+    def _away_if_it_refuses_now(self) -> Iterator[None]:
+        """What has taken a checkpoint and refuses the next one will take it when somebody has mended its keys or rights."""
+        try:
+            yield
+        except PermissionError as error:
+            if not self._has_taken:
+                raise
+            raise StoreAway(error.errno, error.strerror) from error
+
 
 class ObjectStore(_Bucket, CheckpointStore):
     """``disk``: a folder of this machine that all its processes of one job share, for staging; None: one in the temporary folder.
@@ -116,7 +127,6 @@ class ObjectStore(_Bucket, CheckpointStore):
         self._patience = patience
         self._staging = Staging(disk)
         self._arrived: Dict[str, manifest.Checksums] = {}  # of what is being brought; published is nothing of it yet
-        self._has_taken = False
         self._lock = threading.Lock()
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -317,16 +327,6 @@ class ObjectStore(_Bucket, CheckpointStore):
         self._driver.put(f"{mark}/found", b"found")
 
     # --- inside ---------------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _away_if_it_refuses_now(self) -> Iterator[None]:
-        """What has taken a checkpoint and refuses the next one will take it when somebody has mended its keys or rights."""
-        try:
-            yield
-        except PermissionError as error:
-            if not self._has_taken:
-                raise
-            raise StoreAway(error.errno, error.strerror) from error
 
     def _send(self, uuid: str, root: Path, paths: Sequence[str]) -> manifest.Checksums:
         if not paths:
