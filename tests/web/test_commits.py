@@ -19,7 +19,15 @@ class Ledger:
         self.tell = listener
 
 
-def test_a_page_hears_of_its_experiment_alone() -> None:
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No second round comes by itself while a test looks."""
+    monkeypatch.setattr(commits_module, "LEAST", LONG_ENOUGH)
+    monkeypatch.setattr(commits_module, "MOST", 4 * LONG_ENOUGH)
+
+
+def test_a_page_hears_of_its_experiment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits_module, "LEAST", 0.0)
+
     async def watch() -> list[str]:
         ledger, heard = Ledger(), []
         commits = Commits(ledger)
@@ -33,18 +41,18 @@ def test_a_page_hears_of_its_experiment_alone() -> None:
         await asyncio.to_thread(ledger.tell, [trial(5, experiment_id=2)])
         await asyncio.wait_for(_until(lambda: len(heard) == 2), LONG_ENOUGH)
         await asyncio.to_thread(ledger.tell, [experiment(7)])
-        await asyncio.sleep(0)
+        await asyncio.wait_for(_until(lambda: len(heard) == 3), LONG_ENOUGH)
         for each in pages:
             each.cancel()
         await asyncio.gather(*pages, return_exceptions=True)
         assert not commits._watching, "who has gone is forgotten"
         return heard
 
-    assert sorted(asyncio.run(watch())) == ["experiment-2", "experiments"]
+    assert sorted(asyncio.run(watch())) == ["experiment-2", "experiments", "experiments"]
 
 
 def test_a_flood_of_commits_is_one_word_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits_module, "LEAST", LONG_ENOUGH)
+    unhurried(monkeypatch)
 
     async def watch() -> int:
         ledger, count = Ledger(), 0
@@ -83,8 +91,11 @@ def test_what_was_committed_before_a_page_listened_is_told_at_once() -> None:
     asyncio.run(watch())
 
 
-def test_all_pages_are_told_together_and_the_rarer_the_more_it_costs_to_make_them_again() -> None:
+def test_all_pages_are_told_together_and_the_rarer_the_more_it_costs_to_make_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What was made for one of them in a round is right for the others."""
+    unhurried(monkeypatch)
 
     async def watch() -> None:
         ledger, times = Ledger(), asyncio.get_running_loop()
