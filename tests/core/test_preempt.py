@@ -67,13 +67,14 @@ def test_the_answer_to_a_report_stops(cluster: Cluster) -> None:
         assert isinstance(watcher, _PreemptionWatcher) and watcher.reason == "searcher"
 
 
-def test_the_clock_stops_before_the_time_limit(cluster: Cluster) -> None:
-    cluster.info["stop_at"] = time.time() + 0.5
+@pytest.mark.parametrize(("left", "stops"), [(LONG_ENOUGH, False), (0.0, True)])
+def test_the_clock_stops_before_the_time_limit(cluster: Cluster, left: float, stops: bool) -> None:
+    cluster.info["stop_at"] = time.time() + left
     cluster.enter()
     with core.init() as context:
-        assert not context.preempt.should_preempt()
-        wait_until(context.preempt.should_preempt)
-    assert time.time() >= cluster.info["stop_at"]
+        assert context.preempt.should_preempt() is stops
+        watcher = context.preempt._watcher
+        assert isinstance(watcher, _PreemptionWatcher) and watcher.reason == ("time_limit" if stops else None)
 
 
 def test_a_damaged_stop_file_stops_too(cluster: Cluster) -> None:

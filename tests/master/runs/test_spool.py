@@ -76,6 +76,12 @@ def spool_of(served: Served) -> Spool:
     return Spool(served.daemon.installation.home.spool)
 
 
+def checkpoint_of(served: Served) -> Checkpoint:
+    with served.daemon.store.read() as connection:
+        (row,) = [row for row in rows.read(connection, Checkpoint) if row.uuid == UUID]
+    return row
+
+
 def tasks(served: Served) -> int:
     with served.daemon.store.read() as connection:
         return len(rows.read(connection, Task, rows.table(Task).c.kind == TaskKind.CHECKPOINT_GC))
@@ -101,8 +107,7 @@ def test_a_task_brings_it_when_the_storage_is_back_and_until_then_it_can_be_down
 
 
 def test_a_storage_that_is_away_is_asked_again_after_as_long_again(served: Served, store: Elsewhere) -> None:
-    with served.daemon.store.read() as connection:
-        (since,) = [row.reported_at for row in rows.read(connection, Checkpoint) if row.uuid == UUID]
+    since = checkpoint_of(served).reported_at
     served.collect(since + 100)
     served.collect(since + 199)
     assert tasks(served) == 1
@@ -152,9 +157,7 @@ def test_what_is_deleted_while_it_waits_leaves_the_spool(served: Served, store: 
 
 
 def test_what_an_attempt_kept_and_could_not_report_is_forgotten(served: Served, store: Elsewhere) -> None:
-    with served.daemon.store.read() as connection:
-        (row,) = [row for row in rows.read(connection, Checkpoint) if row.uuid == UUID]
-    served.put([replace(row, state=CheckpointState.DELETED, resources={}, reason="lost")])
+    served.put([replace(checkpoint_of(served), state=CheckpointState.DELETED, resources={}, reason="lost")])
     served.collect(AT)
     assert not spool_of(served).has(UUID)
 
@@ -205,9 +208,7 @@ def test_a_checkpoint_of_which_files_were_deleted_while_it_waited_is_brought_wit
     (tmp_path / "made" / "log.txt").write_text("some")
     spool.keep(UUID, tmp_path / "made")
     spool.store.delete(UUID, ["*.txt"])
-    with served.daemon.store.read() as connection:
-        (row,) = [row for row in rows.read(connection, Checkpoint) if row.uuid == UUID]
-    served.put([replace(row, state=CheckpointState.PARTIALLY_DELETED, resources={"weights.pt": 1000})])
+    served.put([replace(checkpoint_of(served), state=CheckpointState.PARTIALLY_DELETED, resources={"weights.pt": 1000})])
     served.collect(AT)
     assert store.files(UUID) == {"weights.pt": 1000} and not spool.has(UUID)
 
