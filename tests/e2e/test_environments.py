@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import folders
 from tests.e2e.conftest import User, make_user, take_down
 from tests.waiting import wait_until
 
@@ -146,4 +147,4 @@ def test_every_trial_gets_the_shell_that_created_its_experiment_whoever_submits_
     assert f"{one['VIRTUAL_ENV']}/bin/python3" in det(site, three, "experiment", "describe", "1")
     det(site, three, "experiment", "delete", "1", "--yes")
     assert len(list((site.home / "environments").iterdir())) == 1
-    assert not [path for path in site.home.rglob("*") if path.is_file() and b"of\none" in path.read_bytes()]
+    assert not [path for path, content in folders.contents(site.home) if b"of\none" in content]

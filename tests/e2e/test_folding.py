@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests import folders
 from tests.e2e.conftest import User
 from tests.waiting import wait_until
 
@@ -18,7 +19,7 @@ RUN = re.compile(r"\d+\.\d+\.\d")
 
 
 def left_by_trials(user: User) -> list[str]:
-    found = sorted(str(path.relative_to(user.home)) for path in user.home.rglob("*") if not path.is_dir())
+    found = sorted(str(path.relative_to(user.home)) for path in folders.files(user.home))
     return [path for path in found if not SHARED.fullmatch(path)]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from dethpc.deploy.slurm_dev import Cluster
+from tests import folders
 from tests.containers_root import debian_root
 from tests.e2e.conftest import TRAIN, User
 from tests.e2e.test_containers_slurm import TOGETHER
@@ -148,7 +149,9 @@ def test_an_ordinary_user_pulls_and_trains(
         user.wait_state(held, "COMPLETED")
         assert "INSIDE" in user.log(held)
         image = Path(user.api("GET", "/api/v1/images")["images"][0]["path"])
-        assert image.stat().st_uid == ordinary.uid and not list((user.home / "runs").rglob("image.json"))
+        assert image.stat().st_uid == ordinary.uid and "image.json" not in {
+            file.name for file in folders.files(user.home / "runs")
+        }
 
 
 def test_five_trials_need_one_pull_and_the_password_is_nowhere_but_with_their_configurations(
@@ -169,8 +172,8 @@ def test_five_trials_need_one_pull_and_the_password_is_nowhere_but_with_their_co
         assert "INSIDE" in user.log(experiment)
     assert len(source.requests("GET", "/v2/five/train/blobs/")) == 2
     assert source.password not in told
-    wait_until(lambda: not list((user.home / "runs").rglob("image.json")))
-    where = {file.name for file in user.home.rglob("*") if file.is_file() and secret in file.read_bytes()}
+    wait_until(lambda: "image.json" not in {file.name for file in folders.files(user.home / "runs")})
+    where = {file.name for file, content in folders.contents(user.home) if secret in content}
     assert where <= {"dethpc.db", "dethpc.db-wal", "changes.jsonl"}
 
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from dethpc.errors import NotFound
+from tests import folders
 from tests.e2e.conftest import SLEEPS, User, sleepers
 from tests.waiting import wait_until
 
@@ -116,7 +117,7 @@ def _deleted(user: User, experiment: int) -> bool:
 
 def _files(user: User) -> list[str]:
     """What a deletion removes: not what it leaves itself, and not the change logs, by which no id is given again."""
-    found = [str(path.relative_to(user.home)) for path in user.home.rglob("*") if path.is_file()]
+    found = [str(path.relative_to(user.home)) for path in folders.files(user.home)]
     wanted = re.compile(r"(checkpoints|contexts|experiments|runs/[0-9]+\.)")
     return [path for path in found if wanted.match(path) and not path.endswith("changes.jsonl")]
 

@@ -17,6 +17,7 @@ import pytest
 
 from dethpc.client import tokens, users
 from dethpc.deploy.slurm_dev import Cluster
+from tests import folders
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import jobs, slurm_command, user_of
 from tests.waiting import wait_until
@@ -98,11 +99,8 @@ def seen(text: str | bytes, secret: dict[str, str]) -> set[str]:
 
 def on_disk(root: Path, name: str, secret: dict[str, str]) -> dict[str, set[str]]:
     """Files below ``root`` that hold secrets."""
-    found = {}
-    for path in root.rglob("*"):
-        if path.is_file() and not path.is_symlink() and (kinds := seen(path.read_bytes(), secret)):
-            found[f"{name}/{path.relative_to(root)}"] = kinds
-    return found
+    held = {path: seen(content, secret) for path, content in folders.contents(root) if not path.is_symlink()}
+    return {f"{name}/{path.relative_to(root)}": kinds for path, kinds in held.items() if kinds}
 
 
 def answers(user: User, experiment: int, trial: int) -> str:

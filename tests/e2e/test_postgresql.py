@@ -15,7 +15,7 @@ from sqlalchemy import make_url
 
 from dethpc.domain.facts import Trial
 from dethpc.state import reading, rows
-from tests import processes
+from tests import folders, processes
 from tests.e2e.conftest import TRAIN, User, make_user, take_down
 from tests.e2e.test_lost_database import open_pipe, seen, trained
 from tests.postgresql import IN_A_URL, PASSWORD, PostgresServer
@@ -119,7 +119,7 @@ def test_a_server_that_says_nothing_is_told_and_costs_no_master(user: User, serv
 
 def nobody_reads_the_password(user: User) -> None:
     shown = [user.det("master", *words) + user.errors for words in (["info"], ["logs"])]
-    shown += [path.read_bytes().decode(errors="replace") for path in user.home.rglob("*") if path.is_file()]
+    shown += [content.decode(errors="replace") for _, content in folders.contents(user.home)]
     (user.home / "site.yaml").unlink()
     for path in processes.files("cmdline"):
         try:

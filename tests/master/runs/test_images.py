@@ -25,6 +25,7 @@ from dethpc.master.runs import trouble
 from dethpc.master.runs.images import ORDER
 from dethpc.rundir.layout import RunDir
 from dethpc.state import rows
+from tests import folders
 from tests.master.conftest import Served
 from tests.registries import RealRegistry, needs_registry, noise, registry, tar
 from tests.waiting import wait_until
@@ -104,15 +105,16 @@ def test_five_experiments_wait_for_one_pull_and_then_go_on_with_its_digest(
         assert (found["image"], found["restarts"]) == (digest, 0)
     (task,) = pulls(working)
     assert task.state is State.COMPLETED and len(source.requests("GET", "/v2/team/train/blobs/")) == 2
-    log = "".join(path.read_text() for path in working.daemon.installation.home.runs.rglob("waiting*"))
+    runs = folders.contents(working.daemon.installation.home.runs)
+    log = "".join(content.decode() for path, content in runs if path.name.startswith("waiting"))
     assert f"waits for image {name}: its pull is queued" in log
     (there,) = images.images(working.session)["images"]
     assert (there["digest"], there["name"], Path(there["path"]).is_dir()) == (digest, name, True)
 
     # The password is where the configuration is, and nowhere else: not with the trials, nor in what the pull leaves.
     configurations = {"dethpc.db", "dethpc.db-wal", "changes.jsonl"}
-    for file in [path for path in tmp_path.rglob("*") if path.is_file()]:
-        assert source.password.encode() not in file.read_bytes() or file.name in configurations, file
+    for file, content in folders.contents(tmp_path):
+        assert source.password.encode() not in content or file.name in configurations, file
     with sqlite3.connect(working.daemon.installation.home.database) as database:
         assert source.password not in str(database.execute("select * from tasks where kind = 'IMAGE_PULL'").fetchall())
 

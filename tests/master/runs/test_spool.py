@@ -208,7 +208,9 @@ def test_a_checkpoint_of_which_files_were_deleted_while_it_waited_is_brought_wit
     (tmp_path / "made" / "log.txt").write_text("some")
     spool.keep(UUID, tmp_path / "made")
     spool.store.delete(UUID, ["*.txt"])
-    served.put([replace(checkpoint_of(served), state=CheckpointState.PARTIALLY_DELETED, resources={"weights.pt": 1000})])
+    served.put(
+        [replace(checkpoint_of(served), state=CheckpointState.PARTIALLY_DELETED, resources={"weights.pt": 1000})]
+    )
     served.collect(AT)
     assert store.files(UUID) == {"weights.pt": 1000} and not spool.has(UUID)
 
