@@ -190,6 +190,23 @@ def test_what_was_typed_and_not_saved_is_not_lost(user: User, tab: Tab) -> None:
     rename(user, "<i>first</i>")
 
 
+def test_what_is_typed_while_the_page_is_on_its_way_is_not_lost(user: User, tab: Tab) -> None:
+    page, held = tab.goto("experiments/1"), list[Any]()
+    page.route("**/experiments/1", lambda route: held.append(route))
+    rename(user, "<i>other</i>")
+    wait_until(lambda: held or page.wait_for_timeout(50))
+    page.fill("[name=notes]", "a long thought")
+    page.evaluate("() => { window.come = new Promise((go) => document.addEventListener('htmx:afterOnLoad', go)); }")
+    held[0].continue_()
+    page.evaluate("come.then(() => null)")
+    assert page.input_value("[name=notes]") == "a long thought"
+    page.unroute("**/experiments/1")
+    page.fill("[name=notes]", "")
+    page.click("h1")
+    page.wait_for_selector("h1:text('other')")  # nobody is in the middle of anything any more
+    rename(user, "<i>first</i>")
+
+
 def test_a_tab_that_nobody_sees_holds_no_connection(user: User, tab: Tab) -> None:
     """A browser opens six to a host. The seventh tab would not load."""
     tab.page.add_init_script(

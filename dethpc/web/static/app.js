@@ -53,11 +53,15 @@ function tell(text) {
 }
 
 function renew() {
-  // Nobody looks, or somebody is in the middle of something: later.
-  if (document.hidden || document.querySelector("details.manage[open], dialog[open]") || busy()) { waits = true; return; }
-  waits = false;
+  waits = amid();
+  if (waits) return;
   main.dispatchEvent(new Event("changed"));
   document.dispatchEvent(new Event("dethpc:changed"));
+}
+
+// Nobody looks, or somebody is in the middle of something: the page is made again later.
+function amid() {
+  return Boolean(document.hidden || document.querySelector("details.manage[open], dialog[open]") || busy());
 }
 
 if (main.dataset.live && window.EventSource) {
@@ -65,6 +69,10 @@ if (main.dataset.live && window.EventSource) {
   document.addEventListener("visibilitychange", () => { if (document.hidden) hush(); else { listen(); if (waits) renew(); } });
   for (const kind of ["focusout", "change", "toggle"])
     document.addEventListener(kind, () => setTimeout(() => { if (waits) renew(); }, 200), true);
+  main.addEventListener("htmx:beforeSwap", (event) => {
+    // Somebody began to type while the new page was on its way.
+    if (event.detail.target === main && event.detail.shouldSwap && amid()) { event.detail.shouldSwap = false; waits = true; }
+  });
   document.addEventListener("htmx:responseError", (event) => { if (event.detail.xhr.status === 401) loggedOut(); });
   addEventListener("pagehide", hush);
   addEventListener("pageshow", listen);
