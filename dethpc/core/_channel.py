@@ -292,7 +292,7 @@ def connect(address: Address, secret: Secret, rank: int, size: int, chief: str, 
     """Raises RendezvousError when the chief cannot be reached in time or does not know the secret."""
     deadline = time.monotonic() + timeout
     pause, why = 0.01, "nobody answers"
-    while time.monotonic() < deadline:
+    while True:
         sock = socket.socket(socket.AF_UNIX) if isinstance(address, Path) else None
         try:
             if sock is not None:
@@ -310,7 +310,8 @@ def connect(address: Address, secret: Secret, rank: int, size: int, chief: str, 
             sock.close()
         time.sleep(pause)
         pause = min(1.0, pause * 1.5)
-    raise RendezvousError(f"rank {rank} could not join {chief} at {address} within {timeout:.0f} s: {why}")
+        if time.monotonic() >= deadline:
+            raise RendezvousError(f"rank {rank} could not join {chief} at {address} within {timeout:.0f} s: {why}")
 
 
 def _caller(sock: socket.socket, secret: Secret, size: int) -> Tuple[int, Tuple[bytes, bytes]]:

@@ -691,21 +691,22 @@ def test_without_scratch_space_the_run_directory_serves(run) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_full_disk_does_not_stop_training(run, tmp_path) -> None:
     disk = tmp_path / "run" / "attempts"
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
         pytest.skip("tmpfs cannot be mounted here")
     try:
         flood = (
             "import os, time\nfor i in range(20000): print('x' * 50)\nprint('flooded', flush=True)\n"
             "open(os.environ['GO'] + 'ing', 'w')\n"
-            "while not os.path.exists(os.environ['GO']): time.sleep(0.05)\nprint('after', flush=True)\n"
+            "while not os.path.exists(os.environ['GO']): print('here', flush=True); time.sleep(0.05)\n"
+            "print('after', flush=True)\n"
         )
         filler = disk / "filler"
-        filler.write_bytes(b"x" * 100_000)
+        filler.write_bytes(b"x" * 600_000)  # much more than can be on its way when it goes
         run.make(["python3", "t.py"], {"t.py": flood}, environment={"GO": str(tmp_path / "go")})
         node = run.start()
         run.wait_until((tmp_path / "going").exists)
         filler.unlink()
-        time.sleep(6)  # longer than the pause between two tries: the next line is written
+        run.wait_until(lambda: "here" in run.text().split("\n"))  # lines are written again
         (tmp_path / "go").touch()
         code, output = run.finish(node)
         assert code == 0

@@ -111,7 +111,7 @@ def test_child_processes_see_the_alias(method: str, tmp_path: Path) -> None:
         "if __name__ == '__main__':\n"
         "    context = multiprocessing.get_context(sys.argv[1])\n    out = context.Queue()\n"
         "    child = context.Process(target=work, args=(State.ACTIVE, out))\n    child.start()\n"
-        "    assert out.get(timeout=60) == (True, True, 'dethpc.domain.states')\n    child.join()\n"
+        "    assert out.get(timeout=600) == (True, True, 'dethpc.domain.states')\n    child.join()\n"
         "    sys.exit(child.exitcode)\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

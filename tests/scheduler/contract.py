@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from dethpc.domain.ports import JobRecord, JobRequest, JobState, Scheduler
+from dethpc.errors import SchedulerUnavailable
 from tests.waiting import LONG_ENOUGH, wait_until
 
 T = TypeVar("T")
+
+
+def answered(scheduler: Scheduler) -> Mapping[str, JobRecord] | None:
+    """Its jobs, or None when it gave no answer in time: on a busy machine that is no news."""
+    with contextlib.suppress(SchedulerUnavailable):
+        return scheduler.jobs()
+    return None
 
 
 class Jobs:

@@ -19,7 +19,7 @@ from dethpc.scheduler.slurm.arrays import together
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, describe
 from dethpc.scheduler.slurm.throttle import Throttle
-from tests.scheduler.contract import Jobs, SchedulerContract
+from tests.scheduler.contract import Jobs, SchedulerContract, answered
 from tests.waiting import wait_until
 
 
@@ -267,7 +267,7 @@ def test_no_controller_no_answer(slurm_private: Callable[..., Cluster], tmp_path
         with pytest.raises(SchedulerUnavailable, match="(?i)contact|connect"):
             question()
     cluster.start_controller()
-    assert scheduler.jobs() == {}
+    wait_until(lambda: answered(scheduler) == {})
 
 
 def test_a_frozen_controller_leaves_a_submission_uncertain(

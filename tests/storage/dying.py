@@ -22,6 +22,7 @@ from dethpc import storage
 from dethpc.storage import driver
 from dethpc.storage.spool import Spool
 from tests.storage.contract import fill
+from tests.waiting import LONG_ENOUGH
 
 _CHANGES = {"os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.utime"}
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -33,7 +34,7 @@ def died_at_each_step(deed: str, section: Dict[str, Any], folder: Path) -> int:
     done = subprocess.run(
         [sys.executable, "-m", "tests.storage.dying", wanted],
         stdout=subprocess.PIPE,
-        timeout=600,
+        timeout=LONG_ENOUGH,
         check=True,
         cwd=Path(__file__).parents[2],
     )

@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, List, Optional
 from urllib.parse import urlsplit
 
+from tests.waiting import LONG_ENOUGH
+
 Fault = Optional[str]
 """``away``: the connection is cut; ``500``, ``503`` and ``403``: the server's answers, of which the second asks for patience, and
 the third refuses; ``SlowDown`` and ``AccessDenied``: these in S3's words; ``short``: half of the content; ``silent``: no answer
@@ -84,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self, body: bytes, short: bool) -> None:
         target = self.server.target
-        connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=60)
+        connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=LONG_ENOUGH)
         headers = {n: v for n, v in self.headers.items() if n.lower() not in ("transfer-encoding", "expect")}
         headers["Content-Length"] = str(len(body))
         connection.request(self.command, self.path, body, headers)

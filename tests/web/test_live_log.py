@@ -68,6 +68,12 @@ def at_end(page: Any) -> bool:
     return bool(page.eval_on_selector("#log", "log => log.scrollHeight - log.scrollTop - log.clientHeight < 40"))
 
 
+def scroll(page: Any, top: int) -> None:
+    """Until the page has heard of it: a line that comes before would lead back to the end."""
+    told = "(log, top) => new Promise((go) => { log.addEventListener('scroll', () => go()); log.scrollTop = top; })"
+    page.eval_on_selector("#log", told, top)
+
+
 def test_lines_come_by_themselves_from_a_training_that_reports_nothing(silent: Silent, tab: Tab) -> None:  # noqa: F811
     page = tab.goto("trials/1/logs")
     silent.say("<i>news</i>")
@@ -81,8 +87,7 @@ def test_who_has_scrolled_up_keeps_the_place_and_goes_to_the_end_with_one_click(
     silent.say("\n".join(f"many {n}" for n in range(300)))
     page.wait_for_selector("#log .text:text-is('many 299')")
     wait_until(lambda: at_end(page))
-    page.eval_on_selector("#log", "log => { log.scrollTop = 300; }")
-    wait_until(lambda: page.evaluate("document.getElementById('log').scrollTop === 300"))
+    scroll(page, 300)
     silent.say("far below")
     page.wait_for_selector("#log-new:not([hidden])")
     assert page.inner_text("#log-new") == "1 new line ↓"
@@ -104,7 +109,8 @@ def test_the_page_around_a_log_changes_and_the_log_stays(user: User, silent: Sil
     page = tab.goto("trials/1/logs")
     silent.say("before the change")
     page.wait_for_selector("#log .text:text-is('before the change')")
-    page.eval_on_selector("#log", "log => { log.dataset.mark = 'same'; log.scrollTop = 100; }")
+    page.eval_on_selector("#log", "log => { log.dataset.mark = 'same'; }")
+    scroll(page, 100)
     made = page.evaluate("document.getElementById('main').dataset.since")
     with page.expect_response(lambda answer: answer.url.endswith("/trials/1/logs")):
         user.session().patch("/api/v1/experiments/1", {"name": "other"})

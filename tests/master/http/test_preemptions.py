@@ -6,6 +6,7 @@ import asyncio
 
 from dethpc.domain.ids import AttemptId
 from dethpc.master.http.preemptions import Preemptions
+from tests.waiting import LONG_ENOUGH
 
 ATTEMPT = AttemptId("1.1.1", 0)
 
@@ -19,4 +20,4 @@ def test_who_waits_is_answered_when_the_master_ends_and_nobody_waits_after_that(
         preemptions.end()
         return [*await asyncio.gather(*waiting), await preemptions.wait(ATTEMPT, 3600)]
 
-    assert asyncio.run(asyncio.wait_for(poll(), 30)) == [False] * 4
+    assert asyncio.run(asyncio.wait_for(poll(), LONG_ENOUGH)) == [False] * 4
