@@ -20,7 +20,7 @@ from tests.core.conftest import Cluster, Workers, results
 from tests.core.test_checkpoint import ASYNC, SHARDED, UPLOADED, fill
 from tests.storage import remote
 from tests.storage.remote import RemoteStore
-from tests.waiting import wait_until
+from tests.waiting import LONG_ENOUGH, wait_until
 
 INSTALL = "from tests.storage.remote import install; install()\n"
 
@@ -268,6 +268,7 @@ def test_no_more_wait_than_the_bound_says_and_then_the_training_waits(
         save(2)
         with pytest.raises(OSError, match=r"has taken none of 2 checkpoint\(s\)"):
             save(3)
+        monkeypatch.setattr(_outbox, "PATIENCE", LONG_ENOUGH)
         away.times = 0
         save(4)
     steps = [event.data["steps_completed"] for event in cluster.journal("checkpoint")]
