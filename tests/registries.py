@@ -11,7 +11,6 @@ import os
 import platform
 import secrets
 import shutil
-import socket
 import subprocess
 import tarfile
 import urllib.error
@@ -25,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 MISSING = [name for name in ("docker-registry", "htpasswd") if shutil.which(name) is None]
@@ -112,12 +112,15 @@ class RealRegistry:
 def registry(folder: Path) -> Iterator[RealRegistry]:
     """A registry that wants a name and a password, until the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{free.getsockname()[1]}"
     user, password = "reader", f"planted{secrets.token_hex(12)}"
     made = subprocess.run(["htpasswd", "-niB", user], input=password, text=True, capture_output=True, check=True)
     (folder / "htpasswd").write_text(made.stdout)
+    with free_port() as port, _serving(folder, f"127.0.0.1:{port}", user, password) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _serving(folder: Path, host: str, user: str, password: str) -> Iterator[RealRegistry]:
     config = {
         "version": "0.1",
         "log": {"accesslog": {"disabled": False}, "level": "warn"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from dethpc.deploy.slurm_dev import Cluster
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import user_of
+from tests.ports import free_port
 from tests.waiting import LONG_ENOUGH
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sweep" / "tune.py"
@@ -179,13 +179,11 @@ def test_the_waiting_goes_on_when_the_master_comes_back_at_another_port(user: Us
         assert process.stdout is not None and process.stdout.readline() == "waiting\n"
         before = user.master()["url"]
         user.det("master", "down")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        user.det("master", "up", "--port", str(port))
-        assert user.master()["url"] != before
-        user.write("go", "")
-        found, said = process.communicate(timeout=LONG_ENOUGH)
+        with free_port() as port:
+            user.det("master", "up", "--port", str(port))
+            assert user.master()["url"] != before
+            user.write("go", "")
+            found, said = process.communicate(timeout=LONG_ENOUGH)
     assert process.returncode == 0, said
     assert json.loads(found) == ["COMPLETED", 0.5]
 

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import User, make_user, take_down
+from tests.ports import free_port
 from tests.waiting import LONG_ENOUGH, wait_until
 from tests.web.test_browser import chromium  # noqa: F401
 
@@ -39,10 +40,22 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 
 @pytest.fixture(scope="module")
-def nginx(user: User, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def nginx_port() -> Iterator[int]:
+    with free_port() as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def apache_port() -> Iterator[int]:
+    with free_port() as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def nginx(user: User, nginx_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address under which nginx shows the pages."""
     program = needed("nginx", "nginx")
-    folder, port = tmp_path_factory.mktemp("nginx"), free_port()
+    folder, port = tmp_path_factory.mktemp("nginx"), nginx_port
     for name in ("body", "proxy", "fastcgi", "uwsgi", "scgi"):
         (folder / name).mkdir()
     paths = "\n".join(f"{name}_temp_path {folder}/{name};" for name in ("proxy", "fastcgi", "uwsgi", "scgi"))
@@ -67,13 +80,13 @@ def nginx(user: User, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 
 @pytest.fixture(scope="module")
-def ondemand(user: User) -> Iterator[str]:
+def ondemand(user: User, apache_port: int) -> Iterator[str]:
     """The address under which Passenger, in Apache as Debian has it, shows the app."""
     apache, node = needed("apache2", "apache2"), needed("node", "nodejs")
     modules = Path("/usr/lib/apache2/modules")
     if not (modules / "mod_passenger.so").exists():
         pytest.skip("no Passenger on this machine (Debian: apt install libapache2-mod-passenger)")
-    folder, port = Path(tempfile.mkdtemp(prefix="dethpc-ood-")), free_port()  # Apache's own user has to get there
+    folder, port = Path(tempfile.mkdtemp(prefix="dethpc-ood-")), apache_port  # Apache's own user has to get there
     folder.chmod(0o755)
     shutil.copytree(APP, folder / "app")
     words = " ".join(
@@ -129,11 +142,6 @@ def needed(name: str, package: str) -> str:
     if path is None:
         pytest.skip(f"no {name} on this machine (Debian: apt install {package})")
     return path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class running:
