@@ -158,21 +158,36 @@ def trials(
 ) -> Iterator[Json]:
     """The trials in order, page by page. ``limit`` 0: all. ``SORT_BY_BEST_VALIDATION_METRIC`` sorts by the searcher's metric.
     ``states``: only those in one of them."""
-    got = 0
+    got, wanted = 0, {"sort_by": sort_by, "descending": descending, "states": states}
     while True:
         want = min(_PAGE, limit - got) if limit else _PAGE
-        params = {
-            "sortBy": sort_by,
-            "orderBy": "ORDER_BY_DESC" if descending else "ORDER_BY_ASC",
-            "offset": offset + got,
-            "limit": want,
-            **({"states": list(states)} if states else {}),
-        }
-        page: List[Json] = session.get(f"/api/v1/experiments/{experiment}/trials", params=params).get("trials") or []
+        page: List[Json] = trial_page(session, experiment, offset=offset + got, limit=want, **wanted)["trials"]
         yield from page
         got += len(page)
         if len(page) < want or got == limit:
             return
+
+
+def trial_page(
+    session: Session,
+    experiment: int,
+    *,
+    sort_by: str,
+    descending: bool,
+    offset: int,
+    limit: int,
+    states: Sequence[str],
+) -> Json:
+    """One page of ``trials``, and how many there are in all: {"trials": [...], "pagination": {"total", ...}}."""
+    params = {
+        "sortBy": sort_by,
+        "orderBy": "ORDER_BY_DESC" if descending else "ORDER_BY_ASC",
+        "offset": offset,
+        "limit": limit,
+        **({"states": list(states)} if states else {}),
+    }
+    found: Json = session.get(f"/api/v1/experiments/{experiment}/trials", params=params)
+    return {**found, "trials": found.get("trials") or []}
 
 
 def metric_names(session: Session, experiment: int) -> List[Tuple[str, str]]:
@@ -184,8 +199,17 @@ def metric_names(session: Session, experiment: int) -> List[Tuple[str, str]]:
 def points(session: Session, experiment: int, limit: int = 10_000) -> Json:
     """Of the trials that have a value of the searcher's metric, the best first and ``limit`` at most: {"metric", "trials",
     "hparams", "values"}, the last three in columns."""
-    found: Json = session.get(f"/api/v1/experiments/{experiment}/search/points", params={"limit": limit})
+    found: Json = session.get(_points(experiment), params={"limit": limit})
     return found
+
+
+def points_as_json(session: Session, experiment: int) -> bytes:
+    """The same of 10,000 trials at most, as text: to read it and to write it again takes longer than to make it."""
+    return session.raw(_points(experiment))
+
+
+def _points(experiment: int) -> str:
+    return f"/api/v1/experiments/{experiment}/search/points"
 
 
 def checkpoints(
@@ -260,11 +284,14 @@ def code_changes(session: Session, experiment: int, against: int) -> Json:
     return answer
 
 
-def hyperparameters(session: Session, experiment: int, x: str = "", y: str = "") -> Json:
-    """What its hyperparameters have to do with the searcher's metric: {"trials", "of", "importance": [{"name", "share",
-    "direction", "trials"}], "map": {"x", "y", "columns", "rows", "cells"} or None}. ``x`` and ``y`` are those of the map; without
-    them it is that of the two most important."""
-    params = {"x": x or None, "y": y or None}
+def hyperparameters(
+    session: Session, experiment: int, x: str = "", y: str = "", log: Sequence[str] = (), linear: Sequence[str] = ()
+) -> Json:
+    """What its hyperparameters have to do with the searcher's metric: {"trials", "of", "scales": {name: logarithmic?},
+    "importance": [{"name", "share", "direction", "trials"}], "map": {"x", "y", "logarithmic", "columns", "rows", "cells"} or None}. ``x`` and ``y`` are those of the
+    map; without them it is that of the two most important. Those in ``log`` and ``linear`` are scaled so, others as the
+    configuration draws them."""
+    params = {"x": x or None, "y": y or None, "log": list(log), "linear": list(linear)}
     answer: Json = session.get(f"/api/v1/experiments/{experiment}/hyperparameters", params=params)
     return answer
 

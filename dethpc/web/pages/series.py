@@ -69,10 +69,11 @@ def _pinned(asked: Asked, experiment: int, known: set[int]) -> Iterator[tuple[in
 
 
 def of_trials(asked: Asked) -> Answer:
-    """One metric of chosen trials, of any experiments, as ``of_experiment`` has it."""
+    """One metric of chosen trials, of any experiments, as ``of_experiment`` has it; "at": their places in the address."""
     texts = asked.query.get("trials", "").split(",")[:MOST_TRIALS]
     ids = [int(text) for text in texts if text.isdecimal() and len(text) < 16]
-    return _json({"trials": _curves(asked, ids, asked.query.get("group", ""), asked.query.get("name", ""))})
+    curves = _curves(asked, ids, asked.query.get("group", ""), asked.query.get("name", ""))
+    return _json({"trials": [{**curve, "at": ids.index(curve["id"])} for curve in curves]})
 
 
 def _curves(asked: Asked, ids: list[int], group: str, name: str) -> list[dict[str, Any]]:
@@ -84,19 +85,15 @@ def _curves(asked: Asked, ids: list[int], group: str, name: str) -> list[dict[st
         for series in each["metrics"]:
             if series["group"] == group:
                 columns = _columns(series)
-                id = each["trial"]["id"]
-                curves.append({"id": id, "at": ids.index(id), **columns, "values": columns["metrics"].get(name, [])})
+                values = columns.pop("metrics").get(name, [])
+                curves.append({"id": each["trial"]["id"], **columns, "values": values})
     return curves
 
 
 def points(asked: Asked) -> Answer:
-    """Hyperparameters and the searcher's metric of the best trials: {"trials": [{"id", "hparams", "metrics"}]}."""
-    found = experiments.points(asked.session, asked.number("experiment"))
-    rows = [
-        {"id": id, "hparams": dict(leaves(hparams or {})), "metrics": {found["metric"]: _drawable(value)}}
-        for id, hparams, value in zip(found["trials"], found["hparams"], found["values"], strict=True)
-    ]
-    return _json({"trials": rows})
+    """Hyperparameters and the searcher's metric of the best trials, as ``experiments.points`` has them."""
+    found = experiments.points_as_json(asked.session, asked.number("experiment"))
+    return Response(found, media_type="application/json")
 
 
 def _columns(series: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Annotated, Any
 
+from pydantic import ConfigDict
+
 from dethpc.domain import facts
 from dethpc.master.http.wire.base import Float, Pagination, Plain, Shallow, Wire, time_or_none
 from dethpc.master.http.wire.trial import trial_state
@@ -182,7 +184,9 @@ class Operations(Wire):
 class SearchPoints(Wire):
     """Ours: trials in columns, the best first. ``values``: the best of the searcher's ``metric``."""
 
+    model_config = ConfigDict(ser_json_inf_nan="strings")  # as ``Float`` spells them, which takes longer for ten thousand
+
     metric: str
     trials: list[int]
     hparams: list[dict[str, Any]]
-    values: list[Float]
+    values: list[float]
