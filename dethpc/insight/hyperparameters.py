@@ -20,6 +20,9 @@ MOST_BINS = 8
 MOST_CELLS = 12
 """Columns and rows of a heat map."""
 
+WIDE = 30
+"""The largest over the smallest value, from which on numbers of which nothing is known are shown by their logarithms."""
+
 Tried = tuple[Mapping[str, Any], float]
 """Hyperparameters of a trial and its best value of the searcher's metric."""
 
@@ -113,22 +116,35 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """``cells[row][column]``: rows are values of ``y``, the first at the top; None where there is no trial."""
+    """``cells[row][column]``: rows are values of ``y``, the first at the top; None where there is no trial. ``logarithmic``: those
+    of the two whose ranges are as wide as each other in the logarithm."""
 
     x: str
     y: str
+    logarithmic: list[str]
     columns: list[str]
     rows: list[str]
     cells: list[list[Cell | None]]
 
 
-def heat_map(tried: Sequence[Tried], x: str, y: str, smaller_is_better: bool) -> HeatMap:
+def logarithmic(space: Mapping[str, Any]) -> dict[str, bool]:
+    """Of the hyperparameters that a configuration draws as numbers: whether it draws their logarithms."""
+    drawn = {"log": True, "double": False, "int": False}
+    parts = (name.rpartition(".") + (value,) for name, value in leaves(space))
+    return {name: drawn[kind] for name, _, field, kind in parts if field == "type" and kind in drawn}
+
+
+def heat_map(
+    tried: Sequence[Tried], x: str, y: str, smaller_is_better: bool, log: Mapping[str, bool] | None = None
+) -> HeatMap:
     """The metric over two hyperparameters. Numbers of many values are put into ranges as wide as each other, in the logarithm
-    where they span more than thirty times; of what is no number the ``MOST_CELLS`` most frequent values count."""
+    where ``log`` says so, or says nothing and they span thirty times; of what is no number the ``MOST_CELLS`` most frequent values
+    count."""
+    log = log or {}
     rows = [(dict(leaves(hparams)), metric) for hparams, metric in tried if math.isfinite(metric)]
     rows = [(values, metric) for values, metric in rows if x in values and y in values]
-    across, columns = _places([values[x] for values, _ in rows])
-    up, lines = _places([values[y] for values, _ in rows])
+    across, columns, x_log = _places([values[x] for values, _ in rows], log.get(x))
+    up, lines, y_log = _places([values[y] for values, _ in rows], log.get(y))
     found = defaultdict[tuple[int, int], list[float]](list)
     for values, metric in rows:
         column, line = across(values[x]), up(values[y])
@@ -142,30 +158,31 @@ def heat_map(tried: Sequence[Tried], x: str, y: str, smaller_is_better: bool) ->
 
     order = range(len(lines) - 1, -1, -1)
     cells = [[cell(line, column) for column in range(len(columns))] for line in order]
-    return HeatMap(x, y, columns, [lines[line] for line in order], cells)
+    scaled = [name for name, is_log in ((x, x_log), (y, y_log)) if is_log]
+    return HeatMap(x, y, scaled, columns, [lines[line] for line in order], cells)
 
 
-def _places(values: Sequence[Any]) -> tuple[Callable[[Any], int | None], list[str]]:
-    """Which place a value has, and what the places are called."""
+def _places(values: Sequence[Any], log: bool | None) -> tuple[Callable[[Any], int | None], list[str], bool]:
+    """Which place a value has, what the places are called, and whether they are as wide as each other in the logarithm."""
     if not values or not all(_is_number(value) for value in values):
         counted = defaultdict[str, int](int)
         for value in values:
             counted[_text(value)] += 1
         kept = sorted(sorted(counted, key=lambda text: -counted[text])[:MOST_CELLS])
         at = {text: place for place, text in enumerate(kept)}
-        return lambda value: at.get(_text(value)), kept
+        return lambda value: at.get(_text(value)), kept, False
     distinct = sorted(set(values))
     if len(distinct) <= MOST_CELLS:
         index = {value: place for place, value in enumerate(distinct)}
-        return index.get, [f"{value:.4g}" for value in distinct]
+        return index.get, [f"{value:.4g}" for value in distinct], False
     low, high = distinct[0], distinct[-1]
-    scale = math.log if low > 0 and high / low >= 30 else float
-    back = math.exp if scale is math.log else float
+    is_log = low > 0 and (high / low >= WIDE if log is None else log)
+    scale, back = (math.log, math.exp) if is_log else (float, float)
     count = max(3, min(MOST_CELLS, math.isqrt(len(values))))
     width = (scale(high) - scale(low)) / count
     edges = [back(scale(low) + width * place) for place in range(count + 1)]
     names = [f"{a:.3g} – {b:.3g}" for a, b in zip(edges, edges[1:], strict=False)]
-    return lambda value: min(count - 1, int((scale(value) - scale(low)) / width)), names
+    return lambda value: min(count - 1, int((scale(value) - scale(low)) / width)), names, is_log
 
 
 def _text(value: Any) -> str:

@@ -10,6 +10,7 @@ import resource
 import socket
 from asyncio import sslproto
 from collections.abc import Coroutine
+from contextlib import suppress
 
 import uvicorn
 from fastapi import FastAPI
@@ -148,10 +149,15 @@ class Server(uvicorn.Server):
         task.add_done_callback(self._tasks.discard)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """``port`` 0: any free one. Raises Refused when it is taken."""
+def listen(host: str, port: int, before: int = 0) -> socket.socket:
+    """``port`` 0: that of ``before``, so that open pages and bookmarks go on to lead here; any free one where that is taken.
+    Raises Refused when ``port`` is taken."""
+    listener = None
+    if not port and before:
+        with suppress(OSError, OverflowError):
+            listener = socket.create_server((host, before))
     try:
-        listener = socket.create_server((host, port))
+        listener = listener or socket.create_server((host, port))
     except OSError as error:
         raise Refused(f"cannot listen on {host} port {port}: {error.strerror}") from error
     # Connections inherit it. asyncio sets it on those alone whose protocol has a number, and without it the kernel keeps the second

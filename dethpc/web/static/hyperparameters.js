@@ -1,11 +1,13 @@
 // Parallel coordinates with brushing, and scatter plots, on canvas: ten thousand trials are drawn in one go.
 
+import { axis, fitted, short, switches } from "./axes.js";
 import { resolved } from "./colour.js";
 import { Field } from "./crowds.js";
 
 const place = document.getElementById("parallel");
 const scatter = document.getElementById("scatter");
-const PAD = { top: 34, bottom: 22, side: 70 };
+const scales = document.getElementById("scales");
+const PAD = { top: 34, bottom: 22, side: 70 }, LINE = 14;
 let trials = [], axes = [], chosen = new Map(), loaded = null;
 
 async function load(told) {
@@ -14,31 +16,27 @@ async function load(told) {
   const text = await answer.text();
   if (text === loaded) return;
   loaded = text;
-  const metric = place.dataset.metric, before = axes.map((a) => a.name).join("\0");
-  trials = JSON.parse(text).trials.map((t) => ({ ...t.hparams, [metric]: t.metrics[metric], "\0id": t.id })).filter((t) => typeof t[metric] === "number");
+  const found = JSON.parse(text), metric = place.dataset.metric;
+  trials = found.trials
+    .map((id, n) => ({ ...Object.fromEntries(leaves(found.hparams[n])), [metric]: found.values[n], "\0id": id }))
+    .filter((t) => typeof t[metric] === "number");
+  scale();
+}
+
+// Values in objects in objects, by one name each, as the configuration has them.
+function leaves(values, above = "") {
+  return Object.entries(values ?? {}).flatMap(([name, value]) =>
+    value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length ? leaves(value, `${above}${name}.`) : [[above + name, value]]);
+}
+
+function scale() {
+  const metric = place.dataset.metric, before = axes.map((a) => [a.name, a.log]).join("\0");
+  const drawn = new Map(Object.entries(JSON.parse(place.dataset.scales)));
   const names = [...new Set(trials.flatMap((t) => Object.keys(t)))].filter((n) => n !== "\0id" && n !== metric);
-  axes = [...names.filter((n) => new Set(trials.map((t) => String(t[n]))).size > 1), metric].map((name) => axis(name));
-  if (before !== axes.map((a) => a.name).join("\0")) chosen.clear();  // what was chosen is kept while the axes are the same
+  axes = [...names.filter((n) => new Set(trials.map((t) => String(t[n]))).size > 1), metric].map((name) => axis(name, trials.map((t) => t[name]), drawn.get(name)));
+  if (before !== axes.map((a) => [a.name, a.log]).join("\0")) chosen.clear();  // what was chosen is kept while the axes are the same
+  switches(scales, axes, () => { scale(); document.getElementById("main").dispatchEvent(new Event("changed")); });
   draw();
-}
-
-function axis(name) {
-  const values = trials.map((t) => t[name]).filter((v) => v !== undefined);
-  if (values.every((v) => typeof v === "number")) {
-    const [low, high] = minmax(values);
-    const log = low > 0 && high / low >= 30;
-    const f = log ? Math.log : (v) => v;
-    const span = f(high) - f(low) || 1;
-    return { name, at: (v) => (f(v) - f(low)) / span, low, high, labels: [[0, low], [1, high]] };
-  }
-  const kinds = [...new Set(values.map(String))].sort();
-  return { name, at: (v) => kinds.indexOf(String(v)) / Math.max(1, kinds.length - 1), labels: kinds.slice(0, 12).map((k, i) => [i / Math.max(1, kinds.length - 1), k]) };
-}
-
-function minmax(values) {
-  let low = Infinity, high = -Infinity;
-  for (const v of values) { if (v < low) low = v; if (v > high) high = v; }
-  return [low, high];
 }
 
 function canvas(parent, height, name) {
@@ -56,7 +54,6 @@ function canvas(parent, height, name) {
   return { made, pen, width, height };
 }
 
-const short = (v) => typeof v === "number" ? (Number.isInteger(v) ? String(v) : Math.abs(v) >= 1e-4 && Math.abs(v) < 1e6 ? Number(v.toPrecision(3)).toString() : v.toExponential(1)) : String(v).slice(0, 14);
 const good = (t) => { const a = axes.at(-1).at(t[place.dataset.metric]); return place.dataset.smaller === "false" ? a : 1 - a; };
 // From grey-violet to yellow-green, even in lightness for who sees no red or green.
 const colour = (share, alpha) => `hsl(${260 - 200 * share} 65% ${45 + 10 * share}% / ${alpha})`;
@@ -69,6 +66,7 @@ function draw() {
   const board = canvas(place, 340, "Parallel coordinates of hyperparameters and metric");
   place.append(board.made);
   base = board;
+  PAD.top = 20 + LINE * inRows(base.pen);
   prepare();
   lines();
   brush(board);
@@ -160,7 +158,7 @@ function lines() {
     for (const n of within) buckets[bucket(order[n].share)].push(n);
     buckets.forEach((each, i) => { pen.strokeStyle = colour((i + 0.5) / BUCKETS, alpha); strokes(pen, each); });
   }
-  scales(pen);
+  frame(pen);
 }
 
 // The field holds these lines from now on: of what it holds, of nothing or of all, whichever is nearest to them.
@@ -180,20 +178,30 @@ function changed(some, within) {
   shown = some;
 }
 
-function scales(pen) {
-  const ink = resolved("--faint");
+// Each axis and what stands at it. Names take turns in two rows where one has not room for all.
+function frame(pen) {
+  const ink = resolved("--faint"), room = axes.length > 1 ? xOf(1) - xOf(0) : base.width, rows = inRows(pen);
   axes.forEach((a, i) => {
     pen.strokeStyle = ink;
     pen.beginPath(); pen.moveTo(xOf(i), yOf(0)); pen.lineTo(xOf(i), yOf(1)); pen.stroke();
     pen.fillStyle = ink;
     pen.textAlign = "center";
-    pen.fillText(a.name.slice(0, 22), xOf(i), 14);
+    pen.fillText(named(pen, a, i, rows), xOf(i), 14 + LINE * (i % rows));
     pen.textAlign = "left";
-    for (const [share, label] of a.labels) pen.fillText(short(label), xOf(i) + 5, yOf(share) + (share < 0.5 ? 14 : -6));
+    for (const [share, label] of a.labels) pen.fillText(fitted(pen, short(label), room - 10), xOf(i) + 5, yOf(share) + (share < 0.5 ? 14 : -6));
     const range = chosen.get(i);
     if (range) { pen.fillStyle = resolved("--accent"); pen.globalAlpha = 0.35; pen.fillRect(xOf(i) - 6, yOf(range[1]), 12, yOf(range[0]) - yOf(range[1])); pen.globalAlpha = 1; }
   });
 }
+
+// A name with what its axis is, cut where others of its row begin or the picture ends.
+function named(pen, a, i, rows) {
+  const aside = Math.min(rows * (xOf(1) - xOf(0)) / 2, xOf(i), base.width - xOf(i));
+  return fitted(pen, a.name, 2 * aside - 8, a.log ? " (log)" : "");
+}
+
+// In how many rows the names stand.
+const inRows = (pen) => axes.length > 2 && axes.some((a, i) => named(pen, a, i, 1) !== a.name + (a.log ? " (log)" : "")) ? 2 : 1;
 
 function brush({ made }) {
   let from = null, due = false;
@@ -205,7 +213,7 @@ function brush({ made }) {
   };
   made.addEventListener("pointerdown", (event) => { from = where(event); if (from) made.setPointerCapture(event.pointerId); });
   made.addEventListener("pointermove", (event) => {
-    if (!from) return;
+    if (!from) { made.title = axes[where(event)?.[0]]?.name ?? ""; return; }
     const share = where({ clientX: made.getBoundingClientRect().left + xOf(from[0]), clientY: event.clientY })[1];
     chosen.set(from[0], [Math.min(from[1], share), Math.max(from[1], share)]);
     if (!due) { due = true; requestAnimationFrame(() => { due = false; lines(); }); }
@@ -225,7 +233,7 @@ function scatters() {
     head.textContent = a.name;
     box.append(head);
     scatter.append(box);
-    const { made, pen, width, height } = canvas(box, 200, `${metric.name} over ${a.name}`);
+    const { made, pen, width, height } = canvas(box, 200, `${told(metric)} over ${told(a)}`);
     box.append(made);
     const ink = resolved("--faint");
     const left = 10 + Math.max(...[metric.low, metric.high].map((value) => pen.measureText(short(value)).width));
@@ -244,11 +252,16 @@ function scatters() {
     }
     if (crowd) pen.drawImage(crowd.painted(0.7), 0, 0, width, height);
     pen.fillStyle = ink;
-    pen.textAlign = "left"; pen.fillText(short(a.labels[0][1]), left, height - 6);
-    pen.textAlign = "right"; pen.fillText(short(a.labels.at(-1)[1]), width - 10, height - 6);
+    pen.textAlign = "left"; pen.fillText(fitted(pen, short(a.labels[0][1]), width / 3), left, height - 6);
+    pen.textAlign = "right"; pen.fillText(fitted(pen, short(a.labels.at(-1)[1]), width / 3), width - 10, height - 6);
     pen.fillText(short(metric.high), left - 4, 16); pen.fillText(short(metric.low), left - 4, height - 24);
+    if (metric.log) pen.fillText("log", left - 4, height / 2);
+    pen.textAlign = "center";
+    if (a.log) pen.fillText("log", (left + width) / 2, height - 6);
   }
 }
+
+const told = (a) => a.name + (a.log ? " (logarithmic)" : "");
 
 function said(text) {
   const p = document.createElement("p");

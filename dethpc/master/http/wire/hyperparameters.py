@@ -22,6 +22,7 @@ class Cell(Wire):
 class Map(Wire):
     x: str
     y: str
+    logarithmic: list[str]
     columns: list[str]
     rows: list[str]
     cells: list[list[Cell | None]]
@@ -32,13 +33,21 @@ class Map(Wire):
             [Cell(trials=each.trials, mean=each.mean, best=each.best) if each else None for each in row]
             for row in found.cells
         ]
-        return cls(x=found.x, y=found.y, columns=found.columns, rows=found.rows, cells=cells)
+        return cls(
+            x=found.x,
+            y=found.y,
+            logarithmic=found.logarithmic,
+            columns=found.columns,
+            rows=found.rows,
+            cells=cells,
+        )
 
 
 class Hyperparameters(Wire):
-    """``trials``: so many were looked at, ``of`` so many."""
+    """``trials``: so many were looked at, ``of`` so many. ``scales``: whether the configuration draws one by its logarithm."""
 
     trials: int
     of: int
+    scales: dict[str, bool]
     importance: list[Importance]
     map: Map | None
