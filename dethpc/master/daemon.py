@@ -133,10 +133,10 @@ class Daemon:
         return store
 
     def serve(self, host: str, port: int) -> None:
-        """Listen and work until a signal or ``stop``. ``port`` 0: any free one. Raises Refused when the port is taken
-        or the certificate cannot be used, MasterError when it could not go on."""
+        """Listen and work until a signal or ``stop``. ``port`` 0: that of the master before this one, or any free
+        one. Raises Refused when the port is taken or the certificate cannot be used, MasterError when it could not go on."""
         gc.set_threshold(*COLLECTIONS)
-        listener, installation, name = listen(host, port), self.installation, reachable(host)
+        listener, installation, name = listen(host, port, self.lease.port), self.installation, reachable(host)
         beside = self._listen_beside()
         tls = self.services.auth.tls = tls_of(installation.home, installation.site.master, host, name)
         self.ledger.start()

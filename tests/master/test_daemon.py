@@ -8,6 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -53,6 +54,31 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving
     made.daemon.stop()
     made.thread.join(LONG_ENOUGH)
     assert not made.thread.is_alive()
+
+
+def test_a_master_that_comes_back_has_the_port_it_had_unless_another_took_it(
+    serving: Serving,
+) -> None:
+    """Open pages, bookmarks and what ``det ui`` printed go on to lead there."""
+
+    def again() -> Serving:
+        scheduler, pace = find_scheduler(home, SiteConfig())
+        return Serving(Daemon(home, SiteConfig(), scheduler, cluster_id(home), pace))
+
+    def ended(one: Serving) -> int:
+        port = urlsplit(json.loads(home.master_file.read_text())["url"]).port
+        one.daemon.stop()
+        one.thread.join(LONG_ENOUGH)
+        assert port is not None
+        return port
+
+    home = serving.daemon.installation.home
+    first = ended(serving)
+    assert ended(again()) == first
+    with socket.create_server(("127.0.0.1", first)):
+        second = ended(again())
+    assert second != first
+    assert ended(again()) == second, "the last one"
 
 
 def die() -> None:

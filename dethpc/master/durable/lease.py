@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dethpc.errors import LeaseHeld, Refused, RunDirError
 from dethpc.rundir import process
@@ -42,6 +43,7 @@ class Lease:
         self._started_at = time.time()
         self.cluster_id = cluster_id
         self.generation = 0
+        self.port = 0  # on which this master listens, or the one before it did; 0: none is known
         self._checked_at = 0.0
         self._renewed_at = 0.0  # epoch seconds
         self._renewed = 0.0  # the same moment, monotonic
@@ -63,6 +65,7 @@ class Lease:
                     f"a master is already running: {held.get('url') or 'starting'} (pid {held.get('pid')} on {held.get('host')})"
                 )
             self.generation = int((held or {}).get("generation", 0)) + 1
+            self.port = int((held or {}).get("port", 0))
             try:
                 self._write("")
             except IsADirectoryError:
@@ -80,6 +83,7 @@ class Lease:
         """Say where this master listens. ``certificate``: gives the SHA-256 of what it shows there; asked at each renewal.
         ``munge``: the socket of munge, where the owner logs in by it. ``serves``: which scheduler."""
         self._certificate, self._munge, self._serves = certificate, munge, serves
+        self.port = urlsplit(url).port or self.port
         self._write(url)
 
     def renew(self) -> None:
@@ -169,6 +173,7 @@ class Lease:
             "generation": self.generation,
             "cluster_id": self.cluster_id,
             "heartbeat": time.time(),
+            "port": self.port,
         }
         if self._certificate is not None:
             self._content["certificate"] = self._certificate()
@@ -182,7 +187,7 @@ class Lease:
         self._renewed_at, self._renewed = time.time(), time.monotonic()
 
 
-_FIELDS: dict[str, tuple[type, ...]] = {"pid": (int,), "generation": (int,), "heartbeat": (float, int), "url": (str,)}
+_FIELDS: dict[str, tuple[type, ...]] = {"pid": (int,), "generation": (int,), "heartbeat": (float, int), "url": (str,), "port": (int,)}
 
 
 def _read(path: Path) -> dict[str, Any] | None:
