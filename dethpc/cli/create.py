@@ -251,7 +251,9 @@ def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], contex
         allowed = "the only file" if len(paths) == 1 else f"one of the {len(paths)} files"
         allowed += f" of {context_dir}"
     found = f"{script}, which is not sent along"
-    raise errors.ConfigError([errors.Problem("entrypoint", found, allowed, did_you_mean(script, paths))])
+    scripts = [path for path in paths if os.path.splitext(path)[1] == os.path.splitext(script)[1]]
+    hint = did_you_mean(script, scripts, alike=0.75)  # the ending alone makes names alike
+    raise errors.ConfigError([errors.Problem("entrypoint", found, allowed, hint)])
 
 
 def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:

@@ -25,9 +25,9 @@ def show(value: Any, path: Path = ()) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint with the nearest of the ``known`` words, or None when none is near."""
+def did_you_mean(word: str, known: Iterable[str], alike: float = 0.5) -> str | None:
+    """A hint with the nearest of the ``known`` words, or None when none is near. ``alike``: 0 to 1, how near it has to be."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    near = get_close_matches(word, list(known), n=1, cutoff=alike)
     return f"did you mean {near[0]!r}?" if near else None

@@ -201,6 +201,11 @@ def test_a_script_that_is_not_sent_along_is_told_before_anything_is_sent(det: An
         assert (done.returncode, master.asked) == (1, [])
         assert "config.yaml:2: entrypoint: found trian.py, which is not sent along; allowed: one of the" in done.stderr
         assert "did you mean 'train.py'?" in done.stderr
+    (folder / "code" / "bin.yaml").write_text("")
+    (folder / "code" / "data.py").write_text("")
+    (folder / "config.yaml").write_text(CONFIG.replace("train.py", "main.py"))
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert done.returncode == 1 and "bin.yaml" not in done.stderr and "data.py" not in done.stderr, "these are not near"
     done = det("experiment", "create", "config.yaml", master=master)
     assert done.returncode == 1 and "name its directory: det experiment create CONFIG CONTEXT_DIR" in done.stderr
 
