@@ -72,8 +72,9 @@ class Goto:
     said: str = ""
 
     def relative_to(self, path: str) -> str:
-        told = f"{'&' if '?' in self.path else '?'}said={quote(self.said)}" if self.said else ""
-        return up(path) + self.path.lstrip("/") + told
+        page, _, query = self.path.lstrip("/").partition("?")
+        told = [f"said={quote(self.said)}"] if self.said else []
+        return up(path) + "?".join(part for part in (page, "&".join([query] * bool(query) + told)) if part)
 
 
 @dataclass(frozen=True, slots=True)

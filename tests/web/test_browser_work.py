@@ -46,6 +46,18 @@ def test_a_job_is_dragged_to_another_place_and_moved_by_keyboard(user: User, tab
     user.det("experiment", "kill", str(number))
 
 
+def test_the_queue_goes_on_below_an_open_manage_job(user: User, tab: Tab) -> None:  # noqa: F811
+    page = tab.goto("queue")
+    page.click("tr[data-job] summary")
+    page.fill("details[open] [name=priority]", "7")
+    user.session().patch("/api/v1/experiments/2", {"name": "another"})
+    page.wait_for_selector("tr[data-job] a:text('another')")
+    assert page.input_value("details[open] [name=priority]") == "7"
+    assert page.evaluate("document.activeElement.name") == "priority"
+    user.session().patch("/api/v1/experiments/2", {"name": "second"})
+    page.wait_for_selector("tr[data-job] a:text('second')")
+
+
 def test_on_a_phone_the_menu_is_whole_and_rows_are_low(user: User, chromium: Any) -> None:  # noqa: F811
     user.session().patch("/api/v1/experiments/1", {"name": "a long name of an experiment " * 12})
     context = chromium.new_context(viewport={"width": 390, "height": 800})

@@ -68,6 +68,44 @@ def test_a_pinned_curve_keeps_its_gaps(page: Any) -> None:
     assert page.evaluate(LAYER, 3 / 6) == 0, "no line over the gap"
 
 
+SAVED = """async () => {
+  const kept = new Promise((resolve) => { HTMLAnchorElement.prototype.click = function () { resolve(this.href); }; });
+  document.querySelector("[data-png]").click();
+  const image = new Image();
+  image.src = await kept;
+  await image.decode();
+  const made = document.createElement("canvas"), over = document.querySelector("#curves .u-over");
+  made.width = image.width;
+  made.height = image.height;
+  const pen = made.getContext("2d");
+  pen.drawImage(image, 0, 0);
+  const data = pen.getImageData(over.offsetLeft + 20, over.offsetTop, 40, over.clientHeight).data;
+  let full = 0;
+  for (let i = 0; i < data.length; i += 4) full += data[i + 3] > 200 && Math.max(data[i], data[i + 1], data[i + 2]) > 80;
+  return full;
+}"""
+"""How many pixels of the downloaded picture have a strong colour at the plot's left edge, beside the first line of the grid."""
+
+
+def test_a_downloaded_picture_has_the_pinned_curves(page: Any) -> None:
+    shown(page, [[1.0, 1.2, 1.0], [2.0, 2.2, 2.0]])
+    without = page.evaluate(SAVED)
+    shown(page, [[1.0, 1.2, 1.0], [2.0, 2.2, 2.0]], "?pin=1")
+    page.wait_for_selector("#curves .pointed")
+    assert 0 < page.evaluate(SAVED) < 0.9 * without, "the pinned one alone is as strong as it is; the other is faint"
+
+
+def test_a_trial_keeps_its_colour_whatever_its_rank_is(page: Any) -> None:
+    def colour(*ids: int) -> str:
+        common = {"hparams": "", "steps": [0, 1], "times": [0, 1], "epochs": [0, 1], "values": [0, 1]}
+        curves = {"trials": [{"id": id, **common} for id in ids]}
+        page.route("**/series.json*", lambda route: route.fulfill(json=curves))
+        page.goto(f"{page.root}experiments/1?pin=17")
+        return str(page.get_attribute("#curves .pin .dot", "class"))
+
+    assert colour(17, 4, 8) == colour(4, 8, 17)
+
+
 def test_a_value_that_a_logarithmic_axis_has_no_place_for_is_a_gap(page: Any) -> None:
     shown(page, [[1.0, 5.0, -1.0, -1.0, 0.0, 5.0, 10.0]])
     page.check("[data-log]")
@@ -122,15 +160,18 @@ def test_the_pointer_finds_the_curve_that_one_sees_there(page: Any, many: int) -
     assert 0 < first < middle < last and abs((last - first) / 0.4 - many * 1.1) < 0.15 * many, numbers
 
 
+def tried(page: Any, trials: list[tuple[dict[str, Any], float]], query: str = "") -> None:
+    """Shows these: hyperparameters and metric of each."""
+    hparams, values = zip(*trials, strict=True)
+    found = {"metric": "loss", "trials": list(range(len(trials))), "hparams": hparams, "values": values}
+    page.route("**/points.json*", lambda route: route.fulfill(json=found))
+    page.goto(f"{page.root}experiments/1/hyperparameters{query}")
+    page.wait_for_selector("#parallel canvas")
+
+
 def test_a_crowd_that_was_brushed_looks_the_same_whichever_way_one_came_there(page: Any) -> None:
     draw = random.Random(0)
-    dots = [
-        {"id": n, "hparams": {"a": draw.random(), "b": draw.random()}, "metrics": {"loss": draw.random()}}
-        for n in range(1500)
-    ]
-    page.route("**/points.json*", lambda route: route.fulfill(json={"trials": dots}))
-    page.goto(f"{page.root}experiments/1/hyperparameters")
-    page.wait_for_selector("#parallel canvas")
+    tried(page, [({"a": draw.random(), "b": draw.random()}, draw.random()) for n in range(1500)])
     box = page.locator("#parallel canvas").bounding_box()
 
     def look(*heights: int) -> str:

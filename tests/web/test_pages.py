@@ -16,9 +16,10 @@ import pytest
 from dethpc.doctor import Finding, Level, report
 from dethpc.doctor.facts import Facts
 from dethpc.domain.facts import Metric
+from dethpc.domain.states import State
 from dethpc.master.http.auth import Principal
 from dethpc.web import show
-from dethpc.web.asked import up
+from dethpc.web.asked import Goto, up
 from dethpc.web.pages import ROUTES, code, compare, experiment, series
 from tests.master.conftest import Served, trained, trial, uuid_of
 from tests.master.conftest import experiment as experiment_row
@@ -336,6 +337,19 @@ def test_a_curve_tells_what_is_no_number_from_what_was_not_reported() -> None:
     assert columns["metrics"] == {"a": [1.0, "NaN", None, "-Infinity"], "b": [None] * 4}
 
 
+def test_the_count_of_trials_is_of_those_that_the_filter_lets_through(visitor: Visitor, served: Served) -> None:
+    served.put(trained(trial(9, 1, index=3, state=State.ERROR)))
+    assert "1–4 of 4<" in visitor.get("experiments/1/trials").text
+    assert "1–1 of 1<" in visitor.get("experiments/1/trials?state=ERROR").text
+    assert "1–3 of 3<" in visitor.get("experiments/1/trials?state=COMPLETED").text
+
+
+def test_what_is_said_is_in_an_address_without_a_stray_mark(visitor: Visitor) -> None:
+    form = {"action": "archive", "id": "1", "back": "experiments?"}
+    assert visitor.post("experiments/act", form).headers["location"].endswith("experiments?said=archive%3A%201%20of%201")
+    assert Goto("a?b=1", "said").relative_to("/x") == "./a?b=1&said=said" and Goto("a").relative_to("/x") == "./a"
+
+
 def test_series_are_columns_of_numbers(visitor: Visitor) -> None:
     groups = json.loads(visitor.get("trials/1/series.json").text)["groups"]
     assert {group["group"] for group in groups} == {"training", "validation"}
@@ -346,8 +360,9 @@ def test_series_are_columns_of_numbers(visitor: Visitor) -> None:
     assert [curve["id"] for curve in curves] == [1, 2, 3] or len(curves) == 3
     few = json.loads(visitor.get("experiments/1/series.json?group=validation&name=loss&most=2").text)["trials"]
     assert few == curves[:2]
-    points = json.loads(visitor.get("experiments/1/points.json").text)["trials"]
-    assert {point["id"]: point["hparams"]["lr"] for point in points} == {1: 0.01, 2: 0.02, 3: 0.03}
+    points = json.loads(visitor.get("experiments/1/points.json").text)
+    assert dict(zip(points["trials"], points["hparams"], strict=True)) == {n: {"lr": n / 100} for n in (1, 2, 3)}
+    assert points["metric"] == "loss" and points["values"] == sorted(points["values"]) and len(points["values"]) == 3
 
 
 @pytest.mark.parametrize(

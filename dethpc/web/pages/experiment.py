@@ -134,25 +134,35 @@ def _trials(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
     offset = asked.count("offset", 0, 10**8)
     # Without a wish the best come first, whatever is better for the metric.
     sort = sort if sort in SORTS else "metric"
-    found = list(
-        experiments.trials(
-            asked.session,
-            experiment["id"],
-            sort_by=SORTS[sort],
-            descending=way == "down",
-            offset=offset,
-            limit=PAGE,
-            states=[f"STATE_{state}" for state in asked.every("state")],
-        )
+    found = experiments.trial_page(
+        asked.session,
+        experiment["id"],
+        sort_by=SORTS[sort],
+        descending=way == "down",
+        offset=offset,
+        limit=PAGE,
+        states=[f"STATE_{state}" for state in asked.every("state")],
     )
-    return {"trials": found, "offset": offset, "page": PAGE, "sort": sort, "descending": way == "down"}
+    return {
+        "trials": found["trials"],
+        "total": found["pagination"]["total"],
+        "offset": offset,
+        "page": PAGE,
+        "sort": sort,
+        "descending": way == "down",
+    }
 
 
 def _hyperparameters(asked: Asked, experiment: dict[str, Any]) -> dict[str, Any]:
     x, y = asked.query.get("x", ""), asked.query.get("y", "")
-    found = experiments.hyperparameters(asked.session, experiment["id"], x, y)
+    chosen = {name: asked.every(name)[:MOST_SCALED] for name in ("log", "linear")}
+    found = experiments.hyperparameters(asked.session, experiment["id"], x, y, **chosen)
     by = "best" if asked.query.get("by") == "best" else "mean"
-    return {"found": found, "heat": _levels(found["map"], by), "by": by}
+    return {"found": found, "heat": _levels(found["map"], by), "by": by, "scales": chosen}
+
+
+MOST_SCALED = 50
+"""Axes whose scale the address says."""
 
 
 LEVELS = 10

@@ -13,6 +13,7 @@ if (["said", "followed"].some((name) => here.searchParams.has(name))) {
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
+const MANAGED = "details.manage[open]";  // what a person works in stays as it is, and the page around it goes on
 let events = null, waits = false;
 
 // Nobody looks: no connection. A browser opens six to one host, and the seventh tab would wait for ever.
@@ -61,7 +62,7 @@ function renew() {
 
 // Nobody looks, or somebody is in the middle of something: the page is made again later.
 function amid() {
-  return Boolean(document.hidden || document.querySelector("details.manage[open], dialog[open]") || busy());
+  return Boolean(document.hidden || document.querySelector("dialog[open]") || busy());
 }
 
 if (main.dataset.live && window.EventSource) {
@@ -78,7 +79,7 @@ if (main.dataset.live && window.EventSource) {
   addEventListener("pageshow", listen);
   addEventListener("DOMContentLoaded", () => {
     // What a script of ours keeps, it keeps as it is.
-    Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !(node instanceof HTMLElement && "keep" in node.dataset);
+    Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !(node instanceof HTMLElement && ("keep" in node.dataset || node.matches(MANAGED)));
     // What a person opened or marked stays so.
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
       !(name === "open" && node.tagName === "DETAILS") && !(name === "class" && node.matches("tr[data-row]"));
@@ -86,9 +87,9 @@ if (main.dataset.live && window.EventSource) {
 }
 
 function busy() {
-  const at = document.activeElement;
-  const types = at && main.contains(at) && ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName) && at.form;
-  return types || [...main.querySelectorAll("form :is(input, textarea, select)")].some(filled);
+  const at = document.activeElement, outside = (field) => !field.closest(MANAGED);
+  const types = at && main.contains(at) && ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName) && at.form && outside(at);
+  return types || [...main.querySelectorAll("form :is(input, textarea, select)")].some((field) => outside(field) && filled(field));
 }
 
 // Whether a person put something else into a field than the page had there, which a new page would undo.

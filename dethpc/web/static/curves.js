@@ -96,7 +96,7 @@ function one(parent, curves, title) {
   let near = null;  // the point under the pointer
   const ink = resolved("--faint"), line = resolved("--line");
   const colours = [...Array(COLOURS).keys()].map((index) => resolved(`--c${index}`));
-  curves = curves.map((curve, index) => ({ ...curve, colour: (curve.at ?? index) % COLOURS }));
+  curves = curves.map((curve, index) => ({ ...curve, colour: (curve.at ?? curve.id ?? index) % COLOURS }));
   const above = () => !many ? [] : [
     ...curves.flatMap((curve, i) => pinned(curve.id) ? [{ ...points[i], colour: colours[curve.colour] }] : []),
     ...(near ? [{ ...points[near.curve], colour: resolved("--ink") }] : []),
@@ -236,6 +236,19 @@ function ticks(_, values) {
   });
 }
 
+// A plot as it is seen: what lies on its layer, too, and the others as faint as they are beside that.
+function picture({ ctx: { canvas }, over, bbox }) {
+  const made = document.createElement("canvas");
+  made.width = canvas.width;
+  made.height = canvas.height;
+  const pen = made.getContext("2d");
+  pen.globalAlpha = Number(getComputedStyle(canvas).opacity);
+  pen.drawImage(canvas, 0, 0);
+  pen.globalAlpha = 1;
+  pen.drawImage(over.querySelector(".layer"), bbox.left, bbox.top);
+  return made.toDataURL("image/png");
+}
+
 function save(name, href) {
   const link = document.createElement("a");
   link.download = name;
@@ -249,7 +262,7 @@ if (place) {
   document.addEventListener("dethpc:pins", () => { for (const plot of plots) { plot.pins?.(); plot.redraw(false); } });
   document.addEventListener("dethpc:theme", () => drawn && draw());
   controls.addEventListener("input", () => drawn && draw());
-  controls.querySelector("[data-png]")?.addEventListener("click", () => plots[0] && save("curves.png", plots[0].ctx.canvas.toDataURL("image/png")));
+  controls.querySelector("[data-png]")?.addEventListener("click", () => plots[0] && save("curves.png", picture(plots[0])));
   controls.querySelector("[data-csv]")?.addEventListener("click", () => {
     const rows = [["trial", "steps", "time", "value"]];
     for (const trial of drawn.data.trials) trial.values.forEach((value, i) => rows.push([trial.id, trial.steps[i], trial.times[i], value]));

@@ -1,4 +1,4 @@
-// The editor of a configuration: a mistake leads to its line, Ctrl+Enter creates, and nothing that was typed is lost by a wrong key.
+// The editor of a configuration: a mistake leads to its line, Ctrl+Enter creates, and nothing that was typed is lost.
 
 const text = document.querySelector("[data-config]");
 let sent = false;
@@ -22,5 +22,13 @@ document.addEventListener("htmx:afterSwap", () => {
   text.setAttribute("aria-invalid", String(Boolean(document.querySelector("#look .problems"))));
 });
 
-text.form.addEventListener("submit", () => { sent = true; });
+// What was sent stays with this place in the history: who comes back to it finds it, and a refusal is not asked for a second time.
+const keep = () => history.replaceState({ draft: text.value }, "", location.href);
+text.form.addEventListener("submit", () => { sent = true; keep(); });
+const draft = history.state?.draft ?? text.value;
+if (draft !== text.value) {
+  text.value = draft;
+  addEventListener("load", () => text.dispatchEvent(new Event("input", { bubbles: true })));  // htmx listens by then
+}
+keep();
 addEventListener("beforeunload", (event) => { if (!sent && text.value !== text.defaultValue) event.preventDefault(); });
