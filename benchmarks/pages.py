@@ -56,12 +56,18 @@ class Visitor:
             answer.read()
 
     def get(self, path: str, **headers: str) -> bytes:
-        self.connection.request("GET", f"/det/{path}", headers={"Cookie": self.cookie, **headers})
-        answer = self.connection.getresponse()
+        try:
+            answer = self._asked(path, headers)
+        except http.client.RemoteDisconnected:  # nothing was asked on it for some seconds
+            answer = self._asked(path, headers)
         body = answer.read()
         if answer.status != 200:
             raise SystemExit(f"{path}: {answer.status} {body[:300]!r}")
         return body
+
+    def _asked(self, path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        self.connection.request("GET", f"/det/{path}", headers={"Cookie": self.cookie, **headers})
+        return self.connection.getresponse()
 
 
 def paths(master: Master) -> list[str]:
@@ -232,7 +238,8 @@ def _parallel(page: Any, address: str, python: str) -> Iterator[Row]:
         {"id": n, "hparams": {f"h{k}": draw.random() for k in range(8)}, "metrics": {"loss": draw.random()}}
         for n in range(DOTS)
     ]
-    body = json.dumps({"trials": dots})
+    columns = {"trials": [dot["id"] for dot in dots], "hparams": [dot["hparams"] for dot in dots]}
+    body = json.dumps({"metric": "loss", **columns, "values": [dot["metrics"]["loss"] for dot in dots]})
     page.route("**/points.json*", lambda route: route.fulfill(body=body, content_type="application/json"))
     with optuna_dashboard(python, dots) as other:
         spent: tuple[list[float], list[float]] = ([], [])
@@ -257,7 +264,7 @@ _HOUR = """async (many) => {
   const main = document.getElementById("main"), ask = window.fetch;
   let n = 0;
   document.addEventListener("htmx:beforeSwap", window.change = (event) => {
-    event.detail.serverResponse = event.detail.serverResponse.replace(/<h1>[^<]*/, `<h1>change ${n}`);
+    event.detail.serverResponse = event.detail.serverResponse.replace(/(<h1[^>]*>)[^<]*/, `$1change ${n}`);
   });
   window.fetch = async (...asked) => {
     const answer = await (await ask(...asked)).json();
@@ -311,8 +318,8 @@ def fifty(master: Master, seconds: float) -> Iterator[Row]:
         stream, reader = Visitor(master, first.cookie), Visitor(master, first.cookie)
         stream.connection.request("GET", f"/det/events?of=experiment-{number}", headers={"Cookie": first.cookie})
         answer = stream.connection.getresponse()
-        while not over.is_set():
-            if answer.readline() == b"event: changed\n":
+        while (line := answer.readline()) and not over.is_set():  # the master ends it, too
+            if line == b"event: changed\n":
                 for path in (page, f"{page}/series.json?group=validation&name=loss"):
                     reader.get(path, **{"HX-Request": "true"})
                 heard[0] += 1
