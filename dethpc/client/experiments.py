@@ -158,10 +158,19 @@ def trials(
 ) -> Iterator[Json]:
     """The trials in order, page by page. ``limit`` 0: all. ``SORT_BY_BEST_VALIDATION_METRIC`` sorts by the searcher's metric.
     ``states``: only those in one of them."""
-    got, wanted = 0, {"sort_by": sort_by, "descending": descending, "states": states}
+    got = 0
     while True:
         want = min(_PAGE, limit - got) if limit else _PAGE
-        page: List[Json] = trial_page(session, experiment, offset=offset + got, limit=want, **wanted)["trials"]
+        found = trial_page(
+            session,
+            experiment,
+            sort_by=sort_by,
+            descending=descending,
+            offset=offset + got,
+            limit=want,
+            states=states,
+        )
+        page: List[Json] = found["trials"]
         yield from page
         got += len(page)
         if len(page) < want or got == limit:
@@ -288,9 +297,9 @@ def hyperparameters(
     session: Session, experiment: int, x: str = "", y: str = "", log: Sequence[str] = (), linear: Sequence[str] = ()
 ) -> Json:
     """What its hyperparameters have to do with the searcher's metric: {"trials", "of", "scales": {name: logarithmic?},
-    "importance": [{"name", "share", "direction", "trials"}], "map": {"x", "y", "logarithmic", "columns", "rows", "cells"} or None}. ``x`` and ``y`` are those of the
-    map; without them it is that of the two most important. Those in ``log`` and ``linear`` are scaled so, others as the
-    configuration draws them."""
+    "importance": [{"name", "share", "direction", "trials"}], "map": {"x", "y", "logarithmic", "columns", "rows", "cells"} or None}.
+    ``x`` and ``y`` are those of the map; without them it is that of the two most important. Those in ``log`` and ``linear`` are
+    scaled so, others as the configuration draws them."""
     params = {"x": x or None, "y": y or None, "log": list(log), "linear": list(linear)}
     answer: Json = session.get(f"/api/v1/experiments/{experiment}/hyperparameters", params=params)
     return answer

@@ -346,7 +346,9 @@ def test_the_count_of_trials_is_of_those_that_the_filter_lets_through(visitor: V
 
 def test_what_is_said_is_in_an_address_without_a_stray_mark(visitor: Visitor) -> None:
     form = {"action": "archive", "id": "1", "back": "experiments?"}
-    assert visitor.post("experiments/act", form).headers["location"].endswith("experiments?said=archive%3A%201%20of%201")
+    assert (
+        visitor.post("experiments/act", form).headers["location"].endswith("experiments?said=archive%3A%201%20of%201")
+    )
     assert Goto("a?b=1", "said").relative_to("/x") == "./a?b=1&said=said" and Goto("a").relative_to("/x") == "./a"
 
 

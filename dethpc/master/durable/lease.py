@@ -187,7 +187,13 @@ class Lease:
         self._renewed_at, self._renewed = time.time(), time.monotonic()
 
 
-_FIELDS: dict[str, tuple[type, ...]] = {"pid": (int,), "generation": (int,), "heartbeat": (float, int), "url": (str,), "port": (int,)}
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "pid": (int,),
+    "generation": (int,),
+    "heartbeat": (float, int),
+    "url": (str,),
+    "port": (int,),
+}
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -184,7 +184,9 @@ class Operations(Wire):
 class SearchPoints(Wire):
     """Ours: trials in columns, the best first. ``values``: the best of the searcher's ``metric``."""
 
-    model_config = ConfigDict(ser_json_inf_nan="strings")  # as ``Float`` spells them, which takes longer for ten thousand
+    model_config = ConfigDict(
+        ser_json_inf_nan="strings"
+    )  # as ``Float`` spells them, which takes longer for ten thousand
 
     metric: str
     trials: list[int]
