@@ -18,6 +18,7 @@ import math
 import random
 import shutil
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -291,7 +292,7 @@ def _an_hour(browser: Any, page: Any, address: str, updates: int) -> Iterator[Ro
         if page.evaluate(_HOUR, updates // 10) != f"change {updates // 10}":
             raise SystemExit("the page does not change when it is told to")
     page.request_gc()
-    note = f"{before:.0f} MB before; another page and other curves each time"
+    note = f"{before:.0f} MB before; as fast as the page takes them, another page and other curves each time"
     yield Row(f"memory of a tab after {updates:,} live updates", "MB", Figure(_private(browser)), limit=300, note=note)
 
 
@@ -373,7 +374,7 @@ def rows(asked: argparse.Namespace) -> Iterator[Row]:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", choices=("", "server", "browser", "fifty"), help="one part")
-    parser.add_argument("--peers", metavar="PYTHON", default="", help="a Python with optuna-dashboard")
+    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable, help="a Python with optuna-dashboard")
 
 
 if __name__ == "__main__":
