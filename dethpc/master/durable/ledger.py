@@ -145,7 +145,7 @@ class Ledger:
 
     def post(self, event: Event, within: float = 0.0) -> Future[list[Row]]:
         """Like ``do`` without waiting. ``within``: seconds for which the event may wait for others that are committed with it: a
-        commit costs as much as a hundred reports."""
+        commit costs as much as thirty reports."""
         future: Future[list[Row]] = Future()
         if not self._wishes.enter([event], future, within):
             future.set_exception(self._closed())
