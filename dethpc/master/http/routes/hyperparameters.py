@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.insight.hyperparameters import heat_map, importance, logarithmic
 from dethpc.master.http.routes.access import Owner, Reading
 from dethpc.master.http.routes.router import Router
@@ -37,7 +38,7 @@ def hyperparameters(
     others = [each.name for each in told if each.name not in (x, y)]
     x = x or (others.pop(0) if others else "")
     y = y or (others.pop(0) if others else "")
-    drawn = logarithmic(fact.config.get("hyperparameters") or {})
+    drawn = logarithmic(ExperimentConfig.from_json(fact.config).hyperparameters)
     scales = {**drawn, **dict.fromkeys(log, True), **dict.fromkeys(linear, False)}
     return wire.Hyperparameters(
         trials=len(found),
