@@ -235,7 +235,7 @@ def _curves(page: Any, address: str) -> Iterator[Row]:
 
 def _parallel(page: Any, address: str, python: str) -> Iterator[Row]:
     draw = random.Random(0)
-    dots = [
+    dots: list[dict[str, Any]] = [
         {"id": n, "hparams": {f"h{k}": draw.random() for k in range(8)}, "metrics": {"loss": draw.random()}}
         for n in range(DOTS)
     ]

@@ -63,6 +63,9 @@ class Report(NamedTuple):
 MOST_METRICS = 20_000
 """How many metrics a report may have: each has a summary that is kept."""
 
+MOST_BYTES = 2**50
+"""That the files of a checkpoint may have together, a PiB: sums over thousands of them still fit into a database's whole number."""
+
 MOST_STEPS = 2**63 - 1
 """How many steps can have been completed at most: what a database's integer holds."""
 
@@ -124,8 +127,10 @@ def _of_checkpoint(data: dict[str, Any]) -> str:
             return f"its {name} are no mapping"
     if not _is_text(data.get("spool", "")):
         return "the folder that the checkpoint waits in is no text"
-    if not all(type(size) is int and 0 <= size <= MOST_STEPS for size in resources.values()):
+    if not all(type(size) is int and size >= 0 for size in resources.values()):
         return "a size among its resources is no number of bytes"
+    if sum(resources.values()) > MOST_BYTES:
+        return f"its files have more than {MOST_BYTES} bytes together"
     return _of_steps(data.get("steps_completed") or 0)
 
 

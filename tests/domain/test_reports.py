@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dethpc.domain.reports import Report, ReportKind
+from dethpc.domain.reports import MOST_BYTES, Report, ReportKind, fault
 from dethpc.engine.reports import _REPORTS
 from dethpc.rundir.journal import JournalWriter, from_line, read, to_line
 
@@ -56,3 +56,13 @@ def test_journal_spells_a_kind_as_its_plain_word(tmp_path: Path) -> None:
         journal.append(ReportKind.EARLY_EXIT, {"reason": "x"})
     assert '"kind":"early_exit"' in (tmp_path / "journal.jsonl").read_text()
     assert read(tmp_path / "journal.jsonl")[0][0].kind == ReportKind.EARLY_EXIT
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [((MOST_BYTES,), ""), ((MOST_BYTES, 1), "more than"), ((-1,), "no number"), ((2.5,), "no number")],
+)
+def test_a_checkpoint_is_no_larger_than_what_can_be_summed(sizes: tuple[float, ...], words: str) -> None:
+    resources = {f"file-{n}": size for n, size in enumerate(sizes)}
+    told = fault(Report(1, 0.0, ReportKind.CHECKPOINT, {"uuid": "a", "steps_completed": 1, "resources": resources}))
+    assert words in told if words else not told

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 
 from dethpc.domain import facts
 from dethpc.domain.facts import Attempt, Experiment, Metric, NodeHealth, PoolState, Run, SearchNote, Task, Trial
+from dethpc.domain.reports import MOST_BYTES
 from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
 from dethpc.state import SqlStore, open_store, summaries
@@ -52,6 +53,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "number": st.integers(0, 1),
     "attempt": st.integers(0, 1),
     "seq": st.integers(1, 8),
+    "resources": st.dictionaries(TEXT, st.integers(0, MOST_BYTES // 2), max_size=2),
     "void_after": st.none() | st.integers(0, 8),
     "group": st.sampled_from(["training", "validation"]),
     "steps_completed": st.integers(0, 50),
