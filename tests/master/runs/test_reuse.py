@@ -120,7 +120,7 @@ def test_a_job_whose_trial_is_folded_takes_nothing_and_need_not_be_told(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reuse, "PATIENCE", 0.0)
-    for report in (GOOD, replace(GOOD, exit_code=1)):
+    for report in (GOOD, GOOD._replace(exit_code=1)):
         reusable = ReusableJobs(home, {"short": 1200.0})
         home.run(DONE.id).make()
         reusable.offer(DONE, report)
