@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import resource
@@ -76,14 +75,14 @@ class Server(uvicorn.Server):
     def should_exit(self, exits: bool) -> None:
         self._should_exit = exits
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
+            with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     async def main_loop(self) -> None:
         """As uvicorn's, which wakes ten times a second to see whether it should exit: an idle master lets its processor sleep."""
         self._loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
-            with contextlib.suppress(asyncio.TimeoutError):
+            with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), _TICK)
 
     async def on_tick(self, counter: int) -> bool:

@@ -29,12 +29,14 @@ function leaves(values, above = "") {
     value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length ? leaves(value, `${above}${name}.`) : [[above + name, value]]);
 }
 
+const layout = () => axes.map((a) => [a.name, a.log]).join("\0");
+
 function scale() {
-  const metric = place.dataset.metric, before = axes.map((a) => [a.name, a.log]).join("\0");
+  const metric = place.dataset.metric, before = layout();
   const drawn = new Map(Object.entries(JSON.parse(place.dataset.scales)));
   const names = [...new Set(trials.flatMap((t) => Object.keys(t)))].filter((n) => n !== "\0id" && n !== metric);
   axes = [...names.filter((n) => new Set(trials.map((t) => String(t[n]))).size > 1), metric].map((name) => axis(name, trials.map((t) => t[name]), drawn.get(name)));
-  if (before !== axes.map((a) => [a.name, a.log]).join("\0")) chosen.clear();  // what was chosen is kept while the axes are the same
+  if (before !== layout()) chosen.clear();  // what was chosen is kept while the axes are the same
   switches(scales, axes, () => { scale(); document.getElementById("main").dispatchEvent(new Event("changed")); });
   draw();
 }
