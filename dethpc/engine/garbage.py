@@ -46,13 +46,14 @@ def unwanted(policy: Policy, candidates: Iterable[Candidate], kept: Collection[s
     """Those that the policy does not keep, and that are not among ``kept``: their uuids, the oldest first.
 
     What one of the three counts keeps, stays. Equally good ones rank by age, the older first. Without a value a checkpoint is none
-    of the best; a trial's latest is the one that it would go on from.
+    of the best. One that is whole comes before all that are not, in each count: a trial goes on from no other, and nobody can use
+    what is left of the best.
     """
     ordered = sorted(candidates, key=attrgetter("reported_at", "uuid"))
     stays = set(kept)
     sign = 1.0 if policy.smaller_is_better else -1.0
     measured = [c for c in ordered if c.value is not None and math.isfinite(c.value)]
-    best = sorted(measured, key=lambda c: sign * c.value)  # type: ignore[operator]
+    best = sorted(measured, key=lambda c: (not c.whole, sign * c.value))  # type: ignore[operator]
     stays.update(c.uuid for c in best[: policy.experiment_best])
     stays.update(_first_of_each_trial(best, policy.trial_best))
     newest = ordered[::-1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dethpc.engine.garbage import Candidate, Policy, unwanted
 
@@ -50,3 +52,31 @@ def test_of_equally_good_ones_the_older_stays_whatever_their_order() -> None:
 def test_the_latest_is_one_that_the_trial_can_go_on_from() -> None:
     stripped = Candidate("stripped", 1, 9.0, None, whole=False)
     assert unwanted(Policy(0, 0, 1), [*TWO_TRIALS[:3], stripped]) == ["a1", "a2", "stripped"]
+
+
+def test_the_best_is_one_that_can_be_used() -> None:
+    stripped = Candidate("stripped", 1, 9.0, 0.01, whole=False)
+    for policy in (Policy(1, 0, 0), Policy(0, 1, 0)):
+        assert "a2" not in unwanted(policy, [*TWO_TRIALS[:3], stripped])
+
+
+CANDIDATES = st.lists(
+    st.builds(
+        Candidate,
+        st.uuids().map(str),
+        st.integers(1, 3),
+        st.floats(0, 10),
+        st.none() | st.floats(-1, 1) | st.just(float("nan")),
+        st.booleans(),
+    ),
+    unique_by=lambda c: c.uuid,
+    max_size=12,
+)
+
+
+@given(CANDIDATES, st.builds(Policy, *[st.integers(0, 3)] * 3, st.booleans()))
+def test_what_is_partly_deleted_takes_no_place_from_what_is_whole(candidates: list[Candidate], policy: Policy) -> None:
+    """Of the whole ones those stay that would stay if there were no others."""
+    whole = [c for c in candidates if c.whole]
+    gone = set(unwanted(policy, candidates))
+    assert gone.intersection(c.uuid for c in whole) == set(unwanted(policy, whole))
