@@ -101,11 +101,11 @@ class FileStore(_Folder, CheckpointStore):
         return sums
 
     def flush(self, uuid: str, paths: Sequence[str]) -> manifest.Checksums:
-        staged = self._staged(uuid)
-        with manifest.Flushing() as flushing:
-            flushing.add(staged, paths)
-        with Tree(staged) as tree:
-            return {path: manifest.Checksum(tree.status(path).st_size, None) for path in paths}
+        with Tree(self._staged(uuid)) as tree:
+            sizes = {path: tree.status(path).st_size for path in paths}
+            with manifest.Flushing(tree, len(sizes), sum(sizes.values())) as flushing:
+                flushing.add(paths)
+        return {path: manifest.Checksum(size, None) for path, size in sizes.items()}
 
     def publish(
         self,
@@ -119,21 +119,21 @@ class FileStore(_Folder, CheckpointStore):
         staged, final = self._staged(uuid), self._path(uuid)
         if os.path.lexists(final):
             raise self._there_already(uuid)
-        listed = manifest.listing(staged) if files is None else files
-        names = manifest.files_of(listed)
-        sums = {path: safe[path] for path in names if path in safe} if safe else {}
-        unsafe = [path for path in names if path not in sums]
-        unsummed = [path for path in names if path not in sums or sums[path].crcs is None]
-        defer = defer_checksums and sum(listed[path] for path in unsummed) > _AT_ONCE
-        # Waiting for the disk is what takes long: it is asked to take everything at once, and is waited for at the end.
-        with full_disk_named(self), manifest.Flushing() as flushing:
-            flushing.add(staged, unsafe)
-            if defer:
-                sums.update({path: manifest.Checksum(listed[path], None) for path in unsummed})
-            else:
-                sums.update(manifest.measure(staged, unsummed))
-            manifest.write(staged, sums, sync=False)
-            flushing.add(staged, [manifest.NAME, *(path for path in listed if path.endswith("/")), "."])
+        # Waiting for the disk is what takes long: where there is much, it is asked to take everything at once.
+        with full_disk_named(self), Tree(staged) as tree:
+            listed = manifest.listed(tree) if files is None else files
+            names = manifest.files_of(listed)
+            sums = {path: safe[path] for path in names if path in safe} if safe else {}
+            unsafe = [path for path in names if path not in sums]
+            unsummed = {path: listed[path] for path in names if path not in sums or sums[path].crcs is None}
+            with manifest.Flushing(tree, len(unsafe), sum(listed[path] for path in unsafe)) as flushing:
+                flushing.add(unsafe)
+                if defer_checksums and sum(unsummed.values()) > _AT_ONCE:
+                    sums.update({path: manifest.Checksum(size, None) for path, size in unsummed.items()})
+                else:
+                    sums.update(manifest.measure(staged, list(unsummed)))
+                manifest.put(tree, sums)
+                flushing.add([manifest.NAME, *(path for path in listed if path.endswith("/")), "."])
         try:
             if os.path.lexists(final):
                 raise FileExistsError

@@ -29,6 +29,7 @@ BLOCK = 64 << 20
 _PART = 8 << 20  # what one core sums at a time; a block is a whole number of them
 _CHUNK = 1 << 20
 _SMALL = 8 << 20  # less than this in all is not worth starting threads
+_FEW, _SOON = 8, 64 << 20  # files, and bytes in all, that are brought to disk one after another: threads would cost more
 
 
 class Checksum(NamedTuple):
@@ -120,43 +121,56 @@ def checked(uuid: str, path: str, expected: Checksum, pieces: Iterable[bytes]) -
 
 
 class Flushing:
-    """Brings files and directories to disk, several at once, until the block ends. Raises OSError at its end."""
+    """Brings files and directories of ``tree`` to disk until the block ends; raises OSError at its end. ``files`` are so many, of
+    ``size`` bytes together: several at once, from the call of ``add`` on, where that saves more time than threads cost."""
 
-    def __init__(self) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-
-        self._pool = ThreadPoolExecutor(8)
+    def __init__(self, tree: Tree, files: int, size: int) -> None:
+        self._tree = tree
         self._flushes: List[Any] = []
+        self._later: List[str] = []
+        self._pool: Optional[Any] = None
+        if files > _FEW or size > _SOON:
+            from concurrent.futures import ThreadPoolExecutor
 
-    def add(self, root: Path, paths: Iterable[str]) -> None:
+            self._pool = ThreadPoolExecutor(_FEW)
+
+    def add(self, paths: Iterable[str]) -> None:
+        if self._pool is None:
+            self._later.extend(paths)
+            return
         for path in paths:
             try:
-                self._flushes.append(self._pool.submit(_sync, root, path))
+                self._flushes.append(self._pool.submit(self._tree.sync, path))
             except RuntimeError:  # the interpreter is about to end, and starts no thread any more
-                _sync(root, path)
+                self._later.append(path)
 
     def __enter__(self) -> Flushing:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.shutdown()
         if exc[0] is None:
+            for path in self._later:
+                self._tree.sync(path)
             for flush in self._flushes:
                 flush.result()
 
 
-def write(root: Path, sums: Checksums, *, part: Optional[int] = None, sync: bool = True) -> None:
-    """Replace the manifest of the checkpoint at ``root``, or a part of it, in one step; without ``sync`` it is left to the caller
-    to bring it to disk."""
+def write(root: Path, sums: Checksums, *, part: Optional[int] = None) -> None:
+    """Replace the manifest of the checkpoint at ``root``, or a part of it, in one step, and bring it to disk."""
     name = NAME if part is None else f"{_PARTS}{part}"
     staged = f"{NAME}.{os.getpid()}.{name[len(NAME) :]}"
     with Tree(root) as tree:
-        with tree.write(staged) as file:
-            file.write(encoded(sums))
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
+        put(tree, sums, staged)
+        tree.sync(staged)
         tree.replace(staged, name)
+
+
+def put(tree: Tree, sums: Checksums, name: str = NAME) -> None:
+    """Write the manifest of a checkpoint that nobody reads yet."""
+    with tree.write(name) as file:
+        file.write(encoded(sums))
 
 
 def load(root: Path) -> Optional[Checksums]:
@@ -275,17 +289,17 @@ def _sum(content: Dict[str, Any]) -> str:
 def listing(root: Path) -> Dict[str, int]:
     """Path -> bytes of everything below ``root``, as Determined lists resources: directories end in "/" and have 0 bytes."""
     with Tree(root) as tree:
-        found = {path: 0 if path.endswith("/") else status.st_size for path, status in tree.walk()}
+        return listed(tree)
+
+
+def listed(tree: Tree) -> Dict[str, int]:
+    """As ``listing``."""
+    found = {path: 0 if path.endswith("/") else status.st_size for path, status in tree.walk()}
     return {path: size for path, size in found.items() if "/" in path or not path.startswith(NAME)}
 
 
 def files_of(resources: Iterable[str]) -> List[str]:
     return [path for path in resources if not path.endswith("/")]
-
-
-def _sync(root: Path, path: str) -> None:
-    with Tree(root) as tree:
-        tree.sync(path)
 
 
 def combine(first: int, second: int, length: int) -> int:

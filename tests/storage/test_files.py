@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict
@@ -175,6 +176,24 @@ def test_a_writer_that_is_killed_at_any_step_leaves_a_whole_checkpoint_or_none(
     assert all(one.whole for one in store.names())
 
 
+@pytest.mark.parametrize("count", [3, 30])
+def test_each_file_is_brought_to_disk_once_and_few_of_them_without_threads(
+    store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """No disk of ours loses its power: what was asked of it is looked at, and by whom."""
+    asked: list[tuple[str, int]] = []
+
+    def fsync(file: int) -> None:
+        asked.append((os.readlink(f"/proc/self/fd/{file}"), threading.get_ident()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with stored(store, "a1") as path:
+        fill(path, {f"sub/{n}": b"w" for n in range(count)})
+    inside = ["", "/sub", f"/{manifest.NAME}", *(f"/sub/{n}" for n in range(count))]
+    assert sorted(file for file, _ in asked) == sorted([str(folder), *(f"{path}{one}" for one in inside)])
+    assert ({by for _, by in asked} == {threading.get_ident()}) is (count == 3)
+
+
 def test_a_full_disk_is_named_and_nothing_is_half_there(
     store: FileStore, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +210,7 @@ def test_a_full_disk_is_named_and_nothing_is_half_there(
             store.add("a2", tmp_path / "source")
         with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/there'"):
             store.download("a1", tmp_path / "there")
-        patched.setattr(manifest, "write", full)
+        patched.setattr(manifest, "put", full)
         with pytest.raises(OSError, match=f"No space left on device: '{folder}'"), stored(store, "a3") as path:
             fill(path)
     store.discard("a2")
