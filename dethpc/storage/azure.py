@@ -68,7 +68,7 @@ class AzureDriver(Driver):
 
         return b"" if start == end else self.of_blob(name, read, patience)
 
-    def put(self, name: str, data: bytes, *, patience: float = USUAL) -> None:
+    def put(self, name: str, data: bytes, *, crc: Optional[int] = None, patience: float = USUAL) -> None:
         self.of_blob(name, lambda blob: blob.upload_blob(data, overwrite=True), patience)
 
     def list(self, folder: str = "", *, patience: float = USUAL) -> Dict[str, Stat]:
@@ -132,7 +132,7 @@ class _AzureParts:
         self.size = max(_PART, -(-size // _MOST_PARTS))
         self._ids: List[str] = [_id(n) for n in range(-(-size // self.size))]
 
-    def put(self, n: int, data: bytes) -> None:
+    def put(self, n: int, data: bytes, crc: int) -> None:
         self._ask(lambda blob: blob.stage_block(block_id=self._ids[n], data=data))
 
     def finish(self) -> None:

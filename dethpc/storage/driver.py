@@ -49,8 +49,8 @@ class Parts(Protocol):
 
     size: int
 
-    def put(self, n: int, data: bytes) -> None:
-        """Bring part ``n``, counted from 0. Brought again it replaces the first."""
+    def put(self, n: int, data: bytes, crc: int) -> None:
+        """Bring part ``n``, counted from 0. Brought again it replaces the first. ``crc``: its CRC-32."""
 
     def finish(self) -> None:
         """The object is there, whole."""
@@ -104,7 +104,8 @@ class Driver:
 
         return self.again(read, patience)
 
-    def put(self, name: str, data: bytes, *, patience: float = USUAL) -> None:
+    def put(self, name: str, data: bytes, *, crc: Optional[int] = None, patience: float = USUAL) -> None:
+        """``crc``: the CRC-32 of the data, where the caller knows it: a driver that sends one need not sum them once more."""
         self.again(lambda: self.fs.pipe_file(self.path(name), data), patience)
 
     def replace(self, name: str, data: bytes, *, patience: float = USUAL) -> None:

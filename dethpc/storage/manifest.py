@@ -29,7 +29,7 @@ BLOCK = 64 << 20
 _PART = 8 << 20  # what one core sums at a time; a block is a whole number of them
 _CHUNK = 1 << 20
 _SMALL = 8 << 20  # less than this in all is not worth starting threads
-_FEW, _SOON = 8, 64 << 20  # files, and bytes in all, that are brought to disk one after another: threads would cost more
+_FEW, _SOON = 8, 64 << 20  # files, and bytes in all, up to which threads cost more than one after another to disk
 
 
 class Checksum(NamedTuple):

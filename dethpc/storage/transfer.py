@@ -42,8 +42,9 @@ def send(
         def small(path: str) -> Checksum:
             with tree.read(path) as file:
                 data = file.read()
-            driver.put(f"{folder}/{path}", data, patience=patience)
-            sums[path] = found = Checksum(len(data), (zlib.crc32(data),) if data else ())
+            crc = zlib.crc32(data)
+            driver.put(f"{folder}/{path}", data, crc=crc, patience=patience)
+            sums[path] = found = Checksum(len(data), (crc,) if data else ())
             return found
 
         with _Calls() as calls:
@@ -81,8 +82,9 @@ def _send_large(
         with tree.read(path) as opened:
             opened.seek(n * parts.size)
             data = opened.read(parts.size)
-        parts.put(n, data)
-        return zlib.crc32(data)
+        crc = zlib.crc32(data)
+        parts.put(n, data, crc)
+        return crc
 
     for n in range(-(-size // parts.size)):
         calls.add(path, part, n)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore import httpchecksum
+from s3fs import S3FileSystem
 
 from dethpc import core
 from dethpc.common import storage
@@ -54,6 +58,37 @@ def test_a_checkpoint_costs_few_requests_beside_its_files(s3_server: S3, tmp_pat
     # Is it there already (twice: when staged, and when sent); that it is being brought; has all arrived; the manifest;
     # nobody brings it any more.
     assert len(asked) <= 26, asked
+
+
+def test_what_is_summed_here_is_not_summed_again_by_the_driver(
+    s3_server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summed: list[int] = []
+    update = httpchecksum.Crc32Checksum.update
+
+    def counted(self: Any, piece: Any) -> None:
+        summed.append(len(piece))
+        update(self, piece)
+
+    monkeypatch.setattr(httpchecksum.Crc32Checksum, "update", counted)
+    small, large = b"s" * 100_000, bytes(range(256)) * (20 << 12)
+    section = s3_server.section()
+
+    def saved(uuid: str) -> Any:
+        store: Any = build(section, disk=str(tmp_path / uuid))
+        fill(store.stage(uuid), {"small": small, "large": large})
+        store.publish(uuid)
+        name = store._driver._key(f"{uuid}/small")
+        return store._driver.call("head_object", 0.0, Key=name, ChecksumMode="ENABLED").get("ChecksumCRC32")
+
+    assert saved("a1") == base64.b64encode(zlib.crc32(small).to_bytes(4, "big")).decode()
+    assert summed and max(summed) < len(small), "those of a few marks alone"
+    S3FileSystem.clear_instance_cache()
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    try:
+        assert saved("a2") is None
+    finally:
+        S3FileSystem.clear_instance_cache()
 
 
 def test_a_listing_goes_on_behind_its_first_thousand(s3_server: S3, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ class Parts:
         self.size = size
         self.data: Dict[int, bytes] = {}
 
-    def put(self, n: int, data: bytes) -> None:
+    def put(self, n: int, data: bytes, crc: int) -> None:
         self.data[n] = data
 
     def finish(self) -> None:
