@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 COMPUTED = {
     "dethpc/__init__.py": "the package's own submodules and public names",
     "dethpc/cli/group.py": "the commands of its own room, in tables that are checked below",
+    "dethpc/core/_on_demand.py": "the modules of its own room, which tests/core/test_on_demand.py compares with what types see",
     "dethpc/exec/harness.py": "the user's trial class",
     "dethpc/pytorch/_load.py": "the user's trial class",
     "determined/__init__.py": "the alias: the same module under the other name",
@@ -109,7 +110,11 @@ NEVER = ("dataclasses", "inspect", "datetime", "calendar")
 @pytest.mark.parametrize(
     "module, spared",
     [
-        ("dethpc.core", ["hashlib", "shutil", "lzma", "http.client", "dethpc.client", "random", *NEVER]),
+        (
+            "dethpc.core",
+            ["logging", "pathlib", "json", "dethpc.core._context", "dethpc.storage", "dethpc.errors", *NEVER],
+        ),
+        ("dethpc.core._context", ["hashlib", "shutil", "lzma", "http.client", "dethpc.client", "random", *NEVER]),
         ("dethpc.exec.node", ["logging", "http.client", "dethpc.client", *NEVER]),
         ("dethpc.rundir.claim", ["hashlib", "socket", "shutil", "dethpc.domain"]),
     ],
