@@ -5,7 +5,7 @@
     with core.init(distributed=...) as core_context:
         core_context.train.report_training_metrics(steps_completed=100, metrics={"loss": 0.1})
 
-Each name is loaded when it is first used. ``core.init()`` loads what a context may need, so that saving and stopping import nothing.
+Each name is loaded when it is first used. ``core.init()`` loads what a context may need: saving and stopping import nothing.
 """
 
 from __future__ import annotations
