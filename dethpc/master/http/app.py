@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -26,6 +28,7 @@ from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.room import Room
 from dethpc.master.http.routes import ROUTERS
+from dethpc.master.http.routes.on_demand import Nouns
 from dethpc.master.http.service import Services
 from dethpc.master.http.straight import Straight
 from dethpc.master.http.together import Together
@@ -86,20 +89,20 @@ def create_app(services: Services) -> FastAPI:
     app.state.commits = services.commits
     app.state.together, app.state.room = Together(), Room()
     app.router.routes.insert(0, Route(str(app.openapi_url), _described))
-    for router in ROUTERS:
-        app.include_router(router, dependencies=each, responses=_REFUSALS)
     app.add_exception_handler(errors.DethpcError, _failed)
     app.add_exception_handler(RequestValidationError, _misshaped)
     app.add_exception_handler(HTTPException, _http)
     for unfit in (OverflowError, UnicodeEncodeError):  # of a database or the calendar, for what no column or date holds
         app.add_exception_handler(unfit, _unfit)
     app.add_exception_handler(Exception, _unforeseen)
-    app.add_middleware(BodyLimits)
     # Browsers tell servers on one host apart by no port: who looks at two masters through ssh -L is logged in to both.
     cookie = f"dethpc_session_{services.installation.cluster_id[:8]}"
-    app.add_middleware(AuthMiddleware, auth=services.auth, cookie=cookie)
     app.mount(PAGES, Pages(app, services.commits, services.installation.version, cookie).application())
-    app.middleware_stack = Straight(app, app.build_middleware_stack(), services.auth)
+    nouns = Nouns(app, ROUTERS, partial(app.include_router, dependencies=each, responses=_REFUSALS))
+    app.add_middleware(BodyLimits)
+    app.add_middleware(AuthMiddleware, auth=services.auth, cookie=cookie)
+    app.middleware_stack = Straight(app, app.build_middleware_stack(), services.auth, nouns)
+    app.openapi = partial(nouns.whole, app.openapi)  # type: ignore[method-assign]
     return app
 
 
@@ -111,7 +114,8 @@ async def _described(request: Request) -> StreamingResponse:
     """The OpenAPI document, made once and sent in pieces: strangers who read it slowly, or not at all, hold no copies."""
     state = request.app.state
     if not hasattr(state, "description"):
-        state.description = json.dumps(request.app.openapi(), separators=(",", ":")).encode()
+        description = await asyncio.to_thread(request.app.openapi)
+        state.description = json.dumps(description, separators=(",", ":")).encode()
 
     async def pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(state.description), _PIECE):

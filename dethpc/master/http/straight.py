@@ -2,11 +2,13 @@
 through for each request, which takes longer than most of them do themselves: through the same gate and the same limits to
 ``routes.direct`` and ``routes.reads``.
 
-Errors become answers by the application's own handlers. Behind each path lies the route that /docs describes, which does the same.
+The first request for a noun brings its routes into the application. Errors become answers by the application's own handlers.
+Behind each path lies the route that /docs describes, which does the same.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,8 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.bodies import BodyLimits
 from dethpc.master.http.middleware import AuthMiddleware
-from dethpc.master.http.routes import ROUTERS, direct
-from dethpc.master.http.routes.reads import LongWay, Reads
+from dethpc.master.http.routes import direct
+from dethpc.master.http.routes.on_demand import Nouns
+from dethpc.master.http.routes.reads import LongWay
 
 _ACT = "dethpc.direct"
 
@@ -25,19 +28,29 @@ _ACT = "dethpc.direct"
 class Straight:
     """In front of ``otherwise``, which is ``app`` with all its middleware."""
 
-    def __init__(self, app: FastAPI, otherwise: ASGIApp, auth: Auth) -> None:
+    def __init__(self, app: FastAPI, otherwise: ASGIApp, auth: Auth, nouns: Nouns) -> None:
         self._handlers: dict[Any, Any] = app.exception_handlers
         self._otherwise = otherwise
-        self._reads = Reads(ROUTERS)
+        self._nouns = nouns
         self._gate = AuthMiddleware(BodyLimits(self._answer), auth)
+        self._porch = AuthMiddleware(self._bring, auth)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = (direct.find(scope) or self._reads.find(scope)) if scope["type"] == "http" else None
+        if scope["type"] == "http" and self._nouns.lacks(scope["path"]):
+            await self._porch(scope, receive, send)
+            return
+        reads = self._nouns.reads(scope["path"]) if scope["type"] == "http" else None
+        found = (direct.find(scope) or reads.find(scope)) if reads is not None else None
         if found is None:
             await self._otherwise(scope, receive, send)
             return
         scope[_ACT], scope["path_params"] = found
         await self._gate(scope, receive, send)
+
+    async def _bring(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """In a thread, and behind a gate: nobody else waits, and no stranger is worth it."""
+        await asyncio.shield(asyncio.wrap_future(self._nouns.bring(scope["path"])))
+        await self(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

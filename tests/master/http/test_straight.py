@@ -57,6 +57,7 @@ def both(served: Served) -> tuple[ASGIApp, ASGIApp]:
     app = create_app(served.daemon.services)
     stack = app.middleware_stack
     assert isinstance(stack, Straight)
+    stack._nouns.whole(lambda: None)
     long = create_app(served.daemon.services)
     long.middleware_stack = stack._otherwise
     long.state = app.state

@@ -16,9 +16,7 @@ from starlette.types import Scope
 
 from dethpc.errors import NotFound, Refused
 from dethpc.master.http.bodies import length
-from dethpc.master.http.routes import runs, unmanaged
 from dethpc.master.http.routes.access import services
-from dethpc.master.http.wire.unmanaged import MetricsRequest
 
 Act = Callable[[Request], Awaitable[bytes]]
 Body = TypeVar("Body", bound=BaseModel)
@@ -37,12 +35,17 @@ def find(scope: Scope) -> tuple[Act, dict[str, Any]] | None:
 
 
 async def _ring(request: Request) -> bytes:
+    from dethpc.master.http.routes import runs
+
     _without_parameters(request)
     doorbell, who = services(request).doorbell, request.state.principal
     return await runs.rung(request.path_params["run"], _number(request, "k"), request, doorbell, who)
 
 
 async def _report(request: Request) -> bytes:
+    from dethpc.master.http.routes import unmanaged
+    from dethpc.master.http.wire.unmanaged import MetricsRequest
+
     _without_parameters(request)
     parts, trial_id = services(request), _number(request, "trial_id")
     room, waiting, size = request.app.state.room, request.app.state.together, length(request)

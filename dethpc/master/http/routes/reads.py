@@ -8,11 +8,11 @@ more does no harm to what is only read.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, get_type_hints
+from typing import Any, Protocol, get_type_hints
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.routing import APIRoute
@@ -66,10 +66,17 @@ class Plan:
         return bytes(found.body)
 
 
+class Routed(Protocol):
+    """A router, as far as it concerns ``Reads``."""
+
+    @property
+    def routes(self) -> Sequence[Any]: ...
+
+
 class Reads:
     """All GET routes of ``routers``, in their order: of two that a path fits the first one counts."""
 
-    def __init__(self, routers: Sequence[APIRouter]) -> None:
+    def __init__(self, routers: Iterable[Routed]) -> None:
         self._of: dict[tuple[int, str], list[_Read]] = {}
         for route in (route for router in routers for route in router.routes):
             if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
