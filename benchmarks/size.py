@@ -56,6 +56,9 @@ class Still(StandIn):
 
 def serve(home: Home) -> None:
     """A master, until it is told to end."""
+    from dethpc.master import interpreter
+
+    interpreter.starting()
     from dethpc.master.daemon import Daemon
     from dethpc.master.installation import cluster_id
     from dethpc.master.runs.live import Pace
@@ -68,6 +71,7 @@ def serve(home: Home) -> None:
     site = SiteConfig(cluster_name="bench", pools={"default": PoolConfig(window=big_home.LIVE)})
     daemon = Daemon(home, site, Still(jobs), cluster_id(home), Pace())
     signal.signal(signal.SIGTERM, lambda *_: daemon.stop())
+    interpreter.at_work()
     daemon.serve("127.0.0.1", 0)
 
 

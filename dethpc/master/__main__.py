@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from dethpc.errors import DethpcError
+from dethpc.master import interpreter
 
 _PR_SET_DUMPABLE = 4
 
@@ -28,13 +29,14 @@ def main() -> int:
     options = parser.parse_args()
     os.umask(0o077)  # of this process alone: who calls serve() or rebuild() keeps their own
     _keep_to_itself()
-    from dethpc.master.serve import serve
-
     try:
         if options.rebuild:
             return _rebuild(options.home, options.site)
         if options.check:
             return _check(options.home, options.site, mend_first=options.mend)
+        interpreter.starting()
+        from dethpc.master.serve import serve
+
         serve(options.home, options.host, options.port, options.site)
     except (DethpcError, OSError) as error:
         print(f"det: error: {error}{_advice(error)}", file=sys.stderr)

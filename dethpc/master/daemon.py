@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import getpass
 import logging
 import threading
@@ -56,10 +55,6 @@ from dethpc.searcher.methods import build as build_searcher
 from dethpc.state import SqlStore, open_store, queries
 
 log = logging.getLogger(__name__)
-
-COLLECTIONS = 50_000, 10, 10
-"""When Python looks for garbage that counting references does not find (``gc.set_threshold``). A transaction of reports makes a
-hundred thousand objects that go by themselves; to look at them again and again, as Python would, takes a quarter of the time."""
 
 
 class Daemon:
@@ -135,7 +130,6 @@ class Daemon:
     def serve(self, host: str, port: int) -> None:
         """Listen and work until a signal or ``stop``. ``port`` 0: that of the master before this one, or any free
         one. Raises Refused when the port is taken or the certificate cannot be used, MasterError when it could not go on."""
-        gc.set_threshold(*COLLECTIONS)
         listener, installation, name = listen(host, port, self.lease.port), self.installation, reachable(host)
         beside = self._listen_beside()
         tls = self.services.auth.tls = tls_of(installation.home, installation.site.master, host, name)
