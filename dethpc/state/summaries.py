@@ -99,11 +99,12 @@ class SpentSum:
 
 @dataclass(slots=True)
 class StoredSum:
-    """How many checkpoints an experiment has, and their bytes together."""
+    """How many checkpoints an experiment has, their bytes together, and how many of them are not deleted."""
 
     experiment_id: int
     count: int = 0
     size: int = 0
+    kept: int = 0
 
 
 def bests(validations: Iterable[Best], smaller_is_better: bool, before: float | None = None) -> list[Best]:

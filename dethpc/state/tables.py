@@ -31,7 +31,7 @@ from dethpc.domain.facts import (
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 from dethpc.state.summaries import Best, MetricName, Spent, SpentSum, StoredSum, Summary
 
-REVISION = "eighth"
+REVISION = "ninth"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(
@@ -75,6 +75,11 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
         ("experiment_id", "index"),
         ("experiment_id", "state", "id"),
         ("experiment_id", "best_validation"),
+        ("experiment_id", "latest_validation"),
+        ("experiment_id", "steps_completed"),
+        ("experiment_id", "restarts"),
+        ("experiment_id", "started_at", "ended_at"),
+        ("experiment_id", "ended_at"),
         ("experiment_id", "id"),
         ("state", "id"),
         ("request_id",),
@@ -84,14 +89,14 @@ INDEXES: dict[type, tuple[tuple[str, ...], ...]] = {
     Run: (("task_id", "number"), ("experiment_id", "state"), ("state",), ("scheduler_job_id",)),
     Attempt: (("task_id",), ("experiment_id",)),
     Checkpoint: (
-        ("trial_id", "steps_completed"),
+        ("trial_id", "steps_completed", "state", "size"),
         ("experiment_id", "state", "reported_at"),
         ("experiment_id", "reported_at"),
         ("removing",),
     ),
     Metric: (("trial_id", "group", "steps_completed"),),
     Best: (("experiment_id", "reported_at"),),
-    Spent: (("experiment_id", "trial_id"),),
+    Spent: (("experiment_id", "trial_id"), ("ended_at",)),
     SearchNote: (("experiment_id", "trial_index"),),
     **records.FOUND_BY,
 }

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, event, inspect, text
 from dethpc.domain import facts
 from dethpc.domain.ports import Store
 from dethpc.domain.records import Token, TokenKind, User
-from dethpc.domain.states import Intent, RunState, State
+from dethpc.domain.states import CheckpointState, Intent, RunState, State
 from dethpc.errors import LeaseHeld, StoreError
 from dethpc.state import SqlStore, engines, migrate, open_store, rows, tables
 from dethpc.state import queries as lists
@@ -95,6 +95,7 @@ def _without_histories(connection: Connection) -> None:
 
 def _without_sums(connection: Connection) -> None:
     """A database as the release before they were kept left it."""
+    _without_kept(connection)
     for table in ("spent_slots", "spent_slots_of_experiments", "checkpoints_of_experiments"):
         connection.execute(text(f"DROP TABLE {table}"))
     connection.execute(text("DROP INDEX ix_trials_experiment_id_external_id"))
@@ -102,8 +103,20 @@ def _without_sums(connection: Connection) -> None:
     connection.execute(text("UPDATE alembic_version SET version_num = 'seventh'"))
 
 
+def _without_kept(connection: Connection) -> None:
+    """A database as the release before deleted checkpoints were counted apart left it."""
+    connection.execute(text("ALTER TABLE checkpoints_of_experiments DROP COLUMN kept"))
+    for names in ("latest_validation", "steps_completed", "restarts", "started_at_ended_at", "ended_at"):
+        connection.execute(text(f"DROP INDEX ix_trials_experiment_id_{names}"))
+    connection.execute(text("DROP INDEX ix_checkpoints_trial_id_steps_completed_state_size"))
+    index = "ix_checkpoints_trial_id_steps_completed ON checkpoints (trial_id, steps_completed)"
+    connection.execute(text(f"CREATE INDEX {index}"))
+    connection.execute(text("DROP INDEX ix_spent_slots_ended_at"))
+    connection.execute(text("UPDATE alembic_version SET version_num = 'eighth'"))
+
+
 def _checkpoints(store: SqlStore) -> list[tuple[int, int, int]]:
-    """Of each experiment: how many, their bytes, and how many a list says there are."""
+    """Of each experiment: how many are not deleted, the bytes of all, and how many a list says there are."""
     with store.read() as connection:
         figures = lists.experiment_figures(connection, [1, 2])
         page = lists.Order("end_time"), lists.Page(0, 1)
@@ -115,7 +128,8 @@ def _checkpoints(store: SqlStore) -> list[tuple[int, int, int]]:
 
 def _checkpoints_of(rows: Iterable[facts.Checkpoint]) -> list[tuple[int, int, int]]:
     own = {id: [each for each in rows if each.experiment_id == id] for id in (1, 2)}
-    return [(len(own[id]), sum(each.size for each in own[id]), len(own[id])) for id in (1, 2)]
+    kept = {id: [each for each in own[id] if each.state is not CheckpointState.DELETED] for id in (1, 2)}
+    return [(len(kept[id]), sum(each.size for each in own[id]), len(own[id])) for id in (1, 2)]
 
 
 class RecordContract:
@@ -392,13 +406,23 @@ class StoreContract(RecordContract):
         store.commit([experiment(1), experiment(2)])
         for _ in range(30):
             some = [
-                checkpoint(f"c-{n}", 1 + n % 2, resources={"a": draw.randint(0, 9)}, reason=str(draw.random()))
+                replace(
+                    checkpoint(f"c-{n}", 1 + n % 2, resources={"a": draw.randint(0, 9)}, reason=str(draw.random())),
+                    state=draw.choice(list(CheckpointState)),
+                )
                 for n in draw.choices(range(20), k=draw.randint(1, 5))
             ]
             latest.update({each.uuid: each for each in some})
             store.commit(some)
             assert _checkpoints(store) == _checkpoints_of(latest.values())
-        store.write(_without_sums)
+        with store.read() as connection:  # all of them are of one trial
+            assert lists.trial_figures(connection, [trial(1)])[1].checkpoints == sum(
+                each.state is not CheckpointState.DELETED for each in latest.values()
+            )
+        store.write(_without_kept)
+        with open_store(url) as migrated:
+            assert _checkpoints(migrated) == _checkpoints_of(latest.values())
+            migrated.write(_without_sums)
         with open_store(url) as migrated:
             assert _checkpoints(migrated) == _checkpoints_of(latest.values())
 

@@ -25,13 +25,17 @@ LISTS: dict[str, Callable[[Connection], Any]] = {
     "validation history": lambda c: queries.validation_history(c, 1),
     "names of metrics": lambda c: queries.metric_names(c, [1]),
     "where slots went": lambda c: queries.goodput_of_experiment(c, 1, 9.0),
+    "where slots of pools went": lambda c: queries.goodput_of_pools(c, 1e9, 2e9),
     "experiments": lambda c: queries.experiment_figures(
         c, [e.id for e in queries.list_experiments(c, ExperimentFilter(), Order(), PAGE)[0]]
     ),
     "external id of a trial": lambda c: queries.trial_of_external_id(c, 1, "mine"),
     "places in a search": lambda c: queries.places(c, 1, PAGE),
     "trials by id": lambda c: _page(c, "id"),
-    "trials by best_validation_metric": lambda c: _page(c, "best_validation_metric"),
+    **{
+        f"trials by {key}": lambda c, key=key: _page(c, key)
+        for key in ("best_validation_metric", "latest_validation_metric", "batches_processed", "restarts", "end_time")
+    },
     "curves of trials": lambda c: list(queries.series(c, range(1, 6), ["validation"], None, None)),
     "newest checkpoints": lambda c: queries.list_checkpoints(
         c, CheckpointFilter(experiment_id=1), Order("end_time", True), PAGE
@@ -54,7 +58,7 @@ PAGES: dict[str, tuple[int, Callable[[Connection], Any]]] = {
         120,
         lambda c: queries.list_checkpoints(c, CheckpointFilter(experiment_id=1, metric="loss"), Order(), PAGE),
     ),
-    **{f"trials by {key}": (20, lambda c, key=key: _page(c, key)) for key in ("start_time", "duration", "restarts")},
+    **{f"trials by {key}": (20, lambda c, key=key: _page(c, key)) for key in ("start_time", "duration")},
 }
 """Each with the steps that it may take for each trial beside: to count it along an index, or to sort by a column of it. Nothing but
 the page is read whole."""

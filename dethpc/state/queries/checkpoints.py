@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, func, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, case, func, select, type_coerce
 
 from dethpc.domain.facts import Checkpoint, Experiment, Metric, Trial
-from dethpc.domain.states import State
+from dethpc.domain.states import CheckpointState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.queries.page import Order, Page, among, by_value, chunks, cut, having, one, sort_key, total_of
@@ -169,23 +169,24 @@ def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]
 
 
 def sizes_of_trials(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Number of checkpoints and their bytes, by trial."""
+    """Number of checkpoints that are not deleted, and the bytes of all, by trial."""
     sizes: dict[int, tuple[int, int]] = {}
     for chunk in chunks(ids):
         found = connection.execute(_SIZES_OF_TRIALS, {"ids": chunk})
-        sizes.update((id, (count, int(size))) for id, count, size in found)
+        sizes.update((id, (int(count), int(size))) for id, count, size in found)
     return sizes
 
 
+_there = _checkpoint.state != CheckpointState.DELETED
 _SIZES_OF_TRIALS = (
-    select(_checkpoint.trial_id, func.count(), func.sum(_checkpoint.size))
+    select(_checkpoint.trial_id, func.sum(case((_there, 1), else_=0)), func.sum(_checkpoint.size))
     .where(_checkpoint.trial_id.in_(among("ids")))
     .group_by(_checkpoint.trial_id)
 )
 
 
 def sizes_of_experiments(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Number of checkpoints and their bytes, by experiment."""
+    """Number of checkpoints that are not deleted, and the bytes of all, by experiment."""
     sizes: dict[int, tuple[int, int]] = {}
     for chunk in chunks(ids):
         found = connection.execute(_SIZES_OF_EXPERIMENTS, {"ids": chunk})
@@ -193,7 +194,7 @@ def sizes_of_experiments(connection: Connection, ids: Sequence[int]) -> dict[int
     return sizes
 
 
-_SIZES_OF_EXPERIMENTS = select(_stored.experiment_id, _stored.count, _stored.size).where(
+_SIZES_OF_EXPERIMENTS = select(_stored.experiment_id, _stored.kept, _stored.size).where(
     _stored.experiment_id.in_(among("ids"))
 )
 

@@ -153,7 +153,7 @@ _running_of_experiment = (
 )
 _LIVE = [state for state in RunState if state is not RunState.ENDED]
 _trials_of_experiment = trials_in(_experiment.id).scalar_subquery()
-_checkpoints_of_experiment = select(_stored.count).where(_stored.experiment_id == _experiment.id).scalar_subquery()
+_checkpoints_of_experiment = select(_stored.kept).where(_stored.experiment_id == _experiment.id).scalar_subquery()
 _bytes_of_experiment = select(_stored.size).where(_stored.experiment_id == _experiment.id).scalar_subquery()
 EXPERIMENT_KEYS: Mapping[str, ColumnElement[Any]] = {
     "id": _experiment.id,

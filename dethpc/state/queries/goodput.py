@@ -56,7 +56,9 @@ def goodput_of_trial(connection: Connection, trial_id: int, now: float) -> Goodp
 def goodput_of_pools(connection: Connection, since: float, now: float) -> dict[str, Goodput]:
     """Of the runs that had not ended by ``since``, by pool."""
     cluster = select(_experiment.id).where(_ON_THE_CLUSTER)
-    query = select(_spent.pool, *_SUMS).where(_spent.ended_at > since, _spent.experiment_id.in_(cluster))
+    # Which are elsewhere: asked which are not, a database goes through them and not through the runs of late.
+    elsewhere = select(_experiment.id).where(~_ON_THE_CLUSTER)
+    query = select(_spent.pool, *_SUMS).where(_spent.ended_at > since, _spent.experiment_id.not_in(elsewhere))
     found = {pool: Goodput(*sums) for pool, *sums in connection.execute(query.group_by(_spent.pool))}
     for run, attempts in times(connection, _run.experiment_id.in_(cluster), _LIVE):
         found.setdefault(run.pool, Goodput()).add(of_run(run, attempts, now))
