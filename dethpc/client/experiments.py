@@ -103,7 +103,13 @@ def waiting(session: Session, experiment: int) -> Json:
 def goodput(session: Session, experiment: int, *, trials: bool = True) -> Json:
     """Where its slots went: {"total": {"useful", "lost", "overhead", "allocated", "waiting", "goodput"}, "trials": [the same with
     "trialId"]}, in slot-seconds. ``trials`` False: without them, which takes no longer for many."""
-    answer: Json = session.get(f"/api/v1/experiments/{experiment}/goodput", params={"trials": trials})
+    path, params = f"/api/v1/experiments/{experiment}/goodput", {"trials": trials, "offset": 0}
+    answer: Json = session.get(path, params=params)
+    pages = answer.pop("pagination")
+    while trials and pages["endIndex"] < pages["total"]:
+        more = session.get(path, params={**params, "offset": pages["endIndex"]})
+        answer["trials"] += more["trials"]
+        pages = more["pagination"]
     return answer
 
 

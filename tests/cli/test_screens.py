@@ -108,6 +108,7 @@ MORE: dict[str, Any] = {
             hours := {"allocated": 3.6e6, "useful": 2e6, "lost": 6e5, "overhead": 1e6, "waiting": 0, "goodput": 0.55}
         ),
         "trials": [{"trialId": n, **hours} for n in (1, 2)],
+        "pagination": {"endIndex": 2, "total": 2},
     },
     "/api/v1/resource-pools/goodput": {
         "pools": [{"resourcePool": name, **hours} for name in ("gpu", "a-pool-with-a-name-of-forty-letters-abcdef")]

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from dethpc import errors
+from dethpc.client import experiments
 from dethpc.client.address import MasterFinder, auth_json, canonical, home, master_url, token
 from dethpc.client.session import Session
 from dethpc.client.transport import NoAnswer
@@ -363,3 +364,13 @@ def test_a_stream_that_breaks_off_is_an_error_and_not_an_end() -> None:
     with pytest.raises(MasterUnreachable):
         next(items)
     server.close()
+
+
+def test_where_the_slots_of_many_trials_went_comes_page_by_page() -> None:
+    def page(trial: int) -> Dict[str, Any]:
+        return {"total": {}, "trials": [{"trialId": trial}], "pagination": {"endIndex": trial, "total": 2}}
+
+    answers = Answers((200, page(1)), (200, page(2)))
+    found = experiments.goodput(Session(answers, "secret"), 7)
+    assert found == {"total": {}, "trials": [{"trialId": 1}, {"trialId": 2}]}
+    assert "offset=1" in answers.asked[1][1] and answers.left == []

@@ -15,7 +15,7 @@ from dethpc.domain.ids import task_id
 from dethpc.domain.states import AttemptState, End, RunState, State, TaskKind
 from dethpc.state import SqlStore
 from dethpc.state import queries as lists
-from tests.state.factories import attempt, experiment, run
+from tests.state.factories import attempt, experiment, run, trial
 
 NOW = 1000.0
 TRIALS = range(1, 7)
@@ -28,10 +28,11 @@ def experiment_of(trial: int) -> int:
 
 
 def begun() -> list[Any]:
-    """Experiments and the tasks of their trials."""
+    """Experiments, their trials and the tasks of these."""
     of = {n: experiment_of(n) for n in TRIALS}
     tasks = [Task(task_id(of[n], n), KINDS[of[n]], "job", "ada", State.ACTIVE, 1.0, of[n], n) for n in TRIALS]
-    return [*(experiment(id, kind=kind) for id, kind in KINDS.items()), *tasks]
+    trials = [trial(n, of[n], index=sum(of[other] == of[n] for other in range(1, n))) for n in TRIALS]
+    return [*(experiment(id, kind=kind) for id, kind in KINDS.items()), *trials, *tasks]
 
 
 def history(draw: random.Random) -> Iterator[list[Any]]:
@@ -67,7 +68,7 @@ def kept(store: SqlStore) -> list[Any]:
     """What readers are told of experiments, of their trials and of pools."""
     with store.read() as connection:
         found: list[Any] = [{id: lists.goodput_of_experiment(connection, id, NOW) for id in KINDS}]
-        found += [lists.goodput_of_trials(connection, id, NOW) for id in KINDS]
+        found += [lists.goodput_of_trials(connection, id, lists.Page(limit=None), NOW)[0] for id in KINDS]
         return [_plain(each) for each in [*found, lists.goodput_of_pools(connection, 0.0, NOW)]]
 
 
@@ -76,12 +77,12 @@ def made_anew(rows: Mapping[tuple[Any, ...], Any]) -> list[Any]:
     experiments, pools = {id: Goodput() for id in KINDS}, dict[str, Goodput]()
     trials: dict[int, dict[int, Goodput]] = {id: {} for id in KINDS}
     for own in [row for row in rows.values() if isinstance(row, Run)]:
-        id, _, trial = own.task_id.partition(".")
+        id, _, number = own.task_id.partition(".")
         if KINDS[int(id)].submitted:
             attempts = [row for row in rows.values() if isinstance(row, Attempt) and row.run_id == own.id]
             went = of_run(own, sorted(attempts, key=lambda each: each.number), NOW)
             experiments[int(id)].add(went)
-            trials[int(id)].setdefault(int(trial), Goodput()).add(went)
+            trials[int(id)].setdefault(int(number), Goodput()).add(went)
             pools.setdefault(own.pool, Goodput()).add(went)
     return [pytest.approx(_plain(each)) for each in (experiments, *trials.values(), pools)]
 

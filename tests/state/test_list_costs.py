@@ -25,6 +25,7 @@ LISTS: dict[str, Callable[[Connection], Any]] = {
     "validation history": lambda c: queries.validation_history(c, 1),
     "names of metrics": lambda c: queries.metric_names(c, [1]),
     "where slots went": lambda c: queries.goodput_of_experiment(c, 1, 9.0),
+    "where slots of trials went": lambda c: queries.goodput_of_trials(c, 1, PAGE, 9.0),
     "where slots of pools went": lambda c: queries.goodput_of_pools(c, 1e9, 2e9),
     "experiments": lambda c: queries.experiment_figures(
         c, [e.id for e in queries.list_experiments(c, ExperimentFilter(), Order(), PAGE)[0]]

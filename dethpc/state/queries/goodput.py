@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, func, select
 
-from dethpc.domain.facts import Experiment, Run
+from dethpc.domain.facts import Experiment, Run, Task, Trial
 from dethpc.domain.goodput import Goodput, of_run
 from dethpc.domain.states import RunState, TaskKind
 from dethpc.state import rows
+from dethpc.state.queries.page import Page
 from dethpc.state.queries.tasks import of_trial
+from dethpc.state.queries.trials import number_of_trials
 from dethpc.state.spent import times
 from dethpc.state.summaries import Spent, SpentSum
 
 _experiment = rows.table(Experiment).c
+_trial = rows.table(Trial).c
+_task = rows.table(Task).c
 _run = rows.table(Run).c
 _spent = rows.table(Spent).c
 _sum = rows.table(SpentSum).c
@@ -34,15 +38,25 @@ def goodput_of_experiment(connection: Connection, experiment_id: int, now: float
     return total
 
 
-def goodput_of_trials(connection: Connection, experiment_id: int, now: float) -> dict[int, Goodput]:
-    """Of each of the experiment's trials that had a run on the cluster, by id."""
-    if not _on_the_cluster(connection, experiment_id):
-        return {}
-    query = select(_spent.trial_id, *_SUMS).where(_spent.experiment_id == experiment_id).group_by(_spent.trial_id)
-    found = {id: Goodput(*sums) for id, *sums in connection.execute(query)}
-    for run, attempts in times(connection, _run.experiment_id == experiment_id, _LIVE):
+def goodput_of_trials(
+    connection: Connection, experiment_id: int, page: Page, now: float
+) -> tuple[dict[int, Goodput], int, int]:
+    """Of each trial of a page of the experiment's that had a run on the cluster, by id; how many trials there are, and where the
+    page begins."""
+    total = number_of_trials(connection, experiment_id) if _on_the_cluster(connection, experiment_id) else 0
+    begin = page.begin(total)
+    of_page = select(_trial.id).where(_trial.experiment_id == experiment_id).order_by(_trial.id)
+    ids = list(connection.scalars(of_page.offset(begin).limit(page.limit))) if total else []
+    if not ids:
+        return {}, total, begin
+    query = select(_spent.trial_id, *_SUMS).where(
+        _spent.experiment_id == experiment_id, _spent.trial_id.between(ids[0], ids[-1])
+    )
+    found = {id: Goodput(*sums) for id, *sums in connection.execute(query.group_by(_spent.trial_id))}
+    of_them = _task.trial_id.between(ids[0], ids[-1])
+    for run, attempts in times(connection, _run.experiment_id == experiment_id, _LIVE, of_them):
         found.setdefault(run.trial_id, Goodput()).add(of_run(run, attempts, now))
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items())), total, begin
 
 
 def goodput_of_trial(connection: Connection, trial_id: int, now: float) -> Goodput:

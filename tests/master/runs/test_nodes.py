@@ -127,7 +127,12 @@ def test_goodput_of_an_experiment_its_trials_and_the_pool(served: Served) -> Non
     by_trial = {each["trialId"]: each for each in found["trials"]}
     assert by_trial[1]["useful"] == by_trial[1]["allocated"] == 88 and by_trial[1]["goodput"] == 1
     assert (by_trial[2]["overhead"], by_trial[2]["waiting"], by_trial[2]["goodput"]) == (40, 40, 0)
-    assert found["total"]["allocated"] == 128
+    assert found["total"]["allocated"] == 128 and found["pagination"]["total"] == 2
+    page = served.session.get("/api/v1/experiments/1/goodput", params={"limit": 1, "offset": 1})
+    assert page["trials"] == [by_trial[2]] and page["total"] == found["total"]
+    assert page["pagination"] == {"offset": 1, "limit": 1, "startIndex": 1, "endIndex": 2, "total": 2}
+    without = served.session.get("/api/v1/experiments/1/goodput", params={"trials": "false"})
+    assert without["trials"] == [] and without["total"] == found["total"]
     assert served.session.get("/api/v1/trials/2/goodput")["total"]["overhead"] == 40
     assert served.session.get("/api/v1/experiments/2/goodput")["total"]["allocated"] == 0, "it ran elsewhere"
     (pool,) = served.session.get("/api/v1/resource-pools/goodput", params={"days": 36500})["pools"]

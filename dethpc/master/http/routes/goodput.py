@@ -10,9 +10,9 @@ from fastapi import Query
 
 from dethpc.domain.facts import Attempt
 from dethpc.insight.timeline import of_attempts
-from dethpc.master.http.routes.access import Owner, Reading
+from dethpc.master.http.routes.access import Limit, Offset, Owner, Reading
 from dethpc.master.http.routes.router import Router
-from dethpc.master.http.wire.base import time
+from dethpc.master.http.wire.base import Pagination, page, time
 from dethpc.master.http.wire.goodput import (
     ExperimentGoodput,
     PoolsGoodput,
@@ -28,6 +28,9 @@ from dethpc.state import queries
 
 router = Router(prefix="/api/v1", tags=["goodput"])
 
+MOST_TRIALS = 1000
+"""Of an answer to whom says no number."""
+
 
 @router.get("/experiments/{experiment_id}/goodput")
 def of_experiment(
@@ -35,14 +38,23 @@ def of_experiment(
     connection: Reading,
     who: Owner,
     trials: Annotated[bool, Query(description="Include each trial's.")] = True,
+    limit: Limit = MOST_TRIALS,
+    offset: Offset = 0,
 ) -> ExperimentGoodput:
+    """``trials`` are those of a page of all that had a run, by id; ``total`` is the whole experiment's."""
     queries.experiment(connection, experiment_id)
-    now, told = clock.time(), list[TrialSlots]()
-    if trials:
-        by_trial = queries.goodput_of_trials(connection, experiment_id, now)
-        told = [TrialSlots(trial_id=id, **vars(Slots.of(found))) for id, found in by_trial.items()]
+    now = clock.time()
+    asked = page(offset, limit if trials else -2)
+    by_trial, count, begin = queries.goodput_of_trials(connection, experiment_id, asked, now)
     total = Slots.of(queries.goodput_of_experiment(connection, experiment_id, now))
-    return ExperimentGoodput(experiment_id=experiment_id, total=total, trials=told)
+    return ExperimentGoodput(
+        experiment_id=experiment_id,
+        total=total,
+        trials=[TrialSlots(trial_id=id, **vars(Slots.of(found))) for id, found in by_trial.items()],
+        pagination=Pagination.of(
+            count, begin, limit, min(count - begin, count if asked.limit is None else asked.limit)
+        ),
+    )
 
 
 @router.get("/trials/{trial_id}/goodput")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dethpc.domain.goodput import Goodput
-from dethpc.master.http.wire.base import Wire
+from dethpc.master.http.wire.base import Pagination, Wire
 
 
 class Span(Wire):
@@ -65,6 +65,7 @@ class ExperimentGoodput(Wire):
     experiment_id: int
     total: Slots
     trials: list[TrialSlots]
+    pagination: Pagination  # of all its trials; those that had no run are not in ``trials``
 
 
 class TrialGoodput(Wire):
