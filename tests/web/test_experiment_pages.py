@@ -95,3 +95,18 @@ def test_many_files_are_found_by_a_part_of_their_path(visitor: Visitor, monkeypa
     (link,) = re.findall(r'class="depth0"><a href="([^"]*)"', shown)
     assert "Path contains" in shown and link.endswith("code?find=LOOK&amp;path=look.ipynb")
     assert "No file of 4 has this in its path" in html.unescape(visitor.get("experiments/2/code?find=nothing").text)
+
+
+def test_brackets_have_the_numbers_that_the_command_line_gives_them(visitor: Visitor, served: Served) -> None:
+    searcher = {"name": "adaptive_asha", "metric": "loss", "max_trials": 4, "bracket_rungs": [2, 1], "divisor": 2}
+    searcher = {**searcher, "time_metric": "batches", "max_time": 40}
+    served.put([experiment(5, config={**CONFIG, "searcher": searcher})])
+    lengths = {0: [20.0, 40.0], 1: [40.0]}
+    for index, bracket in enumerate((0, 1)):
+        search = {"bracket": bracket, "lengths": lengths[bracket]}
+        served.put(trained(trial(20 + index, 5, index=index, search=search)))
+    shown = visitor.get("experiments/5/search").text
+    assert re.findall(r"<h2>Bracket (\d+)", shown) == ["0", "1"]
+    assert re.findall(r'aria-label="Rungs of bracket (\d+)', shown) == ["0", "1"]
+    rows = re.findall(r'trials/(\d+)">\d+</a></td><td>.*?</td><td class="n">[^<]*</td><td class="n">(\d*)</td>', shown)
+    assert rows == [("20", "0"), ("21", "1")]

@@ -22,7 +22,7 @@ def tab(asked: Asked, experiment: Json) -> Json:
     offset = asked.count("offset", 0, 10**8)
     found = experiments.search(asked.session, experiment["id"], offset=offset, limit=PAGE)
     over = show.plain_state(experiment["state"]) in show.ENDED
-    drawn = [bracket for bracket in found["brackets"] if bracket["rungs"]]
+    drawn = [{"number": number, **bracket} for number, bracket in enumerate(found["brackets"]) if bracket["rungs"]]
     most = max((rung["entered"] for bracket in drawn for rung in bracket["rungs"]), default=0)
     for bracket in drawn:
         bracket["picture"] = picture(bracket["rungs"], most, found.get("unit") or "", over)
