@@ -88,10 +88,14 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
+_OPEN = ("single", "random", "grid")
+"""Methods whose trials may train for as long as their code does; of the others the configuration has lengths or rounds."""
+
+
 def unmeasured(experiment: Mapping[str, Any]) -> bool:
-    """Whether nobody can say how far it is: one trial without a length, whose training has reported no progress."""
+    """Whether nobody can say how far it is: trials without a length, of which none has reported progress or ended."""
     searcher = SearcherConfig.of(experiment.get("config") or {})
-    return not experiment["progress"] and searcher.name == "single" and searcher.max_length is None
+    return not experiment["progress"] and searcher.name in _OPEN and searcher.full_length is None
 
 
 def compact(value: Any) -> str:

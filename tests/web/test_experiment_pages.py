@@ -77,13 +77,22 @@ def test_a_trial_without_a_checkpoint_does_not_offer_to_start_from_one(visitor: 
 
 def test_progress_that_nobody_can_know_is_not_called_nothing(visitor: Visitor, served: Served) -> None:
     single = {"name": "single", "metric": "loss"}
-    for number, searcher in ((5, single), (6, {**single, "max_length": {"batches": 9}}), (7, CONFIG["searcher"])):
-        served.put([experiment(number, state=State.PAUSED, progress=0.0, config={**CONFIG, "searcher": searcher})])
+    length = {"max_length": {"batches": 9}}
+    for number, searcher, progress in (
+        (5, single, 0.0),
+        (6, {**single, **length}, 0.0),
+        (7, {**CONFIG["searcher"], **length}, 0.0),
+        (8, CONFIG["searcher"], 0.0),
+        (9, CONFIG["searcher"], 1 / 3),
+    ):
+        served.put([experiment(number, state=State.PAUSED, progress=progress, config={**CONFIG, "searcher": searcher})])
     served.put(trained(trial(9, 5, index=0)))
     listed = visitor.get("experiments").text
     rows = {int(number): row for number, row in re.findall(r'<tr id="experiment-(\d+)"(.*?)</tr>', listed, re.DOTALL)}
-    assert "not known" in rows[5] and "report_progress" in rows[5]
-    assert "0%" in rows[6] and "0%" in rows[7] and "not known" not in rows[6] + rows[7]
+    for number in (5, 8):
+        assert "not known" in rows[number] and "report_progress" in rows[number] and "0%" not in rows[number]
+    assert "0%" in rows[6] and "0%" in rows[7] and "33%" in rows[9] and "not known" not in rows[6] + rows[7] + rows[9]
+    assert "not known" in visitor.get("experiments/8").text
     assert "4 steps so far" in visitor.get("experiments/5").text
     assert "not known" in visitor.get("trials/9").text
 
