@@ -18,9 +18,10 @@ def get(session: Session, uuid: str) -> Json:
     return found
 
 
-def listing(session: Session, *, offset: int = 0, limit: int = 0) -> Json:
-    """Those of every experiment, the newest first, one page: {"checkpoints", "pagination"}. ``limit`` 0: all."""
-    params = {"offset": offset, "limit": limit, "orderBy": "ORDER_BY_DESC"}
+def listing(session: Session, *, states: Sequence[str] = (), offset: int = 0, limit: int = 0) -> Json:
+    """Those of every experiment, the newest first, one page: {"checkpoints", "pagination"}. ``limit`` 0: all. ``states``: those in
+    one of them, all where it is empty."""
+    params = {"states": list(states), "offset": offset, "limit": limit, "orderBy": "ORDER_BY_DESC"}
     found: Json = session.get("/api/v1/checkpoints", params=params)
     return found
 

@@ -20,7 +20,7 @@ from dethpc.domain.states import State
 from dethpc.master.http.auth import Principal
 from dethpc.web import show
 from dethpc.web.asked import Goto, up
-from dethpc.web.pages import ROUTES, code, compare, experiment, series
+from dethpc.web.pages import ROUTES, checkpoints, code, compare, experiment, series
 from tests.master.conftest import Served, trained, trial, uuid_of
 from tests.master.conftest import experiment as experiment_row
 from tests.web.conftest import HOSTILE, Visitor
@@ -266,6 +266,18 @@ def test_checkpoints_of_all_experiments_are_listed_the_newest_first(visitor: Vis
     every = uuids()
     assert len(every) == 8 and every[0] == uuid_of(4, 4) and every[-1] == uuid_of(1, 2)
     assert uuids("?offset=6") == every[6:]
+
+
+def test_checkpoints_are_listed_by_state_and_the_next_page_keeps_to_it(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAGE", 3)
+    shown = visitor.get("checkpoints?state=COMPLETED").text
+    assert 'value="COMPLETED" checked' in shown and 'value="DELETED" checked' not in shown
+    assert shown.count("<tr data-row>") == 3 and "?state=COMPLETED&amp;offset=3" in shown
+    none = visitor.get("checkpoints?state=PARTIALLY_DELETED").text
+    assert "No checkpoint is in such a state." in none and "<tr data-row>" not in none
+    assert visitor.get("checkpoints?state=NONE").text.count("<tr data-row>") == 3, "what is no state filters nothing"
 
 
 def test_a_checkpoint_is_compared_with_its_storage_and_deleted(visitor: Visitor, served: Served) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dethpc.client import checkpoints
+from dethpc.domain.states import CheckpointState
 from dethpc.errors import MasterError, NotFound, Refused
 from dethpc.web import show
 from dethpc.web.asked import Answer, Asked, Download, Goto, Page
@@ -19,10 +20,19 @@ def one(asked: Asked) -> Answer:
 
 
 def listing(asked: Asked) -> Answer:
-    """Of every experiment, the newest first."""
+    """Of every experiment, or those in chosen states, the newest first."""
     offset = asked.count("offset", 0, 10**8)
-    found = checkpoints.listing(asked.session, offset=offset, limit=PAGE)
-    shown = {"checkpoints": found["checkpoints"], "total": found["pagination"]["total"], "offset": offset, "page": PAGE}
+    chosen = [state.value for state in CheckpointState if state.value in asked.every("state")]
+    states = [f"STATE_{state}" for state in chosen]
+    found = checkpoints.listing(asked.session, states=states, offset=offset, limit=PAGE)
+    shown = {
+        "checkpoints": found["checkpoints"],
+        "total": found["pagination"]["total"],
+        "offset": offset,
+        "page": PAGE,
+        "states": [state.value for state in CheckpointState],
+        "chosen": chosen,
+    }
     return Page("checkpoints.html", shown)  # every commit would sort them all again
 
 
