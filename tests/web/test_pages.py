@@ -75,6 +75,18 @@ def test_every_page_is_whole_and_shows_markup_as_text(visitor: Visitor) -> None:
         assert not re.search(r"\son[a-z]+=|\sstyle=", re.sub(r'"[^"]*"', '""', got.text)), page
 
 
+def test_the_menu_marks_where_one_is(visitor: Visitor) -> None:
+    def marked(page: str) -> list[tuple[str, str]]:
+        return re.findall(r'aria-current="(\w+)">(\w+)</a>', visitor.get(page).text.partition("<main")[0])
+
+    assert marked("experiments") == [("page", "Experiments")]
+    for page in ("experiments/1", "experiments/1/trials", "trials/1/logs", "compare", "compare?trials=1,2"):
+        assert marked(page) == [("true", "Experiments")], page
+    assert marked("checkpoints") == [("page", "Checkpoints")]
+    assert marked(f"checkpoints/{uuid_of(1, 2)}") == [("true", "Checkpoints")]
+    assert marked("doctor") == [("page", "Doctor")] and marked("sessions") == [("page", "Access")]
+
+
 def test_text_of_users_stands_where_it_belongs(visitor: Visitor) -> None:
     shown = visitor.get("experiments/2").text
     escaped = HOSTILE.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&#34;")
