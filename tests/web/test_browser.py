@@ -285,6 +285,26 @@ def test_chosen_rows_are_compared_by_keyboard(tab: Tab) -> None:
     page.wait_for_selector("#keys[open]")
 
 
+def test_the_keyboard_goes_on_from_what_was_chosen_by_mouse(tab: Tab) -> None:
+    page = tab.goto("experiments/1/trials")
+    page.check("tbody tr >> nth=1 >> input")
+    page.keyboard.press("j")
+    assert page.evaluate("[...document.querySelectorAll('tr[data-row]')].findIndex(r => r.matches('.here'))") == 2
+    page.keyboard.press("s")
+    assert page.locator("tbody input:checked").count() == 2
+    page.keyboard.press("m")
+    page.wait_for_url(re.compile(r"/compare\?trials=\d+,\d+$"))
+    page = tab.goto("experiments/1/trials")
+    second = page.inner_text("tbody tr >> nth=1 >> a")
+    page.check("tbody tr >> nth=1 >> input")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(rf"/trials/{second}$"))
+    page = tab.goto("experiments")
+    page.check("[name=state] >> nth=2")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"state=COMPLETED"))
+
+
 def test_pictures_of_hyperparameters_change_while_one_looks(user: User, tab: Tab) -> None:
     page = tab.goto("experiments/1/hyperparameters")
     page.wait_for_selector("#scatter canvas")

@@ -155,9 +155,10 @@ document.querySelector("[data-theme-switch]")?.addEventListener("click", switchT
 const help = document.getElementById("keys");
 document.querySelector("[data-keys]")?.addEventListener("click", showKeys);
 const places = { e: "experiments", q: "queue", c: "cluster", k: "checkpoints", d: "doctor", a: "sessions" };
+const TYPED = "input:not([type=checkbox], [type=radio]), textarea, select, dialog";  // where keys mean letters
 let going = false;  // after a g
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest(TYPED)) return;
   if (going && places[event.key]) { location.href = root + places[event.key]; return; }
   going = event.key === "g";
   const search = document.querySelector("[data-search]");
@@ -170,8 +171,16 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "s") document.querySelector("tr.here input[type=checkbox]")?.click();
   else if (event.key === "e") document.querySelector("[data-first-error]")?.click();
   else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
-  else if (event.key === "Enter" && !event.target.closest("a, button, summary")) document.querySelector("tr.here a")?.click();
+  else if (event.key === "Enter" && !event.target.closest("a, button, summary")) {
+    if (event.target.closest("input") && !event.target.closest("tr.here")) return;  // it sends the form of its filter
+    event.preventDefault();
+    document.querySelector("tr.here a")?.click();
+  }
 });
+
+// The keys go on from the row in which one clicked, or to which one came by Tab.
+for (const kind of ["click", "focusin"])
+  document.addEventListener(kind, (event) => { const row = event.target.closest?.("tr[data-row]"); if (row) stand(row); });
 
 // What this page has beside: links and buttons that say their key. Those that end something ask first, as by mouse.
 function keyed() {
@@ -195,8 +204,12 @@ function step(by) {
   const rows = [...document.querySelectorAll("tr[data-row]")];
   if (!rows.length) return;
   const at = rows.findIndex((row) => row.classList.contains("here"));
-  rows[at]?.classList.remove("here");
   const next = rows[Math.min(rows.length - 1, Math.max(0, at + by))];
-  next.classList.add("here");
+  stand(next);
   next.scrollIntoView({ block: "nearest" });
+}
+
+function stand(row) {
+  document.querySelector("tr.here")?.classList.remove("here");
+  row.classList.add("here");
 }
