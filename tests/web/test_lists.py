@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import pytest
 
 from dethpc.web import show
+from dethpc.web.pages import experiments
 from tests.master.conftest import Served, experiment
 from tests.web.conftest import Visitor
 
@@ -58,6 +59,30 @@ def test_a_page_behind_the_last_says_how_many_there_are_and_leads_back(visitor: 
     assert f"there are {left}." in shown and "yet" not in shown.partition("<table")[2].partition("</table>")[0]
     (link,) = re.findall(r'<a href="(\?[^"]*)">The last page', shown)
     assert "The last page" not in visitor.get(page + link.replace("&amp;", "&")).text
+
+
+def test_columns_are_chosen_and_the_address_keeps_them(visitor: Visitor) -> None:
+    def heads(query: str) -> list[str]:
+        head = visitor.get(f"experiments{query}").text.partition("<thead>")[2].partition("</thead>")[0]
+        return [re.sub(r"<[^>]*>| [↓↑]", "", cell).strip() for cell in re.findall(r"<th .*?</th>", head, re.DOTALL)][3:]
+
+    usual = [experiments.COLUMNS[name] for name in experiments.USUAL]
+    assert heads("") == heads("?columns=none,") == usual and "Forked from" not in usual
+    assert heads("?columns=best,state,best,x") == ["Best", "State"]
+    chosen = visitor.get("experiments?state=ERROR&sort=name-up&column=parent&column=state&column=x")
+    assert chosen.status == 303
+    link = chosen.headers["location"].removeprefix("./")
+    assert link == "experiments?state=ERROR&sort=name-up&columns=state%2Cparent"
+    shown = visitor.get(link).text
+    row = shown.partition('<tr id="experiment-2"')[2].partition("</tr>")[0]
+    assert 'href="./experiments/1">1</a></td>' in row and row.count("<td") == 5
+    forms = re.findall(r'<form[^>]* method="get".*?</form>', shown, re.DOTALL)
+    assert 'name="columns" value="state,parent"' in forms[0] and 'name="state" value="ERROR"' in forms[1]
+    assert 'href="?sort=name-up&amp;columns=state%2Cparent">Clear' in shown, "what clears the filters keeps the columns"
+    every = "&".join(f"column={name}" for name in experiments.COLUMNS)
+    assert heads("?" + visitor.get(f"experiments?{every}").headers["location"].partition("?")[2]) == list(
+        experiments.COLUMNS.values()
+    )
 
 
 def test_a_long_name_is_cut_in_lists_and_whole_on_hover(visitor: Visitor, served: Served) -> None:

@@ -22,10 +22,32 @@ SORTS = {
 }
 """Columns by which the list can be sorted, as the page and the wire call them."""
 
+COLUMNS = {
+    "state": "State",
+    "progress": "Progress",
+    "trials": "Trials",
+    "best": "Best",
+    "metric": "Metric",
+    "search": "Search",
+    "pool": "Pool",
+    "started": "Started",
+    "ended": "Ended",
+    "duration": "Duration",
+    "checkpoints": "Checkpoints",
+    "parent": "Forked from",
+}
+"""What the list can show beside ids and names: ``columns=state,best`` in the address, in this order."""
+
+USUAL = [name for name in COLUMNS if name not in ("metric", "ended", "parent")]
+"""Columns where the address names none."""
+
 _SAID = {"label": "add labels", "unlabel": "remove labels"}
 
 
 def listing(asked: Asked) -> Answer:
+    if boxes := asked.every("column"):
+        chosen = ",".join(name for name in COLUMNS if name in boxes)
+        return Goto("experiments" + asked.changed(column=None, columns=chosen or None, said=None))
     sort, _, way = asked.query.get("sort", "").partition("-")
     descending = way != "up"
     offset = asked.count("offset", 0, 10**8)
@@ -40,7 +62,11 @@ def listing(asked: Asked) -> Answer:
         offset=offset,
         limit=PAGE,
     )
+    named = dict.fromkeys(asked.query.get("columns", "").split(","))
     shown: dict[str, Any] = {
+        "every_column": COLUMNS,
+        "columns": [name for name in named if name in COLUMNS] or USUAL,
+        "sorts": SORTS,
         "experiments": found["experiments"],
         "total": found["pagination"]["total"],
         "offset": offset,
