@@ -67,7 +67,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
                 type=click.Choice(["steps", "epochs", "time"]),
                 default="steps",
                 show_default=True,
-                help="What the axis to the right is; epochs needs a reported metric epoch.",
+                help="What the axis to the right is; epochs needs a metric epochs (or epoch) in each report.",
             ),
             click.option(
                 "--smooth",
@@ -301,7 +301,7 @@ def _news(curve: Curve, wish: Wish) -> list[str]:
         first = curve.odd[0]
         news.append(f"{who} is {spelled(first.value)} after {first.steps} steps: such values are left out")
     if wish.x == "epochs" and any(point.epoch is None for point in curve.drawable):
-        news.append(f"{who} has reports without a metric 'epoch', which are left out; --x steps shows them")
+        news.append(f"{who} has reports without a metric 'epochs', which are left out; --x steps shows them")
     if wish.log_y and any(point.value <= 0 for point in curve.drawable):
         news.append(f"{who} has values of 0 or less, which a logarithmic axis leaves out")
     return news

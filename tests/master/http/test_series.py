@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,21 @@ def test_columns_are_thinned_out_as_their_values_are_one_by_one(reports: list[di
     ]
     names = {name for one in reports for name in one}
     assert _chosen(rows(reports), 4) == _chosen_one_by_one(rows(reports), names, 4)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "epoch"),
+    [
+        ({"epochs": 0.5}, 0.5),  # of the training APIs
+        ({"epoch": 2}, 2.0),
+        ({"epoch": 2, "epochs": 3}, 2.0),
+        ({"epoch": "NaN", "epochs": 3}, 3.0),
+        ({}, None),
+    ],
+)
+def test_how_far_it_was_in_epochs_is_what_a_report_says(metrics: dict[str, Any], epoch: float | None) -> None:
+    (series,) = drawn([Reported(1, "training", 1, 1.0, {"loss": 1.0, **metrics})], frozenset({"loss"}), 0)
+    assert series.data[0].epoch == epoch
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=40), st.integers(0, 39))

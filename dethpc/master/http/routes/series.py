@@ -6,7 +6,7 @@ Largest-Triangle-Three-Buckets: S. Steinarsson, "Downsampling Time Series for Vi
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any
 
@@ -39,12 +39,18 @@ def drawn(reports: Iterable[Reported], names: frozenset[str], points: int) -> li
                 batches=report.steps_completed,
                 values=values,
                 time=time(report.reported_at),
-                epoch=_number(report.metrics.get("epoch")),
+                epoch=_epoch(report.metrics),
             )
             for report, values in rows
         ]
         answer.append(Series(group=group, type=_TYPES.get(group, "METRIC_TYPE_UNSPECIFIED"), data=data))
     return answer
+
+
+def _epoch(metrics: Mapping[str, object]) -> float | None:
+    """How far it was by its own ``epoch``, or by ``epochs``, which the training APIs report beside their metrics."""
+    own = _number(metrics.get("epoch"))
+    return _number(metrics.get("epochs")) if own is None else own
 
 
 Rows = Sequence[tuple[Reported, dict[str, object]]]
