@@ -160,14 +160,12 @@ def _from_auth_json(url: str, env: Mapping[str, str]) -> Optional[str]:
 
 
 def _by_munge(url: str, socket: str) -> Optional[str]:
-    from http.client import HTTPException
-
     from dethpc.client.munge import Munge
     from dethpc.client.transport import HttpTransport
 
     try:
         return HttpTransport(url).owner_token(Munge(socket))
-    except (OSError, HTTPException):
+    except OSError:
         return None  # whoever asks for more than a token finds out that no master is there
 
 

@@ -18,7 +18,7 @@ from dethpc.client.proof import OwnerToken, in_time, shown_by, whereabouts
 from dethpc.errors import Unauthorized
 
 if TYPE_CHECKING:
-    from http.client import HTTPConnection
+    from dethpc.client.http1 import Connection
 
 PATH = "/api/v1/auth/munge"
 SECONDS = 60
@@ -69,11 +69,11 @@ def answer(theirs: str, mine: str, where: str) -> str:
     return f"dethpc: I am your master\n{theirs}\n{mine}\n{where}\n"
 
 
-def owner_token(connection: HTTPConnection, prefix: str, munge: Munge) -> OwnerToken:
+def owner_token(connection: Connection, prefix: str, munge: Munge) -> OwnerToken:
     """The owner's key, from the server at the other end of a connection that is open. ``prefix``: as in ``is_proved``.
 
-    Raises: Unauthorized when the server is not the owner's master, or when munge does not work here; OSError and HTTPException when
-    the connection breaks.
+    Raises: Unauthorized when the server is not the owner's master, or when munge does not work here; OSError when the
+    connection breaks.
     """
     me, mine = os.geteuid(), os.urandom(32).hex()
     with in_time(connection):
@@ -95,14 +95,13 @@ def owner_token(connection: HTTPConnection, prefix: str, munge: Munge) -> OwnerT
     return OwnerToken(vouched.payload[len(begins) :])
 
 
-def _ask(connection: HTTPConnection, method: str, path: str, body: Any) -> dict[str, Any]:
+def _ask(connection: Connection, method: str, path: str, body: Any) -> dict[str, Any]:
     import json
 
     for left in reversed(range(_TRIES)):
-        connection.request(
-            method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"}
-        )
-        answer = connection.getresponse()
+        asked = None if body is None else json.dumps(body).encode()
+        connection.request(method, path, {"Content-Type": "application/json"}, asked)
+        answer = connection.answer()
         content = answer.read(1 << 16)
         if answer.status != 429 or not left:  # others log in just now
             break

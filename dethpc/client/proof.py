@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Iterator, Optional, Tuple
 
 if TYPE_CHECKING:
     import socket
-    from http.client import HTTPConnection
+
+    from dethpc.client.http1 import Connection
 
 PATH = "/api/v1/auth/proof"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -69,13 +70,12 @@ def proof(key: str, nonce: str, address: Tuple[str, int], certificate: str = "")
     Client and server each work it out where they are. ``certificate``: over TLS, the SHA-256 of what the server shows. It says more
     than the address, which may then be another on the way: nobody else can have its key.
     """
-    import hashlib
     import hmac
 
     if not re.fullmatch(r"[0-9a-f]{64}", nonce):
         raise ValueError("a nonce is 64 hexadecimal digits")
     message = f"dethpc master\n{nonce}\n{whereabouts(address, certificate)}"
-    return hmac.new(key.encode(), message.encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(key.encode(), message.encode(), "sha256").hex()
 
 
 def whereabouts(address: Tuple[str, int], certificate: str = "") -> str:
@@ -86,7 +86,7 @@ def whereabouts(address: Tuple[str, int], certificate: str = "") -> str:
 
 
 @contextmanager
-def in_time(connection: HTTPConnection) -> Iterator[None]:
+def in_time(connection: Connection) -> Iterator[None]:
     """Within, the connection breaks after ``SECONDS``.
 
     A time-out would not end an answer that comes byte by byte, or preliminary ones (100) without end.
@@ -102,24 +102,24 @@ def in_time(connection: HTTPConnection) -> Iterator[None]:
         limit.cancel()
 
 
-def is_proved(connection: HTTPConnection, prefix: str, token: ProvedToken) -> bool:
+def is_proved(connection: Connection, prefix: str, token: ProvedToken) -> bool:
     """Whether the server at the other end knows the token's key; ``prefix`` is the path that the master's address ends in.
 
-    Raises OSError and HTTPException when the connection breaks.
+    Raises OSError when the connection breaks.
     """
     import json
 
     nonce = os.urandom(32).hex()
     wanted = proof(token.key, nonce, connection.sock.getpeername()[:2], shown_by(connection.sock))
     whose = f"&run={token.run}" if token.run else ""
-    connection.request("GET", f"{prefix}{PATH}?nonce={nonce}{whose}", headers={"Accept": "application/json"})
-    answer = connection.getresponse()
+    connection.request("GET", f"{prefix}{PATH}?nonce={nonce}{whose}", {"Accept": "application/json"})
+    answer = connection.answer()
     content = answer.read(1 << 16)
     try:
         given = json.loads(content)["proof"] if answer.status == 200 else None
     except (ValueError, KeyError, TypeError, RecursionError):
         given = None
-    return not answer.will_close and answer.isclosed() and same(wanted, given)
+    return not answer.will_close and answer.ended and same(wanted, given)
 
 
 def shown_by(sock: socket.socket) -> str:
@@ -131,7 +131,7 @@ def shown_by(sock: socket.socket) -> str:
     return fingerprint(sock)
 
 
-def _shut(connection: HTTPConnection) -> None:
+def _shut(connection: Connection) -> None:
     import contextlib
     import socket
 

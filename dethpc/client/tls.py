@@ -8,8 +8,9 @@ import ssl
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 if TYPE_CHECKING:
-    from http.client import HTTPConnection
     from socket import socket
+
+    from dethpc.client.http1 import Connection
 
 NOVERIFY = "noverify"
 
@@ -31,7 +32,7 @@ class Trust(NamedTuple):
     name: Optional[str] = None
 
 
-def wrap(connection: HTTPConnection, host: str, trust: Trust) -> None:
+def wrap(connection: Connection, host: str, trust: Trust) -> None:
     """Speak TLS over a connection to ``host``, once its server has shown a certificate that is trusted, and proved to have its key.
 
     Raises Distrust, and OSError when the other end speaks no TLS or the connection breaks.
@@ -68,11 +69,13 @@ def fingerprint(sock: socket) -> str:
 
 def speaks_tls(host: str, port: int, timeout: float = 2.0) -> bool:
     """Whether what listens there speaks TLS, whoever it is."""
-    from http.client import HTTPConnection
+    from dethpc.client.http1 import connect
 
-    connection = HTTPConnection(host, port, timeout=timeout)
     try:
-        connection.connect()
+        connection = connect(host, port, timeout)
+    except OSError:
+        return False
+    try:
         wrap(connection, host, Trust(cert=NOVERIFY))
     except OSError:
         return False

@@ -1,20 +1,19 @@
 """How a request reaches the master: ``Transport`` is the seam, ``HttpTransport`` the network, ``in_process`` a call.
 
-``http.client`` alone, and loaded on first use: importing this costs nothing, a first request a few milliseconds.
+TLS is loaded for an address that begins with https, and not before.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional, Protocol, Union
 
+from dethpc.client import http1
 from dethpc.client.address import MasterFinder, canonical, certificate
 from dethpc.client.proof import OwnerToken, ProvedToken, in_time, is_proved
 from dethpc.errors import MasterUnreachable, NotTheMaster
 
 if TYPE_CHECKING:
-    from http.client import HTTPConnection, HTTPResponse
-
     from dethpc.client.munge import Munge
 
 _AT_ONCE = 1 << 16  # bytes of a body that are read at once
@@ -122,29 +121,28 @@ class HttpTransport:
             connection = self._take(url) or self._connect(url, timeout)
             try:
                 connection.sock.settimeout(timeout)
-                connection.request(method, _prefix(url) + target, pieces, known)
+                connection.request(method, _prefix(url) + target, known, pieces)
                 sent = True
-                sock = connection.sock  # http.client lets go of it when the server says that it will close
-                answer = connection.getresponse()
+                answer = connection.answer()
             except BaseException:
                 connection.close()
                 raise
-        except (OSError, _http_exception()) as error:
+        except OSError as error:
             self._look_again()
             if self._fixed and isinstance(error, ConnectionResetError) and _speaks_tls(url):
                 raise MasterUnreachable(f"the server at {url} speaks TLS: its address begins with https://") from None
             raise NoAnswer(error, sent=sent) from None
         if answer.status in _AWAY:
             self._look_again()
-        return HttpResponse(self, url, connection, sock, answer)
+        return HttpResponse(self, url, connection, answer)
 
-    def keep(self, url: str, connection: HTTPConnection) -> None:
+    def keep(self, url: str, connection: http1.Connection) -> None:
         """The connection is free for this thread's next request."""
         self.close()
         self._kept.connection, self._kept.url = connection, url
 
     def owner_token(self, munge: Munge, timeout: float = 30.0) -> OwnerToken:
-        """The owner's key, by munge. Raises Unauthorized, OSError, HTTPException."""
+        """The owner's key, by munge. Raises Unauthorized, OSError."""
         from dethpc.client import munge as login
 
         connection = self._connect(self.url, timeout)
@@ -154,17 +152,17 @@ class HttpTransport:
             connection.close()
 
     def close(self) -> None:
-        connection: Optional[HTTPConnection] = getattr(self._kept, "connection", None)
+        connection: Optional[http1.Connection] = getattr(self._kept, "connection", None)
         self._kept.connection = None
         if connection is not None:
             connection.close()
 
-    def _take(self, url: str) -> Optional[HTTPConnection]:
+    def _take(self, url: str) -> Optional[http1.Connection]:
         """This thread's connection, unless the master's address has changed or the other side has hung up meanwhile."""
-        connection: Optional[HTTPConnection] = getattr(self._kept, "connection", None)
+        connection: Optional[http1.Connection] = getattr(self._kept, "connection", None)
         if connection is None:
             return None
-        if self._kept.url != url or _hung_up(connection):
+        if self._kept.url != url or not connection.idle:
             self.close()
             return None
         self._kept.connection = None
@@ -174,21 +172,13 @@ class HttpTransport:
         if self._finder:
             self._finder.refresh()
 
-    def _connect(self, url: str, timeout: float) -> HTTPConnection:
-        import socket
-        from http.client import HTTPConnection
+    def _connect(self, url: str, timeout: float) -> http1.Connection:
         from urllib.parse import urlsplit
 
         parts = urlsplit(url)
         host = str(parts.hostname)
-        connection = HTTPConnection(host, parts.port, timeout=timeout)
+        connection = http1.connect(host, parts.port or 80, timeout)
         try:
-            connection.connect()
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if hasattr(socket, "TCP_KEEPIDLE"):
-                connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-            connection.auto_open = 0  # a connection that is lost is not replaced by one that has proved nothing
             if parts.scheme == "https" or self._token is not None:
                 with in_time(connection):
                     if parts.scheme == "https":
@@ -200,7 +190,7 @@ class HttpTransport:
             raise
         return connection
 
-    def _wrap(self, connection: HTTPConnection, url: str, host: str) -> None:
+    def _wrap(self, connection: http1.Connection, url: str, host: str) -> None:
         """Speak TLS over the connection. Raises Unauthorized, OSError."""
         try:
             from dethpc.client import tls
@@ -232,17 +222,9 @@ class HttpTransport:
 class HttpResponse:
     """An answer of HttpTransport: once its body is read, the connection goes back to be used again."""
 
-    def __init__(
-        self, transport: HttpTransport, url: str, connection: HTTPConnection, sock: Any, answer: HTTPResponse
-    ) -> None:
+    def __init__(self, transport: HttpTransport, url: str, connection: http1.Connection, answer: http1.Answer) -> None:
         self.status = answer.status
-        self._transport, self._url, self._connection, self._sock, self._answer = (
-            transport,
-            url,
-            connection,
-            sock,
-            answer,
-        )
+        self._transport, self._url, self._connection, self._answer = transport, url, connection, answer
 
     def read(self) -> bytes:
         try:
@@ -254,8 +236,7 @@ class HttpResponse:
 
     def chunks(self, timeout: Optional[float]) -> Iterator[bytes]:
         try:
-            self._sock.settimeout(timeout)
-            # Unlike the answer's own iterator, read1 does not take a connection that broke for the end.
+            self._connection.sock.settimeout(timeout)
             while more := self._answer.read1(_AT_ONCE):
                 yield more
         except BaseException as error:
@@ -263,18 +244,17 @@ class HttpResponse:
         self._ended()
 
     def close(self) -> None:
-        self._answer.close()
         self._connection.close()
 
     def _ended(self) -> None:
-        if self._answer.will_close or not self._answer.isclosed():
+        if self._answer.will_close:
             self.close()
         else:
             self._transport.keep(self._url, self._connection)
 
     def _broken(self, error: BaseException) -> BaseException:
         self.close()
-        return NoAnswer(error, sent=True) if isinstance(error, (OSError, _http_exception())) else error
+        return NoAnswer(error, sent=True) if isinstance(error, OSError) else error
 
 
 def _watched(body: bytes, on_sent: OnSent) -> Iterator[memoryview]:
@@ -301,20 +281,3 @@ def _speaks_tls(url: str) -> bool:
     from dethpc.client import tls
 
     return tls.speaks_tls(str(parts.hostname), int(parts.port or 0))
-
-
-def _hung_up(connection: HTTPConnection) -> bool:
-    """Bytes (or the end) waiting on an idle connection mean that the server closed it: a POST must not be risked on it."""
-    import select
-
-    if connection.sock is None:
-        return True
-    poll = select.poll()
-    poll.register(connection.sock, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _http_exception() -> type[Exception]:
-    from http.client import HTTPException
-
-    return HTTPException

@@ -14,13 +14,13 @@ import socket
 import tarfile
 import threading
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from unittest import mock
 
 from hypothesis import strategies as st
 
 from dethpc.client import proof
+from dethpc.client.http1 import Connection, HttpError
 from dethpc.config.loading import load
 from dethpc.config.secrets import masked_text
 from dethpc.config.site import parse_site
@@ -136,22 +136,44 @@ def of_rows(data: bytes, folder: Path) -> None:
 def of_proof(data: bytes, folder: Path) -> None:
     """No answer of a server's that does not know the token proves that it does."""
     ours, theirs = socket.socketpair()
-    connection = HTTPConnection("127.0.0.1", timeout=5)
-    connection.sock = mock.Mock(wraps=ours)
-    connection.sock.getpeername.return_value = ("127.0.0.1", 1)
-    del connection.sock.getpeercert
-    connection.sock.makefile = ours.makefile
+    ours.settimeout(5)
+    seen = mock.Mock(wraps=ours)
+    seen.getpeername.return_value = ("127.0.0.1", 1)
+    del seen.getpeercert
+    connection = Connection(seen, "127.0.0.1")
     theirs.sendall(data[: 1 << 16])
     theirs.shutdown(socket.SHUT_WR)
     token = proof.proved_token("run:1.1.1:secret")
     assert token is not None
-    with contextlib.suppress(OSError, HTTPException):
+    with contextlib.suppress(OSError):
         assert not proof.is_proved(connection, "", token)
     connection.close()
     for each in (ours, theirs):
         each.close()
     with contextlib.suppress(ValueError):
         proof.proof("key", data.decode("latin-1"), ("127.0.0.1", 1))
+
+
+def of_answer(data: bytes, folder: Path) -> None:
+    """Of an HTTP server: in whatever pieces they come, the same is read of them, no more than has come, and held of it little."""
+
+    def outcome(piece: int) -> tuple[object, ...]:
+        left = io.BytesIO(data)
+        wire = mock.Mock(recv=lambda most: left.read(min(most, piece)))
+        connection, read = Connection(wire, "login1"), []
+        try:
+            for method in ("GET", "HEAD", "GET"):
+                connection.request(method, "/", {})
+                answer = connection.answer()
+                read.append((answer.status, answer.read(), answer.will_close))
+        except HttpError as error:
+            assert piece < 1000 or left.tell() <= sum(len(body) for _, body, _ in read) + (1 << 18)
+            return (*read, "goes on" in str(error))
+        return tuple(read)
+
+    by_bytes, at_once = outcome(1), outcome(1 << 20)
+    if not at_once or at_once[-1] is not True:  # what comes early is refused, and comes early only at once
+        assert by_bytes == at_once
 
 
 def of_channel(data: bytes, folder: Path) -> None:
@@ -231,6 +253,7 @@ _JSON = json.dumps(
 ).encode()
 _LOG = b"2025-11-13T02:13:20.000Z\tINFO\t0\tstdout\thello\n2025-11-13T02:13:21.123Z\tERROR\t-\tstderr\tx\xff\r y\ntorn 2025-"
 _ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{"proof":"0"}'
+_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;a=b\r\nabcd\r\n0\r\nX: y\r\n\r\n"
 _ROW = b'{"table": "Node", "key": ["a"], "row": {"name": "a"}}\n'
 
 TARGETS: dict[str, tuple[Target, list[bytes]]] = {
@@ -241,6 +264,7 @@ TARGETS: dict[str, tuple[Target, list[bytes]]] = {
     "log": (of_log, [_LOG]),
     "rows": (of_rows, [_ROW]),
     "proof": (of_proof, [_ANSWER, b"0" * 64]),
+    "answer": (of_answer, [_ANSWER, _CHUNKS, b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\n\r\nhello"]),
     "channel": (of_channel, [b"\0" * 100, pickle.dumps([1])]),
     "link": (of_link, [b'{"a": 1}\n{"b": [2]}\n', b"[" * 3000 + b"\n"]),
 }
