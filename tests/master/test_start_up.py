@@ -13,12 +13,14 @@ NOT_FOR_THIS = (
     "numpy",
     "tsdownsample",
     "rich",
+    "jinja2",
     "requests",
     "urllib.request",
     "dethpc.cli",
     "dethpc.core",
     "dethpc.doctor",
     "dethpc.simulator",
+    "dethpc.web",
 )
 
 

@@ -18,10 +18,12 @@ from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from dethpc import errors
 from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.bodies import BodyLimits
+from dethpc.master.http.later import Later
 from dethpc.master.http.middleware import PAGE_FILES, PAGES, AuthMiddleware, error_body
 from dethpc.master.http.parameters import ids_that_can_be, only_known_parameters
 from dethpc.master.http.passwords import TooManyLogins
@@ -33,7 +35,6 @@ from dethpc.master.http.service import Services
 from dethpc.master.http.straight import Straight
 from dethpc.master.http.together import Together
 from dethpc.master.http.unserved import why_not
-from dethpc.web.app import Pages
 
 _log = logging.getLogger(__name__)
 
@@ -97,13 +98,19 @@ def create_app(services: Services) -> FastAPI:
     app.add_exception_handler(Exception, _unforeseen)
     # Browsers tell servers on one host apart by no port: who looks at two masters through ssh -L is logged in to both.
     cookie = f"dethpc_session_{services.installation.cluster_id[:8]}"
-    app.mount(PAGES, Pages(app, services.commits, services.installation.version, cookie).application())
+    app.mount(PAGES, Later(partial(_pages, app, services, cookie)))
     nouns = Nouns(app, ROUTERS, partial(app.include_router, dependencies=each, responses=_REFUSALS))
     app.add_middleware(BodyLimits)
     app.add_middleware(AuthMiddleware, auth=services.auth, cookie=cookie)
     app.middleware_stack = Straight(app, app.build_middleware_stack(), services.auth, nouns)
     app.openapi = partial(nouns.whole, app.openapi)  # type: ignore[method-assign]
     return app
+
+
+def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
+    from dethpc.web.app import Pages  # with Jinja and all pages
+
+    return Pages(app, services.commits, services.installation.version, cookie).application()
 
 
 def _operation(route: APIRoute) -> str:

@@ -13,11 +13,13 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import jinja2
+from typing import TYPE_CHECKING
 
 from dethpc.containers import Wrapped
 from dethpc.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    import jinja2
 
 MARGIN = 60.0
 """Seconds before a time limit at which a trial is to have saved its checkpoint."""
@@ -105,6 +107,8 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
 @functools.lru_cache(maxsize=4)
 def _templates(folders: tuple[Path, ...]) -> jinja2.Environment:
     """Compiled templates; a file that changes is read again."""
+    import jinja2  # 3 MB that a master needs once it submits
+
     environment = jinja2.Environment(  # nosec B701  # bash: see the filter sh
         loader=jinja2.FileSystemLoader([*folders, BUILT_IN]),
         undefined=jinja2.StrictUndefined,
