@@ -141,6 +141,26 @@ def test_a_metric_without_a_number_says_so(page: Any) -> None:
     page.wait_for_selector("#curves .empty")
 
 
+def test_curves_without_epochs_say_what_they_lack(page: Any) -> None:
+    steps = [0, 1]
+    common = {"hparams": "", "steps": steps, "times": steps, "values": [1, 2]}
+    trials = [{"id": 1, **common, "epochs": [None, None]}, {"id": 2, **common, "epochs": [None, None]}]
+    page.route("**/series.json*", lambda route: route.fulfill(json={"trials": trials}))
+    page.goto(f"{page.root}experiments/1")
+    page.wait_for_selector("#curves canvas")
+    page.select_option("[data-x]", "epochs")
+    assert page.inner_text("#curves .empty").startswith("Nothing is drawn: over epochs, each report needs a metric")
+    assert page.locator("#curves canvas").count() == 0
+    page.select_option("[data-x]", "steps")
+    page.wait_for_selector("#curves canvas")
+    trials[0]["epochs"] = [0.5, 1]
+    page.reload()
+    page.wait_for_selector("#curves canvas")
+    page.select_option("[data-x]", "epochs")
+    page.wait_for_selector("#curves .faint:text('1 of 2 curves are left out')")
+    assert page.locator("#curves canvas").count() == 2, "and the other is drawn"
+
+
 def test_a_value_that_was_not_reported_is_no_gap(page: Any) -> None:
     shown(page, [[0.0, 5.0, None, 5.0, 10.0]])
     assert page.evaluate(INK, 2 / 4) > 5

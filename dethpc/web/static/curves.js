@@ -50,6 +50,13 @@ function smoothed(values, weight) {
   });
 }
 
+function said(text, how) {
+  const p = document.createElement("p");
+  p.className = how;
+  p.textContent = text;
+  return p;
+}
+
 function zoomed({ data: [xs], scales: { x } }) {
   return x.min > xs[0] || x.max < xs[xs.length - 1];
 }
@@ -64,12 +71,7 @@ function draw(ranges = new Map()) {
   else for (const group of drawn.data.groups)
     for (const [name, values] of Object.entries(group.metrics))
       if (values.some((value) => value !== null)) one(place, [{ ...group, values, label: name }], `${group.group} ${name}`);
-  if (!plots.length) {
-    const empty = document.createElement("p");
-    empty.className = "empty";
-    empty.textContent = "No number has been reported yet.";
-    place.append(empty);
-  }
+  if (!place.children.length) place.append(said("No number has been reported yet.", "empty"));
   for (const plot of plots) if (ranges.has(plot.of)) plot.setScale("x", ranges.get(plot.of));
 }
 
@@ -78,13 +80,19 @@ function one(parent, curves, title) {
   const log = controls.querySelector("[data-log]").checked;
   const logX = x !== "times" && controls.querySelector("[data-log-x]").checked;
   const weight = Number(controls.querySelector("[data-smooth]").value);
-  curves = curves.filter((curve) => curve[x].some((value) => value !== null) && curve.values.some((value) => value !== null));
-  if (!curves.length) return;
+  const all = curves.filter((curve) => curve.values.some((value) => value !== null));
+  if (!all.length) return;
   const box = document.createElement("div");
   if (title) { const head = document.createElement("h3"); head.textContent = title; box.append(head); }
+  parent.append(box);
+  curves = all.filter((curve) => curve.values.some((value, i) => value !== null && curve[x][i] !== null));
+  if (curves.length < all.length) {
+    const which = !curves.length ? "Nothing is drawn" : `${all.length - curves.length} of ${all.length} curves are left out`;
+    box.append(said(`${which}: over ${x}, each report needs a metric “epochs” beside its others.`, curves.length ? "faint" : "empty"));
+  }
+  if (!curves.length) return;
   const tip = document.createElement("div");
   tip.className = "tip";
-  parent.append(box);
   const pins = document.createElement("div");
   pins.className = "pins";
   const data = joined(curves, x);
