@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -104,6 +105,27 @@ def test_a_trial_keeps_its_colour_whatever_its_rank_is(page: Any) -> None:
         return str(page.get_attribute("#curves .pin .dot", "class"))
 
     assert colour(17, 4, 8) == colour(4, 8, 17)
+
+
+def test_no_two_trials_have_one_colour_while_another_is_free(page: Any) -> None:
+    common = {"hparams": "", "steps": [0, 1], "times": [0, 1], "epochs": [0, 1], "values": [0, 1]}
+
+    def colours(*ids: int) -> dict[int, str]:
+        page.route("**/series.json*", lambda route: route.fulfill(json={"trials": [{"id": n, **common} for n in ids]}))
+        page.evaluate("document.dispatchEvent(new Event('dethpc:changed'))")
+        page.wait_for_function(
+            "ids => [...document.querySelectorAll('#curves .pin a')].map(a => a.textContent.slice(6)).join() === ids",
+            arg=",".join(map(str, ids)),
+        )
+        return dict(zip(ids, page.eval_on_selector_all("#curves .pin .dot", "all => all.map(dot => dot.className)")))
+
+    shown(page, [[0.0, 1.0]], f"?pin={','.join(map(str, range(1, 60)))}")
+    first = colours(31, 1, 11, 21)
+    assert len(set(first.values())) == 4
+    more = colours(5, 31, 2, 1, 11, 21, 41)
+    assert len(set(more.values())) == 7 and more.items() >= first.items(), "who is there keeps what it has"
+    assert len(set(colours(*range(1, 11)).values())) == 10
+    assert sorted(Counter(colours(*range(1, 21)).values()).values()) == [2] * 10
 
 
 def test_a_value_that_a_logarithmic_axis_has_no_place_for_is_a_gap(page: Any) -> None:

@@ -50,6 +50,25 @@ function smoothed(values, weight) {
   });
 }
 
+const kept = new Map();  // which colour a curve has, while it is shown
+
+// A colour for each curve by its number: the one that goes with the number, or of those that fewest have. Who comes earlier by number
+// chooses first, so that the rank of a curve changes nothing, and who is shown already keeps what it has.
+function coloured(numbers) {
+  const shown = new Set(numbers);
+  for (const number of kept.keys()) if (!shown.has(number)) kept.delete(number);
+  const having = new Array(COLOURS).fill(0);
+  for (const colour of kept.values()) having[colour] += 1;
+  for (const number of numbers.filter((number) => !kept.has(number)).sort((a, b) => a - b)) {
+    const least = Math.min(...having);
+    let colour = number % COLOURS;
+    while (having[colour] > least) colour = (colour + 1) % COLOURS;
+    having[colour] += 1;
+    kept.set(number, colour);
+  }
+  return numbers.map((number) => kept.get(number));
+}
+
 function said(text, how) {
   const p = document.createElement("p");
   p.className = how;
@@ -104,7 +123,8 @@ function one(parent, curves, title) {
   let near = null;  // the point under the pointer
   const ink = resolved("--faint"), line = resolved("--line");
   const colours = [...Array(COLOURS).keys()].map((index) => resolved(`--c${index}`));
-  curves = curves.map((curve, index) => ({ ...curve, colour: (curve.at ?? curve.id ?? index) % COLOURS }));
+  const own = coloured(curves.map((curve, index) => curve.id ?? index));
+  curves = curves.map((curve, index) => ({ ...curve, colour: curve.at === undefined ? own[index] : curve.at % COLOURS }));
   const above = () => !many ? [] : [
     ...curves.flatMap((curve, i) => pinned(curve.id) ? [{ ...points[i], colour: colours[curve.colour] }] : []),
     ...(near ? [{ ...points[near.curve], colour: resolved("--ink") }] : []),
