@@ -211,6 +211,42 @@ def tried(page: Any, trials: list[tuple[dict[str, Any], float]], query: str = ""
     page.wait_for_selector("#parallel canvas")
 
 
+CONTRAST = """async () => {
+  const script = document.querySelector("script[src$='hyperparameters.js']").src;
+  const { ramp, resolved } = await import(script.replace("hyperparameters", "colour"));
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const light = (...layers) => {  // relative luminance (WCAG 2) of what lies over each other: [colour, alpha]
+    for (const [colour, alpha] of layers) { pen.globalAlpha = alpha; pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); }
+    const part = (value) => value <= 10 ? value / 3294 : ((value / 255 + 0.055) / 1.055) ** 2.4;
+    const [red, green, blue] = pen.getImageData(0, 0, 1, 1).data;
+    return 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
+  };
+  const ground = [resolved("--surface"), 1], behind = light(ground) + 0.05;
+  const contrast = (...layer) => {
+    const own = light(ground, layer) + 0.05;
+    return Math.max(own / behind, behind / own);
+  };
+  return {
+    ramp: ramp(24).map((colour) => contrast(colour, 0.8)),
+    curves: [...Array(10).keys()].map((n) => contrast(resolved(`--c${n}`), 1)),
+  };
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_of_the_best_and_the_worst_are_seen_in_both_themes(page: Any, theme: str) -> None:
+    page.emulate_media(color_scheme="light")
+    tried(page, [({"a": 0.1}, 0.1), ({"a": 0.2}, 0.2)])
+    look = "document.querySelector('#parallel canvas').toDataURL()"
+    before = page.evaluate(look)
+    page.emulate_media(color_scheme=theme)
+    if theme == "dark":
+        page.wait_for_function(f"(before) => {look} !== before", arg=before)  # drawn again when the system changes
+    found = page.evaluate(CONTRAST)
+    print({name: [round(value, 2) for value in values] for name, values in found.items()})
+    assert min(found["ramp"]) >= 3 and min(found["curves"]) >= 3
+
+
 def test_a_crowd_that_was_brushed_looks_the_same_whichever_way_one_came_there(page: Any) -> None:
     draw = random.Random(0)
     tried(page, [({"a": draw.random(), "b": draw.random()}, draw.random()) for n in range(1500)])

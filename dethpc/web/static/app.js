@@ -148,6 +148,7 @@ function switchTheme() {
   localStorage.setItem("dethpc-theme", document.documentElement.dataset.theme);
   document.dispatchEvent(new Event("dethpc:theme"));
 }
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("dethpc:theme")));
 document.querySelector("[data-theme-switch]")?.addEventListener("click", switchTheme);
 
 // --- keyboard

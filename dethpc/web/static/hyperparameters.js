@@ -1,7 +1,7 @@
 // Parallel coordinates with brushing, and scatter plots, on canvas: ten thousand trials are drawn in one go.
 
 import { axis, fitted, short, switches } from "./axes.js";
-import { resolved } from "./colour.js";
+import { ramp, resolved } from "./colour.js";
 import { Field } from "./crowds.js";
 
 const place = document.getElementById("parallel");
@@ -57,9 +57,6 @@ function canvas(parent, height, name) {
 }
 
 const good = (t) => { const a = axes.at(-1).at(t[place.dataset.metric]); return place.dataset.smaller === "false" ? a : 1 - a; };
-// From grey-violet to yellow-green, even in lightness for who sees no red or green.
-const colour = (share, alpha) => `hsl(${260 - 200 * share} 65% ${45 + 10 * share}% / ${alpha})`;
-
 let base = null;
 
 function draw() {
@@ -78,16 +75,17 @@ function draw() {
 const xOf = (i) => PAD.side + i * (base.width - 2 * PAD.side) / (axes.length - 1);
 const yOf = (share) => base.height - PAD.bottom - share * (base.height - PAD.top - PAD.bottom);
 
+const STRONG = 0.8;  // of a line or a dot by itself: what is behind is still seen, and the colour keeps its contrast
 const BUCKETS = 24;  // colours of lines: those of one are drawn in few strokes
 const TOGETHER = 12;  // lines of one stroke; where they cross they are not darker, so not too many
 const CROWD = 1000;  // trials that are drawn pixel by pixel
-const COLOURS = Array.from({ length: BUCKETS }, (_, i) => colour((i + 0.5) / BUCKETS, 1));
 const bucket = (share) => Math.min(BUCKETS - 1, Math.floor(share * BUCKETS));
 
-let order = [], places = null, rows = null, ground = null, field = null, whole = null, shown = null;
+let colours = [], order = [], places = null, rows = null, ground = null, field = null, whole = null, shown = null;
 
 // What does not change while one brushes: where each line goes (0 to 1 of each axis, NaN for none), who is better, and all lines in grey behind.
 function prepare() {
+  colours = ramp(BUCKETS);
   order = trials.map((t) => ({ share: good(t), t }));
   order.sort((a, b) => a.share - b.share);
   places = new Float32Array(order.length * axes.length);
@@ -98,7 +96,7 @@ function prepare() {
   if (order.length > CROWD) {
     const { width, height } = base, scale = devicePixelRatio || 1;
     const grey = new Field(width, height, scale, [resolved("--line")]);
-    [field, whole] = [0, 1].map(() => new Field(width, height, scale, COLOURS));
+    [field, whole] = [0, 1].map(() => new Field(width, height, scale, colours));
     shown = new Uint8Array(order.length).fill(1);
     add(whole, every, 1);
     field.copy(whole);
@@ -151,14 +149,16 @@ function lines() {
   const { pen, width, height } = base, some = passing(), within = numbers(some, (n) => some[n]);
   pen.clearRect(0, 0, width, height);
   if (chosen.size) pen.drawImage(ground, 0, 0, width, height);
-  const alpha = Math.max(0.06, Math.min(0.8, 120 / within.length));
+  const alpha = Math.max(0.06, Math.min(STRONG, 120 / within.length));
   if (field) {
     changed(some, within);
     pen.drawImage(field.painted(alpha), 0, 0, width, height);
   } else {
     const buckets = Array.from({ length: BUCKETS }, () => []);
     for (const n of within) buckets[bucket(order[n].share)].push(n);
-    buckets.forEach((each, i) => { pen.strokeStyle = colour((i + 0.5) / BUCKETS, alpha); strokes(pen, each); });
+    pen.globalAlpha = alpha;
+    buckets.forEach((each, i) => { pen.strokeStyle = colours[i]; strokes(pen, each); });
+    pen.globalAlpha = 1;
   }
   frame(pen);
 }
@@ -241,18 +241,20 @@ function scatters() {
     const left = 10 + Math.max(...[metric.low, metric.high].map((value) => pen.measureText(short(value)).width));
     pen.strokeStyle = resolved("--line");
     pen.strokeRect(left, 8, width - left - 10, height - 30);
-    const crowd = order.length > CROWD && new Field(width, height, devicePixelRatio || 1, COLOURS);
+    const crowd = order.length > CROWD && new Field(width, height, devicePixelRatio || 1, colours);
     for (let n = 0; n < order.length; n++) {
       const across = places[n * axes.length + i], up = places[(n + 1) * axes.length - 1];
       if (!some[n] || Number.isNaN(across)) continue;
       const x = left + 6 + across * (width - left - 22), y = height - 22 - 6 - up * (height - 42);
       if (crowd) { crowd.dot(x, y, 2, bucket(order[n].share)); continue; }
-      pen.fillStyle = colour(order[n].share, 0.7);
+      pen.globalAlpha = STRONG;
+      pen.fillStyle = colours[bucket(order[n].share)];
       pen.beginPath();
       pen.arc(x, y, 3, 0, 7);
       pen.fill();
     }
-    if (crowd) pen.drawImage(crowd.painted(0.7), 0, 0, width, height);
+    pen.globalAlpha = 1;
+    if (crowd) pen.drawImage(crowd.painted(1.2), 0, 0, width, height);
     pen.fillStyle = ink;
     pen.textAlign = "left"; pen.fillText(fitted(pen, short(a.labels[0][1]), width / 3), left, height - 6);
     pen.textAlign = "right"; pen.fillText(fitted(pen, short(a.labels.at(-1)[1]), width / 3), width - 10, height - 6);
