@@ -17,13 +17,13 @@ _ALL = click.option("--all", "every", is_flag=True, help="Every node.")
 
 @click.group(cls=LazyGroup)
 def agent() -> None:
-    """Look at the compute nodes, and keep trials off some."""
+    """Inspect the compute nodes, and keep trials off some of them."""
 
 
 @agent.command("list")
 @listing
 def list_agents(wanted: tables.Wanted) -> None:
-    """List the compute nodes: who uses them, and which are left out and why."""
+    """List the compute nodes, who uses them, and which are excluded and why."""
     from dethpc.client import cluster
 
     agents = cluster.agents(connect())
@@ -73,7 +73,7 @@ _COLUMNS = [
 @_NODE
 @_ALL
 def enable(node: Optional[str], every: bool) -> None:
-    """Let trials go to a node again, and forget what was held against it."""
+    """Let trials use a node again, and forget the failures counted against it."""
     from dethpc.client import cluster
 
     session = connect()
@@ -88,9 +88,9 @@ def enable(node: Optional[str], every: bool) -> None:
 @_NODE
 @_ALL
 @click.option("--reason", default="", help="The reason, shown by det agent list.")
-@click.option("--drain", is_flag=True, help="Let the trials that run there go on to their end.")
+@click.option("--drain", is_flag=True, help="Let the trials that run there finish.")
 def disable(node: Optional[str], every: bool, reason: str, drain: bool) -> None:
-    """Send no more trials to a node, as far as enough other nodes are left. Those that run there checkpoint and go on elsewhere."""
+    """Send no more trials to a node, if enough others are left. Trials that run there save a checkpoint and resume elsewhere."""
     from dethpc.client import cluster
 
     session = connect()

@@ -60,7 +60,7 @@ def export(session: Session, experiment: int, target: Path, kind: str, said: Sai
             os.fsync(whole.fileno())
         os.replace(part, target)
     except zipfile.BadZipFile:
-        raise Refused(f"the master's answer broke off: {target} was not written; try again") from None
+        raise Refused(f"the master's answer was cut off: {target} was not written; try again") from None
     finally:
         part.unlink(missing_ok=True)
     return Exported(packed, left_out)

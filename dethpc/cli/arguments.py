@@ -17,7 +17,7 @@ from dethpc.cli import output, tables
 def number(value: str) -> int:
     """An id. Raises click.BadParameter for what none can be."""
     if not (value.isdecimal() and value.isascii()):
-        raise click.BadParameter(f"{value!r} is no id; allowed: a number, such as 3")
+        raise click.BadParameter(f"{value!r} is not an id; allowed: a number, such as 3")
     if len(value) > 18:  # more than a row of any database can have
         raise click.BadParameter(f"nothing has the id {value[:40]}: ids are counted from 1")
     return int(value)
@@ -47,7 +47,7 @@ def _trials(value: str) -> list[int]:
     if found := _ids(value):
         return found
     raise click.BadParameter(
-        f"{value!r} is no trial; allowed: trial ids, such as 12 or 12,14. See them with: det trial list EXPERIMENT"
+        f"{value!r} is not a trial id; allowed: trial ids, such as 12 or 12,14. See them with: det trial list EXPERIMENT"
     )
 
 
@@ -108,7 +108,7 @@ def _states(context: click.Context, parameter: click.Parameter, given: Iterable[
     words = [word.strip() for some in given for word in some.split(",")]
     for word in words:
         if word.upper().removeprefix("STATE_") not in known:
-            raise click.BadParameter(f"{word!r} is no state; allowed: {', '.join(known).lower()}")
+            raise click.BadParameter(f"{word!r} is not a state; allowed: {', '.join(known).lower()}")
     return [word.upper() for word in words]
 
 
@@ -192,9 +192,9 @@ def listing(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="[SECONDS]",
             is_flag=False,
             flag_value=2.0,
-            help="Draw the list anew every 2 or so many seconds, until Ctrl-C.",
+            help="Redraw the list every 2 seconds, or every SECONDS, until Ctrl-C.",
         ),
-        click.option("--sort", metavar="COLUMN", default="", help="Sort by this column; -COLUMN: the other way round."),
+        click.option("--sort", metavar="COLUMN", default="", help="Sort by this column; -COLUMN reverses the order."),
         click.option(
             "--columns", metavar="NAMES", default="", callback=_words, help="Show these columns, such as id,state."
         ),

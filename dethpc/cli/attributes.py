@@ -118,7 +118,7 @@ _COUNT = click.IntRange(0)
 @click.option("--save-trial-latest", type=_COUNT, required=True, help="How many of each trial's latest stay.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def set_gc_policy(experiment_id: int, yes: bool, **policy: int) -> None:
-    """Set which checkpoints stay when the experiment has ended; where it has, the others go now."""
+    """Set which checkpoints stay when the experiment has ended; if it has ended already, the others are deleted now."""
     from dethpc.cli.garbage import show_unwanted
     from dethpc.client import experiments
 

@@ -56,14 +56,14 @@ def _found(store: CheckpointStore, uuid: str, verify: bool) -> str:
 @click.command()
 @click.argument("storages", metavar="PATH|URL...", nargs=-1, required=True)
 @click.option(
-    "--older-than", type=click.FloatRange(0), default=24.0, metavar="HOURS", help="Leave what is younger [24]."
+    "--older-than", type=click.FloatRange(0), default=24.0, metavar="HOURS", help="Leave out what is younger [24]."
 )
-@click.option("--verify", is_flag=True, help="Read each, and compare it with its manifest.")
+@click.option("--verify", is_flag=True, help="Read every file, and compare it with its manifest.")
 @click.option("--remove", is_flag=True, help="Remove what was found.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output.as_json
 def audit(storages: tuple[str, ...], older_than: float, verify: bool, remove: bool, yes: bool, as_json: bool) -> None:
-    """Name what storages hold that no experiment of your master knows: after a crash, a rebuild, a lost database."""
+    """List checkpoints in storages that no experiment of your master knows, such as after a crash or a lost database."""
     from dethpc import storage as stores
 
     there = {str(store): store for store in map(stores.from_string, storages)}
@@ -93,7 +93,7 @@ def audit(storages: tuple[str, ...], older_than: float, verify: bool, remove: bo
             output.echo(f"{len(mine)} in {place} that nobody knows, {output.size(sum(o.size for o in mine))}")
     if young := len(unknown) - len(found):
         output.say(
-            f"{young} more changed in the last {older_than:g} hours, and may be just being written: see --older-than"
+            f"{young} more changed in the last {older_than:g} hours, and may not be complete yet: see --older-than"
         )
     if not remove or not found:
         return

@@ -37,7 +37,7 @@ def list_checkpoints(experiment_id: int, best: Optional[int], wanted: tables.Wan
 @click.argument("uuid")
 @output.as_json
 def describe(uuid: str, as_json: bool) -> None:
-    """Describe a checkpoint: where it comes from and which files it has."""
+    """Describe a checkpoint: its origin and its files."""
     from dethpc.client import checkpoints
 
     c = checkpoints.get(connect(), uuid)
@@ -76,7 +76,7 @@ def describe(uuid: str, as_json: bool) -> None:
     type=click.Choice(["auto", "direct", "master"]),
     default="auto",
     show_default=True,
-    help="From the storage, through the master, or from the storage where that can be read here.",
+    help="From the storage, through the master, or from the storage if this machine can read it.",
 )
 @click.option(
     "--path", "globs", multiple=True, metavar="GLOB", help="Only files that match; ** matches any directories."
@@ -94,7 +94,7 @@ _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_UUIDS
 @_YES
 def delete(uuids: list[str], yes: bool) -> None:
-    """Delete checkpoints; a task removes their files. What somebody still needs is refused."""
+    """Delete checkpoints; a task removes their files. Checkpoints that are still needed are refused."""
     from dethpc.client import checkpoints
 
     if not yes:
@@ -110,7 +110,7 @@ def delete(uuids: list[str], yes: bool) -> None:
 )
 @_YES
 def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
-    """Remove files of checkpoints."""
+    """Remove files from checkpoints."""
     from dethpc.client import checkpoints
 
     if globs and not yes:

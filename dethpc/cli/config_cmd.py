@@ -21,10 +21,10 @@ def config() -> None:
 @click.argument("file", metavar="FILE", type=click.File(encoding="utf-8"))
 @click.option("-i", "--in-place", is_flag=True, help="Rewrite FILE instead of printing to standard output.")
 def upgrade(file: Any, in_place: bool) -> None:
-    """Write an experiment's configuration of an older generation in its present form.
+    """Rewrite an older experiment configuration in today's form.
 
-    Fields that count steps, and lengths that are time today, are replaced; all else stays as it is, comments too. What was
-    replaced is listed on standard error.
+    Fields that count steps, and lengths that are times today, are replaced. Everything else stays as it is, including comments.
+    Standard error lists the replacements.
     """
     from dethpc.cli.create import read_config
     from dethpc.config.upgrade import upgrade as upgraded

@@ -27,12 +27,12 @@ from dethpc.cli.group import Failed
     type=click.Choice(KINDS),
     default="none",
     show_default=True,
-    help="Whose files go along: the best one's, those of the latest of each trial, or all.",
+    help="Which checkpoints' files to include: the best one's, those of the latest of each trial, or all.",
 )
-@click.option("-f", "--force", is_flag=True, help="Replace an archive that is there.")
+@click.option("-f", "--force", is_flag=True, help="Replace an existing archive.")
 @output.as_json
 def export(experiment_id: int, target: Optional[str], kind: str, force: bool, as_json: bool) -> None:
-    """Write an experiment into one archive: configuration, trials, metrics, logs, code, and files of checkpoints if you wish.
+    """Write an experiment into one archive: configuration, trials, metrics, logs, code and, if you wish, checkpoint files.
 
     ARCHIVE is a file, by default experiment-ID.zip, or a URL such as s3://bucket/folder/name.zip. Damaged checkpoints are named and
     left out; the exit status is then 1.
@@ -48,7 +48,7 @@ def export(experiment_id: int, target: Optional[str], kind: str, force: bool, as
         with_them = f", with {held} checkpoint{'' if held == 1 else 's'}" if kind != "none" else ""
         output.echo(f"Experiment {experiment_id} is in {target} ({output.size(size)}{with_them})")
     if done.left_out:
-        raise Failed([f"{why}; the archive is whole without its files" for why in done.left_out.values()])
+        raise Failed([f"{why}; the archive is complete without its files" for why in done.left_out.values()])
 
 
 @click.command("import")
@@ -57,7 +57,7 @@ def export(experiment_id: int, target: Optional[str], kind: str, force: bool, as
 def take_in(path: str, as_json: bool) -> None:
     """Import an archive that det experiment export wrote, or the directory of a run that was submitted by hand.
 
-    The experiment gets an id of its own and has ended here: look at it, fork it, or continue it.
+    The experiment gets a new id, and its state is final here: look at it, fork it, or continue it.
     """
     if Path(path).is_dir():
         from dethpc.client import experiments

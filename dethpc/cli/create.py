@@ -43,7 +43,7 @@ INCLUDES = click.option(
     help="Also send this file or directory (repeatable).",
 )
 CONFIG_FILE = click.option(
-    "--config-file", type=click.File(encoding="utf-8"), help="YAML to lay over the configuration."
+    "--config-file", type=click.File(encoding="utf-8"), help="YAML to merge into the configuration."
 )
 CONTEXT_DIR = click.argument(
     "context_dir", metavar="[CONTEXT_DIR]", required=False, type=click.Path(exists=True, path_type=Path)
@@ -81,8 +81,8 @@ def create(
 ) -> None:
     """Create an experiment from CONFIG (YAML; - reads standard input) and the files of CONTEXT_DIR.
 
-    Mistakes in CONFIG are all shown at once, and nothing is created then. A .detignore file in CONTEXT_DIR, written like a
-    .gitignore, keeps files out.
+    All mistakes in CONFIG are shown at once, and then nothing is created. A .detignore file in CONTEXT_DIR, written like a
+    .gitignore, excludes files.
     """
     if template:
         raise errors.NotSupportedYet("--template is not supported yet; write its fields into the configuration")
@@ -156,7 +156,9 @@ def warn(answer: Json) -> None:
 def _next(experiment_id: int, paused: bool) -> str:
     if paused:
         return f"next: det experiment activate {experiment_id} starts it"
-    return f"next: det experiment wait {experiment_id} shows how it goes, det experiment logs {experiment_id} -f what it writes"
+    return (
+        f"next: det experiment wait {experiment_id} shows its progress, det experiment logs {experiment_id} -f its log"
+    )
 
 
 def _warn_of_another_scheduler() -> None:
@@ -246,11 +248,11 @@ def check_script(entrypoint: Union[str, list[str]], paths: Sequence[str], contex
     if script == "." or script.startswith("..") or script in paths or STARTUP_HOOK in paths:
         return
     if context_dir is None:
-        allowed = "a script that is sent along; name its directory: det experiment create CONFIG CONTEXT_DIR"
+        allowed = "a script that is sent; name its directory: det experiment create CONFIG CONTEXT_DIR"
     else:
         allowed = "the only file" if len(paths) == 1 else f"one of the {len(paths)} files"
         allowed += f" of {context_dir}"
-    found = f"{script}, which is not sent along"
+    found = f"{script}, which is not sent"
     scripts = [path for path in paths if os.path.splitext(path)[1] == os.path.splitext(script)[1]]
     hint = did_you_mean(script, scripts, alike=0.75)  # the ending alone makes names alike
     raise errors.ConfigError([errors.Problem("entrypoint", found, allowed, hint)])

@@ -23,7 +23,7 @@ def deploy() -> None:
 
 @deploy.group("slurm-dev")
 def slurm_dev() -> None:
-    """A real Slurm on this machine, several nodes on one host, in one folder."""
+    """Run a real Slurm on this machine: several nodes on one host, in one folder."""
 
 
 def _default_folder() -> str:
@@ -73,7 +73,7 @@ def up(folder: str, nodes: int, gpus_per_node: int, cpus_per_node: int, accounti
 @slurm_dev.command()
 @_folder
 def down(folder: str) -> None:
-    """End every process of the cluster and remove its folder."""
+    """Stop every process of the cluster and remove its folder."""
     from dethpc.deploy import slurm_dev
 
     used = slurm_dev.in_use()
@@ -95,7 +95,7 @@ def _no_cluster(folder: str) -> errors.NotFound:
 @_folder
 @as_json
 def status(folder: str, as_json: Optional[bool]) -> None:
-    """Which daemons run, and the state of each node. The exit code is 1 when there is no cluster."""
+    """Show which daemons run and the state of each node. The exit code is 1 if there is no cluster."""
     from dethpc.deploy import slurm_dev
 
     try:

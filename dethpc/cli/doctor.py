@@ -42,8 +42,8 @@ def doctor(
 ) -> None:
     """Check this site and this installation for problems.
 
-    Says of each thing what was found, what dethpc will do about it, and what somebody could change. Starts no master.
-    The exit code is 1 when there is an error.
+    Says what was found, what dethpc does about it, and what you could change. Does not start a master.
+    The exit code is 1 if there is an error.
     """
     from dethpc.client import home
     from dethpc.config.site import find_site, load_site

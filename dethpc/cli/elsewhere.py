@@ -66,7 +66,7 @@ _SENTENCES = {
     "task list": "det experiment list shows experiments, det job list the queue, and squeue --me all your jobs",
     "task logs": "The tasks here are trials: det trial logs ID",
     "task pause": "Pause the experiment: det experiment pause ID",
-    "task unpause": "The experiment goes on with: det experiment activate ID",
+    "task unpause": "Resume the experiment: det experiment activate ID",
     "template": (
         "Write the shared fields into the configuration; one field is set by: det experiment create CONFIG CONTEXT_DIR "
         "--config KEY=VALUE"

@@ -24,7 +24,7 @@ Json = dict[str, Any]
     aliases={"lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"},
     lazy={
         "create": ("dethpc.cli.create:create", "Submit CONFIG with the files in CONTEXT_DIR."),
-        "continue": ("dethpc.cli.fork:go_on", "Go on with an ended experiment."),
+        "continue": ("dethpc.cli.fork:go_on", "Continue an ended experiment."),
         "fork": ("dethpc.cli.fork:fork", "Create an experiment like another one."),
         "render": ("dethpc.cli.render:render", "Print the batch script of a trial of CONFIG."),
         "export": ("dethpc.cli.copies:export", "Write an experiment into one archive."),
@@ -56,7 +56,7 @@ def experiment(ctx: click.Context) -> None:
     "--limit", type=click.IntRange(1), default=200, show_default=True, help="At most this many of the newest."
 )
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the newest.")
-@click.option("--pages", type=click.Choice(["1", "all"]), default="1", help="all: whatever --limit is.")
+@click.option("--pages", type=click.Choice(["1", "all"]), default="1", help="all: ignore --limit.")
 @click.option("--show_project", is_flag=True, help="Include the workspace and the project.")
 @listing
 def list_experiments(
@@ -129,7 +129,7 @@ def _columns(everybody: bool, archived: bool, project: bool) -> list[tables.Colu
 @output.as_csv
 @output.as_json
 def describe(ids: list[int], metrics: bool, search: bool, outdir: Optional[Path], as_csv: bool, as_json: bool) -> None:
-    """Describe experiments, their searches and their trials; what failed or was stopped, and why, stands there."""
+    """Describe experiments, their searches and their trials, including what failed or was stopped, and why."""
     from dethpc.cli.describe import describe_experiments
 
     describe_experiments(connect(), ids, metrics=metrics, search=search, outdir=outdir, as_csv=as_csv, as_json=as_json)
@@ -209,21 +209,21 @@ def _act(action: str, *, allowed: set[str], done: str, already: set[str]) -> Cal
 @experiment.command()
 @IDS
 def pause(ids: list[int]) -> None:
-    """Let the trials checkpoint, then free their slots."""
+    """Let the trials save a checkpoint, then free their slots."""
     each(ids, _act("pause", allowed=_LIVE, done="Paused", already={"PAUSED"}))
 
 
 @experiment.command()
 @IDS
 def activate(ids: list[int]) -> None:
-    """Go on with paused experiments, or with paused trials of running ones, each from its checkpoint."""
+    """Resume paused experiments, or paused trials of running ones, each from its checkpoint."""
     each(ids, _act("activate", allowed=_LIVE, done="Activated", already=set()))
 
 
 @experiment.command()
 @IDS
 def cancel(ids: list[int]) -> None:
-    """Let the trials checkpoint, then end the experiments for good."""
+    """Let the trials save a checkpoint, then end the experiments for good."""
     each(ids, _act("cancel", allowed=_LIVE, done="Canceled", already=_ENDED | {"STOPPING_CANCELED"}))
 
 
@@ -245,14 +245,14 @@ def kill(ids: list[int]) -> None:
 @experiment.command()
 @IDS
 def archive(ids: list[int]) -> None:
-    """Take ended experiments out of the list."""
+    """Hide ended experiments from the list."""
     each(ids, _act("archive", allowed=_ENDED, done="Archived", already=set()))
 
 
 @experiment.command()
 @IDS
 def unarchive(ids: list[int]) -> None:
-    """Put archived experiments back into the list."""
+    """Show archived experiments in the list again."""
     each(ids, _act("unarchive", allowed=_ENDED, done="Unarchived", already=set()))
 
 
@@ -262,8 +262,8 @@ def unarchive(ids: list[int]) -> None:
 def delete(ids: list[int], yes: bool) -> None:
     """Delete ended experiments for good, with their checkpoints, TensorBoard files, logs, code and Python environments.
 
-    A job on a compute node removes the files. Until it has, the experiment is DELETING; DELETE_FAILED with the reason where it
-    could not; it is tried again by itself, or at once when you delete it again.
+    A job on a compute node removes the files. Until then, the experiment is DELETING. If that fails, it is DELETE_FAILED with the
+    reason and is retried automatically, or at once if you delete it again.
     """
     which = ", ".join(str(i) for i in ids)
     if not yes:

@@ -39,7 +39,7 @@ Json = dict[str, Any]
 @OVERRIDES
 @click.option("-f", "--follow", "--follow-first-trial", is_flag=True, help="Follow the log of its first trial.")
 def go_on(experiment_id: int, config_file: Any, overrides: Sequence[str], follow: bool) -> None:
-    """Go on with an experiment that has ended: in the same experiment and trials, each from its latest checkpoint."""
+    """Continue an experiment that has ended: the same experiment and trials, each from its latest checkpoint."""
     from dethpc.client import experiments
     from dethpc.config import with_overrides
 
@@ -74,7 +74,7 @@ def fork(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Create an experiment with the configuration of another one, and its files or those of CONTEXT_DIR."""
+    """Create an experiment with the configuration of another one, and that one's files or those in CONTEXT_DIR."""
     from dethpc.client import experiments
     from dethpc.config.forked import forked
 

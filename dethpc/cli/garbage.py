@@ -37,10 +37,10 @@ def show_unwanted(session: Any, experiment_id: int, policy: Mapping[str, int]) -
 
 @click.command()
 @click.argument("experiment_ids", metavar="[EXPERIMENT]...", nargs=-1, type=int)
-@click.option("-n", "--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def prune(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool) -> None:
-    """Delete what the policies of experiments that have ended do not keep.
+    """Delete the checkpoints of ended experiments that their policies do not keep.
 
     Without EXPERIMENT: of all of them. Each has its own policy: save_* of checkpoint_storage, or det experiment set gc-policy.
     """
@@ -49,7 +49,7 @@ def prune(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool) -> None:
     session = connect()
     found = checkpoints.prunable(session, experiment_ids)
     if not found:
-        output.echo("Every checkpoint is one that its experiment's policy keeps, or that somebody needs")
+        output.echo("Nothing to delete: every checkpoint is kept by its experiment's policy, or still needed")
         return
     columns = [
         tables.Column("ID", "id", tables.COUNT),

@@ -18,7 +18,7 @@ _LOOK = 1.0  # seconds between two looks at a pull
 
 @click.group(cls=LazyGroup)
 def image() -> None:
-    """List, pull and remove images of containers."""
+    """List, pull and remove container images."""
 
 
 _COLUMNS = [
@@ -54,16 +54,16 @@ def list_images(wanted: tables.Wanted) -> None:
     "--format",
     type=click.Choice(["sif", "squashfs", "folder"]),
     default=None,
-    help="Default: as the pool's runtime wants it.",
+    help="Default: what the pool's runtime needs.",
 )
 @click.option("--force", is_flag=True, help="Ask the registry again which image the name stands for.")
-@click.option("-d", "--detach", is_flag=True, help="Do not wait until it is there.")
+@click.option("-d", "--detach", is_flag=True, help="Do not wait for the pull to finish.")
 @output.as_yaml
 @output.as_json
 def pull(name: str, pool: str, format: str | None, force: bool, detach: bool, as_json: bool) -> None:
     """Pull IMAGE into the cache before an experiment needs it.
 
-    A registry that wants a password finds it in the file that the site names, or in your ~/.docker/config.json.
+    Passwords for registries come from the file that the site names, or from your ~/.docker/config.json.
     """
     from dethpc.client import images
 
@@ -88,9 +88,9 @@ def pull(name: str, pool: str, format: str | None, force: bool, detach: bool, as
 @click.argument("name", metavar="IMAGE")
 @output.as_json
 def cancel(name: str, as_json: bool) -> None:
-    """End the pull of IMAGE that is under way.
+    """Stop pulling IMAGE.
 
-    Trials that wait for it end, too. What was brought stays in the cache, and the next pull of IMAGE goes on with it.
+    Trials that wait for it end, too. What was downloaded stays in the cache, and the next pull of IMAGE continues from it.
     """
     from dethpc.client import images
 
@@ -102,11 +102,11 @@ def cancel(name: str, as_json: bool) -> None:
 
 
 @image.command()
-@click.option("-n", "--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output.as_json
 def prune(dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Remove the images that no experiment needs which has not ended. They are pulled again when somebody does."""
+    """Remove the images that no unfinished experiment needs. They are pulled again when an experiment needs them."""
     from dethpc.client import images
 
     session = connect()
@@ -129,7 +129,7 @@ def prune(dry_run: bool, yes: bool, as_json: bool) -> None:
 
 def _show(found: list[dict[str, Any]]) -> None:
     if not found:
-        output.echo("Every image that is there is needed by an experiment that has not ended, or there is none")
+        output.echo("Nothing to remove: unfinished experiments need every image in the cache")
         return
     columns = [column for column in _COLUMNS if column.name != "State"]
     tables.show(tables.Table(columns, found))

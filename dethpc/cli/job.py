@@ -18,7 +18,7 @@ Json = dict[str, Any]
 @click.group(cls=LazyGroup, invoke_without_command=True, aliases={"u": "update"})
 @click.pass_context
 def job(ctx: click.Context) -> None:
-    """See and change the order in which jobs get their slots. Without a command: list them."""
+    """Show and change the order in which jobs get their slots. Without a command: list them."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_jobs)
 
@@ -123,7 +123,7 @@ def short(ids: list[str]) -> dict[str, str]:
     "--behind-of", metavar="ID", help="Move directly behind this job, with its priority; priority pools only."
 )
 def update(job_id: str, **wishes: Any) -> None:
-    """Change one thing about a job of the queue. ID: its experiment's number, or the beginning of its own id."""
+    """Change one property of a queued job. ID: its experiment's number, or the beginning of its own id."""
     from dethpc.client import jobs
 
     given = {name: value for name, value in wishes.items() if value is not None}
@@ -146,7 +146,7 @@ _OPERATIONS = {
 @job.command("update-batch")
 @click.argument("operations", metavar="ID.OPERATION=VALUE...", nargs=-1, required=True)
 def update_batch(operations: tuple[str, ...]) -> None:
-    """Change several jobs, in this order: all of it is done, or nothing.
+    """Change several jobs in this order, either all of them or none.
 
     \b
     For example: det job update-batch job1.priority=1 job2.resource-pool="compute" job3.ahead-of=job1

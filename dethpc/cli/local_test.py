@@ -252,7 +252,7 @@ def _saved(config: ExperimentConfig, attempt: _Attempt, saved: list[Report]) -> 
     if not attempt.well:
         return Step("checkpoint", None, "none was saved")
     wanted = attempt.end.acked or (isinstance(config.entrypoint, str) and is_trial_class(config.entrypoint))
-    return Step("checkpoint", False if wanted else None, "none was saved: after a pause it would begin anew")
+    return Step("checkpoint", False if wanted else None, "none was saved: after a pause, training would start over")
 
 
 def _ranked(step: Step, config: ExperimentConfig, hparams: dict[str, Any], validations: list[Report]) -> Step:

@@ -47,7 +47,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--timestamp-after", "after", metavar="TIME", help="Only later lines (RFC 3339)."),
             click.option("--timestamp-before", "before", metavar="TIME", help="Only earlier lines (RFC 3339)."),
             click.option("--utc", is_flag=True, help="Times in UTC, not in local time, on a terminal."),
-            click.option("--raw", is_flag=True, help="Whole lines on a terminal, too, as a pipe has them."),
+            click.option("--raw", is_flag=True, help="Full lines on a terminal, as in a pipe."),
             output.as_json,
         ]
     ):
@@ -58,7 +58,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("logs")
 @ID
 @click.option(
-    "-a", "--all", "every", is_flag=True, help="Those of all trials in order of time, each line with its trial."
+    "-a", "--all", "every", is_flag=True, help="The logs of all trials in order of time, each line with its trial."
 )
 @_options
 def experiment_logs(experiment_id: int, every: bool, **options: Any) -> None:
@@ -77,7 +77,7 @@ def experiment_logs(experiment_id: int, every: bool, **options: Any) -> None:
 @TRIALS
 @_options
 def trial_logs(ids: list[int], **options: Any) -> None:
-    """Show the log of a trial, or those of several in order of time, each line with its trial."""
+    """Show the log of a trial, or the logs of several in order of time, each line with its trial."""
     from dethpc.client import logs, trials
 
     if len(ids) == 1:

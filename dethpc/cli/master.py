@@ -23,7 +23,7 @@ def master() -> None:
     """Start, stop and inspect the master.
 
     There is one master for each user and cluster; det starts it when it is needed. It may be stopped, or die, at any time:
-    trials go on, and the next master takes up where it left.
+    trials continue, and the next master picks up where it left off.
     """
 
 
@@ -36,7 +36,7 @@ def master() -> None:
     "--sbatch-arg", "sbatch_args", multiple=True, metavar="ARG", help="With --slurm: an option for sbatch (repeatable)."
 )
 def up(port: Optional[int], host: Optional[str], foreground: bool, slurm: bool, sbatch_args: tuple[str, ...]) -> None:
-    """Start the master, unless it runs."""
+    """Start the master unless it is already running."""
     root = _home()
     if foreground and slurm:
         raise click.UsageError("--foreground and --slurm are mutually exclusive; use one of them.")
@@ -102,7 +102,7 @@ def _job_name(root: Path) -> str:
 @master.command()
 @click.option("--timeout", type=Number(0), default=30.0, show_default=True, help="Seconds to wait for it to stop.")
 def down(timeout: float) -> None:
-    """Stop your master. Trials go on; the next master takes up their reports."""
+    """Stop your master. Trials continue; the next master reads their reports."""
     pid = master_process.stop(_home(), timeout)
     output.echo("No master is running" if pid is None else f"Stopped the master (pid {pid})")
 
@@ -157,13 +157,13 @@ def certificate() -> None:
     shown = home.own_master()
     if not shown.get("certificate"):
         raise errors.Refused(
-            f"the master at {shown.get('url')} speaks plain HTTP: there is no certificate. It speaks TLS where it listens beyond "
-            "loopback, and where the site configuration says master.tls: on"
+            f"the master at {shown.get('url')} uses plain HTTP: there is no certificate. It uses TLS if it listens beyond "
+            "loopback, or if the site configuration says master.tls: on"
         )
     if not home.made_certificate(str(shown["certificate"])):
         raise errors.Refused(
-            f"the master at {shown.get('url')} shows a certificate of the site's (SHA-256 {shown['certificate']}): other programs "
-            "verify it by the file of the authority that signed it"
+            f"the master at {shown.get('url')} uses the site's own certificate (SHA-256 {shown['certificate']}): other programs "
+            "verify it with the file of the authority that signed it"
         )
     output.echo(home.certificate)
 
@@ -192,7 +192,7 @@ def config(words: tuple[str, ...], as_json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Follow the log.")
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
 def logs(follow: bool, tail: Optional[int]) -> None:
-    """Show the master's log: from the master when one answers, else the file that the last one left."""
+    """Show the master's log: from the running master, or else from the file that the last one left."""
     from dethpc.client import cluster
 
     try:
@@ -234,7 +234,7 @@ def rebuild(yes: bool) -> None:
 
 
 @master.command()
-@click.option("--mend", is_flag=True, help="First write the change logs that are damaged again, from the database.")
+@click.option("--mend", is_flag=True, help="First rewrite damaged change logs from the database.")
 @output.as_json
 def check(as_json: bool, mend: bool) -> None:
     """Compare the database with the change logs, journals, run directories and checkpoints. A master may run.
@@ -258,7 +258,7 @@ def check(as_json: bool, mend: bool) -> None:
         raise click.exceptions.Exit(1)
     found = json.loads(done.stdout)
     for path in () if as_json else found["mended"]:
-        output.say(f"{path}: written again from the database; what it was is beside it")
+        output.say(f"{path}: rewritten from the database; the old file is beside it")
     if as_json:
         output.print_json(found)
     elif found["differences"]:
@@ -267,7 +267,7 @@ def check(as_json: bool, mend: bool) -> None:
         differences = "1 difference" if len(rows) == 1 else f"{len(rows)} differences"
         if not mend and any(d["where"] == "change log" for d in found["differences"]):
             output.say(
-                "Change logs that are damaged, or lack what the database knows, are written again by: "
+                "To rewrite change logs that are damaged or lack what the database has: "
                 "det master down; det master check --mend"
             )
         if any(d["where"] in ("database", "change log", "journal") for d in found["differences"]):
@@ -275,7 +275,7 @@ def check(as_json: bool, mend: bool) -> None:
                 f"{differences}; det master rebuild recreates the database from the files, without what they lack"
             )
         else:
-            output.say(f"{differences}; no rebuild brings back what is missing there: only a backup does")
+            output.say(f"{differences}; a rebuild cannot restore what is missing there, only a backup can")
     else:
         output.echo(f"The database and the files agree ({found['experiments']} experiments)")
     raise click.exceptions.Exit(1 if found["differences"] else 0)

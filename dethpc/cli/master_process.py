@@ -96,10 +96,10 @@ def _answer_of_a_live_one(root: Path) -> Optional[str]:
             break
         time.sleep(0.2)
     pid = int(held["pid"])
-    go_on = f" (it is stopped: kill -CONT {pid} lets it go on)" if _is_stopped(pid) else ""
+    go_on = f" (it is suspended: kill -CONT {pid} resumes it)" if _is_stopped(pid) else ""
     raise errors.MasterUnreachable(
         f"the master at {url} (pid {pid}) runs and does not answer{go_on}.\n"
-        f"To replace it: kill -9 {pid}; the next det command starts another. Nothing is lost, and trials go on."
+        f"To replace it: kill -9 {pid}; the next det command starts another. Nothing is lost, and trials continue."
     )
 
 
@@ -254,7 +254,7 @@ def full_disk(root: Path) -> str:
             free = output.size(shutil.disk_usage(there).free)
             return (
                 f"{there}: {error.strerror} ({free} left). A master needs {output.size(_ROOM)} there: make room, then try again. "
-                "Trials that run go on"
+                "Running trials continue"
             )
     return ""
 

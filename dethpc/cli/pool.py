@@ -21,7 +21,7 @@ def no_pool(name: str, known: Sequence[str]) -> Failed:
     cls=LazyGroup, lazy={"goodput": ("dethpc.cli.goodput:of_pools", "Show where the slot-hours of your trials went.")}
 )
 def pool() -> None:
-    """Look at resource pools: named slices of the cluster."""
+    """Inspect resource pools, the named slices of the cluster."""
 
 
 @pool.command("list")

@@ -16,9 +16,9 @@ from dethpc.cli.connect import connect
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a field (repeatable).")
 @output.as_json
 def preview_search(config: Any, overrides: Sequence[str], as_json: bool) -> None:
-    """Show how many trials the search of CONFIG trains, and how long each.
+    """Show how many trials the search in CONFIG trains, and for how long.
 
-    Where trials are compared, their order is drawn at random; the numbers do not depend on it much. Nothing is created.
+    If the search compares trials, their order is drawn at random; the numbers hardly depend on it. Nothing is created.
     """
     from dethpc.cli.create import checked, read_config
     from dethpc.client import experiments, search_cost

@@ -33,7 +33,7 @@ def render(
     \b
     The script stands on its own; no master is needed while it runs:
       det experiment render config.yaml . > trial.sbatch && sbatch trial.sbatch
-    What it reports is taken in later with: det experiment import RUN_DIR
+    To import its reports later: det experiment import RUN_DIR
     """
     from dethpc.cli.create import checked, located, packed, read_config
     from dethpc.client import experiments

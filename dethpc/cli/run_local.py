@@ -66,9 +66,9 @@ def run_local(
 ) -> None:
     """Run a whole experiment on this machine, and wait for its end.
 
-    No Slurm is asked, though there be one, and no master is left running. Ctrl-C kills the experiment.
+    Slurm is not used even if there is one, and no master is left running. Ctrl-C kills the experiment.
 
-    Exit codes: 0 completed; 1 it ended in an error, or the request failed; 3 canceled or killed; 130 interrupted.
+    Exit codes: 0 completed; 1 it ended with an error, or the request failed; 3 canceled or killed; 130 interrupted.
     """
     text = create.read_config(config)
     overrides = [*overrides, "resources.resource_pool=null"]  # of the cluster; this machine is one pool
@@ -120,7 +120,7 @@ def _run(
 
         output.echo("")
         tables.show(trial_table(about, about["trials"]))
-        output.say(f"\nMore of it: DETHPC_HOME={os.environ['DETHPC_HOME']} det experiment describe {number}")
+        output.say(f"\nTo see more: DETHPC_HOME={os.environ['DETHPC_HOME']} det experiment describe {number}")
     return state, about
 
 

@@ -26,5 +26,5 @@ def another(master: Mapping[str, Any], env: Mapping[str, str]) -> str:
         return ""
     return (
         f"your master was started without this shell's SLURM_CONF ({wanted}) and serves {scheduler(master)}; "
-        "to change over, end it, and the next command starts another: det master down"
+        "to switch, stop it, and the next command starts another: det master down"
     )

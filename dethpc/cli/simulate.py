@@ -70,10 +70,10 @@ def simulate(
     seed: Optional[int],
     as_json: bool,
 ) -> None:
-    """Simulate the search that CONFIG describes, and show what it would take.
+    """Simulate the search in CONFIG and show what it would cost.
 
-    The engine that runs real experiments runs it here against a cluster and a clock that are not real. A step is one unit of the
-    searcher's length (max_time): a batch, an epoch. Trials learn as a model with a seed says, or as those in --curves did.
+    The engine that runs real experiments runs it here against a simulated cluster and clock. A step is one unit of the
+    searcher's length (max_time): a batch or an epoch. Trials learn according to a seeded model, or like those in --curves.
 
     \b
     Which is cheaper:

@@ -68,7 +68,7 @@ def _use(agent: dict[str, Any], slot: dict[str, Any]) -> str:
 @click.argument("node")
 @click.argument("slot_id", metavar="SLOT")
 def enable(node: str, slot_id: str) -> None:
-    """Not possible: Slurm gives single slots out. See det agent enable."""
+    """Not possible: Slurm assigns single slots. See det agent enable."""
     from dethpc.client import cluster
 
     cluster.change_slot(connect(), node, slot_id, "enable")
@@ -78,7 +78,7 @@ def enable(node: str, slot_id: str) -> None:
 @click.argument("node")
 @click.argument("slot_id", metavar="SLOT")
 def disable(node: str, slot_id: str) -> None:
-    """Not possible: Slurm gives single slots out. See det agent disable."""
+    """Not possible: Slurm assigns single slots. See det agent disable."""
     from dethpc.client import cluster
 
     cluster.change_slot(connect(), node, slot_id, "disable")

@@ -17,9 +17,7 @@ def _job(context: click.Context, parameter: click.Parameter, text: str) -> str:
     """``28``, or ``28_3`` of a job array; ``28.batch`` and ``28.0``, as sacct lists the steps of a job, mean their job."""
     found = re.fullmatch(r"(\d+(?:_\d+)?)(\.\w+)?", text, re.ASCII)
     if re.match(r"\d+_\[", text):
-        raise click.BadParameter(
-            f"{text} is several jobs of an array; name one of them, such as {text.partition('[')[0]}3"
-        )
+        raise click.BadParameter(f"{text} is a job array; name one of its jobs, such as {text.partition('[')[0]}3")
     if found is None:
         raise click.BadParameter(f"found {text!r}; allowed: a job id of Slurm, such as 28 or 28_3, as squeue shows it")
     return found[1]

@@ -15,7 +15,7 @@ from dethpc.cli.group import Failed, LazyGroup
 
 @click.group(cls=LazyGroup)
 def token() -> None:
-    """Make and revoke access tokens, which scripts send in the place of a password."""
+    """Create and revoke access tokens, which scripts send instead of a password."""
 
 
 _COLUMNS = [
@@ -41,7 +41,7 @@ def _print(found: Sequence[dict[str, Any]], wanted: tables.Wanted) -> None:
 @output.as_yaml
 @listing
 def list_tokens(username: Optional[str], show_inactive: bool, wanted: tables.Wanted) -> None:
-    """List access tokens; of USERNAME alone if you name one."""
+    """List access tokens; only those of USERNAME if you name one."""
     from dethpc.client import tokens, users
 
     session = connect()
@@ -87,7 +87,7 @@ def _days(context: click.Context, parameter: click.Parameter, days: Optional[int
 @output.as_yaml
 @output.as_json
 def create(username: Optional[str], expiration_days: Optional[int], description: str, as_json: bool) -> None:
-    """Make an access token and print it. Nobody can see it again: keep it as you would a password."""
+    """Create an access token and print it. It cannot be shown again: keep it as you would a password."""
     from dethpc.client import tokens, users
 
     session = connect()
@@ -105,7 +105,7 @@ def create(username: Optional[str], expiration_days: Optional[int], description:
 @output.as_yaml
 @output.as_json
 def edit(token_id: int, description: str, as_json: bool) -> None:
-    """Change what an access token says that it is for."""
+    """Change the description of an access token."""
     from dethpc.client import tokens
 
     changed = tokens.change(connect(), token_id, description=description)

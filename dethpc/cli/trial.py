@@ -17,7 +17,7 @@ _ID = click.argument("trial_id", metavar="ID", type=number)
 @click.group(
     cls=LazyGroup,
     lazy={
-        "continue": ("dethpc.cli.fork:continue_trial", "Go on with a trial in a new experiment."),
+        "continue": ("dethpc.cli.fork:continue_trial", "Continue a trial in a new experiment."),
         "list": ("dethpc.cli.trial_list:list_trials", "List the trials of an experiment."),
         "logs": ("dethpc.cli.logs:trial_logs", "Show the logs of trials."),
         "plot": ("dethpc.cli.plot:of_trial", "Plot what trials reported."),
@@ -121,7 +121,7 @@ def _print_trial(tensorboards: Any, about: dict[str, Any]) -> None:
 @trial.command()
 @TRIALS
 def kill(ids: list[int]) -> None:
-    """End trials at once; their experiments go on."""
+    """End trials at once; their experiments continue."""
 
     def do(session: Any, trial_id: int) -> str:
         from dethpc.client import trials
@@ -150,7 +150,7 @@ def list_checkpoints(trial_id: int, wanted: tables.Wanted) -> None:
 @_ID
 @click.option("--best", "which", flag_value="best", help="The checkpoint with the best searcher metric.")
 @click.option("--latest", "which", flag_value="latest", default="latest", help="The newest checkpoint (the default).")
-@click.option("--uuid", help="This checkpoint of the trial's.")
+@click.option("--uuid", help="This checkpoint of the trial.")
 @click.option("--sort-by", metavar="METRIC", help="With --best: the best by this validation metric.")
 @click.option("--smaller-is-better", type=bool, metavar="BOOL", help="With --sort-by: whether a small value is good.")
 @click.option(

@@ -15,12 +15,12 @@ from dethpc.cli.connect import connect, named_master
 
 
 @click.command()
-@click.option("--no-browser", is_flag=True, help="Print the link, and open nothing.")
+@click.option("--no-browser", is_flag=True, help="Print the link without opening a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def ui(no_browser: bool, as_json: bool) -> None:
-    """Print a link to the web pages, good for one login within five minutes, and open a browser where there is one.
+    """Print a link to the web pages, valid for one login within five minutes, and open a browser if there is one.
 
-    On another machine than this one: the printed ssh command makes the link work there.
+    The printed ssh command makes the link work on another machine.
     """
     from dethpc.client import users
 
@@ -33,7 +33,7 @@ def ui(no_browser: bool, as_json: bool) -> None:
         output.print_json({"url": link, "ssh": tunnel, **_ways()})
         return
     output.echo(link)
-    output.say(f"good once, within five minutes. From your own machine, first: {tunnel}")
+    output.say(f"valid once, within five minutes. On your own machine, first run: {tunnel}")
     if not no_browser and _has_browser():
         import webbrowser
 

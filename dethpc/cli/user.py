@@ -14,7 +14,7 @@ from dethpc.cli.group import Failed, LazyGroup
 
 @click.group(cls=LazyGroup)
 def user() -> None:
-    """Who you are to the master, and who else may log in."""
+    """Show who you are to the master, and who else may log in."""
 
 
 @user.command("list")
@@ -43,7 +43,7 @@ _COLUMNS = [
 @user.command()
 @output.as_json
 def whoami(as_json: bool) -> None:
-    """Print the user that the master takes you for."""
+    """Print the name by which the master knows you."""
     from dethpc.client import users
 
     me = users.me(connect())
@@ -78,7 +78,7 @@ def logout(everywhere: bool) -> None:
     session = connect()
     if not everywhere and isinstance(token(session.url), OwnerToken):
         raise Failed(
-            ["you act by your token file, so there is no login to end; det user logout --all ends those of others"]
+            ["you use your token file, so there is no login to end; det user logout --all ends all other logins"]
         )
     users.logout(session, everywhere=everywhere)
     output.echo("Every login and access token has ended" if everywhere else "Logged out")
@@ -86,9 +86,9 @@ def logout(everywhere: bool) -> None:
 
 @user.command()
 @click.argument("username")
-@click.option("--display-name", metavar="NAME", required=True, help="What pages and lists call the user.")
+@click.option("--display-name", metavar="NAME", required=True, help="The name that pages and lists show.")
 def edit(username: str, display_name: str) -> None:
-    """Change what is known of a user."""
+    """Change a user's details."""
     from dethpc.client import users
 
     session = connect()

@@ -15,7 +15,7 @@ from dethpc.cli.connect import connect
 @click.command()
 @output.as_json
 def version(as_json: bool) -> None:
-    """Show the versions of det and of the master, if one runs. Starts none."""
+    """Show the versions of det and, if one is running, of the master. Does not start a master."""
     from dethpc.client import cluster
 
     master: dict[str, Any] = {}

@@ -27,12 +27,12 @@ _MANY = 1000  # trials; beyond, only the experiment itself is watched
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; only set the exit code.")
 def wait(ids: list[int], polling_interval: float, quiet: bool) -> None:
-    """Wait until experiments have ended, all of them.
+    """Wait until all of these experiments have ended.
 
     On a terminal there is a bar for each and a line per trial; in a pipe each change is a line.
 
     Exit codes: 0 all completed; 1 one ended in an error, or the request failed; 3 one was canceled or killed, and none ended in an
-    error; 130 interrupted (the experiments go on).
+    error; 130 interrupted (the experiments continue).
     """
     look = _looking(ids)
     try:

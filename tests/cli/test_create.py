@@ -199,7 +199,7 @@ def test_a_script_that_is_not_sent_along_is_told_before_anything_is_sent(det: An
     for more in ((), ("--local", "--test-mode")):
         done = det("experiment", "create", "config.yaml", "code", *more, master=master)
         assert (done.returncode, master.asked) == (1, [])
-        assert "config.yaml:2: entrypoint: found trian.py, which is not sent along; allowed: one of the" in done.stderr
+        assert "config.yaml:2: entrypoint: found trian.py, which is not sent; allowed: one of the" in done.stderr
         assert "did you mean 'train.py'?" in done.stderr
     (folder / "code" / "bin.yaml").write_text("")
     (folder / "code" / "data.py").write_text("")

@@ -295,7 +295,7 @@ def test_several_trials_are_killed_and_described_at_once_and_one_that_fails_stop
         each["trial"]["id"] for each in json.loads(det("t", "describe", "1,2", "--json", master=master).stdout)
     ] == [1, 2]
     assert det("t", "describe", "1,2", "--csv", master=master).stdout.splitlines()[0].startswith("Trial,Steps,")
-    assert "'digits' is no trial; allowed: trial ids" in det("trial", "kill", "digits", master=master).stderr
+    assert "'digits' is not a trial id; allowed: trial ids" in det("trial", "kill", "digits", master=master).stderr
 
 
 # --- logs

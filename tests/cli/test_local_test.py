@@ -89,7 +89,7 @@ def test_code_that_trains_to_its_end_may_save_no_checkpoint_as_the_example_of_th
     done = det(tmp_path, "python3 train.py", "train.py", source, metric="validation_loss")
     assert done.returncode == 0, done.stdout + done.stderr
     assert steps(done.stdout) == {"start": "ok", "train": "ok", "validate": "ok", "checkpoint": "-"}
-    assert "none was saved: after a pause it would begin anew" in done.stdout
+    assert "none was saved: after a pause, training would start over" in done.stdout
 
 
 def test_code_that_leaves_when_asked_without_a_checkpoint_fails_the_test(tmp_path: Path) -> None:

@@ -247,4 +247,4 @@ def test_over_tls_det_needs_no_option_and_other_programs_are_given_a_file(det: A
     det("master", "down")
     (home / "site.yaml").write_text("master: {tls: off}\n")
     refused = det("master", "certificate")
-    assert refused.returncode == 1 and "speaks plain HTTP: there is no certificate" in refused.stderr
+    assert refused.returncode == 1 and "uses plain HTTP: there is no certificate" in refused.stderr

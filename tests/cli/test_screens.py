@@ -385,7 +385,7 @@ def test_filters_of_a_list_are_the_masters(screen: Callable[..., str], master: A
     screen(80, "e", "ls", "--state", "running", "--name", "digits", "--label", "a", "--label", "b")
     query = next(q for _, p, q, _ in master.asked if p == "/api/v1/experiments")
     assert (query["states"], query["name"], query["labels"]) == (["RUNNING"], ["digits"], ["a", "b"])
-    with pytest.raises(click.BadParameter, match="'complete' is no state; allowed: queued, .*completed"):
+    with pytest.raises(click.BadParameter, match="'complete' is not a state; allowed: queued, .*completed"):
         screen(80, "e", "ls", "--state", "error,complete")
 
 

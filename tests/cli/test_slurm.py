@@ -29,7 +29,7 @@ def test_an_element_of_a_job_array_leads_to_its_trial(det: Det, master: Answers)
     det("slurm", "28_3.batch", master=master)
     assert any(path.endswith("/scheduler-jobs/28_3") for _, path, *_ in master.asked)
     done = det("slurm", "28_[1-3]")
-    assert done.returncode == 2 and "is several jobs of an array; name one of them" in " ".join(done.stderr.split())
+    assert done.returncode == 2 and "is a job array; name one of its jobs" in " ".join(done.stderr.split())
 
 
 def test_a_trial_tells_its_last_job_and_its_run_folder(det: Det, master: Answers) -> None:
