@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from typing import Any, Optional
@@ -10,7 +9,7 @@ from typing import Any, Optional
 import dethpc
 
 
-class _Loader(Loader):
+class _Loader:  # of no class of importlib.abc, whose import takes longer than all else here
     def __init__(self, real: Any) -> None:
         self.real = real
 
@@ -29,13 +28,13 @@ class _Loader(Loader):
         return self.real.loader.get_source(self.real.name)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         top, dot, rest = name.partition(".")
         real = find_spec(f"dethpc.{rest}") if top == "determined" and dot else None
         if real is None:
             return None
-        spec = ModuleSpec(name, _Loader(real), origin=real.origin)
+        spec = ModuleSpec(name, _Loader(real), origin=real.origin)  # type: ignore[arg-type]
         spec.submodule_search_locations = real.submodule_search_locations
         return spec
 

@@ -11,8 +11,8 @@ from typing import Any, Mapping, NamedTuple, Optional
 
 from dethpc.domain.secrets import masked
 from dethpc.exec import guard
+from dethpc.exec.alone import Meeting
 from dethpc.exec.place import Place
-from dethpc.exec.rendezvous import Meeting
 from dethpc.exec.resume import Resume
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.spec import Spec

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
 from dethpc import storage
 from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
@@ -18,11 +18,11 @@ from dethpc.domain.secrets import hide
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
 from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
+from dethpc.exec.alone import Alone, Meeting
 from dethpc.exec.bell import Bell
 from dethpc.exec.end import NodeResult
 from dethpc.exec.log_policies import LogPolicies
 from dethpc.exec.place import Place, scratch_bases
-from dethpc.exec.rendezvous import Alone, Chief, Meeting, Peer, Team
 from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
@@ -33,9 +33,11 @@ from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import RunDir
-from dethpc.rundir.secret import Secret
 from dethpc.rundir.spec import Spec
 from dethpc.rundir.tree import remove
+
+if TYPE_CHECKING:
+    from dethpc.exec.rendezvous import Team
 
 LEAD_SECONDS = 60.0
 
@@ -170,6 +172,9 @@ class _Node:
         spec, place = self._spec, self._place
         if spec.num_nodes == 1:
             return Alone(place, self._slots, self._resume, self._supervisor)
+        from dethpc.exec.rendezvous import Chief, Peer
+        from dethpc.rundir.secret import Secret
+
         attempt = f"{spec.run}.{place.k}"
         secret = Secret(spec.among_workers, f"rendezvous {attempt}")
         timeout = rendezvous_timeout(spec)

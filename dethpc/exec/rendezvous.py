@@ -11,11 +11,12 @@ import functools
 import socket
 import time
 import zlib
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from dethpc.domain.stopping import StopReason
 from dethpc.errors import RendezvousError
 from dethpc.exec import ports
+from dethpc.exec.alone import Alone, Meeting, Member
 from dethpc.exec.end import NodeResult
 from dethpc.exec.link import TIMEOUT, Link
 from dethpc.exec.place import Place
@@ -24,69 +25,14 @@ from dethpc.exec.supervise import Supervisor
 from dethpc.rundir.secret import Secret
 
 CANDIDATES = 8
-CORE_PORTS = 4
 FAREWELL_SECONDS = 15.0
 REPORT_SECONDS = 60.0  # for node 0 to write the end report after a failure
-
-
-class Member(NamedTuple):
-    rank: int
-    name: str
-    address: str
-    slots: int
-
-
-class Meeting(NamedTuple):
-    """What all nodes know after the rendezvous. ``ports`` are free on node 0; ``early``: asked to stop before
-    training."""
-
-    members: list[Member]
-    ports: dict[str, list[int]]
-    resume: Resume
-    early: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "members": list(map(list, self.members)), "resume": self.resume.to_json()}
-
-    @classmethod
-    def from_json(cls, obj: dict[str, Any]) -> Meeting:
-        members = [Member(*fields) for fields in obj["members"]]
-        return cls(members, obj["ports"], Resume.from_json(obj["resume"]), obj["early"])
 
 
 def candidate_ports(attempt: str) -> list[int]:
     """Where node 0 of ``attempt`` may listen."""
     hashes = (zlib.crc32(f"{attempt}.{i}".encode()) for i in range(CANDIDATES))
     return [ports.FIRST + value % ports.COUNT for value in hashes]
-
-
-class Alone:
-    """The rendezvous of a single node."""
-
-    def __init__(self, place: Place, slots: int, resume: Resume, supervisor: Supervisor) -> None:
-        self._place, self._slots, self._resume, self._supervisor = place, slots, resume, supervisor
-        self._reserved: list[socket.socket] = []
-
-    def meet(self, failed: Optional[NodeResult]) -> Union[Meeting, NodeResult]:
-        if failed is not None:
-            return failed
-        me = Member(0, self._place.name, self._place.addresses[0], self._slots)
-        return Meeting([me], self._free_ports(), self._resume, self._supervisor.watch.stop_asked)
-
-    def end_now(self) -> str:
-        return ""
-
-    def settle(self, mine: NodeResult) -> NodeResult:
-        return mine
-
-    def close(self) -> None:
-        for held in self._reserved:
-            held.close()
-
-    def _free_ports(self) -> dict[str, list[int]]:
-        self._reserved = ports.reserve(1 + CORE_PORTS, 0, len(self._place.names))
-        torch, *core = ports.numbers(self._reserved)
-        return {"torch": [torch], "core": core}
 
 
 class Chief(Alone):

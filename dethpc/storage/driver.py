@@ -30,7 +30,9 @@ _FOR_GOOD_BY_NAME = frozenset(
     }
 )
 _TRY_LATER = frozenset({408, 409, 425, 429})  # of the answers that blame the request
-_SIGNED = re.compile(r"(?i)\b(sig|signature|accountkey|x-amz-[a-z-]+|x-goog-[a-z-]+)=[^&;\s'\"]+")
+_SIGNED = (
+    r"(?i)\b(sig|signature|accountkey|x-amz-[a-z-]+|x-goog-[a-z-]+)=[^&;\s'\"]+"  # compiled when something has failed
+)
 
 
 class StoreAway(OSError):
@@ -219,7 +221,7 @@ def _plain(error: BaseException) -> str:
     """What went wrong on one line, without keys, signatures and passwords."""
     text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     lines = str(text).strip().splitlines() or [type(error).__name__]
-    return hide_passwords(_SIGNED.sub(r"\1=********", lines[0]))[:300]
+    return hide_passwords(re.sub(_SIGNED, r"\1=********", lines[0]))[:300]
 
 
 def _stat(info: Dict[str, Any]) -> Stat:

@@ -115,7 +115,11 @@ NEVER = ("dataclasses", "inspect", "datetime", "calendar")
             ["logging", "pathlib", "json", "dethpc.core._context", "dethpc.storage", "dethpc.errors", *NEVER],
         ),
         ("dethpc.core._context", ["hashlib", "shutil", "lzma", "http.client", "dethpc.client", "random", *NEVER]),
-        ("dethpc.exec.node", ["logging", "http.client", "dethpc.client", *NEVER]),
+        ("determined", ["importlib.abc", "importlib.resources", "tempfile", "dethpc.core", *NEVER]),
+        (
+            "dethpc.exec.node",
+            ["logging", "http.client", "dethpc.client", "hmac", "dethpc.exec.rendezvous", "dethpc.exec.link", *NEVER],
+        ),
         ("dethpc.rundir.claim", ["hashlib", "socket", "shutil", "dethpc.domain"]),
     ],
 )
