@@ -42,8 +42,11 @@ class SaveAlone:
         started = time.monotonic()
         plain = self._finishing.checked(metadata)
         storage_id = new_id()
-        path = self._store.stage(storage_id)
-        self._finishing.finish(lambda: self._publish(storage_id, path, write, plain, started), storage_id, beside=True)
+
+        def publish() -> Part:  # the training waits for no disk and no server
+            return self._publish(storage_id, self._store.stage(storage_id), write, plain, started)
+
+        self._finishing.finish(publish, storage_id, beside=True)
         return storage_id
 
     def _publish(

@@ -345,8 +345,9 @@ def test_files_may_be_written_beside_the_training_too(cluster: Cluster) -> None:
         stored = context.checkpoint.store_async(lambda path: fill(path, {"model": "weights"}), metadata)
         context.checkpoint.wait = waited  # type: ignore[method-assign]
         metadata["steps_completed"] = 2  # too late to matter
-        assert [path.name for path in cluster.storage.iterdir()] == [f".{stored}.partial"]
+        asked = cluster.storage.exists() and list(cluster.storage.iterdir())
         gate.set()
+        assert not asked, "the training waits for no disk and no server"
         with context.checkpoint.restore_path(stored) as restored:  # waits for it
             assert (restored / "model").read_text() == "weights"
         assert context.checkpoint.get_metadata(stored) == {"steps_completed": 1}
@@ -355,8 +356,13 @@ def test_files_may_be_written_beside_the_training_too(cluster: Cluster) -> None:
         context.checkpoint.store_async(lambda path: (path / "no" / "such" / "folder").touch(), metadata)
         with pytest.raises(FileNotFoundError):
             context.checkpoint.wait()
+        cluster.storage.rename(cluster.root / "aside")
+        cluster.storage.write_text("no folder")
+        context.checkpoint.store_async(lambda path: fill(path, {"model": "weights"}), {"steps_completed": 2})
+        with pytest.raises(CheckpointError, match="cannot be written to"):
+            context.checkpoint.wait()
     assert [event.data["uuid"] for event in cluster.journal("checkpoint")] == [stored]
-    assert [path.name for path in cluster.storage.iterdir()] == [stored]
+    assert [path.name for path in (cluster.root / "aside").iterdir()] == [stored]
 
 
 def test_what_is_left_to_write_after_the_block_belongs_to_the_checkpoint(cluster: Cluster) -> None:
