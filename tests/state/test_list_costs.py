@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Select, event
+from sqlalchemy import Connection, Select
 
 from dethpc.domain.facts import Task
 from dethpc.domain.ids import task_id
@@ -104,7 +104,7 @@ class Cost:
         self.steps += 1
         return 0
 
-    def execute(self, *_: Any) -> None:
+    def execute(self, statement: str) -> None:
         self.statements += 1
 
 
@@ -113,12 +113,13 @@ def counted(store: SqlStore) -> Iterator[tuple[Connection, Cost]]:
     cost = Cost()
     with store.read() as connection:
         driver: Any = connection.connection.driver_connection
-        event.listen(connection, "before_cursor_execute", cost.execute)
+        driver.set_trace_callback(cost.execute)
         driver.set_progress_handler(cost.step, 1)
         try:
             yield connection, cost
         finally:
             driver.set_progress_handler(None, 1)
+            driver.set_trace_callback(None)
 
 
 def cost_of(store: SqlStore, ask: Callable[[Connection], Any]) -> Cost:

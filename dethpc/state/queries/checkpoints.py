@@ -13,7 +13,8 @@ from dethpc.domain.facts import Checkpoint, Experiment, Metric, Trial
 from dethpc.domain.states import CheckpointState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.queries.page import Order, Page, among, by_value, chunks, cut, having, one, sort_key, total_of
+from dethpc.state.queries.page import Order, Page, among, by_value, cut, having, one, sort_key, total_of
+from dethpc.state.selections import Selection
 from dethpc.state.summaries import StoredSum
 
 _experiment = rows.table(Experiment).c
@@ -33,10 +34,10 @@ def checkpoint(connection: Connection, uuid: str) -> Checkpoint:
 
 def of_deleted(connection: Connection, experiment_id: int) -> bool:
     """Whether the experiment was deleted: rows of what belonged to it stay."""
-    return connection.scalar(_STATE, {"experiment": experiment_id}) is State.DELETED
+    return (State.DELETED,) in _STATE.rows(connection, experiment=experiment_id)
 
 
-_STATE = select(_experiment.state).where(_experiment.id == bindparam("experiment"))
+_STATE = Selection(select(_experiment.state).where(_experiment.id == bindparam("experiment")))
 
 
 def checkpoints_like(connection: Connection, uuid: str, most: int = 50) -> list[str]:
@@ -110,9 +111,9 @@ def list_checkpoints(
 def measured(connection: Connection, where: Sequence[ColumnElement[bool]], metric: str) -> dict[str, float]:
     """The number that was reported of the validation metric at the step of each checkpoint, the last where there are several."""
     text, quoted = type_coerce(_metric.metrics, String), json.dumps(metric)
-    query = select(_checkpoint.uuid, text).where(*where, at_step_of_checkpoint).order_by(_metric.id)
+    query = Selection(select(_checkpoint.uuid, text).where(*where, at_step_of_checkpoint).order_by(_metric.id))
     values: dict[str, float] = {}
-    for some in connection.execute(query.execution_options(yield_per=1000)).partitions():
+    for some in query.each(connection):
         # A thousand at a time: reading each by itself takes twice as long.
         named = [(uuid, metrics) for uuid, metrics in some if quoted in metrics]
         for (uuid, _), metrics in zip(named, json.loads(f"[{','.join(metrics for _, metrics in named)}]")):
@@ -144,22 +145,12 @@ def checkpoint_seconds(connection: Connection, experiment_id: int, most: int = 1
 def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]) -> dict[str, CheckpointOrigin]:
     """Where each checkpoint of a page comes from."""
     experiments = {item.experiment_id for item in checkpoints}
-    configs: dict[int, tuple[dict[str, Any], str]] = {}
-    for ids in chunks(sorted(experiments)):
-        query = select(_experiment.id, _experiment.config, _experiment.metric).where(_experiment.id.in_(ids))
-        configs.update((id, (config, metric)) for id, config, metric in connection.execute(query))
-    hparams: dict[int, dict[str, Any]] = {}
-    for ids in chunks(sorted({item.trial_id for item in checkpoints})):
-        of_trials = select(_trial.id, _trial.hparams).where(_trial.id.in_(ids))
-        hparams.update((id, values) for id, values in connection.execute(of_trials))
-    validation: dict[str, dict[str, Any]] = {}
-    for uuids in chunks([item.uuid for item in checkpoints]):
-        measured = (
-            select(_checkpoint.uuid, _metric.metrics)
-            .where(_checkpoint.uuid.in_(uuids), at_step_of_checkpoint)
-            .order_by(_metric.id)
-        )
-        validation.update((uuid, metrics) for uuid, metrics in connection.execute(measured))
+    found = _CONFIGS.rows(connection, ids=sorted(experiments))
+    configs: dict[int, tuple[dict[str, Any], str]] = {id: (config, metric) for id, config, metric in found}
+    hparams: dict[int, dict[str, Any]] = dict(
+        _HPARAMS.rows(connection, ids=sorted({item.trial_id for item in checkpoints}))
+    )
+    validation: dict[str, dict[str, Any]] = dict(_MEASURED.rows(connection, uuids=[item.uuid for item in checkpoints]))
     return {
         item.uuid: CheckpointOrigin(
             *configs.get(item.experiment_id, ({}, "")), hparams.get(item.trial_id, {}), validation.get(item.uuid)
@@ -168,17 +159,25 @@ def checkpoint_origins(connection: Connection, checkpoints: Sequence[Checkpoint]
     }
 
 
+_CONFIGS = Selection(
+    select(_experiment.id, _experiment.config, _experiment.metric).where(_experiment.id.in_(among("ids")))
+)
+_HPARAMS = Selection(select(_trial.id, _trial.hparams).where(_trial.id.in_(among("ids"))))
+_MEASURED = Selection(
+    select(_checkpoint.uuid, _metric.metrics)
+    .where(_checkpoint.uuid.in_(among("uuids")), at_step_of_checkpoint)
+    .order_by(_metric.id)
+)
+
+
 def sizes_of_trials(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Number of checkpoints that are not deleted, and the bytes of all, by trial."""
-    sizes: dict[int, tuple[int, int]] = {}
-    for chunk in chunks(ids):
-        found = connection.execute(_SIZES_OF_TRIALS, {"ids": chunk})
-        sizes.update((id, (int(count), int(size))) for id, count, size in found)
-    return sizes
+    found = _SIZES_OF_TRIALS.rows(connection, ids=list(ids))
+    return {id: (int(count), int(size)) for id, count, size in found}
 
 
 _there = _checkpoint.state != CheckpointState.DELETED
-_SIZES_OF_TRIALS = (
+_SIZES_OF_TRIALS = Selection(
     select(_checkpoint.trial_id, func.sum(case((_there, 1), else_=0)), func.sum(_checkpoint.size))
     .where(_checkpoint.trial_id.in_(among("ids")))
     .group_by(_checkpoint.trial_id)
@@ -187,15 +186,11 @@ _SIZES_OF_TRIALS = (
 
 def sizes_of_experiments(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Number of checkpoints that are not deleted, and the bytes of all, by experiment."""
-    sizes: dict[int, tuple[int, int]] = {}
-    for chunk in chunks(ids):
-        found = connection.execute(_SIZES_OF_EXPERIMENTS, {"ids": chunk})
-        sizes.update((id, (count, size)) for id, count, size in found)
-    return sizes
+    return {id: (count, size) for id, count, size in _SIZES_OF_EXPERIMENTS.rows(connection, ids=list(ids))}
 
 
-_SIZES_OF_EXPERIMENTS = select(_stored.experiment_id, _stored.kept, _stored.size).where(
-    _stored.experiment_id.in_(among("ids"))
+_SIZES_OF_EXPERIMENTS = Selection(
+    select(_stored.experiment_id, _stored.kept, _stored.size).where(_stored.experiment_id.in_(among("ids")))
 )
 
 

@@ -30,6 +30,7 @@ from dethpc.state.queries.page import (
     total_of,
 )
 from dethpc.state.queries.trials import best_trials, trials_in
+from dethpc.state.selections import Selection
 from dethpc.state.summaries import StoredSum
 
 _experiment = rows.table(Experiment).c
@@ -248,36 +249,37 @@ def experiment_figures(
 ) -> dict[int, ExperimentFigures]:
     """Figures of each experiment. ``trial_ids`` fills in the first thousand ids of its trials too, and ``external_trial_id``."""
     figures = {id: ExperimentFigures() for id in experiment_ids}
-    for ids in chunks(experiment_ids):
-        for id, count in connection.execute(_NUMBERS_OF_TRIALS, {"ids": ids}):
-            figures[id].trials = count
-        for id, state, count, slots in connection.execute(_LIVE_RUNS, {"ids": ids}):
-            figures[id].live += count
-            figures[id].slots_live += int(slots)
-            if state is RunState.RUNNING:
-                figures[id].running += count
-                figures[id].slots_running += int(slots)
+    ids = list(experiment_ids)
+    for id, count in _NUMBERS_OF_TRIALS.rows(connection, ids=ids):
+        figures[id].trials = count
+    for id, state, count, slots in _LIVE_RUNS.rows(connection, ids=ids):
+        figures[id].live += count
+        figures[id].slots_live += int(slots)
+        if state is RunState.RUNNING:
+            figures[id].running += count
+            figures[id].slots_running += int(slots)
     for id, (count, size) in sizes_of_experiments(connection, experiment_ids).items():
         figures[id].checkpoints, figures[id].checkpoint_bytes = count, size
     for id, (trial_id, value) in best_trials(connection, experiment_ids).items():
         figures[id].best_trial, figures[id].best_metric = trial_id, value
     if trial_ids:
         for id in experiment_ids:
-            figures[id].trial_ids = list(connection.scalars(_FIRST_TRIALS, {"experiment": id}))
-            figures[id].external_trial_id = connection.scalar(_FIRST_NAMED, {"experiment": id}) or ""
+            figures[id].trial_ids = [trial for (trial,) in _FIRST_TRIALS.rows(connection, experiment=id)]
+            for (external_id,) in _FIRST_NAMED.rows(connection, experiment=id):
+                figures[id].external_trial_id = external_id
     return figures
 
 
-_NUMBERS_OF_TRIALS = select(_experiment.id, _trials_of_experiment).where(_experiment.id.in_(among("ids")))
-_LIVE_RUNS = (
+_NUMBERS_OF_TRIALS = Selection(select(_experiment.id, _trials_of_experiment).where(_experiment.id.in_(among("ids"))))
+_LIVE_RUNS = Selection(
     select(_run.experiment_id, _run.state, func.count(), func.sum(_run.slots))
     .where(_run.experiment_id.in_(among("ids")), _run.state.in_(_LIVE))
     .group_by(_run.experiment_id, _run.state)
 )
-_FIRST_TRIALS = (
+_FIRST_TRIALS = Selection(
     select(_trial.id).where(_trial.experiment_id == bindparam("experiment")).order_by(_trial.id).limit(_TRIAL_IDS)
 )
-_FIRST_NAMED = (
+_FIRST_NAMED = Selection(
     select(_trial.external_id)
     .where(_trial.experiment_id == bindparam("experiment"), _trial.external_id > "")  # along an index
     .order_by(_trial.id)

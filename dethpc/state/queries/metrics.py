@@ -13,6 +13,7 @@ from dethpc.domain.states import CheckpointState
 from dethpc.state import rows
 from dethpc.state.queries.experiments import experiment
 from dethpc.state.queries.page import Page, chunks, having
+from dethpc.state.selections import Selection
 from dethpc.state.summaries import Best, MetricName
 
 _checkpoint = rows.table(Checkpoint).c
@@ -88,10 +89,10 @@ def series(
     ids = sorted(set(trial_ids))
     for start in range(0, len(ids), _TRIALS):
         query = ordered.where(_metric.trial_id.in_(ids[start : start + _TRIALS]), *where)
-        for some in connection.execute(query.execution_options(yield_per=1000)).partitions():
+        for some in Selection(query).each(connection):
             # A thousand at a time: reading each by itself takes twice as long.
-            for row, metrics in zip(some, json.loads(f"[{','.join(row[4] for row in some)}]")):
-                yield Reported(row[0], row[1], row[2], row[3], metrics)
+            *told, texts = zip(*some)
+            yield from map(Reported, *told, json.loads(f"[{','.join(texts)}]"))
 
 
 def workloads(

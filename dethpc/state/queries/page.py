@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from heapq import nlargest, nsmallest
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Select, and_, bindparam, func, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, and_, bindparam, func, or_, select
 
 from dethpc.domain.states import State
 from dethpc.errors import NotFound, Refused
 from dethpc.state import rows
+from dethpc.state.selections import Selection
 
 Fact = TypeVar("Fact")
 Value = TypeVar("Value")
@@ -45,10 +47,10 @@ class Page:
 
 def one(connection: Connection, fact: type[Fact], what: str, **key: Any) -> Fact:
     """The one with these values. Raises: NotFound."""
-    row = connection.execute(_with(cast(Any, fact), *key), key).first()
-    if row is None:
+    found = _with(cast(Any, fact), *key).rows(connection, **key)
+    if not found:
         raise NotFound(f"{what} not found")
-    return fact(*row)
+    return fact(*found[0])
 
 
 def total_of(connection: Connection, fact: type[Any], where: Sequence[ColumnElement[bool]]) -> int:
@@ -84,27 +86,32 @@ def cut(
 
 def by_value(ids: Sequence[Key], values: Mapping[Key, Any], order: Order, page: Page) -> Sequence[Key]:
     """A page of ids by value, those without one last."""
-    known = sorted((id for id in ids if id in values), reverse=order.descending)
-    known.sort(key=lambda id: values[id], reverse=order.descending)
-    return page.of(known + [id for id in ids if id not in values])
+    begin = page.begin(len(ids))
+    known = ((values[id], id) for id in ids if id in values)
+    end = len(ids) if page.limit is None else begin + page.limit
+    cut_off = nlargest if order.descending else nsmallest
+    chosen = [id for _, id in cut_off(end, known)]
+    if len(chosen) < end:
+        chosen += [id for id in ids if id not in values]
+    return chosen[begin:end]
 
 
 def having(connection: Connection, fact: type[Fact], column: ColumnElement[Any], values: Sequence[Any]) -> list[Fact]:
-    query = _among(cast(Any, fact), column)
-    return [fact(*row) for chunk in chunks(values) for row in connection.execute(query, {"values": chunk})]
+    found = _among(cast(Any, fact), column).rows(connection, values=list(values))
+    return [fact(*row) for row in found]
 
 
 # Statements are made once where they can be: making one takes several times as long as running it.
 
 
 @cache
-def _with(fact: type[Any], *names: str) -> Select[Any]:
-    return rows.query(fact, *(rows.table(fact).c[name] == bindparam(name) for name in names))
+def _with(fact: type[Any], *names: str) -> Selection:
+    return Selection(rows.query(fact, *(rows.table(fact).c[name] == bindparam(name) for name in names)))
 
 
 @cache
-def _among(fact: type[Any], column: ColumnElement[Any]) -> Select[Any]:
-    return rows.query(fact, column.in_(among("values")))
+def _among(fact: type[Any], column: ColumnElement[Any]) -> Selection:
+    return Selection(rows.query(fact, column.in_(among("values"))))
 
 
 def among(name: str) -> BindParameter[Any]:

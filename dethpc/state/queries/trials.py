@@ -28,6 +28,7 @@ from dethpc.state import rows
 from dethpc.state.queries.checkpoints import of_deleted, sizes_of_trials
 from dethpc.state.queries.page import Order, Page, among, chunks, cut, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
+from dethpc.state.selections import Selection
 from dethpc.state.summaries import Summary
 
 _experiment = rows.table(Experiment).c
@@ -116,11 +117,8 @@ def states_of_trials(connection: Connection, experiment_id: int) -> dict[str, in
 
 def best_trials(connection: Connection, experiment_ids: Sequence[int]) -> dict[int, tuple[int, float]]:
     """The best trial of each experiment that has one, and its value of the searcher's metric."""
-    best: dict[int, tuple[int, float]] = {}
-    for ids in chunks(experiment_ids):
-        found = connection.execute(_BEST_TRIALS, {"experiments": ids})
-        best.update((id, (trial_id, value)) for id, trial_id, value in found)
-    return best
+    found = _BEST_TRIALS.rows(connection, experiments=list(experiment_ids))
+    return {id: (trial_id, value) for id, trial_id, value in found}
 
 
 def _first(order: Any) -> Any:
@@ -133,7 +131,7 @@ def _first(order: Any) -> Any:
 _CHOSEN = select(
     case((_experiment.smaller_is_better, _first(_other.best_validation)), else_=_first(_other.best_validation.desc()))
 ).where(_experiment.id.in_(among("experiments")))
-_BEST_TRIALS = select(_trial.experiment_id, _trial.id, _trial.best_validation).where(_trial.id.in_(_CHOSEN))
+_BEST_TRIALS = Selection(select(_trial.experiment_id, _trial.id, _trial.best_validation).where(_trial.id.in_(_CHOSEN)))
 
 
 def points_of_search(
@@ -180,7 +178,8 @@ def list_trials(
 
 
 def number_of_trials(connection: Connection, experiment_id: int) -> int:
-    return connection.scalar(_TRIALS_IN, {"experiment": experiment_id}) or 0
+    ((number,),) = _TRIALS_IN.rows(connection, experiment=experiment_id)
+    return int(number)
 
 
 def trials_in(experiment_id: int | ColumnElement[int]) -> Select[int]:
@@ -189,7 +188,7 @@ def trials_in(experiment_id: int | ColumnElement[int]) -> Select[int]:
     return select(func.coalesce(func.max(_trial.index) + 1, 0)).where(_trial.experiment_id == experiment_id)
 
 
-_TRIALS_IN = trials_in(bindparam("experiment"))
+_TRIALS_IN = Selection(trials_in(bindparam("experiment")))
 
 
 def _running_in(experiment_id: int) -> Select[int | None]:
@@ -219,56 +218,63 @@ class TrialFigures:
 def trial_figures(connection: Connection, trials: Sequence[Trial]) -> dict[int, TrialFigures]:
     """Figures of the trials of one page."""
     figures = {trial.id: TrialFigures() for trial in trials}
-    for some in chunks(list(figures)):
-        ids = {"ids": some}
-        for id, slots, state in connection.execute(_RUNS, ids):
-            # Told here: a database that looks for the state first reads whatever runs, of all experiments.
-            if state is RunState.RUNNING:
-                figures[id].held_slots = slots + (figures[id].held_slots or 0)
-        for row in connection.execute(_BEST, ids):
-            metric = Metric(*row)
-            figures[metric.trial_id].best = metric
-        for row in connection.execute(_LATEST, ids):
-            metric = Metric(*row)
-            figures[metric.trial_id].latest = metric
-        for row in connection.execute(_WRITTEN_AT_BEST, ids):
-            found = Checkpoint(*row)
-            figures[found.trial_id].best_checkpoint = found
-        for row in connection.execute(_SUMMARIES, ids):
-            _take_summary(figures[row[0]].summary, Summary(*row))
+    ids = list(figures)
+    for id, slots, state in _RUNS.rows(connection, ids=ids):
+        # Told here: a database that looks for the state first reads whatever runs, of all experiments.
+        if state is RunState.RUNNING:
+            figures[id].held_slots = slots + (figures[id].held_slots or 0)
+    for row in _BEST.rows(connection, ids=ids):
+        metric = Metric(*row)
+        figures[metric.trial_id].best = metric
+    for row in _LATEST.rows(connection, ids=ids):
+        metric = Metric(*row)
+        figures[metric.trial_id].latest = metric
+    for row in _WRITTEN_AT_BEST.rows(connection, ids=ids):
+        found = Checkpoint(*row)
+        figures[found.trial_id].best_checkpoint = found
+    for row in _SUMMARIES.rows(connection, ids=ids):
+        _take_summary(figures[row[0]].summary, Summary(*row))
     for id, (count, size) in sizes_of_trials(connection, list(figures)).items():
         figures[id].checkpoints, figures[id].checkpoint_bytes = count, size
     return figures
 
 
-_RUNS = select(_task.trial_id, _run.slots, _run.state).where(_task.id == _run.task_id, _task.trial_id.in_(among("ids")))
+_RUNS = Selection(
+    select(_task.trial_id, _run.slots, _run.state).where(_task.id == _run.task_id, _task.trial_id.in_(among("ids")))
+)
 _VALIDATION = and_(_metric.trial_id.in_(among("ids")), _metric.group == "validation")
-_BEST = rows.query(
-    Metric,
-    _VALIDATION,
-    _metric.trial_id == _trial.id,
-    _metric.steps_completed == _trial.best_validation_steps,
-).order_by(_metric.id)
+_BEST = Selection(
+    rows.query(
+        Metric,
+        _VALIDATION,
+        _metric.trial_id == _trial.id,
+        _metric.steps_completed == _trial.best_validation_steps,
+    ).order_by(_metric.id)
+)
 _LAST_STEPS = (
     select(_metric.trial_id, func.max(_metric.steps_completed).label("steps"))
     .where(_VALIDATION)
     .group_by(_metric.trial_id)
     .subquery()
 )
-_LATEST = rows.query(
-    Metric,
-    _metric.trial_id == _LAST_STEPS.c.trial_id,
-    _metric.group == "validation",
-    _metric.steps_completed == _LAST_STEPS.c.steps,
-).order_by(_metric.id)
-_WRITTEN_AT_BEST = rows.query(
-    Checkpoint,
-    _checkpoint.trial_id.in_(among("ids")),
-    _checkpoint.trial_id == _trial.id,
-    _checkpoint.steps_completed == _trial.best_validation_steps,
-    _checkpoint.state != CheckpointState.ERROR,
+_LATEST = Selection(
+    rows.query(
+        Metric,
+        _metric.trial_id == _LAST_STEPS.c.trial_id,
+        _metric.group == "validation",
+        _metric.steps_completed == _LAST_STEPS.c.steps,
+    ).order_by(_metric.id)
 )
-_SUMMARIES = rows.query(Summary, _summary.trial_id.in_(among("ids")))
+_WRITTEN_AT_BEST = Selection(
+    rows.query(
+        Checkpoint,
+        _checkpoint.trial_id.in_(among("ids")),
+        _checkpoint.trial_id == _trial.id,
+        _checkpoint.steps_completed == _trial.best_validation_steps,
+        _checkpoint.state != CheckpointState.ERROR,
+    )
+)
+_SUMMARIES = Selection(rows.query(Summary, _summary.trial_id.in_(among("ids"))))
 
 
 _GROUP_NAMES = {"training": "avg_metrics", "validation": "validation_metrics"}

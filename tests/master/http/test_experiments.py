@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from sqlalchemy.event import listen
 
 from dethpc.client import Session, experiments
 from dethpc.domain.context_files import WORTH_ASKING
@@ -290,8 +289,10 @@ def test_the_best_trials_of_a_page_are_one_query(served: Served) -> None:
     served.put(rows)
     asked: list[str] = []
     with served.daemon.store.read() as connection:
-        listen(connection, "before_cursor_execute", lambda *about: asked.append(about[2]))
+        driver: Any = connection.connection.driver_connection
+        driver.set_trace_callback(asked.append)
         best = queries.best_trials(connection, range(1, 21))
+        driver.set_trace_callback(None)
     assert best == {id: (id * 10 + 1, 1.0) if id % 2 else (id * 10 + 2, 3.0) for id in range(1, 21)}
     assert len(asked) == 1
 
