@@ -18,7 +18,12 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
   fill.call(this, text, x, y);
 };
 """
-AGAIN = "() => { window.words = []; document.dispatchEvent(new Event('dethpc:theme')); return window.words; }"
+AGAIN = """async () => {
+  window.words = [];
+  document.dispatchEvent(new Event("dethpc:theme"));
+  await new Promise(requestAnimationFrame);
+  return window.words;
+}"""
 """What is written at the axes of the parallel coordinates, and where."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.master.conftest import Served, experiment, served, site, trained, trial  # noqa: F401
-from tests.waiting import LONG_ENOUGH
+from tests.waiting import LONG_ENOUGH, wait_until
 from tests.web.test_browser import chromium, playwright  # noqa: F401
 
 INK = """(share) => {
@@ -209,6 +209,37 @@ def tried(page: Any, trials: list[tuple[dict[str, Any], float]], query: str = ""
     page.route("**/points.json*", lambda route: route.fulfill(json=found))
     page.goto(f"{page.root}experiments/1/hyperparameters{query}")
     page.wait_for_selector("#parallel canvas")
+
+
+COUNTED = """
+window.frames_of = [0];
+new MutationObserver((all) => {
+  for (const each of all) if (each.target.id === "scatter") frames_of[frames_of.length - 1] += each.addedNodes.length;
+}).observe(document, { childList: true, subtree: true });
+const tick = () => { frames_of.push(0); requestAnimationFrame(tick); };
+requestAnimationFrame(tick);
+"""
+"""How many scatter plots came in each frame."""
+
+
+def test_scatter_plots_come_one_in_a_frame_and_a_brush_replaces_them_so(page: Any) -> None:
+    page.add_init_script(COUNTED)
+    draw = random.Random(0)
+    tried(page, [({name: draw.random() for name in "abcdef"}, draw.random()) for _ in range(3000)])
+    page.wait_for_selector("#scatter div:nth-child(6) canvas")
+    drawn = page.evaluate("frames_of.splice(0, frames_of.length, 0)")
+    assert sum(drawn) == 6 and max(drawn) <= 2, drawn
+    page.evaluate("window.last = document.querySelector('#scatter div:nth-child(6) canvas')")
+    box = page.locator("#parallel canvas").bounding_box()
+    page.mouse.move(box["x"] + 70, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 70, box["y"] + 200)
+    page.mouse.up()
+    page.wait_for_selector("#scatter div:nth-child(6) canvas")
+    wait_until(lambda: page.evaluate("!window.last.isConnected") or page.wait_for_timeout(50))
+    again = page.evaluate("frames_of")
+    assert sum(again) == 6 and max(again) <= 2, again
+    assert page.locator("#scatter canvas").count() == 6
 
 
 CONTRAST = """async () => {

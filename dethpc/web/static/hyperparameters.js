@@ -17,25 +17,42 @@ async function load(told) {
   if (text === loaded) return;
   loaded = text;
   const found = JSON.parse(text), metric = place.dataset.metric;
-  trials = found.trials
-    .map((id, n) => ({ ...Object.fromEntries(leaves(found.hparams[n])), [metric]: found.values[n], "\0id": id }))
-    .filter((t) => typeof t[metric] === "number");
+  const some = [];
+  for (let n = 0; n < found.trials.length; n++) {
+    if (typeof found.values[n] !== "number") continue;
+    const trial = {};
+    leaves(found.hparams[n], "", trial);
+    trial[metric] = found.values[n];
+    some.push(trial);
+  }
+  await frameDrawn();
+  if (text !== loaded) return;
+  trials = some;
   scale();
 }
 
 // Values in objects in objects, by one name each, as the configuration has them.
-function leaves(values, above = "") {
-  return Object.entries(values ?? {}).flatMap(([name, value]) =>
-    value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length ? leaves(value, `${above}${name}.`) : [[above + name, value]]);
+function leaves(values, above, found) {
+  for (const name in values) {
+    const value = values[name];
+    if (value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length) leaves(value, `${above}${name}.`, found);
+    else found[above + name] = value;
+  }
 }
+
+// What takes long goes on in the next frame, so that who works on the page does not wait.
+const frameDrawn = () => new Promise(requestAnimationFrame);
 
 const layout = () => axes.map((a) => [a.name, a.log]).join("\0");
 
 function scale() {
   const metric = place.dataset.metric, before = layout();
   const drawn = new Map(Object.entries(JSON.parse(place.dataset.scales)));
-  const names = [...new Set(trials.flatMap((t) => Object.keys(t)))].filter((n) => n !== "\0id" && n !== metric);
-  axes = [...names.filter((n) => new Set(trials.map((t) => String(t[n]))).size > 1), metric].map((name) => axis(name, trials.map((t) => t[name]), drawn.get(name)));
+  const names = new Set();
+  for (const trial of trials) for (const name in trial) names.add(name);
+  names.delete(metric);
+  const differs = (name) => { const first = String(trials[0][name]); return trials.some((t) => String(t[name]) !== first); };
+  axes = [...[...names].filter(differs), metric].map((name) => axis(name, trials.map((t) => t[name]), drawn.get(name)));
   if (before !== layout()) chosen.clear();  // what was chosen is kept while the axes are the same
   switches(scales, axes, () => { scale(); document.getElementById("main").dispatchEvent(new Event("changed")); });
   draw();
@@ -57,16 +74,23 @@ function canvas(parent, height, name) {
 }
 
 const good = (t) => { const a = axes.at(-1).at(t[place.dataset.metric]); return place.dataset.smaller === "false" ? a : 1 - a; };
-let base = null;
+let base = null, drawing = 0, ready = false;
 
-function draw() {
-  place.replaceChildren();
-  if (axes.length < 2) { place.append(said("Nothing to compare yet: no hyperparameter differs between trials that have a metric.")); scatter.replaceChildren(); return; }
+async function draw() {
+  const turn = ++drawing, others = () => turn !== drawing;
+  ready = false;
+  if (axes.length < 2) {
+    place.replaceChildren(said("Nothing to compare yet: no hyperparameter differs between trials that have a metric."));
+    scatter.replaceChildren();
+    return;
+  }
   const board = canvas(place, 340, "Parallel coordinates of hyperparameters and metric");
-  place.append(board.made);
   base = board;
   PAD.top = 20 + LINE * inRows(base.pen);
-  prepare();
+  await prepare(others);
+  if (others()) return;
+  ready = true;
+  place.replaceChildren(board.made);
   lines();
   brush(board);
   scatters();
@@ -78,13 +102,15 @@ const yOf = (share) => base.height - PAD.bottom - share * (base.height - PAD.top
 const STRONG = 0.8;  // of a line or a dot by itself: what is behind is still seen, and the colour keeps its contrast
 const BUCKETS = 24;  // colours of lines: those of one are drawn in few strokes
 const TOGETHER = 12;  // lines of one stroke; where they cross they are not darker, so not too many
+const AT_ONCE = 2000;  // trials that are drawn in one frame at first
 const CROWD = 1000;  // trials that are drawn pixel by pixel
 const bucket = (share) => Math.min(BUCKETS - 1, Math.floor(share * BUCKETS));
 
 let colours = [], order = [], places = null, rows = null, ground = null, field = null, whole = null, shown = null;
 
 // What does not change while one brushes: where each line goes (0 to 1 of each axis, NaN for none), who is better, and all lines in grey behind.
-function prepare() {
+// ``others``: whether something else is drawn by now.
+async function prepare(others) {
   colours = ramp(BUCKETS);
   order = trials.map((t) => ({ share: good(t), t }));
   order.sort((a, b) => a.share - b.share);
@@ -98,7 +124,11 @@ function prepare() {
     const grey = new Field(width, height, scale, [resolved("--line")]);
     [field, whole] = [0, 1].map(() => new Field(width, height, scale, colours));
     shown = new Uint8Array(order.length).fill(1);
-    add(whole, every, 1);
+    for (let n = 0; n < every.length && !others(); n += AT_ONCE) {
+      add(whole, every.slice(n, n + AT_ONCE), 1);
+      await frameDrawn();
+    }
+    if (others()) return;
     field.copy(whole);
     grey.weight.set(whole.weight);
     ground = grey.painted(alpha);
@@ -146,6 +176,7 @@ function passing() {
 const numbers = (flags, wanted) => { const found = []; for (let n = 0; n < flags.length; n++) if (wanted(n)) found.push(n); return found; };
 
 function lines() {
+  if (!ready) return;
   const { pen, width, height } = base, some = passing(), within = numbers(some, (n) => some[n]);
   pen.clearRect(0, 0, width, height);
   if (chosen.size) pen.drawImage(ground, 0, 0, width, height);
@@ -226,43 +257,53 @@ function brush({ made }) {
   });
 }
 
+let dotted = 0;
+
+// One scatter plot in a frame, in the place of the one before: all at once would keep who works on the page waiting.
 function scatters() {
-  scatter.replaceChildren();
-  const metric = axes.at(-1), some = passing();
-  for (const [i, a] of axes.slice(0, -1).entries()) {
-    const box = document.createElement("div");
-    const head = document.createElement("h3");
-    head.textContent = a.name;
-    box.append(head);
-    scatter.append(box);
-    const { made, pen, width, height } = canvas(box, 200, `${told(metric)} over ${told(a)}`);
-    box.append(made);
-    const ink = resolved("--faint");
-    const left = 10 + Math.max(...[metric.low, metric.high].map((value) => pen.measureText(short(value)).width));
-    pen.strokeStyle = resolved("--line");
-    pen.strokeRect(left, 8, width - left - 10, height - 30);
-    const crowd = order.length > CROWD && new Field(width, height, devicePixelRatio || 1, colours);
-    for (let n = 0; n < order.length; n++) {
-      const across = places[n * axes.length + i], up = places[(n + 1) * axes.length - 1];
-      if (!some[n] || Number.isNaN(across)) continue;
-      const x = left + 6 + across * (width - left - 22), y = height - 22 - 6 - up * (height - 42);
-      if (crowd) { crowd.dot(x, y, 2, bucket(order[n].share)); continue; }
-      pen.globalAlpha = STRONG;
-      pen.fillStyle = colours[bucket(order[n].share)];
-      pen.beginPath();
-      pen.arc(x, y, 3, 0, 7);
-      pen.fill();
-    }
-    pen.globalAlpha = 1;
-    if (crowd) pen.drawImage(crowd.painted(1.2), 0, 0, width, height);
-    pen.fillStyle = ink;
-    pen.textAlign = "left"; pen.fillText(fitted(pen, short(a.labels[0][1]), width / 3), left, height - 6);
-    pen.textAlign = "right"; pen.fillText(fitted(pen, short(a.labels.at(-1)[1]), width / 3), width - 10, height - 6);
-    pen.fillText(short(metric.high), left - 4, 16); pen.fillText(short(metric.low), left - 4, height - 24);
-    if (metric.log) pen.fillText("log", left - 4, height / 2);
-    pen.textAlign = "center";
-    if (a.log) pen.fillText("log", (left + width) / 2, height - 6);
+  const turn = ++dotted, some = passing(), last = axes.length - 1;
+  const next = (i) => {
+    if (turn !== dotted || !ready) return;
+    if (i < last) { dots(i, some); requestAnimationFrame(() => next(i + 1)); return; }
+    while (scatter.children.length > last) scatter.lastChild.remove();
+  };
+  requestAnimationFrame(() => next(0));
+}
+
+function dots(i, some) {
+  const metric = axes.at(-1), a = axes[i];
+  const box = document.createElement("div");
+  const head = document.createElement("h3");
+  head.textContent = a.name;
+  box.append(head);
+  if (scatter.children[i]) scatter.children[i].replaceWith(box); else scatter.append(box);
+  const { made, pen, width, height } = canvas(box, 200, `${told(metric)} over ${told(a)}`);
+  box.append(made);
+  const ink = resolved("--faint");
+  const left = 10 + Math.max(...[metric.low, metric.high].map((value) => pen.measureText(short(value)).width));
+  pen.strokeStyle = resolved("--line");
+  pen.strokeRect(left, 8, width - left - 10, height - 30);
+  const crowd = order.length > CROWD && new Field(width, height, devicePixelRatio || 1, colours);
+  for (let n = 0; n < order.length; n++) {
+    const across = places[n * axes.length + i], up = places[(n + 1) * axes.length - 1];
+    if (!some[n] || Number.isNaN(across)) continue;
+    const x = left + 6 + across * (width - left - 22), y = height - 22 - 6 - up * (height - 42);
+    if (crowd) { crowd.dot(x, y, 2, bucket(order[n].share)); continue; }
+    pen.globalAlpha = STRONG;
+    pen.fillStyle = colours[bucket(order[n].share)];
+    pen.beginPath();
+    pen.arc(x, y, 3, 0, 7);
+    pen.fill();
   }
+  pen.globalAlpha = 1;
+  if (crowd) pen.drawImage(crowd.painted(1.2), 0, 0, width, height);
+  pen.fillStyle = ink;
+  pen.textAlign = "left"; pen.fillText(fitted(pen, short(a.labels[0][1]), width / 3), left, height - 6);
+  pen.textAlign = "right"; pen.fillText(fitted(pen, short(a.labels.at(-1)[1]), width / 3), width - 10, height - 6);
+  pen.fillText(short(metric.high), left - 4, 16); pen.fillText(short(metric.low), left - 4, height - 24);
+  if (metric.log) pen.fillText("log", left - 4, height / 2);
+  pen.textAlign = "center";
+  if (a.log) pen.fillText("log", (left + width) / 2, height - 6);
 }
 
 const told = (a) => a.name + (a.log ? " (logarithmic)" : "");
