@@ -209,6 +209,19 @@ def test_what_is_typed_while_the_page_is_on_its_way_is_not_lost(user: User, tab:
     rename(user, "<i>first</i>")
 
 
+def test_a_page_is_never_in_the_other_theme_than_was_chosen(tab: Tab) -> None:
+    page = tab.goto("experiments")
+    page.keyboard.press("t")
+    chosen = page.evaluate("document.documentElement.dataset.theme")
+    page.add_init_script(
+        "new MutationObserver((_, watching) => { if (document.body) {"
+        "  window.first = document.documentElement.dataset.theme; watching.disconnect();"
+        "} }).observe(document, { childList: true, subtree: true });"
+    )
+    page.reload()
+    assert page.evaluate("first") == chosen, "before anything can be painted"
+
+
 def test_a_tab_that_nobody_sees_holds_no_connection(user: User, tab: Tab) -> None:
     """A browser opens six to a host. The seventh tab would not load."""
     tab.page.add_init_script(

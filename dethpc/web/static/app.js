@@ -139,8 +139,6 @@ document.addEventListener("change", (event) => {
 
 // --- light and dark
 
-const stored = localStorage.getItem("dethpc-theme");
-if (stored) document.documentElement.dataset.theme = stored;
 function switchTheme() {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark"
     : matchMedia("(prefers-color-scheme: dark)").matches;
