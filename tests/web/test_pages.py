@@ -7,6 +7,7 @@ import html
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 import anyio
@@ -18,7 +19,7 @@ from dethpc.doctor.facts import Facts
 from dethpc.domain.facts import Metric
 from dethpc.domain.states import State
 from dethpc.master.http.auth import Principal
-from dethpc.web import show
+from dethpc.web import app, show
 from dethpc.web.asked import Goto, up
 from dethpc.web.pages import ROUTES, checkpoints, code, compare, experiment, series
 from tests.master.conftest import Served, trained, trial, uuid_of
@@ -73,6 +74,17 @@ def test_every_page_is_whole_and_shows_markup_as_text(visitor: Visitor) -> None:
         scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", got.text, re.DOTALL)
         assert not any(scripts), f"no script stands in a page: {page}"
         assert not re.search(r"\son[a-z]+=|\sstyle=", re.sub(r'"[^"]*"', '""', got.text)), page
+
+
+def test_what_a_script_imports_is_asked_for_with_the_page(visitor: Visitor) -> None:
+    """Over a tunnel each round trip is seen: a module that is found in another one comes that much later."""
+    for page in ("experiments", "experiments/1", "experiments/1/hyperparameters", "trials/1", "trials/1/logs", "queue"):
+        head = visitor.get(page).text.partition("<body")[0]
+        imported = set()
+        for name in re.findall(r'<script type="module" src="[^"]*/(\w+\.js)"', head):
+            script = (Path(app.__file__).parent / "static" / name).read_text()
+            imported |= set(re.findall(r'^import .* from "\./([^"]+)"', script, re.MULTILINE))
+        assert set(re.findall(r'rel="modulepreload" href="[^"]*/([^"/]+)"', head)) == imported, page
 
 
 def test_the_menu_marks_where_one_is(visitor: Visitor) -> None:
