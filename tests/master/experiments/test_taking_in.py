@@ -275,6 +275,6 @@ def test_an_answer_that_breaks_off_is_no_archive(
 ) -> None:
     served.put([experiment()])
     monkeypatch.setattr(served.session, "chunks", lambda path: iter([b"PK\3\4 and then nothing"]))
-    with pytest.raises(Refused, match="broke off"):
+    with pytest.raises(Refused, match="was cut off"):
         client.export(served.session, 1, tmp_path / "x.zip", "none", quiet)
     assert list(tmp_path.glob("*.zip")) == []
