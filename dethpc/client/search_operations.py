@@ -39,7 +39,7 @@ class Create(Operation):
     def __post_init__(self) -> None:
         if self.checkpoint is not None:
             raise ValueError(
-                "Create(checkpoint=...) is not supported: a trial of a custom search begins anew; "
+                "Create(checkpoint=...) is not supported: a trial of a custom search starts from scratch; "
                 "name the checkpoint in a hyperparameter and restore it in the training code"
             )
 

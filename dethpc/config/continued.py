@@ -12,7 +12,7 @@ from dethpc.config.source import read
 from dethpc.domain.entrypoint import batch_script
 from dethpc.errors import ConfigError, Problem, Refused
 
-_ITS_OWN = "what it was: the trial goes on from what it has trained. To train otherwise, fork the experiment"
+_ITS_OWN = "its old value: the trial continues from what it has trained. To train differently, fork the experiment"
 _SOURCES = ("source_trial_id", "source_checkpoint_uuid")
 
 
@@ -25,7 +25,7 @@ def continued(before: ExperimentConfig, changes: str) -> ExperimentConfig:
     if before.searcher.name != "single":
         raise Refused(
             "override config is provided and experiment is not single searcher, got "
-            f"'{before.searcher.name}' instead: its trials that did not complete can only go on as they were"
+            f"'{before.searcher.name}' instead: its trials that did not complete can only continue unchanged"
         )
     stored = deepcopy(before.to_json())
     sources = {name: stored["searcher"].pop(name, None) for name in _SOURCES}

@@ -205,7 +205,7 @@ class Environment(Section):
             )
             lines += [
                 f"dethpc_python={folder}",
-                '[ -x "$dethpc_python" ] || dethpc_failed "environment.python: $dethpc_python is no interpreter here"',
+                '[ -x "$dethpc_python" ] || dethpc_failed "environment.python: $dethpc_python is not an interpreter on this node"',
                 "unset CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV PYTHONHOME",
                 "dethpc_python=${dethpc_python%/*}",
                 '[ ! -e "$dethpc_python/../pyvenv.cfg" ] || export VIRTUAL_ENV="${dethpc_python%/*}"',

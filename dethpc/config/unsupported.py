@@ -169,7 +169,7 @@ def _missing_mounts(source: Source, mounts: Any) -> Iterator[str]:
             (mount.get(name) for name in ("host_path", "container_path")) if isinstance(mount, dict) else ("", "")
         )
         if isinstance(mount, dict) and mount.get("read_only"):
-            words = f"without a container, whoever may write to {host} can do so here, too"
+            words = f"without a container, anyone who can write to {host} can do so here, too"
             yield _at(source, ("bind_mounts", i, "read_only"), f"bind_mounts.{i}.read_only has no effect: {words}")
         if not isinstance(inside, str) or not inside.startswith("/") or inside.startswith(f"{WORKDIR}/"):
             continue

@@ -90,7 +90,7 @@ class Watchdog:
     def _say(self, name: str, silent: float, at_a_disk: bool) -> None:
         why = "; it waits for a disk or file server that does not answer" if at_a_disk else ""
         self._tell(
-            f"its {name} has not gone on for {silent:.0f} s{why}. Trials go on; what you ask for may have to wait"
+            f"its {name} has been stuck for {silent:.0f} s{why}. Trials continue; your requests may have to wait"
         )
         if self._told != name:
             self._told = name

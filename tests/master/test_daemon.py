@@ -151,7 +151,7 @@ def test_a_thread_that_does_not_go_on_is_spoken_of(serving: Serving, monkeypatch
     installation = serving.daemon.installation
     goes_on = stuck(serving)
     monkeypatch.setattr(watchdog, "SILENCE", 1.0)
-    wait_until(lambda: "its ledger has not gone on for" in installation.trouble)
+    wait_until(lambda: "its ledger has been stuck for" in installation.trouble)
     held = json.loads(installation.home.master_file.read_text())
     with urllib.request.urlopen(f"{held['url']}/api/v1/master", timeout=30) as answer:
         assert json.load(answer)["trouble"] == installation.trouble

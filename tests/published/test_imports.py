@@ -57,5 +57,5 @@ def test_horovod_is_imported_when_it_is_used() -> None:
 def test_a_trial_of_a_search_of_ones_own_begins_anew() -> None:
     made = searcher.Create(request_id=uuid.uuid4(), hparams={"lr": 1}, checkpoint=None)
     assert made.to_wire()["createTrial"]["hyperparams"] == {"lr": 1}
-    with pytest.raises(ValueError, match="begins anew"):
+    with pytest.raises(ValueError, match="starts from scratch"):
         searcher.Create(request_id=uuid.uuid4(), hparams={}, checkpoint="a-checkpoint")

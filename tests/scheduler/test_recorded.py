@@ -111,7 +111,7 @@ def test_a_setup_that_fails_goes_no_further_and_is_told_in_the_environment_of_be
         (Section(setup="(exit 3)\ntrue"), "environment.setup failed with exit code 3: ( exit 3 )"),
         (Section(setup="echo 'x"), "environment.setup failed"),
         (Section(setup=f"{broken}exit 0"), "environment.setup ended its shell (exit, or set -e), and with it"),
-        (Section(python="/nowhere/python3"), "environment.python: /nowhere/python3 is no interpreter here"),
+        (Section(python="/nowhere/python3"), "environment.python: /nowhere/python3 is not an interpreter on this node"),
     ):
         done = run(tmp_path, {b"PATH": b"/mine:/usr/bin"}, setup=section.shell_lines())
         assert done.returncode == 0 and why in done.stderr, done.stderr

@@ -44,7 +44,7 @@ FOLD_PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 MAY_STILL_HAPPEN = (
     "The master waits for it: what you asked for may still happen when it is back, so look before you ask again"
 )
-NOT_BEGUN = "The master waits for it. Nothing was begun; trials that run go on"
+NOT_BEGUN = "The master waits for it. Nothing was started; running trials continue"
 
 Listener = Callable[[Sequence[Row]], None]
 Read = Callable[[], Event]
@@ -191,7 +191,7 @@ class Ledger:
         if self._broken_by is None:
             return ShuttingDown("the master is shutting down", 503)
         return ShuttingDown(
-            f"the master cannot go on and ends; the next command starts another ({self._broken_by})", 503
+            f"the master cannot continue and exits; the next command starts another ({self._broken_by})", 503
         )
 
     def _run(self) -> None:

@@ -202,7 +202,7 @@ def _opened(path: Path, take: Callable[[zipfile.ZipFile], Found]) -> Found:
     except (Refused, ConfigError) as error:
         raise Refused(f"{path} cannot be taken in: {error}") from None
     except (zipfile.BadZipFile, EOFError, ValueError, KeyError, NotImplementedError, RuntimeError) as error:
-        raise Refused(f"{path} is no whole archive of an experiment: {error}") from None
+        raise Refused(f"{path} is not a complete archive of an experiment: {error}") from None
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror or error}") from None
 

@@ -135,7 +135,7 @@ class Images:
             alike = last is not None and self._auth(connection, last) == _auth_of(config)
         if last is not None and alike and (last.ended_at or 0.0) >= run.created_at:
             if last.state is not State.COMPLETED:
-                raise SubmitRejected(f"image {wanted.image.name} cannot be had: {last.reason}")
+                raise SubmitRejected(f"image {wanted.image.name} cannot be pulled: {last.reason}")
             if time.time() < (last.ended_at or 0.0) + SEEN_WITHIN:
                 return f"{about}it was pulled, and is not seen here yet"
             raise SubmitRejected(

@@ -158,7 +158,7 @@ def _without_run(trial: Trial, found: _Open) -> WaitReason:
     if trial.state is State.ACTIVE and trial.not_before is not None:
         left = max(0, round(trial.not_before - time.time()))
         if trial.reason.startswith(AWAY):
-            return WaitReason("storage", f"{trial.reason}; it goes on from there in {left} s, if that answers by then")
+            return WaitReason("storage", f"{trial.reason}; it resumes in {left} s, if the storage answers by then")
         why = f" ({trial.reason})" if trial.reason else ""
         return WaitReason("resting", f"it waits after a failure and restarts in {left} s{why}")
     if trial.state is State.ACTIVE and trial.index and found.first is not None:

@@ -303,7 +303,7 @@ def test_what_was_decided_when_the_server_went_away_is_committed_and_heard_when_
     with pytest.raises(StoreUnavailable, match=r"connection refused\. The master waits for it: .* may still happen"):
         ledger.do(creation())
     for _ in range(3):
-        with pytest.raises(StoreUnavailable, match="Nothing was begun; trials that run go on"):
+        with pytest.raises(StoreUnavailable, match="Nothing was started; running trials continue"):
             ledger.do(creation())
         with pytest.raises(StoreUnavailable):
             ledger.look(lambda state: state)
@@ -344,6 +344,6 @@ def test_a_ledger_that_cannot_go_on_answers_everybody_and_ends_its_master(
     assert ended.wait(LONG_ENOUGH)
     wait_until(lambda: not made.alive)
     for late in (lambda: made.do(creation()), lambda: made.look(lambda state: state)):
-        with pytest.raises(MasterError, match="cannot go on and ends"):
+        with pytest.raises(MasterError, match="cannot continue and exits"):
             late()
     made.stop()

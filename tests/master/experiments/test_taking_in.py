@@ -200,7 +200,7 @@ def test_what_is_no_archive_is_refused(served: Served, archive: Path) -> None:
     other = archive.with_name("other.zip")
     for content in (b"", b"name: x\n", archive.read_bytes()[:-200]):
         other.write_bytes(content)
-        nothing_came_of(served, other, "no whole archive")
+        nothing_came_of(served, other, "not a complete archive")
     later = altered(archive, lambda name, content: {name: content.replace(b'"format": 1', b'"format": 9')})
     nothing_came_of(served, later, "format is 9; allowed: 1; update dethpc")
 
