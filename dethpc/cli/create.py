@@ -268,6 +268,8 @@ def packed(context_dir: Optional[Path], includes: Sequence[Path]) -> list[Json]:
         output.say(
             f"det: note: not sent: {names} (a line such as !{Path(found.left_out[0]).name} in .detignore sends it)"
         )
+    for home in found.homes:
+        output.say(f"det: note: not sent: {home}, a home of dethpc's, which holds the key to its master")
     return found.model_definition()
 
 

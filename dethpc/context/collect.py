@@ -1,7 +1,8 @@
 """Collecting a context directory: which files go along, and in which form they are sent.
 
 A ``.detignore`` at the top of the directory keeps files out, with the meaning that git gives to the same lines in a
-``.gitignore`` there, and brings back what is left out by default. Symbolic links are sent as links and never followed.
+``.gitignore`` there, and brings back what is left out by default. Symbolic links are sent as links and never followed. A home of
+dethpc's is never sent, whatever ``.detignore`` says: it holds the key to a master.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from dethpc.context import LIMIT
 from dethpc.context.ignore import Ignore
 from dethpc.domain.context_files import LEFT_OUT
 from dethpc.errors import ContextError
+from dethpc.rundir.home import Home, home
 from dethpc.rundir.tree import stays
 
 IGNORE_FILE = ".detignore"
 _NAMED = 5  # how many culprits an error names
+_MARKS = {Home("").token.name, Home("").cluster_file.name}  # of a home, the user's own or another one
 _SHOWN = 20  # how many files that cannot be sent are named: a virtual environment of another name may have thousands
 
 
@@ -57,11 +60,13 @@ class Entry:
 class Context:
     """What goes along with an experiment, sorted by path; a directory comes before what is in it.
 
-    ``left_out``: what is not sent because of its name, such as ``.venv``, or by a pattern for the same name.
+    ``left_out``: what is not sent because of its name, such as ``.venv``, or by a pattern for the same name. ``homes``: what is not
+    because it is a home of dethpc's.
     """
 
     entries: tuple[Entry, ...]
     left_out: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -88,7 +93,7 @@ def collect(directory: Path | None, includes: Sequence[Path] = (), *, limit: int
     """The files of ``directory``, and each of ``includes`` at the top level under its own name.
 
     An included directory has its own ``.detignore``. Raises one ContextError for all that is wrong: too large (naming the largest
-    files), unreadable, a name that is there twice, a link to outside.
+    files), unreadable, a name that is there twice, a link to outside, a directory that is a home itself.
     """
     search = _Search()
     if directory is not None:
@@ -99,14 +104,15 @@ def collect(directory: Path | None, includes: Sequence[Path] = (), *, limit: int
         name = Path(os.path.abspath(include)).name
         if not name:
             raise ContextError(f"{include} has no name to be sent under")
-        search.add(name, include, follow=not include.is_dir())
         if include.is_dir():
             search.walk(include, name + "/")
+        else:
+            search.add(name, include, follow=True)
     problems = [*_all(search.problems), *_same_names(search.entries), *_too_large(search.entries, limit)]
     if problems:
         raise ContextError("\n".join(problems))
     entries = sorted(search.entries, key=lambda entry: entry.path.split("/"))
-    return Context(tuple(entries), tuple(search.left_out))
+    return Context(tuple(entries), tuple(search.left_out), tuple(search.homes))
 
 
 class _Search:
@@ -116,9 +122,12 @@ class _Search:
         self.entries: list[Entry] = []
         self.problems: list[str] = []
         self.left_out: list[str] = []
+        self.homes: list[str] = []
+        self._home = os.path.realpath(home())
 
     def walk(self, root: Path, prefix: str) -> None:
-        ignore = Ignore(_patterns(root))
+        """``prefix``: "", or the name of the directory, to be sent as well, and "/"."""
+        ignore, top = Ignore(_patterns(root)), os.path.realpath(root)
         pending = [""]
         while pending:
             below = pending.pop()
@@ -127,6 +136,14 @@ class _Search:
             except OSError as error:
                 self.problems.append(str(_unreadable(root / below, error)))
                 continue
+            if _MARKS <= {item.name for item in found} or os.path.join(top, below[:-1]).rstrip("/") == self._home:
+                if below:
+                    self.homes.append(prefix + below[:-1])
+                else:
+                    self.problems.append(f"{root} is a home of dethpc's: it holds the key to its master, which is never sent")
+                continue
+            if prefix or below:
+                self.add((prefix + below)[:-1], root / below)
             for item in found:
                 path = below + item.name
                 is_dir = item.is_dir(follow_symlinks=False)
@@ -138,7 +155,8 @@ class _Search:
                     continue
                 if is_dir:
                     pending.append(path + "/")
-                elif not item.is_symlink() and not item.is_file(follow_symlinks=False):
+                    continue
+                if not item.is_symlink() and not item.is_file(follow_symlinks=False):
                     continue  # a socket, a pipe, a device: nothing that git would keep
                 self.add(prefix + path, Path(item.path), root, path)
 

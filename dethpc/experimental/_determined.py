@@ -91,6 +91,8 @@ class Determined:
                 f"this Python cannot pack a context directory ({error}); create experiments where dethpc is installed"
             ) from error
         found = collect(None if model_dir is None else Path(model_dir), [Path(path) for path in includes or ()])
+        for home in found.homes:
+            logger.warning("not sent: %s, a home of dethpc's, which holds the key to its master", home)
         answer = experiments.create(self._session, text, found.model_definition(), project=project_id)
         for warning in answer.get("warnings") or []:
             logger.warning("experiment %s: %s", answer["experiment"]["id"], warning)

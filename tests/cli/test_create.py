@@ -65,6 +65,15 @@ def test_overrides_are_merged_and_keep_every_type(det: Any, master: Any, folder:
     assert sent(master)["activate"] is False and sent(master)["projectId"] == 1
 
 
+def test_a_home_in_the_folder_stays_there_and_a_note_says_so(det: Any, master: Any, folder: Path) -> None:
+    (folder / "code" / "state").mkdir()
+    for name in ("token", "cluster.json"):
+        (folder / "code" / "state" / name).write_text("{}")
+    done = det("experiment", "create", "config.yaml", "code", master=master)
+    assert "note: not sent: state, a home of dethpc's" in done.stderr
+    assert not [file["path"] for file in sent(master)["modelDefinition"] if "state" in file["path"]]
+
+
 def test_what_to_do_next_and_what_was_not_sent_is_told_beside_the_answer(det: Any, master: Any, folder: Path) -> None:
     (folder / "code" / "wandb").mkdir()
     done = det("experiment", "create", "config.yaml", "code", master=master)

@@ -344,3 +344,28 @@ def test_known_cases_are_as_git_has_them(tree: Path, text: str) -> None:
 @given(lines=st.lists(ignore_lines(), min_size=1, max_size=4))
 def test_any_patterns_are_as_git_has_them(tree: Path, lines: list[str]) -> None:
     assert_as_git(tree, "\n".join(lines))
+
+
+def test_a_home_of_dethpcs_is_never_sent_whatever_brings_files_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, **{"train.py": "x", ".detignore": "!.dethpc\n!state\n!token\n", "sub/token": "of a language model"})
+    write(tmp_path, **{"sub/.dethpc/token": "key", "sub/.dethpc/cluster.json": "{}"})  # one of another day
+    write(tmp_path, **{"state/runs/1.1.1/spec.json": "{}"})
+    monkeypatch.setenv("DETHPC_HOME", str(tmp_path / "state"))
+    context = collect(tmp_path)
+    assert paths(context) == ["sub", "sub/token", "train.py"] and sorted(context.homes) == ["state", "sub/.dethpc"]
+
+    (tmp_path.parent / "other").symlink_to(tmp_path)
+    context = collect(None, [tmp_path.parent / "other" / "sub", tmp_path / "train.py"])
+    assert files(context) == ["sub/token", "train.py"] and context.homes == ("sub/.dethpc",)
+    assert collect(tmp_path.parent / "other").homes == collect(tmp_path).homes
+
+
+def test_a_home_is_no_context_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, **{"train.py": "x"})
+    monkeypatch.setenv("DETHPC_HOME", str(tmp_path))
+    with pytest.raises(ContextError, match="never sent"):
+        collect(tmp_path)
+    monkeypatch.setenv("DETHPC_HOME", str(tmp_path / "elsewhere"))
+    assert paths(collect(tmp_path)) == ["train.py"]
