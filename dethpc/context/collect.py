@@ -140,7 +140,9 @@ class _Search:
                 if below:
                     self.homes.append(prefix + below[:-1])
                 else:
-                    self.problems.append(f"{root} is a home of dethpc's: it holds the key to its master, which is never sent")
+                    self.problems.append(
+                        f"{root} is a home of dethpc's: it holds the key to its master, which is never sent"
+                    )
                 continue
             if prefix or below:
                 self.add((prefix + below)[:-1], root / below)
