@@ -179,3 +179,12 @@ def test_a_filter_that_is_not_known_and_another_project_are_refused(served: Serv
     assert answer["results"] == []
     assert served.session.get("/api/v1/experiments/1")["experiment"]["archived"] is False
     assert State.COMPLETED.value in served.session.get("/api/v1/experiments/1")["experiment"]["state"]
+
+
+def test_a_filter_means_all_that_it_finds_and_not_a_page_of_them(served: Served) -> None:
+    served.put([experiment(number, owner=served.owner) for number in range(1, 122)])
+    asked = {"experimentIds": [], "filters": {"excludedExperimentIds": [121]}}
+    answer = served.session.post("/api/v1/projects/1/experiments/archive", json=asked)
+    assert answer["results"] == [{"id": number, "error": ""} for number in range(1, 121)]
+    left = served.session.get("/api/v1/experiments", {"archived": False, "limit": -1})["experiments"]
+    assert [each["id"] for each in left] == [121]

@@ -174,7 +174,7 @@ def _meant(store: SqlStore, project_id: int, request: wire.ManyRequest, owner: s
         project_id=max(0, filters.project_id or 0) or None,
     )
     with store.read() as connection:
-        found, _, _ = queries.list_experiments(connection, wanted, Order("id"), Page())
+        found, _, _ = queries.list_experiments(connection, wanted, Order("id"), Page(limit=None))
     return [fact.id for fact in found]
 
 
