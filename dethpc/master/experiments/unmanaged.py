@@ -21,7 +21,7 @@ from dethpc.config.source import dump, read
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Experiment, Row, Run, Trial
 from dethpc.domain.ids import run_id, task_id
-from dethpc.domain.reports import ReportKind
+from dethpc.domain.reports import Report, ReportKind
 from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import ConfigError, NotFound, Problem, Refused
@@ -40,6 +40,10 @@ log = logging.getLogger(__name__)
 
 SILENCE = 300.0
 """Seconds without a report after which a script counts as dead."""
+
+MOST_WAIT, WAIT_OF_EACH = 0.02, 0.0004
+"""Seconds for which a report that no decision follows from waits to be committed with those of others: at most, and for each run
+that there is. The script waits as long."""
 
 _KEPT = ("name", "description", "labels", "data", "workspace", "project", "checkpoint_storage", "hyperparameters")
 
@@ -166,12 +170,16 @@ class Unmanaged:
             if (end := journal.end) is None:
                 report = journal.append(run.id, kind, data)
                 event = events.Reported(run.id, 0, [report], time.time(), journal.writer.offset)
-                applied = self._ledger.post(event)
+                applied = self._ledger.post(event, self._patience(report))
         if end is not None:
             end.result()
             return self.begin_report(trial_id, kind, data, run_number)
         self._heard[run.id] = time.monotonic()
         return applied
+
+    def _patience(self, report: Report) -> float:
+        """Seconds for which a report may wait to be committed with others: for no company that there is not."""
+        return 0.0 if report.durable else min(MOST_WAIT, WAIT_OF_EACH * len(self._ledger.state.runs))
 
     def state(self, trial_id: int, state: str) -> None:
         """The script says how the trial stands; "" is a mere sign of life."""

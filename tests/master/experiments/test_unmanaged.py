@@ -19,7 +19,7 @@ from dethpc.engine.fold import fold
 from dethpc.errors import ConfigError, NotFound, Refused
 from dethpc.master.daemon import Daemon
 from dethpc.master.durable.recreate import recreate
-from dethpc.master.experiments.unmanaged import Unmanaged, config_of
+from dethpc.master.experiments.unmanaged import WAIT_OF_EACH, Unmanaged, config_of
 from dethpc.master.http.wire.checkpoint import storage_id
 from dethpc.master.scheduler import find_scheduler
 from dethpc.rundir.journal import JournalWriter
@@ -96,6 +96,28 @@ def test_a_report_that_meets_the_chiefs_last_word_on_its_way_counts(
         chief.result(LONG_ENOUGH)
         other.result(LONG_ENOUGH)
     assert [row.steps_completed for row in metrics(served.daemon.store, [begun["trial"]])] == [7]
+
+
+def test_reports_wait_for_company_and_what_decisions_follow_from_does_not(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The more runs there are, the longer: who is alone does not wait for nobody."""
+    first, second = begin(served), begin(served, "second")
+    within: list[float] = []
+    post = served.daemon.ledger.post
+
+    def noting(event: events.Event, patience: float = 0.0) -> Any:
+        if isinstance(event, events.Reported):
+            within.append(patience)
+        return post(event, patience)
+
+    monkeypatch.setattr(served.daemon.ledger, "post", noting)
+    report(served, first, 1, 0.5, "training")
+    report(served, first, 1, 0.5)
+    patch(served, second, "COMPLETED")
+    within[2:] = []
+    report(served, first, 2, 0.5, "training")
+    assert within == [pytest.approx(2 * WAIT_OF_EACH), 0.0, pytest.approx(WAIT_OF_EACH)]
 
 
 def test_a_trial_reports_and_completes(served: Served) -> None:
