@@ -34,6 +34,7 @@ from dethpc.master.http.routes.on_demand import Nouns
 from dethpc.master.http.service import Services
 from dethpc.master.http.straight import Straight
 from dethpc.master.http.together import Together
+from dethpc.master.http.turns import Turns
 from dethpc.master.http.unserved import why_not
 
 _log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def create_app(services: Services) -> FastAPI:
     # The gate checks the token: HTTPBearer puts it into /docs.
     each = [Depends(HTTPBearer(auto_error=False)), Depends(ids_that_can_be), Depends(only_known_parameters)]
     app.state.commits = services.commits
-    app.state.together, app.state.room = Together(), Room()
+    app.state.together, app.state.room, app.state.turns = Together(), Room(), Turns()
     app.router.routes.insert(0, Route(str(app.openapi_url), _described))
     app.add_exception_handler(errors.DethpcError, _failed)
     app.add_exception_handler(RequestValidationError, _misshaped)
