@@ -66,7 +66,23 @@ def test_on_a_phone_the_menu_is_whole_and_rows_are_low(user: User, chromium: Any
         "header a, header button:not([data-keys])", "all => all.map(each => each.getBoundingClientRect().right)"
     )
     assert len(ends) > 6 and max(ends) <= 390
-    heights = page.eval_on_selector_all("tbody tr", "all => all.map(each => each.getBoundingClientRect().height)")
-    assert max(heights) < 120
+    lines = "all => all.map(each => each.getBoundingClientRect().height)"
+    assert max(page.eval_on_selector_all("tbody tr", lines)) < 120
+    user.session().patch("/api/v1/experiments/2", {"name": "a long name of an experiment " * 12})
+    page.goto(page.url.replace("experiments", "queue"))
+    assert max(page.eval_on_selector_all("tbody tr", lines)) < 120
+    page.goto(page.url.replace("queue", "experiments/2/trials"))
+    assert page.locator("h1").bounding_box()["height"] < 70
     user.session().patch("/api/v1/experiments/1", {"name": "<i>first</i>"})
+    user.session().patch("/api/v1/experiments/2", {"name": "second"})
+    context.close()
+
+
+def test_on_a_phone_an_empty_list_says_so_where_one_sees_it(user: User, chromium: Any) -> None:  # noqa: F811
+    context = chromium.new_context(viewport={"width": 390, "height": 800})
+    opened = Tab(user, context)
+    for path in ("experiments?name=nothing", "experiments?offset=5000", "checkpoints?state=ERROR"):
+        page = opened.goto(path)
+        ends = "cell => { const r = document.createRange(); r.selectNodeContents(cell); return r.getBoundingClientRect().right; }"
+        assert page.eval_on_selector("td.empty", ends) <= 390, path
     context.close()

@@ -90,4 +90,4 @@ def test_a_long_name_is_cut_in_lists_and_whole_on_hover(visitor: Visitor, served
     served.put([experiment(5, name=name, labels=["l" * 5000])])
     listed = visitor.get("experiments").text
     assert f'title="{name}">{"n" * show.LONGEST}…<' in listed and f">{'l' * show.LONGEST}…<" in listed
-    assert f'<h1 title="{name}">{"n" * show.LONGEST}…<' in visitor.get("experiments/5/trials").text
+    assert f'<h1 class="name" title="{name}">{"n" * show.LONGEST}…<' in visitor.get("experiments/5/trials").text
