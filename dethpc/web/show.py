@@ -103,9 +103,9 @@ def compact(value: Any) -> str:
 
 
 def values(named: Mapping[str, Any] | None) -> Markup:
-    """Hyperparameters in one line."""
+    """Hyperparameters in one line. Text that turns the direction of writing turns its own alone."""
     parts = [
-        Markup("<span class='pair'><span class='key'>{}</span>{}</span>").format(
+        Markup("<span class='pair'><bdi class='key'>{}</bdi><bdi>{}</bdi></span>").format(
             name, "null" if value is None else number(value)
         )
         for name, value in leaves(named or {})

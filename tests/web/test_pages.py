@@ -142,6 +142,11 @@ def test_the_list_filters_sorts_and_pages(visitor: Visitor) -> None:
     assert "No experiment fits these filters" in visitor.get("experiments?label=none").text
 
 
+def test_a_hyperparameter_that_turns_the_direction_of_writing_turns_no_other() -> None:
+    shown = show.values({"a": "\u202eabc", "b": 1})
+    assert "<bdi class='key'>a</bdi><bdi>\u202eabc</bdi>" in shown and "<bdi class='key'>b</bdi><bdi>1</bdi>" in shown
+
+
 @pytest.mark.parametrize(("name", "looks"), [("USER_ERROR", "error"), ("TIMEOUT", "canceled"), ("DELETED", "canceled")])
 def test_what_has_ended_does_not_look_as_if_it_went_on(name: str, looks: str) -> None:
     text = show.state(f"STATE_{name}")
