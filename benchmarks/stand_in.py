@@ -56,6 +56,8 @@ class StandIn:
 
     def start_now(self, job_ids: Sequence[str]) -> None: ...
 
+    def element(self, number: str) -> str | None: ...
+
     def pools(self) -> list[PoolInfo]:
         return [PoolInfo("default", "default", 1, self._slots, 0, "cpu", default=True)]
 

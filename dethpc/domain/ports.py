@@ -183,6 +183,11 @@ class Scheduler(Protocol):
         """Records of jobs that ``jobs`` no longer lists, as far as the site keeps them (accounting). Missing: unknown."""
         ...
 
+    def element(self, number: str) -> str | None:
+        """The id of the element of a job array that has this number of its own besides. None: no element that the scheduler still
+        knows has it."""
+        ...
+
     def find(self, names: Sequence[str]) -> list[JobRecord]:
         """Jobs with any of these names, live or ended, newest last, in one question whatever their number.
 

@@ -74,7 +74,9 @@ class SlurmContract(SchedulerContract):
         name = f"array-{time.time_ns()}"
         options = [f"--job-name={name}", "--output=/dev/null", "--requeue", *self.directives(16)]
         script = like[0].run_dir / "array.sbatch"
-        lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "sleep 1000"]
+        own = like[0].run_dir / "own"
+        says = f"echo $SLURM_JOB_ID > {own}-$SLURM_ARRAY_TASK_ID.new; mv {own}-$SLURM_ARRAY_TASK_ID.new {own}-$SLURM_ARRAY_TASK_ID"
+        lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), says, "sleep 1000"]
         script.write_text("\n".join(lines) + "\n")
         scheduler = jobs.scheduler
         ids = scheduler.submit_array(ArrayRequest(name, script, like[0].run_dir, like))
@@ -83,6 +85,8 @@ class SlurmContract(SchedulerContract):
         listed = scheduler.jobs()
         assert [listed[id].state for id in ids[1:]] == [JobState.PENDING] * 2
         assert {listed[id].name for id in ids} == {name} and scheduler.largest_array > 3
+        number = wait_until(lambda: (first := Path(f"{own}-0")).exists() and first.read_text().strip())
+        assert scheduler.element(number) == ids[0] and scheduler.element("999999") is None
         scheduler.nice({ids[2]: 5})
         wait_until(lambda: [scheduler.jobs()[id].nice for id in ids[1:]] == [0, 5])
         scheduler.cancel([ids[1]])

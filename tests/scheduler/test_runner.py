@@ -171,6 +171,33 @@ def test_elements_that_share_a_row_are_jobs_of_their_own() -> None:
     }
 
 
+def test_an_element_is_found_by_its_own_number_while_slurm_shows_it_and_in_accounting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = {
+        "58": "JobId=58 ArrayJobId=57 ArrayTaskId=2 JobName=x JobState=RUNNING\n",
+        # The last one has the array's number, and those that wait share a line of that number.
+        "57": "JobId=57 ArrayJobId=57 ArrayTaskId=3 JobName=x JobState=RUNNING\n"
+        "JobId=58 ArrayJobId=57 ArrayTaskId=2 JobName=x JobState=RUNNING\n",
+        "60": "JobId=60 ArrayJobId=60 ArrayTaskId=0-2 JobName=x JobState=PENDING Reason=Priority\n",
+        "70": "JobId=70 JobName=x JobState=RUNNING\n",
+    }
+
+    def scontrol(argv: Sequence[str]) -> Completed:
+        gone = Completed(1, "", "slurm_load_jobs error: Invalid job id specified\n")
+        return Completed(0, shown[argv[-1]]) if argv[-1] in shown else gone
+
+    def sacct(argv: Sequence[str]) -> Completed:
+        return Completed(0, "40|39_4\n" if argv[-1] == "--jobs=40" else "41|41\n" if argv[-1] == "--jobs=41" else "")
+
+    monkeypatch.setattr(SlurmCommands, "has_accounting", True)
+    scheduler = SlurmCommands(runner=Replay(scontrol=scontrol, sacct=sacct))
+    found = {number: scheduler.element(number) for number in ("58", "57", "60", "70", "40", "41", "42")}
+    assert found == {"58": "57_2", "57": "57_3", "60": None, "70": None, "40": "39_4", "41": None, "42": None}
+    monkeypatch.setattr(SlurmCommands, "has_accounting", False)
+    assert scheduler.element("40") is None
+
+
 def test_an_element_that_was_cancelled_while_it_waited_is_missing_from_its_array() -> None:
     """Slurm 22.05 keeps no record of it, and says so on its standard output."""
     shown = "JobId=2 ArrayJobId=2 ArrayTaskId=0-2 JobName=x JobState=PENDING Reason=Priority\n"

@@ -145,6 +145,13 @@ class ClusterView:
                 return replace(view, queue=self.queue(view.pool.partition))
         return view
 
+    def element(self, number: str) -> str | None:
+        """As the scheduler's; None also where that does not answer."""
+        try:
+            return self._scheduler.element(number)
+        except SchedulerUnavailable:
+            return None
+
     def running_jobs(self) -> dict[str, dict[str, QueuedJob]]:
         """Everybody's running jobs by node and id."""
         found: dict[str, dict[str, QueuedJob]] = {}

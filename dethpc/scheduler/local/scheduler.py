@@ -103,6 +103,9 @@ class LocalScheduler:
                 if job.state is JobState.PENDING:
                     table.set(job.id, nice=values[str(job.id)])
 
+    def element(self, number: str) -> str | None:
+        return None  # there are no arrays here
+
     def start_now(self, job_ids: Sequence[str]) -> None:
         """Nothing is held back here."""
 

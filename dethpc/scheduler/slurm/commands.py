@@ -138,6 +138,16 @@ class SlurmCommands:
             found.update(self._shown(left))
         return found
 
+    def element(self, number: str) -> str | None:
+        listed = self._show_lines(number) or ()
+        if shown := next(filter(None, (rows.element_of_scontrol(line, number) for line in listed)), None):
+            return shown
+        if not self.has_accounting:
+            return None
+        argv = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobIDRaw,JobID", f"--jobs={number}"]
+        found = dict(line.split("|", 1) for line in self._ask(argv).splitlines() if "|" in line).get(number, "")
+        return found if element_of(found) is not None else None
+
     def find(self, names: Sequence[str]) -> list[JobRecord]:
         found: dict[str, JobRecord] = {}
         if self.has_accounting:
@@ -252,6 +262,11 @@ class SlurmCommands:
 
     def _show(self, *which: str) -> list[JobRecord] | None:
         """None: the array of the job is there, and the job is not."""
+        lines = self._show_lines(*which)
+        return None if lines is None else [record for line in lines for record in rows.of_scontrol(line)]
+
+    def _show_lines(self, *which: str) -> list[str] | None:
+        """As ``_show``, a line for each job, or for all elements of an array that wait."""
         done = self._command(["scontrol", "--oneliner", "show", "job", *which])
         if done.returncode != 0:
             if _MOOT.search(done.stderr):
@@ -259,8 +274,7 @@ class SlurmCommands:
             if which and re.search(r"^Job \S+ not found$", done.stdout.strip()):
                 return None
             raise SchedulerUnavailable(f"scontrol: {_message(done.stderr) or f'exit code {done.returncode}'}")
-        lines = (line for line in done.stdout.splitlines() if line.startswith("JobId="))
-        return [record for line in lines for record in rows.of_scontrol(line)]
+        return [line for line in done.stdout.splitlines() if line.startswith("JobId=")]
 
     def node_rows(self) -> list[NodeRow]:
         listed = "".join(f"{name}:0|," for name in rows.NODE_FIELDS).rstrip(",")

@@ -144,7 +144,7 @@ def of_sacct(row: list[str]) -> Iterator[JobRecord]:
 
 def of_scontrol(line: str) -> Iterator[JobRecord]:
     """As ``of_sacct``, of one job of ``scontrol --oneliner show job``."""
-    said = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
+    said = _fields(line)
     state = states.job_state(said.get("JobState", ""))
     code, signal = (None, None) if state.live else states.exit_status(said.get("ExitCode", ""))
     array, indices = said.get("ArrayJobId", ""), elements(said.get("ArrayTaskId", ""))
@@ -160,6 +160,18 @@ def of_scontrol(line: str) -> Iterator[JobRecord]:
             restarts=int(said["Restarts"]) if said.get("Restarts", "").isdigit() else 0,
             preempted=said.get("JobState") == "PREEMPTED",
         )
+
+
+def element_of_scontrol(line: str, number: str) -> str | None:
+    """The id of the element of an array that the line tells of, if that has the number for its own."""
+    said = _fields(line)
+    indices = elements(said.get("ArrayTaskId", ""))
+    return element_id(said["ArrayJobId"], indices[0]) if said.get("JobId") == number and len(indices) == 1 else None
+
+
+def _fields(line: str) -> dict[str, str]:
+    """Of a line of ``scontrol --oneliner show job``."""
+    return dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
 
 
 def of_sinfo(row: list[str]) -> NodeRow:

@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import requests
@@ -81,6 +82,17 @@ def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served:
     assert served.session.get("/api/v1/trials/2")["runs"] == [one["run"] for one in got]
     with pytest.raises(NotFound, match="no run had job 7: it is not one of this installation's"):
         served.session.get("/api/v1/scheduler-jobs/7")
+
+
+def test_an_element_of_a_job_array_is_found_by_the_number_that_slurm_gives_it_too(served: Served) -> None:
+    whose = trial(2, state=State.ACTIVE)
+    served.put([experiment(1), whose, run_of(whose, scheduler_job_id="28_3")])
+    with mock.patch.object(served.daemon.services.cluster._scheduler, "element", {"31": "28_3", "32": "9_1"}.get):
+        for job in ("28_3", "31"):
+            assert [each["trialId"] for each in served.session.get(f"/api/v1/scheduler-jobs/{job}")["runs"]] == [2]
+        for job in ("32", "33", "28_4"):  # one of another installation's, and none
+            with pytest.raises(NotFound, match=f"no run had job {job}"):
+                served.session.get(f"/api/v1/scheduler-jobs/{job}")
 
 
 def test_what_is_paused_says_which_slots_it_holds_until_its_job_has_ended(served: Served) -> None:

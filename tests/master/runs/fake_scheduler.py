@@ -50,6 +50,7 @@ class FakeScheduler:
     rejects: str = ""  # why a submission is refused for good
     rejects_after: int = 0  # how many are taken before
     defers: str = ""  # why no submission is taken at present
+    elements: dict[str, str] = field(default_factory=dict)  # numbers that elements of arrays have besides
     forgotten: set[str] = field(default_factory=set)  # jobs that ``jobs`` does not list, and accounting does
     unseen: set[str] = field(default_factory=set)  # jobs that nobody tells of yet
     node_state: NodeState = NodeState.MIXED
@@ -176,6 +177,10 @@ class FakeScheduler:
                 job = self._jobs.get(job_id)
                 if job is not None and job.record.state is JobState.PENDING:
                     job.record = replace(job.record, nice=value)
+
+    def element(self, number: str) -> str | None:
+        with self._asked("element"):
+            return self.elements.get(number)
 
     def start_now(self, job_ids: Sequence[str]) -> None:
         with self._asked("start_now"):

@@ -26,6 +26,7 @@ from dethpc.master.http.routes.access import (
     OrderBy,
     Owner,
     Reading,
+    TheCluster,
     TheControl,
     TheInstallation,
     TheStore,
@@ -175,9 +176,14 @@ def _run(installation: Installation, run: facts.Run) -> TrialRun:
 
 
 @router.get("/scheduler-jobs/{job_id}")
-def runs_of_job(job_id: str, connection: Reading, installation: TheInstallation, who: Owner) -> RunsOfJob:
-    """Ours: which runs this job of the scheduler executes or executed. NotFound where none is known."""
+def runs_of_job(
+    job_id: str, connection: Reading, installation: TheInstallation, cluster: TheCluster, who: Owner
+) -> RunsOfJob:
+    """Ours: which runs this job of the scheduler executes or executed. An element of a job array is found by its id, such as 28_3,
+    and by the number of its own that Slurm gives it. NotFound where none is known."""
     found = queries.runs_of_job(connection, job_id)
+    if not found and job_id.isdecimal() and (element := cluster.element(job_id)) is not None:
+        found = queries.runs_of_job(connection, element)
     if not found:
         raise NotFound(f"no run had job {job_id}: it is not one of this installation's, or its experiment was deleted")
     return RunsOfJob(job_id=job_id, runs=[_run_of_job(connection, installation, *each) for each in found])
