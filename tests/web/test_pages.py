@@ -229,6 +229,17 @@ def test_a_job_is_managed_from_the_queue(visitor: Visitor, served: Served) -> No
     assert "allowed" in refused.headers["location"]
 
 
+def test_what_waits_says_for_what_on_each_page_of_it(visitor: Visitor, served: Served) -> None:
+    """In the words that the API has, which are those of the command line."""
+    text = "entrypoint: python3 x.py\nsearcher: {name: single, metric: loss}\n"
+    made = served.session.post("/api/v1/experiments", {"config": text, "activate": True})["experiment"]["id"]
+    trials = [each["id"] for each in served.session.get(f"/api/v1/experiments/{made}/trials")["trials"]]
+    told = {each: served.session.get(f"/api/v1/trials/{each}/waiting")["waiting"] for each in trials}
+    ((trial, why),) = ((each, waiting["text"]) for each, waiting in told.items() if waiting)
+    for page in (f"experiments/{made}", f"trials/{trial}", "queue"):
+        assert why in html.unescape(visitor.get(page).text), page
+
+
 def test_trials_stand_side_by_side_with_what_differs_marked(visitor: Visitor) -> None:
     got = visitor.get("experiments/1/trials")
     assert 'action="../../compare"' in got.text and 'name="trial" value="2"' in got.text
