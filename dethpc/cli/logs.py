@@ -28,7 +28,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option(
                 "--level",
-                type=click.Choice(_LEVELS, case_sensitive=False),
+                type=click.Choice([*_LEVELS, "WARN"], case_sensitive=False),
                 metavar="LEVEL",
                 help=f"Only this level and above: {', '.join(_LEVELS)}.",
             ),
@@ -143,7 +143,7 @@ def show(
     from dethpc.client import logs
 
     _one_of(follow, head, tail)
-    lines_wanted = logs.Filter(level=level and level.upper(), **which)
+    lines_wanted = logs.Filter(level=logs.level_of(level), **which)
     session = session or connect()
     lines: Iterator[dict[str, Any]]
     if follow:
@@ -177,7 +177,7 @@ def _show_together(
     from dethpc.client import logs
 
     _one_of(follow, head, tail)
-    wanted = logs.Filter(level=level and level.upper(), **which)
+    wanted = logs.Filter(level=logs.level_of(level), **which)
     if follow:
         lines = logs.follow_together(reconnect(session), trials, wanted)
     else:

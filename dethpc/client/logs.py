@@ -19,6 +19,13 @@ ENDED = ("STATE_COMPLETED", "STATE_CANCELED", "STATE_ERROR")
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
+def level_of(name: Optional[str]) -> Optional[str]:
+    """The level that a person means by ``name``; None where there is no such one."""
+    found = (name or "").upper()
+    found = "WARNING" if found == "WARN" else found
+    return found if found in LEVELS else None
+
+
 class Filter(NamedTuple):
     """Which lines to show. ``level`` means that level and those above; times are RFC 3339."""
 

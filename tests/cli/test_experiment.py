@@ -307,6 +307,8 @@ def test_logs_of_an_experiment_are_its_first_trials(det: Any, master: Any) -> No
     assert done.stdout == "".join(entry["message"] for entry in master.logs[0])
     query = next(q for _, p, q, _ in master.asked if p == "/api/v1/trials/1/logs")
     assert query["levels"] == ["LOG_LEVEL_WARNING", "LOG_LEVEL_ERROR", "LOG_LEVEL_CRITICAL"]
+    det("experiment", "logs", 1, "--level", "warn", master=master)
+    assert master.asked[-1][2]["levels"] == query["levels"]
     assert query["rankIds"] == ["0", "3"] and query["searchText"] == ["x"]
 
 

@@ -117,9 +117,8 @@ def followed(asked: Asked, last: str = "") -> str:
 
 
 def _filter(asked: Asked) -> logs.Filter:
-    level = asked.query.get("level", "")
     return logs.Filter(
-        level=level if level in logs.LEVELS else None,
+        level=logs.level_of(asked.query.get("level")),
         ranks=[int(rank) for rank in asked.every("rank") if rank.isdecimal() and len(rank) < 7],
         nodes=asked.every("node"),
         stdtypes=[kind for kind in asked.every("stdtype") if kind in ("stdout", "stderr")],
