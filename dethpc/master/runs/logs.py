@@ -19,7 +19,7 @@ from typing import NamedTuple
 from dethpc.config.patterns import Pattern
 from dethpc.domain.ids import AttemptId
 from dethpc.errors import RunDirError
-from dethpc.master.runs import log_times
+from dethpc.master.runs import complaints, log_times
 from dethpc.master.runs.sieve import Sieve
 from dethpc.rundir import logline
 from dethpc.rundir.files import exists, read_json, status
@@ -231,7 +231,7 @@ class BatchOutput(Source):
 
     def parse(self, offset: int, raw: bytes) -> Line:
         text = raw.decode("utf-8", "replace").rstrip("\n")
-        line = self.line(offset, logline.LogLine(self.at, "INFO", None, "stderr", text))
+        line = self.line(offset, logline.LogLine(self.at, complaints.level(text), None, "stderr", text))
         return line._replace(source=self.said_by)
 
 

@@ -85,6 +85,28 @@ def test_what_the_batch_script_and_slurm_wrote_is_in_the_log_as_source_slurm(tmp
     assert texts(follower.more()) == ["later"]
 
 
+def test_what_slurm_complains_of_has_the_level_that_slurm_gives_it(tmp_path: Path) -> None:
+    put(tmp_path, "1.1.1", 0, 0, (1, "a"))
+    said = {
+        "slurmstepd: error: *** JOB 30 ON n0 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***": "ERROR",
+        "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=30.0. Some of the step tasks have been OOM Killed.": "ERROR",
+        "srun: error: n0: task 0: Killed": "ERROR",
+        "slurmstepd: fatal: cannot fork": "CRITICAL",
+        "slurmstepd: warning: the cpuset is small": "WARNING",
+        "srun: warning: can't honor --ntasks-per-node": "WARNING",
+        "srun: job 30 queued and waiting for resources": "INFO",
+        "module: error: no such thing": "INFO",
+        "it says slurmstepd: error: x": "INFO",
+    }
+    RunDir(tmp_path / "runs" / "1.1.1").log.write_text("".join(f"{line}\n" for line in said))
+    sources = logs.sources(Home(tmp_path).kept, ["1.1.1"])
+    assert {line.text: line.level for line in logs.read(sources, Filter()) if line.source == "slurm"} == said
+    errors = Filter(levels=frozenset({"ERROR"}))
+    wanted = [text for text, level in said.items() if level == "ERROR"]
+    assert texts(logs.read(sources, errors)) == wanted
+    assert texts(logs.read(sources, errors, newest_first=True)) == wanted[::-1]
+
+
 HUGE = 192 << 20
 
 
