@@ -139,14 +139,11 @@ class SlurmCommands:
         return found
 
     def element(self, number: str) -> str | None:
-        listed = self._show_lines(number) or ()
-        if shown := next(filter(None, (rows.element_of_scontrol(line, number) for line in listed)), None):
+        shown = rows.element_shown(self._show_lines(number) or (), number)
+        if shown or not self.has_accounting:
             return shown
-        if not self.has_accounting:
-            return None
         argv = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobIDRaw,JobID", f"--jobs={number}"]
-        found = dict(line.split("|", 1) for line in self._ask(argv).splitlines() if "|" in line).get(number, "")
-        return found if element_of(found) is not None else None
+        return rows.element_kept(self._ask(argv), number)
 
     def find(self, names: Sequence[str]) -> list[JobRecord]:
         found: dict[str, JobRecord] = {}

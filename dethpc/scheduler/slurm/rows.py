@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dethpc.domain import walltime
-from dethpc.domain.ids import element_id
+from dethpc.domain.ids import element_id, element_of
 from dethpc.domain.ports import JobRecord, JobState, QueuedJob
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm import pools as slurm_pools
@@ -162,11 +162,20 @@ def of_scontrol(line: str) -> Iterator[JobRecord]:
         )
 
 
-def element_of_scontrol(line: str, number: str) -> str | None:
-    """The id of the element of an array that the line tells of, if that has the number for its own."""
-    said = _fields(line)
-    indices = elements(said.get("ArrayTaskId", ""))
-    return element_id(said["ArrayJobId"], indices[0]) if said.get("JobId") == number and len(indices) == 1 else None
+def element_shown(lines: Iterable[str], number: str) -> str | None:
+    """The id of the element of an array that has the number for its own, of those that scontrol shows; those that wait share it."""
+    for said in map(_fields, lines):
+        indices = elements(said.get("ArrayTaskId", ""))
+        if said.get("JobId") == number and len(indices) == 1:
+            return element_id(said["ArrayJobId"], indices[0])
+    return None
+
+
+def element_kept(output: str, number: str) -> str | None:
+    """The same of what sacct says, a line of JobIDRaw and JobID for each job."""
+    known = dict(line.split("|", 1) for line in output.splitlines() if "|" in line)
+    found = known.get(number, "")
+    return found if element_of(found) is not None else None
 
 
 def _fields(line: str) -> dict[str, str]:
