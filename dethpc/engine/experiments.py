@@ -120,7 +120,9 @@ def activate(state: ClusterState, event: events.Activate) -> Decision:
     experiment = state.experiment(event.experiment_id)
     row = experiment.row
     if row.state not in (State.ACTIVE, State.PAUSED):
-        raise Refused(f"experiment {row.id} is {row.state.value}; only a PAUSED one can be activated")
+        ended = row.state.terminal and row.state.keeps_files and row.kind.submitted
+        instead = f". To go on with one that has ended: det experiment continue {row.id}" if ended else ""
+        raise Refused(f"experiment {row.id} is {row.state.value}; only a PAUSED one can be activated{instead}")
     decision = Decision()
     if row.state is State.PAUSED:
         decision.rows.append(replace(row, state=State.ACTIVE, reason=""))

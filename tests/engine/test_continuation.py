@@ -51,6 +51,21 @@ def failed(world: World, run: Run) -> None:
 
 
 @pytest.mark.parametrize("end", [finished, killed, failed])
+def test_who_activates_what_has_ended_is_told_how_it_goes_on(end: Callable[[World, Run], None]) -> None:
+    world = World()
+    experiment, _ = ended(world, end, max_restarts=0)
+    with pytest.raises(
+        Refused, match=rf"only a PAUSED one can be activated\. .*: det experiment continue {experiment.id}$"
+    ):
+        world.do(events.Activate(experiment.id, world.now()))
+    second = world.create(searcher=SINGLE)
+    world.start(world.live()[0])
+    world.do(events.Kill(second.id, world.now()))
+    with pytest.raises(Refused, match="only a PAUSED one can be activated$"):  # it is about to end
+        world.do(events.Activate(second.id, world.now()))
+
+
+@pytest.mark.parametrize("end", [finished, killed, failed])
 @pytest.mark.parametrize("left_memory", [False, True])
 def test_the_same_trial_goes_on_from_its_latest_checkpoint(
     end: Callable[[World, Run], None], left_memory: bool
