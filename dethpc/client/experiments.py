@@ -18,6 +18,7 @@ Json = Dict[str, Any]
 
 ACTIONS = ("pause", "activate", "cancel", "kill", "archive", "unarchive")
 _OWNER = 1  # the user id of whose master it is: nobody need ask for the name to list what is theirs
+_THERE = ("STATE_ACTIVE", "STATE_COMPLETED", "STATE_PARTIALLY_DELETED")  # of checkpoints that have files yet
 _PAGE = 500
 _UPLOAD = 600.0  # seconds; the context may be tens of megabytes
 
@@ -230,11 +231,11 @@ def _points(experiment: int) -> str:
 def checkpoints(
     session: Session, experiment: int, *, best: Optional[int] = None, newest: Optional[int] = None
 ) -> List[Json]:
-    """The experiment's checkpoints, oldest first; with ``best`` the N best by the searcher's metric, best first; with ``newest``
-    the N last ones, the last first."""
+    """The experiment's checkpoints, oldest first; with ``best`` the N best by the searcher's metric of those that have files yet,
+    best first; with ``newest`` the N last ones, the last first."""
     params: Json = {"sortByAttr": "SORT_BY_SEARCHER_METRIC" if best else "SORT_BY_END_TIME"}
     if best:
-        params["limit"] = best
+        params.update(limit=best, states=_THERE)
     elif newest:
         params.update(limit=newest, orderBy="ORDER_BY_DESC")
     answer: List[Json] = (

@@ -239,6 +239,17 @@ def test_checkpoints_in_order(served: Served) -> None:
     assert listed(states="STATE_DELETED") == []
 
 
+def test_the_best_checkpoints_are_those_that_are_there(served: Served) -> None:
+    rows = [row for id in (1, 2) for row in trained(trial(id))]
+    gone = {uuid_of(2, 2): CheckpointState.DELETED, uuid_of(1, 2): CheckpointState.PARTIALLY_DELETED}
+    gone[uuid_of(1, 4)] = CheckpointState.ERROR
+    rows = [replace(row, state=gone.get(row.uuid, row.state)) if isinstance(row, Checkpoint) else row for row in rows]
+    served.put([experiment(1), *rows])
+    found = [each["uuid"] for each in experiments.checkpoints(served.session, 1, best=3)]
+    assert found == [uuid_of(1, 2), uuid_of(2, 4)]
+    assert len(experiments.checkpoints(served.session, 1)) == 4
+
+
 def test_checkpoints_without_a_validation_come_last_in_the_order_of_a_metric(served: Served) -> None:
     quiet = [row for row in trained(trial(2)) if not isinstance(row, Metric)]
     served.put([experiment(1), *trained(trial(1)), *quiet])
