@@ -61,7 +61,8 @@ class AzureDriver(Driver):
     def get(self, name: str, start: int = 0, end: Optional[int] = None, *, patience: float = USUAL) -> bytes:
         async def read(blob: Any) -> bytes:
             length = None if end is None else end - start
-            found = bytes(await (await blob.download_blob(offset=start, length=length)).readall())
+            stretch = {"offset": start, "length": length} if start or end is not None else {}  # what is empty has none
+            found = bytes(await (await blob.download_blob(**stretch)).readall())
             if length is not None and len(found) != length:
                 raise OSError(errno.EIO, f"{len(found)} of {length} bytes of {name} came")
             return found

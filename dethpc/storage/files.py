@@ -219,7 +219,7 @@ class FileStore(_Folder, CheckpointStore):
                 found = json.loads(file.read())
         except FileNotFoundError:
             return {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointDamaged(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
         return found if isinstance(found, dict) else {}
 
@@ -258,9 +258,9 @@ class FileStore(_Folder, CheckpointStore):
         if not left:
             self._vanish(uuid)
             return {}
-        sums = manifest.load(final)
-        if sums is not None:
-            manifest.write(final, {path: s for path, s in sums.items() if path in left})
+        with contextlib.suppress(CheckpointError):  # a manifest that cannot be read stays as it is
+            if (sums := manifest.load(final)) is not None:
+                manifest.write(final, {path: s for path, s in sums.items() if path in left})
         return left
 
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:

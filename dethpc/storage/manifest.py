@@ -26,6 +26,8 @@ NAME = ".dethpc-manifest.json"
 _PARTS = f"{NAME}.part-"
 _SUM = "crc32"
 BLOCK = 64 << 20
+_MOST_BYTES = 256 << 20  # of a manifest: a checkpoint of some two million files has as much
+_LONGEST, _LONGEST_PART = 4096, 255  # bytes of a path, with its end, and of a name in it, on Linux
 _PART = 8 << 20  # what one core sums at a time; a block is a whole number of them
 _CHUNK = 1 << 20
 _SMALL = 8 << 20  # less than this in all is not worth starting threads
@@ -236,23 +238,57 @@ def encoded(sums: Checksums) -> bytes:
 def decoded(uuid: str, text: bytes) -> Checksums:
     """What a manifest says. Raises CheckpointDamaged, and CheckpointError for one of a later release."""
     try:
-        content: Any = json.loads(text)
+        if len(text) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+        content: Any = json.loads(text.decode(), object_pairs_hook=_once_each, parse_constant=_no_number)
         if _SUM in content and content.pop(_SUM) != _sum(content):
             raise ValueError("its checksum is another")
         if int(content["version"]) != 1:
             raise CheckpointError(f"checkpoint {uuid}: its manifest is of a version that this dethpc does not know")
         if content["block"] != BLOCK:
             raise ValueError(content["block"])
-        found = {
-            path: Checksum(
-                int(entry["size"]), tuple(int(crc, 16) for crc in entry["crc32"]) if "crc32" in entry else None
-            )
-            for path, entry in content["files"].items()
-        }
+        found = {path: _checksum(entry, path.endswith("/")) for path, entry in content["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise CheckpointDamaged(f"checkpoint {uuid}: its manifest is damaged: {error!r}") from None
+        raise CheckpointDamaged(f"checkpoint {uuid}: its manifest is damaged: {error!r:.200}") from None
     check_paths(uuid, found)
+    if wrong := next((path for path in found if path.startswith(NAME) or any(a in found for a in _above(path))), ""):
+        raise CheckpointDamaged(
+            f"checkpoint {uuid}: its manifest is damaged: {wrong!r:.200} is in a file, or is itself"
+        )
     return found
+
+
+def _checksum(entry: Any, is_folder: bool) -> Checksum:
+    size, crcs = entry["size"], entry.get(_SUM)
+    if type(size) is not int or not 0 <= size < 1 << 63 or (is_folder and size):
+        raise ValueError(f"{size!r:.40} bytes")
+    if _SUM not in entry:
+        return Checksum(size, None)
+    if not isinstance(crcs, list) or len(crcs) != -(-size // BLOCK):
+        raise ValueError(f"{crcs!r:.40} for a file of {size} bytes")
+    found = tuple(int(crc, 16) for crc in crcs)
+    if not all(0 <= crc < 1 << 32 for crc in found):
+        raise ValueError(f"{crcs!r:.40} is no CRC-32")
+    return Checksum(size, found)
+
+
+def _once_each(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is in it twice")
+    return found
+
+
+def _no_number(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders that a path is in, without the "/" at their ends."""
+    at = path.find("/")
+    while 0 < at < len(path) - 1:
+        yield path[:at]
+        at = path.find("/", at + 1)
 
 
 def check_paths(uuid: str, paths: Iterable[str]) -> None:
@@ -260,14 +296,16 @@ def check_paths(uuid: str, paths: Iterable[str]) -> None:
     is written elsewhere, by this program or by who unpacks its archives."""
     for path in paths:
         parts = path[:-1].split("/") if path.endswith("/") else path.split("/")
-        if "\0" in path or not {"", ".", ".."}.isdisjoint(parts) or not _is_text(path):
+        if "\0" in path or not {"", ".", ".."}.isdisjoint(parts) or not _fits(path, parts):
             raise CheckpointDamaged(f"checkpoint {uuid}: no file of a checkpoint can be called {path!r:.200}")
 
 
-def _is_text(path: str) -> bool:
+def _fits(path: str, parts: List[str]) -> bool:
     """Whether a file system can have it: half of a surrogate pair is a byte that is no UTF-8, or nothing."""
     try:
-        return path.isascii() or bool(os.fsencode(path))
+        if len(path) <= _LONGEST_PART and path.isascii():
+            return True
+        return len(os.fsencode(path)) < _LONGEST and all(len(os.fsencode(part)) <= _LONGEST_PART for part in parts)
     except UnicodeEncodeError:
         return False
 
@@ -275,7 +313,7 @@ def _is_text(path: str) -> bool:
 def _read(root: Path, name: str) -> Optional[Checksums]:
     try:
         with Tree(root) as tree, tree.read(name) as file:
-            return decoded(root.name, file.read())
+            return decoded(root.name, file.read(_MOST_BYTES + 1))
     except FileNotFoundError:
         return None
     except (IsADirectoryError, LeadsOut) as error:

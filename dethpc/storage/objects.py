@@ -77,10 +77,25 @@ class _Bucket:
         listed = _with_folders({path: state.size for path, state in found.items()})
         return {path: manifest.Checksum(size, () if path.endswith("/") else None) for path, size in listed.items()}
 
+    def _sizes(self, uuid: str) -> Optional[Dict[str, int]]:
+        """The checkpoint's files; None where there is none. By what is there, where its manifest cannot be read."""
+        check_name(uuid)
+        try:
+            sums = self._sums(uuid)
+        except CheckpointError:
+            found = self._driver.list(uuid)
+            return _with_folders({path: state.size for path, state in found.items() if path not in _SIGNS})
+        return None if sums is None else {path: s.size for path, s in sums.items()}
+
     def _existing(self, uuid: str) -> manifest.Checksums:
         if (sums := self._sums(uuid)) is None:
             raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}")
         return sums
+
+    def _leave_in_manifest(self, uuid: str, left: Mapping[str, int]) -> None:
+        with contextlib.suppress(CheckpointError):  # one that cannot be read stays as it is
+            sums = {path: s for path, s in self._existing(uuid).items() if path in left}
+            self._driver.replace(f"{uuid}/{manifest.NAME}", manifest.encoded(sums))
 
     def _refuse_published(self, uuid: str, found: Mapping[str, Any]) -> None:
         """``found``: what is there under this name."""
@@ -223,7 +238,7 @@ class ObjectStore(_Bucket, CheckpointStore):
     # --- reading --------------------------------------------------------------------------------------------------------
 
     def exists(self, uuid: str) -> bool:
-        return is_name(uuid) and self._sums(uuid) is not None
+        return is_name(uuid) and self._sizes(uuid) is not None
 
     @contextlib.contextmanager
     def restore(
@@ -261,7 +276,7 @@ class ObjectStore(_Bucket, CheckpointStore):
             found = json.loads(self._driver.get(f"{uuid}/{_METADATA}"))
         except FileNotFoundError:
             raise CheckpointDamaged(f"checkpoint {uuid}: {_METADATA} is missing") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointDamaged(f"checkpoint {uuid}: {_METADATA} is damaged: {error}") from None
         return found if isinstance(found, dict) else {}
 
@@ -282,23 +297,24 @@ class ObjectStore(_Bucket, CheckpointStore):
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
         """Of a whole checkpoint the manifest goes first: a reader sees it whole until it sees none."""
-        sums = self._sums(uuid)
-        if sums is None:
+        sizes = self._sizes(uuid)
+        if sizes is None:
             if "**/*" in globs and _DELETED in (found := self._driver.list(uuid)):
                 self._remove(uuid, found)  # what somebody has left who ended on the way
             return {}
-        left = {} if "**/*" in globs else globs_.surviving({path: s.size for path, s in sums.items()}, globs)
+        left = {} if "**/*" in globs else globs_.surviving(sizes, globs)
         if not left:
             self._driver.put(f"{uuid}/{_DELETED}", b"")
             self._driver.remove([f"{uuid}/{manifest.NAME}"])
             self._remove(uuid, self._driver.list(uuid))
             return {}
-        self._driver.replace(f"{uuid}/{manifest.NAME}", manifest.encoded({p: s for p, s in sums.items() if p in left}))
-        self._driver.remove([f"{uuid}/{path}" for path in manifest.files_of(sums) if path not in left])
+        self._leave_in_manifest(uuid, left)
+        self._driver.remove([f"{uuid}/{path}" for path in manifest.files_of(sizes) if path not in left])
         return left
 
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
-        return globs_.surviving(self.files(uuid), globs)
+        sizes = self._sizes(uuid)
+        return globs_.surviving(self.files(uuid) if sizes is None else sizes, globs)
 
     # --- what is no checkpoint ------------------------------------------------------------------------------------------
 
@@ -358,6 +374,7 @@ class ObjectStore(_Bucket, CheckpointStore):
 
     def _fetch(self, uuid: str, sums: manifest.Checksums, target: Path, selector: Optional[Selector]) -> None:
         wanted = {path: s for path, s in sums.items() if selector is None or selector(path)}
+        self._compare_sizes(uuid, {path: wanted[path].size for path in manifest.files_of(wanted)})
         with full_disk_named(target):
             fetch(self._driver, uuid, wanted, target, verify=self.verify)
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence
 
+from dethpc.errors import CheckpointDamaged
 from dethpc.storage.base import CheckpointStore, Content, Held, PathLike, Selector
 from dethpc.storage.files import FileStore
 from dethpc.storage.manifest import Checksums, listing
@@ -73,13 +74,22 @@ class Spool:
     def bring(self, uuid: str, store: CheckpointStore) -> None:
         """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Doing it twice does
         no harm. Raises OSError and CheckpointError."""
-        if store.exists(uuid):
+        if _is_in(store, uuid):
             store.discard(uuid)  # what is left of the staging of one that died right after publishing
         else:
             with self.store.restore(uuid) as folder:
                 store.stage(uuid)
                 store.publish(uuid, store.add(uuid, folder))
         self.forget(uuid)
+
+
+def _is_in(store: CheckpointStore, uuid: str) -> bool:
+    """What is damaged there makes room for the copy that is whole."""
+    try:
+        return store.exists(uuid) and store.files(uuid) is not None
+    except CheckpointDamaged:
+        store.delete(uuid)
+        return False
 
 
 class Spooled(CheckpointStore):

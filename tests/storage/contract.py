@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import threading
 import time
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import pytest
 
 from dethpc.errors import CheckpointDamaged, CheckpointError
-from dethpc.storage import CheckpointStore
+from dethpc.storage import CheckpointStore, manifest
 
 FILES: Dict[str, bytes] = {
     "weights.pt": b"w" * 1000,
@@ -22,6 +23,43 @@ FILES: Dict[str, bytes] = {
     "metadata.json": b"{}",
 }
 LISTED = {"sub/": 0, "sub/deep/": 0, **{name: len(content) for name, content in FILES.items()}}
+
+
+def _of(files: Any) -> bytes:
+    return json.dumps({"version": 1, "block": manifest.BLOCK, "files": files}).encode()
+
+
+HOSTILE: Dict[str, bytes] = {
+    "deep": b"[" * 100_000 + b"]" * 100_000,
+    "empty": b"",
+    "no object": b"[]",
+    "no UTF-8": _of({"w": {"size": 1}}).replace(b'"w"', b'"\xff"'),
+    "UTF-16": _of({"w": {"size": 1}}).decode().encode("utf-16"),
+    "NaN": _of({"w": {"size": float("nan")}}),
+    "infinity": _of({"w": {"size": float("inf")}}),
+    "no files": _of(None),
+    "a list of files": _of([["w", 1]]),
+    "a file that is nothing": _of({"w": None}),
+    "a negative size": _of({"w": {"size": -1}}),
+    "a size that is text": _of({"w": {"size": "1"}}),
+    "half a byte": _of({"w": {"size": 1.5}}),
+    "a size that is a truth": _of({"weights.pt": {"size": True}}),
+    "a size that no disk has": _of({"w": {"size": 1 << 62}}),
+    "a size that no word holds": _of({"w": {"size": 10**400}}),
+    "a number that is not read": _of({"w": {"size": 0}}).replace(b"0", b"9" * 5000),
+    "a name twice": _of({"w": {"size": 1}, "x": {"size": 1}}).replace(b'"x"', b'"w"'),
+    "a file in a file": _of({"weights.pt": {"size": 1000}, "weights.pt/x": {"size": 1}}),
+    "a folder with bytes": _of({"sub/": {"size": 5}}),
+    "too few checksums": _of({"w": {"size": 1, "crc32": []}}),
+    "too many checksums": _of({"w": {"size": 1, "crc32": ["00000000"] * 3}}),
+    "a checksum that is none": _of({"w": {"size": 1, "crc32": ["-1"]}}),
+    "checksums that are nothing": _of({"w": {"size": 1, "crc32": None}}),
+    "a long name": _of({"w" * 300: {"size": 1}}),
+    "a long path": _of({"/".join(["w" * 200] * 30): {"size": 1}}),
+    "a name that leads out": _of({"../a0/weights.pt": {"size": 1000}}),
+    "half a surrogate pair": _of({"\ud800": {"size": 1}}),
+    "its own name": _of({manifest.NAME: {"size": 1}}),
+}
 
 
 def fill(root: Path, files: Dict[str, bytes] = FILES) -> None:
@@ -76,6 +114,10 @@ class CheckpointStoreContract:
 
     def damage(self, store: CheckpointStore, uuid: str, path: str) -> None:
         """Turn a bit of the file over, behind the store's back."""
+        raise NotImplementedError
+
+    def replace_manifest(self, store: CheckpointStore, uuid: str, text: bytes) -> None:
+        """Behind the store's back."""
         raise NotImplementedError
 
     def beside(self, store: CheckpointStore, folder: str) -> Dict[str, bytes]:
@@ -292,6 +334,31 @@ class CheckpointStoreContract:
         self.elsewhere(store).discard("a2")
         store.discard("a1")
         assert [one.uuid for one in store.names()] == ["a1"]
+
+    def test_a_manifest_that_cannot_be_right_is_damage_of_its_checkpoint_alone(
+        self, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        for uuid in ("a0", "a1"):
+            with stored(store, uuid) as path:
+                fill(path)
+        for name, text in HOSTILE.items():
+            self.replace_manifest(store, "a1", text)
+            uses: List[Callable[[], object]] = [
+                lambda: store.restore("a1").__enter__(),
+                lambda: store.download("a1", tmp_path / "there"),
+                lambda: list(store.read("a1")),
+            ]
+            for use in uses:
+                with pytest.raises(CheckpointDamaged, match="checkpoint a1: "):
+                    use()
+                    pytest.fail(f"{name} was read")
+            assert store.exists("a1") and {one.uuid for one in store.names() if one.whole} == {"a0", "a1"}, name
+            assert name == "a size that no disk has" or store.surviving("a1", ["nope"]) == LISTED, name
+        assert "weights.pt" not in store.delete("a1", ["*.pt"]) and "metadata.json" in store.surviving("a1", [])
+        assert store.delete("a1") == {} and not store.exists("a1")
+        assert [one.uuid for one in store.names()] == ["a0"]
+        with store.restore("a0") as path:
+            assert content_of(path) == FILES
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,9 @@ class ObjectStoreContract(CheckpointStoreContract):
         content = self.the_server.objects(self.section)[f"{uuid}/{path}"]
         self.the_server.put(self.section, f"{uuid}/{path}", bytes([content[0] ^ 1]) + content[1:])
 
+    def replace_manifest(self, store: Any, uuid: str, text: bytes) -> None:
+        self.the_server.put(self.section, f"{uuid}/{manifest.NAME}", text)
+
     def beside(self, store: Any, folder: str) -> Dict[str, bytes]:
         found = self.the_server.objects(self.section)
         return {name[len(folder) + 1 :]: content for name, content in found.items() if name.startswith(f"{folder}/")}

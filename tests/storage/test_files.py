@@ -36,6 +36,9 @@ class _OnAFileSystem(CheckpointStoreContract):
     def damage(self, store: CheckpointStore, uuid: str, path: str) -> None:
         flip(Path(str(store), uuid, path), 0)
 
+    def replace_manifest(self, store: CheckpointStore, uuid: str, text: bytes) -> None:
+        Path(str(store), uuid, manifest.NAME).write_bytes(text)
+
     def beside(self, store: CheckpointStore, folder: str) -> Dict[str, bytes]:
         return content_of(Path(str(store), folder))
 

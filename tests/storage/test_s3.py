@@ -13,9 +13,10 @@ from s3fs import S3FileSystem
 
 from dethpc import core
 from dethpc.common import storage
-from dethpc.storage import build
+from dethpc.storage import build, manifest
 from dethpc.storage.driver import Driver, StoreAway
-from tests.storage.contract import fill
+from dethpc.storage.spool import Spool
+from tests.storage.contract import FILES, HOSTILE, content_of, fill
 from tests.storage.objects import ObjectStoreContract
 from tests.storage.proxy import Proxy
 from tests.storage.servers import S3, Server, s3_server
@@ -41,6 +42,18 @@ def test_code_outside_of_the_cluster_makes_a_manager_for_a_bucket(s3_server: S3,
     with manager.restore_path(uuid) as path:
         assert (path / "model").read_text() == "weights"
     assert manager.delete(uuid) == {} and [one.uuid for one in manager.names()] == ["whole"]
+
+
+def test_what_is_damaged_in_the_bucket_makes_room_for_the_copy_in_the_spool(s3_server: S3, tmp_path: Path) -> None:
+    section = s3_server.section()
+    store, spool = build(section, disk=str(tmp_path / "disk")), Spool(tmp_path / "spool")
+    fill(tmp_path / "source")
+    spool.keep("a1", tmp_path / "source")
+    s3_server.put(section, f"a1/{manifest.NAME}", HOSTILE["deep"])
+    spool.bring("a1", store)
+    assert not spool.has("a1")
+    with store.restore("a1") as path:
+        assert content_of(path) == FILES
 
 
 def test_a_checkpoint_costs_few_requests_beside_its_files(s3_server: S3, tmp_path: Path) -> None:

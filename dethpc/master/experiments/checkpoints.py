@@ -18,7 +18,7 @@ from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.garbage import EVERYTHING, without
-from dethpc.errors import CheckpointError, MasterError, Refused
+from dethpc.errors import CheckpointNotFound, MasterError, Refused
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments.needed import needed_by_models, needed_by_rendered
 from dethpc.master.experiments.policy import Policies
@@ -84,7 +84,7 @@ def _place(checkpoint: Checkpoint, configured: dict[str, Any], home: Home) -> Ch
 
 
 def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str]) -> dict[str, int]:
-    """Raises Refused and MasterError where it cannot be seen: what is not mounted here, or away, is not gone."""
+    """Raises Refused, MasterError and CheckpointError where it cannot be seen: what is not mounted here, or away, is not gone."""
     if EVERYTHING in globs:
         return {}
     waiting = checkpoint.removing.splitlines()  # what is going already is still there
@@ -95,7 +95,7 @@ def _left(place: CheckpointStore, checkpoint: Checkpoint, globs: Sequence[str]) 
             if waiting
             else left
         )
-    except CheckpointError:
+    except CheckpointNotFound:
         if not place.may_be_away and not os.path.isdir(str(place)):
             raise Refused(
                 f"checkpoint storage {place} is not there on {os.uname().nodename}, where the master runs"

@@ -45,6 +45,8 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
     (errors.ContextError, 400, 3, "InvalidArgument"),
     (errors.NotFound, 404, 5, "NotFound"),
     (errors.Refused, 400, 9, "FailedPrecondition"),
+    (errors.CheckpointNotFound, 404, 5, "NotFound"),
+    (errors.CheckpointError, 400, 9, "FailedPrecondition"),
     (errors.NotSupportedYet, 501, 12, "Unimplemented"),
     (errors.Unauthorized, 401, 16, "Unauthenticated"),
     (TooManyLogins, 429, 8, "ResourceExhausted"),

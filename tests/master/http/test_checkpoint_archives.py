@@ -28,9 +28,9 @@ from dethpc.errors import (
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.client import DownloadMode
 from dethpc.master.http.auth import mint_run_token
-from dethpc.storage import CheckpointStore
+from dethpc.storage import CheckpointStore, manifest
 from tests.master.conftest import CONFIG, Published, Served, experiment, run_of, trained, trial, uuid_of
-from tests.storage.contract import FILES, content_of, fill, flip, stored
+from tests.storage.contract import FILES, HOSTILE, content_of, fill, flip, stored
 from tests.storage.servers import S3, s3_server
 
 __all__ = ["s3_server"]
@@ -143,6 +143,22 @@ def test_a_damaged_file_breaks_the_answer_off(
     with pytest.raises(ProxiedDownloadFailed, match="breaks off after a "):
         through_master(served.session, UUID, tmp_path / "there")
     assert content_of(tmp_path / "there") == {"a": b"1"}
+
+
+def test_a_manifest_that_cannot_be_right_is_said_and_its_checkpoint_listed_and_deleted(
+    served: Served, keep: Keep, s3_server: S3, tmp_path: Path
+) -> None:
+    section = s3_server.section()
+    keep(section)
+    s3_server.put(section, f"{UUID}/{manifest.NAME}", HOSTILE["a negative size"])
+    session = served.session
+    with pytest.raises(Refused, match=f"checkpoint {UUID}: its manifest is damaged"):
+        b"".join(session.chunks(f"/checkpoints/{UUID}"))
+    session.post("/api/v1/checkpoints/rm", {"checkpointUuids": [UUID], "checkpointGlobs": []})
+    found = session.get(f"/api/v1/checkpoints/{UUID}")["checkpoint"]
+    assert found["state"] != "STATE_DELETED" and set(FILES) <= set(found["resources"])
+    session.delete("/api/v1/checkpoints", {"checkpointUuids": [UUID]})
+    assert session.get(f"/api/v1/checkpoints/{UUID}")["checkpoint"]["state"] == "STATE_DELETED"
 
 
 @pytest.mark.parametrize("mode", [DownloadMode.MASTER, DownloadMode.DIRECT, DownloadMode.AUTO])
