@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 from dethpc.cli import output, tables
 from dethpc.cli.connect import connect
+from dethpc.cli.group import Failed
 from dethpc.storage import CheckpointStore
 
 _AT_ONCE = 1000
@@ -51,10 +52,57 @@ def _found(store: CheckpointStore, uuid: str, verify: bool) -> str:
             return "a checkpoint, as its manifest says"
     except CheckpointError as error:
         return str(error)
+    except OSError as error:  # one that cannot be read keeps none of the others from being looked at
+        if store.may_come_back(error):
+            raise
+        return f"it cannot be read: {error}"
+
+
+def _stores(storages: Sequence[str], files: Sequence[Any]) -> dict[str, CheckpointStore]:
+    """Those that are named, and those of configurations, by where they are. Raises ConfigError."""
+    from dethpc import storage
+
+    found = [*map(storage.from_string, storages), *(storage.build(_section(file)) for file in files)]
+    return {str(store): store for store in found}
+
+
+def _section(file: Any) -> dict[str, Any]:
+    """The ``checkpoint_storage`` of an experiment's configuration, with its keys. Raises ConfigError."""
+    from dethpc.cli.create import read_config
+    from dethpc.config import load
+    from dethpc.config.secrets import revealed
+    from dethpc.errors import ConfigError, Problem
+
+    config = load(read_config(file), file=file.name).config
+    if config.checkpoint_storage is None:
+        raise ConfigError([Problem("checkpoint_storage", "none", "where the checkpoints are", file=file.name)])
+    section: dict[str, Any] = config.checkpoint_storage.model_dump(mode="json")
+    _, masked = revealed({"checkpoint_storage": section}, [])
+    if masked:
+        raise ConfigError(masked)
+    return section
+
+
+def _removed(store: CheckpointStore, orphan: Orphan) -> str:
+    """Why it could not be; "" where it was."""
+    from dethpc.errors import CheckpointError
+
+    try:
+        store.delete(orphan.uuid) if orphan.whole else store.discard(orphan.uuid)
+    except (CheckpointError, OSError) as error:
+        return f"{orphan.uuid} in {store} cannot be removed: {error}"
+    return ""
 
 
 @click.command()
-@click.argument("storages", metavar="PATH|URL...", nargs=-1, required=True)
+@click.argument("storages", metavar="[PATH|URL]...", nargs=-1)
+@click.option(
+    "--config-file",
+    "files",
+    multiple=True,
+    type=click.File(encoding="utf-8"),
+    help="An experiment's configuration: the storage that it names, with the keys in it (repeatable).",
+)
 @click.option(
     "--older-than", type=click.FloatRange(0), default=24.0, metavar="HOURS", help="Leave out what is younger [24]."
 )
@@ -62,11 +110,19 @@ def _found(store: CheckpointStore, uuid: str, verify: bool) -> str:
 @click.option("--remove", is_flag=True, help="Remove what was found.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output.as_json
-def audit(storages: tuple[str, ...], older_than: float, verify: bool, remove: bool, yes: bool, as_json: bool) -> None:
+def audit(
+    storages: tuple[str, ...],
+    files: tuple[Any, ...],
+    older_than: float,
+    verify: bool,
+    remove: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """List checkpoints in storages that no experiment of your master knows, such as after a crash or a lost database."""
-    from dethpc import storage as stores
-
-    there = {str(store): store for store in map(stores.from_string, storages)}
+    if not (storages or files):
+        raise click.UsageError("name a storage: by a path, a URL, or --config-file")
+    there = _stores(storages, files)
     before, session = time.time() - older_than * HOUR, connect()
     unknown = [
         orphan
@@ -99,7 +155,7 @@ def audit(storages: tuple[str, ...], older_than: float, verify: bool, remove: bo
         return
     if not yes:
         click.confirm("Another master that stores there may know them. Remove them for good?", abort=True)
-    for orphan in found:
-        store = there[orphan.storage]
-        store.delete(orphan.uuid) if orphan.whole else store.discard(orphan.uuid)
-    output.say(f"Removed {len(found)}")
+    failed = [words for orphan in found if (words := _removed(there[orphan.storage], orphan))]
+    output.say(f"Removed {len(found) - len(failed)}")
+    if failed:
+        raise Failed(failed)

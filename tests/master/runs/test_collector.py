@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +16,7 @@ from dethpc.client import checkpoints, experiments
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Checkpoint, Row, Task, Trial
 from dethpc.domain.records import ModelVersion
+from dethpc.domain.secrets import MASK
 from dethpc.domain.states import State, TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
@@ -22,9 +24,13 @@ from dethpc.exec import garbage
 from dethpc.master.runs.collector import REST, REST_AFTER_FAILURE
 from dethpc.rundir.files import write_json
 from dethpc.state import rows
+from dethpc.storage import build
 from dethpc.storage.files import FileStore
 from tests.master.conftest import CONFIG, T0, Published, Served, experiment, trained, trial, uuid_of
 from tests.storage.contract import stored
+from tests.storage.servers import Azure, azure_server
+
+__all__ = ["azure_server"]
 
 
 @pytest.fixture
@@ -318,3 +324,28 @@ def test_what_no_experiment_knows_is_named_verified_and_removed_when_asked(
     assert "Removed 4" in run.invoke(audit, [str(folder), str(other), "--older-than", "0", "--remove", "--yes"]).output
     assert not (other / "elsewhere").exists()
     assert sorted(path.name for path in folder.iterdir()) == sorted([known, deleted, "datasets"])
+
+
+def test_an_audit_takes_the_storage_of_a_configuration_with_its_keys_and_shows_none(
+    served: Served, azure_server: Azure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    section = azure_server.section()
+    with stored(build(section, disk=str(tmp_path / "disk")), "orphan") as path:
+        (path / "weights.pt").write_bytes(b"w")
+    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    run, file = CliRunner(), tmp_path / "config.yaml"
+
+    def said(storage: Any, *options: str) -> str:
+        file.write_text(json.dumps({**CONFIG, "checkpoint_storage": storage}))
+        result = run.invoke(audit, ["--config-file", str(file), "--older-than", "0", *options])
+        assert not [
+            secret for secret in section.values() if len(secret) > 20 and secret in result.output + result.stderr
+        ]
+        return result.output + str(result.exception or "")
+
+    assert "orphan" in said(section, "--json") and "1 in azure://" in said(section)
+    assert "which stands for a secret that was not shown" in said({**section, "connection_string": MASK})
+    wrong = section["connection_string"].replace("AccountKey=", "AccountKey=AAAA")
+    assert "azure://" in said({**section, "connection_string": wrong}) and wrong not in said(section)
+    assert "Removed 1" in said(section, "--remove", "--yes") and "0 in azure://" in said(section)
+    assert run.invoke(audit, []).exit_code == 2
