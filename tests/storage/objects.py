@@ -65,9 +65,14 @@ class ObjectStoreContract(CheckpointStoreContract):
             with pytest.raises(CheckpointError, match="rename it"):
                 store.publish("a1")
             store.discard("a1")
+        names = sorted(["wei\xdf \u2713 +&=.pt", "100% #1?.pt", "%41%2e%2F.pt", "a%/b#/c?d", "a%/", "a%/b#/"])
         with stored(store, "a1") as path:
-            fill(path, {"wei\xdf \u2713 +&=.pt": b"1"})
-        assert [content.path for content in store.read("a1")] == ["wei\xdf \u2713 +&=.pt"]
+            fill(path, {name: b"1" for name in names if not name.endswith("/")})
+        assert [content.path for content in store.read("a1")] == names
+        with store.restore("a1") as path:
+            assert sorted(content_of(path)) == [name for name in names if not name.endswith("/")]
+        assert "100% #1?.pt" not in store.delete("a1", ["100*"]) and store.delete("a1") == {}
+        assert not self.the_server.objects(self.section)
 
     def test_faults_on_the_way_are_met_by_trying_again(
         self, store: Any, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
