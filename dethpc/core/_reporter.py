@@ -107,9 +107,13 @@ class Reporter:
                 self._waiting = deque(line for line in self._waiting if not line.written)
             self._waiting.append(_Line(report.seq, line, written))
             self._seq = report.seq
-            if durable or report.durable:
+            urgent = durable or report.durable
+            if urgent:
                 self._urgent_seq = report.seq
-            if len(self._waiting) == 1 or self._is_urgent():
+            if urgent or len(self._waiting) in (
+                1,
+                _BATCH,
+            ):  # to wake costs more than to write: only who did not know yet
                 self._lock.notify_all()
         return report
 

@@ -192,3 +192,16 @@ def test_only_the_chief_writes(cluster: Cluster, workers: Workers) -> None:
     """
     results(workers.start(code, 2, DETHPC_INFO=str(cluster.info_file)))
     assert len(event_files(cluster.storage)) == 1
+
+
+def test_a_report_wakes_the_writer_unless_it_is_awake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = TensorboardWriter(TensorboardFiles(tmp_path, None, ""))  # type: ignore[arg-type]
+    woken: List[None] = []
+    wake = writer._wake.set
+    monkeypatch.setattr(writer._wake, "set", lambda: (woken.append(None), wake()))
+    for step in range(3):
+        writer.report("training", step, {"loss": 1.0})
+    assert len(woken) == 1
+    writer._wake.clear()
+    writer.report("training", 3, {"loss": 1.0})
+    assert len(woken) == 2 and len(writer._waiting) == 4

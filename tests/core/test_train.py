@@ -23,7 +23,8 @@ import pytest
 
 from dethpc import core
 from dethpc.core import _reporter
-from dethpc.domain.reports import Report
+from dethpc.domain.ids import AttemptId
+from dethpc.domain.reports import Report, ReportKind
 from dethpc.errors import InvalidHP, MasterUnreachable, NotSupportedYet
 from dethpc.rundir.journal import read
 from tests.core.conftest import TOKEN, Cluster
@@ -89,6 +90,17 @@ def test_what_nobody_waits_for_rings_no_sooner_than_the_master_says_and_a_valida
         wait_until(lambda: len(master.events) > 300)
         context.train.report_training_metrics(10_000, {"loss": 1.0})
     assert len(master.events) == 301 + 2 * _reporter._BATCH - 1, "leaving tells everything"
+
+
+def test_only_what_the_thread_does_not_know_yet_wakes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reporter = _reporter.Reporter(tmp_path / "journal", None, AttemptId("1.1.1", 0), str, str)  # type: ignore[arg-type]
+    woken: List[int] = []
+    monkeypatch.setattr(reporter._lock, "notify_all", lambda: woken.append(len(reporter._waiting)))
+    for step in range(3 * _reporter._BATCH):
+        reporter.report(ReportKind.METRICS, {"group": "training", "steps_completed": step, "metrics": {}})
+    assert woken == [1, _reporter._BATCH]
+    reporter.report(ReportKind.METRICS, {"group": "validation", "steps_completed": 1, "metrics": {}})
+    assert woken[2:] == [3 * _reporter._BATCH + 1]
 
 
 def test_a_second_context_goes_on_where_the_first_ended(cluster: Cluster) -> None:
