@@ -27,8 +27,9 @@ environment that `./scripts/test` creates.
 
 Ours and the peers are measured in one run, in windows that take turns. A figure is a median, with its 95 % bootstrap interval in
 brackets; a ratio is ours over the first peer's, and the median over neighbouring windows where that can be. Compare ratios, not
-seconds: a machine that does other work alters the seconds. A limit is **met** if the whole interval keeps to it, *not shown* if
-the interval has values on both sides, and **not met** if all of it is beyond.
+seconds: a machine that does other work alters the seconds. What only computes is told as processor time, to the nanosecond, as its
+unit says, for the clock of such a machine says nothing of it; what somebody waits for is told by the clock. A limit is **met** if
+the whole interval keeps to it, *not shown* if the interval has values on both sides, and **not met** if all of it is beyond.
 """
 BUDGETS = """\
 ## Budgets
