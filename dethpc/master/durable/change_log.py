@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,7 +21,7 @@ from dethpc.domain.states import RunState
 from dethpc.errors import StoreError
 from dethpc.master.durable import ids
 from dethpc.master.durable.ledger import Unwritten
-from dethpc.master.durable.row_file import RowFile, to_text
+from dethpc.master.durable.row_file import RowFile, from_line, to_text
 from dethpc.rundir.home import Home
 from dethpc.state import SqlStore, queries
 from dethpc.state import rows as stored
@@ -49,7 +49,7 @@ class ChangeLog:
 
     def __init__(self, home: Home, check_lease: Callable[[], None] = lambda: None) -> None:
         self._home, self._check_lease = home, check_lease
-        self._announced: set[int] = set()
+        self._announced: set[str] = set()
         self._announced_in = home.announced(uuid4().hex[:8])
         self._behind = False  # rows were committed, and are not in their files
         self._compacted: dict[Path, int] = {}  # bytes after the last time
@@ -60,7 +60,7 @@ class ChangeLog:
     def announce(self, rows: Sequence[Row]) -> None:
         """Before a commit: write down which experiments it changes. Should this master be killed before it has appended the rows,
         the next one looks at these, however long ago they ended. Raises LeaseHeld."""
-        concerned = {id for row in rows if (id := _concerned(row)) is not None}
+        concerned = _entries(rows)
         if concerned <= self._announced:
             return
         if len(self._announced) >= MOST_ANNOUNCED and not self._behind:
@@ -69,7 +69,7 @@ class ChangeLog:
         try:
             self._check_lease()
             with open(self._announced_in, "a" if self._announced else "w") as file:
-                file.write("".join(f"{id}\n" for id in fresh))
+                file.write("".join(f"{entry}\n" for entry in fresh))
         except OSError as error:
             log.error("%s cannot be written: %s", self._announced_in, error)
             return
@@ -88,10 +88,13 @@ class ChangeLog:
         left: list[Row] = []
         trouble: OSError | None = None
         for path, group in self._by_file(rows).items():
-            ended = any(isinstance(row, Experiment) and row.state.terminal for row in group)
             file = self._file(path)
             try:
                 self._mend(file)
+                ended = any(isinstance(row, Experiment) and row.state.terminal for row in group)
+                if ended and _says_that_it_ended(path):  # and was compacted then: it is described now, perhaps
+                    ended = False
+                    self._compacted.setdefault(path, path.stat().st_size)
                 self._check_lease()  # after that, which is a write that it may be frozen in
                 begun = file.append(group)
                 size = path.stat().st_size
@@ -167,8 +170,9 @@ class ChangeLog:
         with store.read() as connection:
             ended = queries.ended_last(connection, ENDED_LAST)
         left = self._home.all_announced()
-        endless = [experiment for experiment in ended if not self._has_end(experiment)]
-        behind = {experiment.id for experiment in endless} | _listed(left)
+        listed, alone = _listed(left)
+        endless = [each for each in ended if each.id not in alone and not self._has_end(each)]
+        behind = {experiment.id for experiment in endless} | listed
         snapshot = store.load(also=sorted(behind))
         late: list[Row] = []
         for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
@@ -181,6 +185,9 @@ class ChangeLog:
                 log.info("%s: %d rows were committed but not appended", path, len(missing))
                 late += missing
         late += endless  # the last of their files then, where the next start looks for them
+        late += [
+            each for each in _experiments(store, alone - behind) if each.state.terminal and not self._has_end(each)
+        ]
         _, trouble = self._append(late)
         if trouble is not None:
             raise trouble
@@ -192,9 +199,7 @@ class ChangeLog:
     def _has_end(self, experiment: Experiment) -> bool:
         """Whether the row of an experiment that has ended is near the end of its file."""
         try:
-            with open(self._home.changes(experiment.id), "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
-                return to_text(experiment).encode() in file.read()
+            return to_text(experiment).encode() in _end_of(self._home.changes(experiment.id))
         except FileNotFoundError:
             return False
 
@@ -210,12 +215,51 @@ class ChangeLog:
         return found
 
 
-def _listed(announced: Sequence[Path]) -> set[int]:
-    found: set[int] = set()
+_ALONE = "alone"
+"""Behind the id of an experiment of whose rows no other changes than its own: it has ended, and is described, say, or archived."""
+
+
+def _entries(rows: Sequence[Row]) -> set[str]:
+    """Lines that announce them."""
+    own = {id(row) for row in rows if isinstance(row, Experiment) and row.state.terminal and row.state.keeps_files}
+    more = {str(number) for row in rows if id(row) not in own and (number := _concerned(row)) is not None}
+    alone = {row.id for row in rows if isinstance(row, Experiment) and id(row) in own and str(row.id) not in more}
+    return more | {f"{number} {_ALONE}" for number in alone}
+
+
+def _listed(announced: Sequence[Path]) -> tuple[set[int], set[int]]:
+    """Experiments of which any row may have changed, and those of which none but their own did."""
+    found: dict[bool, set[int]] = {False: set(), True: set()}
     for path in announced:
         with contextlib.suppress(FileNotFoundError):
-            found |= {int(line) for line in path.read_bytes().split() if line.isdigit()}
-    return found
+            for line in path.read_text("ascii", "replace").splitlines():
+                number, _, rest = line.partition(" ")
+                if number.isdecimal():
+                    found[rest == _ALONE].add(int(number))
+    return found[False], found[True] - found[False]
+
+
+def _experiments(store: SqlStore, ids: Collection[int]) -> list[Experiment]:
+    with store.read() as connection:
+        return stored.read(connection, Experiment, stored.table(Experiment).c.id.in_(ids)) if ids else []
+
+
+def _says_that_it_ended(path: Path) -> bool:
+    """Whether the last row of the experiment itself that is near the end of its file is one that has ended."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        own = [line for line in _end_of(path).splitlines() if line.startswith(_OWN)]
+        return bool(own) and from_line(own[-1])[2].state.terminal
+    return False
+
+
+_OWN = b'{"table": "Experiment"'
+
+
+def _end_of(path: Path) -> bytes:
+    """Raises: OSError."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
+        return file.read()
 
 
 def _ended(path: Path, rows: Sequence[Row]) -> list[Run]:

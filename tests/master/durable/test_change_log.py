@@ -177,6 +177,52 @@ def test_a_change_to_what_ended_long_ago_outlives_a_master_that_was_killed_befor
         assert rebuilt.load(also=[1]) == lost.load(also=[1])
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_what_describes_an_experiment_that_has_ended_is_caught_up_with_without_a_look_at_its_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    home = Home(tmp_path)
+    home.make()
+    compared: list[Path] = []
+    compare = RowFile.compare
+    with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
+        rows = ended(home)
+        experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        described: list[Row] = [replace(experiment, notes="good")]
+        ChangeLog(home).announce(described)
+        lost.commit(described)
+        if written:
+            ChangeLog(home).append(described)
+        monkeypatch.setattr(RowFile, "compare", lambda self, rows: compared.append(self.path) or compare(self, rows))
+        assert ChangeLog(home).catch_up(lost) is not None
+        assert not compared and not home.all_announced()
+        size = home.changes(1).stat().st_size
+        ChangeLog(home).catch_up(lost)
+        assert home.changes(1).stat().st_size == size, "nothing was missing any more"
+        recreate(home, rebuilt)
+        assert rebuilt.load(also=[1]) == lost.load(also=[1])
+
+
+def test_what_changed_beside_the_description_is_looked_through(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
+        rows = ended(home)
+        experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+        trial = next(row for row in reversed(rows) if isinstance(row, Trial))
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        changes, described = ChangeLog(home), replace(experiment, notes="good")
+        for both in ([described], [described, replace(trial, metadata={"tag": "good"})]):
+            changes.announce(both)
+            lost.commit(both)
+        ChangeLog(home).catch_up(lost)
+        recreate(home, rebuilt)
+        assert rebuilt.load(also=[1]) == lost.load(also=[1])
+
+
 def test_what_was_announced_is_forgotten_when_it_was_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_log, "MOST_ANNOUNCED", 2)
     home = Home(tmp_path)
@@ -274,6 +320,24 @@ def test_a_change_log_is_compacted_when_its_experiment_ends_and_a_good_line_outl
     before = path.read_bytes()
     ChangeLog(home).append([])
     assert path.read_bytes() == before
+
+
+def test_the_change_log_of_an_experiment_that_has_ended_is_not_made_anew_when_it_is_described(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    rows = ended(home)
+    ChangeLog(home).append(rows)
+    experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+    path = home.changes(1)
+    before, file = path.read_bytes(), path.stat().st_ino
+    for n in range(3):
+        described = replace(experiment, name=f"name {n}")
+        ChangeLog(home).append([described])
+    assert path.stat().st_ino == file and path.read_bytes().startswith(before)
+    assert list(RowFile(path).rows())[-1] == described
+    ChangeLog(home).append([replace(experiment, state=State.ACTIVE, ended_at=None)])
+    ChangeLog(home).append([described])
+    assert path.stat().st_ino != file, "it ended once more"
 
 
 def test_a_change_log_that_cannot_be_written_keeps_no_other_from_its_rows(
