@@ -27,6 +27,7 @@ from dethpc.state.queries.experiments import (
     experiment_of_external_id,
     experiments_that_configure,
     first_trial_id,
+    ids_of_experiments,
     labels,
     list_experiments,
     names_of_experiments,
@@ -56,6 +57,7 @@ from dethpc.state.queries.goodput import (
     goodput_of_trial,
     goodput_of_trials,
 )
+from dethpc.state.queries.lines import experiment_lines
 from dethpc.state.queries.metrics import (
     Reported,
     metric_names,
@@ -131,6 +133,7 @@ __all__ = [
     "ended_last",
     "experiment",
     "experiment_figures",
+    "experiment_lines",
     "experiment_of_copy",
     "experiment_of_external_id",
     "experiments_to_collect",
@@ -169,6 +172,7 @@ __all__ = [
     "run",
     "ids_of_deletions",
     "ids_of_ended",
+    "ids_of_experiments",
     "ids_of_runs",
     "ids_of_trials",
     "runs_of_task",

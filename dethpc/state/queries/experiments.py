@@ -22,7 +22,7 @@ from dethpc.state.queries.page import (
     among,
     by_value,
     chunks,
-    cut,
+    cut_ids,
     having,
     in_states,
     one,
@@ -179,17 +179,24 @@ def list_experiments(
     connection: Connection, wanted: ExperimentFilter, order: Order, page: Page
 ) -> tuple[list[Experiment], int, int]:
     """The page, the total, and where the page begins. Raises: Refused for an unknown sort key."""
+    ids, total, begin = ids_of_experiments(connection, wanted, order, page)
+    found = {item.id: item for item in having(connection, Experiment, _experiment.id, ids)}
+    return [found[id] for id in ids if id in found], total, begin
+
+
+def ids_of_experiments(
+    connection: Connection, wanted: ExperimentFilter, order: Order, page: Page
+) -> tuple[Sequence[int], int, int]:
+    """As ``list_experiments``, their ids."""
     where = _experiment_conditions(wanted)
     total = total_of(connection, Experiment, where)
     begin = page.begin(total)
     if order.key != "searcher_metric_val":
         key = sort_key(EXPERIMENT_KEYS, order)
-        return cut(connection, Experiment, where, key, _experiment.id, order, begin, page), total, begin
+        return cut_ids(connection, where, key, _experiment.id, order, begin, page), total, begin
     ids = list(connection.scalars(select(_experiment.id).where(*where)))
     values = {id: best[1] for id, best in best_trials(connection, ids).items()}
-    chosen = by_value(ids, values, order, page)
-    found = {item.id: item for item in having(connection, Experiment, _experiment.id, chosen)}
-    return [found[id] for id in chosen if id in found], total, begin
+    return by_value(ids, values, order, page), total, begin
 
 
 def _experiment_conditions(wanted: ExperimentFilter) -> list[ColumnElement[bool]]:

@@ -74,14 +74,27 @@ def cut(
     page: Page,
 ) -> list[Fact]:
     """A sorted page; rows without a value come last either way. Only ids are sorted, and only the page's rows are read."""
+    ids = cut_ids(connection, where, key, id, order, begin, page)
+    found = {getattr(item, id.key or ""): item for item in having(connection, fact, id, ids)}
+    return [found[one] for one in ids]
+
+
+def cut_ids(
+    connection: Connection,
+    where: Sequence[ColumnElement[bool]],
+    key: ColumnElement[Any],
+    id: ColumnElement[Any],
+    order: Order,
+    begin: int,
+    page: Page,
+) -> list[Any]:
+    """The ids of a sorted page."""
     if page.limit == 0:
         return []
     by = key.desc() if order.descending else key.asc()
     tie = id.desc() if order.descending else id.asc()
     keys = [tie] if key is id else [by.nulls_last(), tie]
-    ids = list(connection.scalars(select(id).where(*where).order_by(*keys).offset(begin).limit(page.limit)))
-    found = {getattr(item, id.key or ""): item for item in having(connection, fact, id, ids)}
-    return [found[one] for one in ids]
+    return list(connection.scalars(select(id).where(*where).order_by(*keys).offset(begin).limit(page.limit)))
 
 
 def by_value(ids: Sequence[Key], values: Mapping[Key, Any], order: Order, page: Page) -> Sequence[Key]:

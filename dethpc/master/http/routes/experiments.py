@@ -40,6 +40,7 @@ from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import experiment as wire
 from dethpc.master.http.wire.base import Pagination, names_of_states, page, time
 from dethpc.master.http.wire.checkpoint import Checkpoints
+from dethpc.master.http.wire.splicing import Spliced
 from dethpc.master.http.wire.trial import Trial, Trials
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.state import queries
@@ -54,11 +55,6 @@ def one(connection: Connection, experiment_id: int) -> wire.Experiment:
     fact = queries.experiment(connection, experiment_id)
     figures = queries.experiment_figures(connection, [experiment_id], trial_ids=True)
     return wire.Experiment.of(fact, figures[experiment_id])
-
-
-def some(connection: Connection, found: list[facts.Experiment]) -> list[wire.Experiment]:
-    figures = queries.experiment_figures(connection, [fact.id for fact in found])
-    return [wire.Experiment.of(fact, figures[fact.id]) for fact in found]
 
 
 # --- lists
@@ -87,7 +83,7 @@ def list_experiments(
     id_gte: Annotated[int | None, Query(alias="experimentIdFilter.gte")] = None,
     id_lt: Annotated[int | None, Query(alias="experimentIdFilter.lt")] = None,
     id_lte: Annotated[int | None, Query(alias="experimentIdFilter.lte")] = None,
-) -> wire.Experiments:
+) -> Spliced[wire.Experiments]:
     low = [bound for bound in (id_gte, None if id_gt is None else id_gt + 1) if bound is not None]
     high = [bound for bound in (id_lte, None if id_lt is None else id_lt - 1) if bound is not None]
     if user_ids is not None:  # the owner has the id 1, and there is nobody else
@@ -107,9 +103,9 @@ def list_experiments(
     )
     # Here, and only here, a limit of 0 means the default.
     asked = page(offset, limit or 100)
-    found, total, begin = queries.list_experiments(connection, wanted, order(sort_by, order_by), asked)
-    items = some(connection, found)
-    return wire.Experiments(experiments=items, pagination=Pagination.of(total, begin, limit, len(items)))
+    found, total, begin = queries.ids_of_experiments(connection, wanted, order(sort_by, order_by), asked)
+    lines, figures = queries.experiment_lines(connection, found), queries.experiment_figures(connection, found)
+    return wire.Experiments.spliced(lines, figures, Pagination.of(total, begin, limit, len(lines)))
 
 
 @router.post("/experiments-search")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any, Protocol, get_type_hints
+from typing import Any, Protocol, get_origin, get_type_hints
 
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
@@ -24,6 +24,7 @@ from dethpc.master.http.auth import Principal
 from dethpc.master.http.parameters import number_of_nothing
 from dethpc.master.http.routes.direct import Act
 from dethpc.master.http.turns import Turns
+from dethpc.master.http.wire.splicing import Spliced
 
 
 class LongWay(Exception):
@@ -126,7 +127,8 @@ def _plan(route: APIRoute) -> Plan | None:
     function = inspect.unwrap(route.endpoint)
     written = function is not route.endpoint
     returned = get_type_hints(function).get("return")
-    if not written or not inspect.isclass(returned) or not issubclass(returned, BaseModel):
+    model = inspect.isclass(returned) and issubclass(returned, BaseModel)
+    if not written or not (model or get_origin(returned) is Spliced):
         return None
     needs_more = any(getattr(each, more) for each in _all(route.dependant) for more in _MORE) or any(
         inspect.isgeneratorfunction(each.call) for each in _all(route.dependant)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from fastapi import APIRouter, Response
 from fastapi.routing import APIRoute
@@ -20,6 +20,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from dethpc.master.http.routes.access import Reading, TheStore
+from dethpc.master.http.wire.splicing import Spliced
 
 Endpoint = Callable[..., Any]
 
@@ -31,6 +32,9 @@ class Router(APIRouter):
 
     def add_api_route(self, path: str, endpoint: Endpoint, **options: Any) -> None:
         self._beginnings = None
+        returned = get_type_hints(endpoint, include_extras=True).get("return")
+        if get_origin(returned) is Spliced:
+            (options["response_model"],) = get_args(returned)
         super().add_api_route(path, endpoint if inspect.iscoroutinefunction(endpoint) else written(endpoint), **options)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -60,6 +64,8 @@ def written(endpoint: Endpoint) -> Endpoint:
     @wraps(endpoint)
     def answer(**named: Any) -> Any:
         found = found_by(named)
+        if isinstance(found, Spliced):
+            return Response(found.text, media_type="application/json")
         if not isinstance(found, BaseModel):
             return found
         if not declared:

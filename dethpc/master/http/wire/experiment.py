@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time as clock
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
 
+from pydantic_core import to_json
+
+from dethpc.config.secrets import masked_text
 from dethpc.domain import facts
 from dethpc.domain.environment import Environment
 from dethpc.domain.states import State
@@ -16,13 +22,16 @@ from dethpc.master.http.wire.base import (
     MaskedText,
     Pagination,
     Plain,
+    Shown,
     Told,
     Wire,
+    plain,
     state,
     time,
     time_or_none,
 )
 from dethpc.master.http.wire.garbage import CheckpointPolicy
+from dethpc.master.http.wire.splicing import Spliced, Template, listed, stored
 from dethpc.master.http.wire.trial import Trial
 from dethpc.state.queries import ExperimentFigures
 
@@ -81,41 +90,74 @@ class Experiment(Wire):
     def of(cls, fact: facts.Experiment, figures: ExperimentFigures) -> Experiment:
         searcher = SearcherConfig.of(fact.config)
         return cls(
-            id=fact.id,
-            name=fact.name,
-            description=fact.description,
-            notes=fact.notes,
+            **_told(fact, figures),
             labels=fact.labels,
-            state=experiment_state(fact, figures.running),
-            archived=fact.archived,
             config=fact.config,
             original_config=fact.original_config,
             hyperparameters=fact.config.get("hyperparameters") or {},
-            job_id=fact.queue_id,
-            username=fact.owner,
-            display_name=fact.owner,
-            resource_pool=fact.pool,
-            start_time=time(fact.created_at),
-            end_time=time_or_none(fact.ended_at),
-            duration=int((fact.ended_at or clock.time()) - fact.created_at),
-            progress=fact.progress,
-            num_trials=figures.trials,
-            trial_ids=figures.trial_ids,
-            best_trial_id=figures.best_trial,
-            best_trial_searcher_metric=figures.best_metric,
             searcher_type=searcher.name,
             searcher_metric=searcher.metric,
-            checkpoint_count=figures.checkpoints,
-            checkpoint_size=None if figures.checkpoint_bytes is None else str(figures.checkpoint_bytes),
-            forked_from=fact.parent_id,
-            project_id=fact.project_id,
-            unmanaged=not fact.kind.submitted,
-            external_experiment_id=fact.external_id or None,
-            external_trial_id=figures.external_trial_id or None,
-            reason=fact.reason,
-            warning=fact.warning,
-            held_slots=figures.held_slots,
         )
+
+    @staticmethod
+    def written(line: Any, figures: ExperimentFigures) -> str:
+        """What ``of`` the fact would write; ``line`` is one of ``queries.experiment_lines``."""
+        long = len(line.config) + len(line.original_config) > _LARGEST_KEPT
+        configured = (_configured.__wrapped__ if long else _configured)(line.config, line.original_config)
+        return _EXPERIMENT.written({**_told(line, figures), **configured, "labels": stored(line.labels)})
+
+
+def _told(fact: Any, figures: ExperimentFigures) -> dict[str, Any]:
+    """What needs nothing of the configuration; ``fact`` is one, or a line."""
+    return {
+        "id": fact.id,
+        "name": fact.name,
+        "description": fact.description,
+        "notes": fact.notes,
+        "state": experiment_state(fact, figures.running),
+        "archived": fact.archived,
+        "job_id": fact.queue_id,
+        "username": fact.owner,
+        "display_name": fact.owner,
+        "resource_pool": fact.pool,
+        "start_time": time(fact.created_at),
+        "end_time": time_or_none(fact.ended_at),
+        "duration": int((fact.ended_at or clock.time()) - fact.created_at),
+        "progress": fact.progress,
+        "num_trials": figures.trials,
+        "trial_ids": figures.trial_ids,
+        "best_trial_id": figures.best_trial,
+        "best_trial_searcher_metric": figures.best_metric,
+        "checkpoint_count": figures.checkpoints,
+        "checkpoint_size": None if figures.checkpoint_bytes is None else str(figures.checkpoint_bytes),
+        "forked_from": fact.parent_id,
+        "project_id": fact.project_id,
+        "unmanaged": not fact.kind.submitted,
+        "external_experiment_id": fact.external_id or None,
+        "external_trial_id": figures.external_trial_id or None,
+        "reason": fact.reason,
+        "warning": fact.warning,
+        "held_slots": figures.held_slots,
+    }
+
+
+@lru_cache(maxsize=512)
+def _configured(config: str, original: str) -> dict[str, Any]:
+    """What a configuration says, as the row holds it and as it was written. Those of the last pages are kept: a list is asked for
+    again and again, and hardly a configuration in it ever changes."""
+    found = json.loads(config)
+    searcher = SearcherConfig.of(found)
+    return {
+        "config": to_json(Shown.of(found)).decode(),
+        "original_config": masked_text(original),
+        "hyperparameters": to_json(plain(found.get("hyperparameters") or {})).decode(),
+        "searcher_type": searcher.name,
+        "searcher_metric": searcher.metric,
+    }
+
+
+_LARGEST_KEPT = 8 << 10  # characters
+_EXPERIMENT = Template(Experiment, {"labels", "config", "hyperparameters"})
 
 
 class JobSummary(Wire):
@@ -155,6 +197,16 @@ class ExperimentAnswer(Wire):
 class Experiments(Wire):
     experiments: list[Experiment]
     pagination: Pagination
+
+    @staticmethod
+    def spliced(
+        lines: Sequence[Any], figures: Mapping[int, ExperimentFigures], page: Pagination
+    ) -> Spliced[Experiments]:
+        items = listed(Experiment.written(line, figures[line.id]) for line in lines)
+        return _EXPERIMENTS.spliced(experiments=items, pagination=page.model_dump_json(by_alias=True))
+
+
+_EXPERIMENTS = Template(Experiments, {"experiments", "pagination"})
 
 
 class File(Wire):
