@@ -119,3 +119,5 @@ def test_brackets_have_the_numbers_that_the_command_line_gives_them(visitor: Vis
     assert re.findall(r'aria-label="Rungs of bracket (\d+)', shown) == ["0", "1"]
     rows = re.findall(r'trials/(\d+)">\d+</a></td><td>.*?</td><td class="n">[^<]*</td><td class="n">(\d*)</td>', shown)
     assert rows == [("20", "0"), ("21", "1")]
+    heads = [visitor.get(f"experiments/{number}/search").text.count(">Value</th>") for number in (1, 5)]
+    assert heads == [0, 1], "a method that compares no trials has no value with which one was compared"
