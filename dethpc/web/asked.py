@@ -51,7 +51,8 @@ class Asked:
     def changed(self, **changes: object) -> str:
         """This page's query with changes (None: left out), as text that begins with "?"."""
         kept = [(name, value) for name, value in self.pairs if name not in changes and value]
-        return "?" + urlencode([*kept, *((name, str(value)) for name, value in changes.items() if value is not None)])
+        fields = [*kept, *((name, str(value)) for name, value in changes.items() if value is not None)]
+        return "?" + urlencode(fields, safe=",")
 
 
 @dataclass(frozen=True, slots=True)
