@@ -74,6 +74,17 @@ def test_rungs_are_drawn_and_axe_finds_nothing_in_them(user: User, chromium: Any
     context.close()
 
 
+def test_what_ends_experiments_asks_only_when_some_are_chosen(user: User, tab: Tab) -> None:  # noqa: F811
+    page, asked = tab.goto("experiments"), list[str]()
+    page.on("dialog", lambda dialog: asked.append(dialog.message) or dialog.dismiss())
+    page.click("button:text-is('Kill')")
+    page.wait_for_selector(".said:text('Choose experiments first.')")
+    assert asked == []
+    page.check("#experiment-1 input")
+    page.click("button:text-is('Kill')")
+    assert asked == ["Kill the chosen experiments? What was not saved is lost."]
+
+
 def test_labels_are_given_to_chosen_rows_by_keyboard(user: User, tab: Tab) -> None:  # noqa: F811
     page = tab.goto("experiments")
     for key in "js":

@@ -171,6 +171,12 @@ def test_what_ends_something_is_asked_about_also_without_scripts(visitor: Visito
     assert "delete: " in unquote(visitor.post("experiments/act", again).headers["location"])
 
 
+def test_nobody_is_asked_about_what_was_not_chosen(visitor: Visitor) -> None:
+    assert '<input type="hidden" name="many" value="1">' in visitor.get("experiments").text
+    got = visitor.post("experiments/act", {"many": "1", "action": "kill", "back": "experiments"})
+    assert got.status == 303 and "Choose experiments first." in unquote(got.headers["location"])
+
+
 def test_an_experiment_is_edited(visitor: Visitor, served: Served) -> None:
     form = {"name": "new", "description": "d", "notes": HOSTILE, "labels": "a, b,"}
     assert visitor.post("experiments/1/edit", form).status == 303

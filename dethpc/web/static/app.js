@@ -123,7 +123,7 @@ document.addEventListener("htmx:afterSwap", keepTimes);
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("[data-confirm]");
-  if (!button) return;
+  if (!button || (button.form?.elements.many && !button.form.querySelector("tbody input:checked"))) return;  // nothing is chosen
   if (!confirm(button.dataset.confirm)) { event.preventDefault(); return; }
   const sure = document.createElement("input");  // or the server would ask, as it does without this script
   Object.assign(sure, { type: "hidden", name: "sure", value: "1" });
