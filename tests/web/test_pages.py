@@ -179,7 +179,10 @@ def test_nobody_is_asked_about_what_was_not_chosen(visitor: Visitor) -> None:
 
 def test_an_experiment_is_edited(visitor: Visitor, served: Served) -> None:
     form = {"name": "new", "description": "d", "notes": HOSTILE, "labels": "a, b,"}
-    assert visitor.post("experiments/1/edit", form).status == 303
+    got = visitor.post("experiments/1/edit", form)
+    assert got.status == 303 and "Saved." in unquote(got.headers["location"])
+    same = visitor.post("experiments/1/edit", {**form, **{f"was-{name}": text for name, text in form.items()}})
+    assert "Nothing was changed." in unquote(same.headers["location"])
     found = served.session.get("/api/v1/experiments/1")["experiment"]
     assert (found["name"], found["notes"], sorted(found["labels"])) == ("new", HOSTILE, ["a", "b"])
 

@@ -100,7 +100,7 @@ def edit(asked: Asked) -> Answer:
         given["labels"] = [label for text in given["labels"].split(",") if (label := text.strip())]
     if given:
         experiments.patch(asked.session, number, **given)
-    return Goto(f"experiments/{number}")
+    return Goto(f"experiments/{number}", "Saved." if given else "Nothing was changed.")
 
 
 def goes_on(experiment: dict[str, Any]) -> bool:
