@@ -85,6 +85,23 @@ def test_what_ends_experiments_asks_only_when_some_are_chosen(user: User, tab: T
     assert asked == ["Kill the chosen experiments? What was not saved is lost."]
 
 
+def test_columns_are_chosen_in_a_menu_that_closes_as_if_nothing_had_been(user: User, tab: Tab) -> None:  # noqa: F811
+    page = tab.goto("experiments")
+    summary = ".menu summary"
+    for close in (lambda: page.keyboard.press("Escape"), lambda: page.click("h1"), lambda: page.click(summary)):
+        page.click(summary)
+        page.uncheck(".menu [value=pool]")
+        close()
+        page.wait_for_selector(".menu:not([open])")
+        page.wait_for_selector("[value=pool]:checked", state="attached")  # or the page would wait for somebody to go on
+    page.focus(summary)
+    page.keyboard.press("Enter")
+    page.uncheck(".menu [value=pool]")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"columns=state,progress,"))
+    assert "Pool" not in page.inner_text("thead")
+
+
 def test_labels_are_given_to_chosen_rows_by_keyboard(user: User, tab: Tab) -> None:  # noqa: F811
     page = tab.goto("experiments")
     for key in "js":

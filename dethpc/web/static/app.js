@@ -137,6 +137,19 @@ document.addEventListener("change", (event) => {
     for (const box of event.target.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = event.target.checked;
 });
 
+// --- a menu that was opened closes by Escape and by a click beside it, as if nothing had been chosen in it
+
+function closeMenus(those) {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!those(menu)) continue;
+    if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+    menu.open = false;
+  }
+}
+document.addEventListener("toggle", ({ target }) => { if (target.matches("details.menu:not([open])")) target.querySelector("form").reset(); }, true);
+document.addEventListener("click", (event) => closeMenus((menu) => !menu.contains(event.target)));
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") closeMenus(() => true); });
+
 // --- light and dark
 
 function switchTheme() {
