@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Optional
 
 from dethpc.domain.nested import leaves
-from dethpc.domain.not_finite import SPELLINGS
+from dethpc.domain.not_finite import SPELLINGS, as_float
 
 Json = dict[str, Any]
 
@@ -77,7 +77,7 @@ def numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         if isinstance(value, str) and value in SPELLINGS:
             yield name, SPELLINGS[value]
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield name, float(value)
+            yield name, as_float(value)
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:

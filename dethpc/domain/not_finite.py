@@ -8,11 +8,20 @@ from typing import Any, Union
 SPELLINGS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
+def as_float(value: float) -> float:
+    """``value``, an integer of any size included: beyond all floats it is an infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def spelled(value: float) -> Union[float, str]:
-    """``value``, or how it is spelled where JSON cannot have it."""
-    if math.isfinite(value):
+    """``value``, or how it is spelled where JSON, or whoever reads it as a float, cannot have it."""
+    number = as_float(value)
+    if math.isfinite(number):
         return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
 
 
 def numbers_in(value: Any) -> Any:

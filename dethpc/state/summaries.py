@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dethpc.domain.facts import Metric
+from dethpc.domain.not_finite import as_float
 
 Key = tuple[int, str, str]
 """Trial id, group, name of the metric."""
@@ -121,7 +122,7 @@ def usable(value: Any) -> float | None:
     """A metric's value as one that can be the best; None: it cannot."""
     if not isinstance(value, (int, float)):
         return None
-    number = _float(value)
+    number = as_float(value)
     return number if math.isfinite(number) else None
 
 
@@ -135,7 +136,7 @@ def fold(summaries: MutableMapping[Key, Summary], metrics: Iterable[Metric]) -> 
         steps = metric.steps_completed
         for name, value in metric.metrics.items():
             kind = _NAMES.get(type(value)) or type_of(value)
-            number = _float(value) if kind == "number" else None
+            number = as_float(value) if kind == "number" else None
             key = (metric.trial_id, metric.group, name)
             summary = changed.get(key) or summaries.get(key)
             if summary is None:
@@ -216,10 +217,3 @@ _TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 _NAMES = {float: "number", int: "number", bool: "boolean", str: "string"}
 """Of the types that nearly all values have."""
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an integer beyond all floats
-        return float("inf") if value > 0 else float("-inf")

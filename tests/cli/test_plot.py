@@ -214,3 +214,8 @@ def test_a_picture_has_a_chart_for_each_metric(det: Any, master: Any, tmp_path: 
     assert "<svg" in (tmp_path / "curves.svg").read_text()
     refused = det("t", "plot", 1, "--png", "no/where.png", master=master)
     assert refused.returncode == 1 and "was not written" in refused.stderr
+
+
+def test_a_whole_number_beyond_all_floats_is_read_as_an_infinity() -> None:
+    found = dict(curves.numbers({"loss": 10**400, "other": {"x": -(10**400)}, "large": 2**70, "fine": 0.5}))
+    assert found == {"loss": math.inf, "other/x": -math.inf, "large": 2.0**70, "fine": 0.5}

@@ -45,9 +45,24 @@ def test_how_far_it_was_in_epochs_is_what_a_report_says(metrics: dict[str, Any],
     assert series.data[0].epoch == epoch
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=40), st.integers(0, 39))
-def test_the_first_of_what_no_line_can_show_stays(values: list[float], at: int) -> None:
-    values[at % len(values)] = math.nan
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=40),
+    st.integers(0, 39),
+    st.sampled_from([math.nan, -math.inf, 10**400, -(10**400)]),
+)
+def test_the_first_of_what_no_line_can_show_stays(values: list[float], at: int, odd: float) -> None:
+    values[at % len(values)] = odd
     reports = [Reported(1, "training", step, float(step), {"loss": value}) for step, value in enumerate(values)]
     (series,) = drawn(reports, frozenset(), 4)
     assert at % len(values) in [point.batches for point in series.data]
+
+
+@pytest.mark.parametrize("points", [0, 4])
+@pytest.mark.parametrize("huge", [2**63, 2**1023, 10**400, -(10**400)])
+def test_one_huge_whole_number_keeps_nothing_else_from_being_shown(huge: int, points: int) -> None:
+    values = [{"loss": 1.0 / step, "epoch": step} for step in range(1, 11)]
+    values[4] |= {"loss": huge, "epoch": huge, "layers": {"first": huge}}
+    (series,) = drawn([Reported(1, "training", n, float(n), one) for n, one in enumerate(values)], frozenset(), points)
+    shown = {point.batches: point for point in series.data}
+    assert {0, 4, 9} <= set(shown) and shown[4].values["loss"] == huge
+    assert shown[9].epoch == 10.0 and (shown[4].epoch is None) == (abs(huge) == 10**400)

@@ -11,7 +11,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from dethpc.domain.nested import leaves
-from dethpc.domain.not_finite import SPELLINGS
+from dethpc.domain.not_finite import SPELLINGS, as_float
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.trial import DataPoint, Series, split
 from dethpc.state.queries import Reported
@@ -86,7 +86,7 @@ def _chosen_one_by_one(rows: Rows, names: Collection[str], points: int) -> set[i
             number = _number(value)
             if number is not None:
                 numbers.setdefault(name, []).append((index, number))
-            elif value in SPELLINGS or (isinstance(value, float) and not math.isfinite(value)):
+            elif value in SPELLINGS or (isinstance(value, (int, float)) and not isinstance(value, bool)):
                 odd.setdefault(name, index)
     chosen = set(odd.values())
     for known in numbers.values():
@@ -96,9 +96,11 @@ def _chosen_one_by_one(rows: Rows, names: Collection[str], points: int) -> set[i
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
+    """None: no number, or none that a line can show."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value)
+    number = as_float(value)
+    return number if math.isfinite(number) else None
 
 
 def lttb(x: Sequence[float], y: Sequence[float], points: int) -> list[int]:
