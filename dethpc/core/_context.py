@@ -232,9 +232,9 @@ def _on_cluster(
 
 
 def _store(info: ClusterInfo, wanted: Optional[Storage]) -> Tuple[Dict[str, Any], CheckpointStore]:
-    """Where checkpoints go, and its section. What waits in the spool a task brings to the configured storage, and no other."""
+    """Where checkpoints go, and its section."""
     section = _section(wanted) or info._checkpoint_storage or info.trial._settings.checkpoint_storage
-    return section, build(section, disk=_disk(info), spool=None if wanted is not None else info._spool)
+    return section, build(section, disk=_disk(info), spool=info._spool)
 
 
 def _disk(info: ClusterInfo) -> Optional[str]:

@@ -324,6 +324,19 @@ def test_what_does_not_go_up_before_the_job_ends_is_kept_in_the_spool_and_the_ne
     assert not spool.exists(saved[1]) and spool.exists(saved[0])
 
 
+def test_a_storage_that_is_given_in_code_has_the_spool_too(
+    cluster: Cluster, away: type[Away], spool: FileStore, tmp_path: Path
+) -> None:
+    chosen = {"type": "s3", "bucket": str(tmp_path / "chosen")}
+    with core.init(distributed=core.DummyDistributedContext(), checkpoint_storage=chosen) as context:
+        away.times = 10**9
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, uuid):
+            fill(path, {"model": "1"})
+    kept = cluster.journal("checkpoint")[-1].data
+    assert (kept["uuid"], kept["spool"], kept["storage"]) == (uuid, str(spool), chosen) and spool.exists(uuid)
+    assert not told(cluster, "checkpoint_deleted")
+
+
 @pytest.mark.parametrize("way", ["store_path", "upload"])
 def test_what_workers_save_together_is_kept_in_the_spool_and_goes_up_when_the_store_is_back(
     cluster: Cluster, away: type[Away], spool: FileStore, server: RemoteStore, tmp_path: Path, way: str

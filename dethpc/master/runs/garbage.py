@@ -61,7 +61,8 @@ def collected(home: Home, store: SqlStore, task: Task, file: Path) -> Experiment
     bring: dict[str, Bring] = {}
     for checkpoint in spooled:
         if checkpoint.state is not CheckpointState.DELETED:
-            section = TrialConfig.from_json(origins[checkpoint.uuid].config).checkpoint_storage
+            # Training code may have chosen another storage, which it would write to itself.
+            section = checkpoint.storage or TrialConfig.from_json(origins[checkpoint.uuid].config).checkpoint_storage
             bring.setdefault(json.dumps(section, sort_keys=True), Bring(section, [])).checkpoints.append(
                 checkpoint.uuid
             )

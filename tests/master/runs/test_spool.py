@@ -106,6 +106,17 @@ def test_a_task_brings_it_when_the_storage_is_back_and_until_then_it_can_be_down
     assert tasks(served) == 2
 
 
+def test_a_task_brings_it_to_the_storage_that_training_code_chose(
+    served: Served, store: Elsewhere, tmp_path: Path
+) -> None:
+    chosen = {"type": "s3", "bucket": str(tmp_path / "chosen")}
+    served.put([replace(checkpoint_of(served), storage=chosen)])
+    Elsewhere.away = False
+    served.collect(AT)
+    assert storage.build(chosen).files(UUID) == {"weights.pt": 1000} and not store.exists(UUID)
+    assert not spool_of(served).has(UUID) and checkpoints.get(served.session, UUID)["reason"] == ""
+
+
 def test_a_storage_that_is_away_is_asked_again_after_as_long_again(served: Served, store: Elsewhere) -> None:
     since = checkpoint_of(served).reported_at
     served.collect(since + 100)
