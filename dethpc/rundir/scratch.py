@@ -11,7 +11,6 @@ import fcntl
 import os
 import socket
 import stat
-import tempfile
 from pathlib import Path
 
 from dethpc.errors import RunDirError
@@ -28,6 +27,8 @@ A container may count its processes anew: of a process of another namespace (``p
 
 def make(name: str, base: str) -> Path:
     """A new folder in ``base`` (0700), whose name begins so and cannot be foreseen. Raises OSError."""
+    import tempfile  # a training asks no more than whose its folder is
+
     remove_left_over(base)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-", dir=base))
     me = os.getpid()
@@ -43,6 +44,8 @@ def make(name: str, base: str) -> Path:
 
 def make_until_exit(name: str) -> Path:
     """As ``make``, in the temporary folder, for as long as this process lives. Raises OSError."""
+    import tempfile
+
     folder, me = make(name, tempfile.gettempdir()), os.getpid()
 
     def leave() -> None:

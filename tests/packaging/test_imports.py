@@ -120,6 +120,7 @@ NEVER = ("dataclasses", "inspect", "datetime", "calendar")
             "dethpc.exec.node",
             ["logging", "http.client", "dethpc.client", "hmac", "dethpc.exec.rendezvous", "dethpc.exec.link", *NEVER],
         ),
+        ("dethpc.rundir.scratch", ["tempfile", "shutil", "random", "lzma"]),
         ("dethpc.rundir.claim", ["hashlib", "socket", "shutil", "dethpc.domain"]),
     ],
 )
