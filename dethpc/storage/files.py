@@ -224,7 +224,8 @@ class FileStore(_Folder, CheckpointStore):
         return found if isinstance(found, dict) else {}
 
     def names(self) -> Iterator[Held]:
-        """What has neither manifest nor metadata is no checkpoint: beside them, the folder has others'."""
+        """What has neither manifest nor metadata is no checkpoint: beside them, the folder has others', also what this user may
+        not look into."""
         try:
             found = os.listdir(self._folder)
         except FileNotFoundError:
@@ -234,9 +235,10 @@ class FileStore(_Folder, CheckpointStore):
             uuid, path = hidden[1] if hidden else name, self._folder / name
             if not is_name(uuid) or os.path.islink(path) or not path.is_dir():
                 continue
-            if hidden or any((path / sign).is_file() for sign in (manifest.NAME, "metadata.json")):
-                with contextlib.suppress(FileNotFoundError), Tree(path) as tree:
-                    states = [os.stat(path), *(state for _, state in tree.walk())]
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                if hidden or any((path / sign).is_file() for sign in (manifest.NAME, "metadata.json")):
+                    with Tree(path) as tree:
+                        states = [os.stat(path), *(state for _, state in tree.walk())]
                     size = sum(state.st_size for state in states if stat.S_ISREG(state.st_mode))
                     yield Held(uuid, not hidden, size, max(state.st_mtime for state in states))
 

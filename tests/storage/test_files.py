@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import tempfile
 import threading
 import zlib
 from pathlib import Path
@@ -405,6 +406,30 @@ def test_a_manifest_of_before_it_had_a_checksum_is_read(store: FileStore, folder
     path.write_text(json.dumps(content))
     with store.restore("a1") as restored:
         assert (restored / "w").read_bytes() == b"w"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_what_another_user_keeps_to_themselves_is_left_out_and_never_deleted() -> None:
+    with tempfile.TemporaryDirectory() as shared:
+        os.chmod(shared, 0o777)
+        store = FileStore(Path(shared, "fs"))
+        for uuid in ("open", "closed"):
+            with stored(store, uuid) as path:
+                fill(path)
+        fill(store.stage("half"))
+        for closed in ("closed", ".half.partial"):
+            os.chmod(Path(shared, "fs", closed), 0o700)
+        os.seteuid(65534)
+        try:
+            assert [one.uuid for one in store.names()] == ["open"]
+            for uuid in ("open", "closed"):
+                with pytest.raises(PermissionError):
+                    store.delete(uuid)
+            store.discard("half")
+        finally:
+            os.seteuid(0)
+        assert sorted(one.uuid for one in store.names()) == ["closed", "half", "open"]
+        whole_or_none(store, ["open", "closed"], [])
 
 
 @pytest.fixture
