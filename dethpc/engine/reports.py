@@ -13,7 +13,7 @@ from dethpc.config.searcher import Method
 from dethpc.domain.facts import Attempt, Checkpoint, Experiment, Metric, Row, Trial
 from dethpc.domain.reports import STORAGE_AWAY, Report, ReportKind
 from dethpc.domain.states import CheckpointState
-from dethpc.engine import checkpoints, events
+from dethpc.engine import checkpoints, events, written_out
 from dethpc.engine.decision import Decision
 from dethpc.engine.ends import CHECKPOINT_DAMAGED, SOURCE_DAMAGED
 from dethpc.engine.jobs import ExperimentState
@@ -73,7 +73,7 @@ def _measured(trial: Trial, attempt: Attempt, reports: Iterable[Report], decisio
     early_exit = "" if trial.early_exit.startswith(_OVERCOME) else trial.early_exit
     if steps == trial.steps_completed and early_exit == trial.early_exit:
         return trial
-    return replace(trial, steps_completed=steps, early_exit=early_exit)
+    return written_out.measured(trial, steps, early_exit)
 
 
 def _validation(
@@ -120,8 +120,8 @@ def _with_value(trial: Trial, searcher: Method, value: float, steps: int) -> Tri
         return trial
     best, smaller = trial.best_validation, searcher.smaller_is_better
     if best is None or (value < best if smaller else value > best):
-        return replace(trial, latest_validation=value, best_validation=value, best_validation_steps=steps)
-    return replace(trial, latest_validation=value)
+        return written_out.validated(trial, value, value, steps)
+    return written_out.validated(trial, value, best, trial.best_validation_steps)
 
 
 def _searcher_op(

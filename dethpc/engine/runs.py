@@ -18,6 +18,7 @@ from dethpc.engine.state import ClusterState
 from dethpc.engine.stop import kill_run
 from dethpc.engine.tasks import TaskRun
 from dethpc.engine.trials import TrialRun, rested
+from dethpc.engine.written_out import told
 
 PREEMPTION_TIMEOUT = 3600.0
 """Seconds a run has to save its checkpoint after it is asked to stop, unless the config says otherwise."""
@@ -121,8 +122,7 @@ def reported(state: ClusterState, event: events.Reported) -> Decision:
     if event.others:
         sound = [report for report in sound if not _takes_over(report, event.others)]
     decision = _owned(state, run).reported(attempt, sound)
-    seen = marks(attempt, sound)
-    decision.rows.append(replace(attempt, applied_seq=seq, applied_offset=offset, **seen))
+    decision.rows.append(told(attempt, seq, offset, **marks(attempt, sound)))
     return decision
 
 
