@@ -16,7 +16,7 @@ from dethpc.domain.log_policies import CANCEL_RETRIES, EXCLUDE_NODE, LogMatch, N
 from dethpc.domain.ports import JobState
 from dethpc.domain.reports import Report
 from dethpc.domain.states import End, Intent, RunState, State
-from dethpc.engine import events, reports
+from dethpc.engine import events, written_out
 from dethpc.engine.pools import Rules
 from dethpc.engine.runs import next_deadline, overdue
 from dethpc.errors import Refused, StoreError
@@ -507,7 +507,8 @@ def test_a_batch_of_reports_makes_one_new_value_of_its_trial(monkeypatch: pytest
     world.create()
     run = world.rows(Run)[0]
     world.start(run)
-    monkeypatch.setattr(reports, "replace", lambda row, **changes: made.append(row) or replace(row, **changes))
+    measured = written_out.measured
+    monkeypatch.setattr(written_out, "measured", lambda *words: made.append(words) or measured(*words))
     data = {"group": "training", "metrics": {"loss": 1.0}}
     told = [Report(n, 1.0, "metrics", {**data, "steps_completed": 60 - n}) for n in range(1, 51)]
     rows = world.do(events.Reported(run.id, 0, told, world.now()))
