@@ -165,3 +165,16 @@ def test_what_is_asked_all_the_time_makes_no_statement_anew(
         monkeypatch.setattr(Select, "__init__", lambda self, *columns, **options: made.append(columns))
         ask(connection)
     assert made == []
+
+
+def test_the_figures_of_a_trial_cost_the_same_however_much_it_has_reported(tmp_path: Path) -> None:
+    costs = []
+    for reports in (5, 500):
+        with open_store(tmp_path / f"{reports}.db") as store:
+            store.commit([experiment(1), trial(1, best_validation_steps=10)])
+            store.commit([metric(seq, group="validation") for seq in range(1, reports + 1)])
+            costs.append(cost_of(store, lambda c: queries.trial_figures(c, [trial(1)])).steps)
+            with store.read() as connection:
+                latest = queries.trial_figures(connection, [trial(1)])[1].latest
+            assert latest is not None and latest.seq == reports
+    assert costs[1] <= costs[0] + 20, costs

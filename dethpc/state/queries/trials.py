@@ -38,6 +38,7 @@ _run = rows.table(Run).c
 _task = rows.table(Task).c
 _checkpoint = rows.table(Checkpoint).c
 _metric = rows.table(Metric).c
+_others = rows.table(Metric).alias().c
 _summary = rows.table(Summary).c
 
 
@@ -251,18 +252,19 @@ _BEST = Selection(
         _metric.steps_completed == _trial.best_validation_steps,
     ).order_by(_metric.id)
 )
+# For each trial by itself, found at the end of an index: to group them reads every report of theirs.
 _LAST_STEPS = (
-    select(_metric.trial_id, func.max(_metric.steps_completed).label("steps"))
-    .where(_VALIDATION)
-    .group_by(_metric.trial_id)
-    .subquery()
+    select(func.max(_others.steps_completed))
+    .where(_others.trial_id == _trial.id, _others.group == "validation")
+    .scalar_subquery()
 )
 _LATEST = Selection(
     rows.query(
         Metric,
-        _metric.trial_id == _LAST_STEPS.c.trial_id,
+        _trial.id.in_(among("ids")),
+        _metric.trial_id == _trial.id,
         _metric.group == "validation",
-        _metric.steps_completed == _LAST_STEPS.c.steps,
+        _metric.steps_completed == _LAST_STEPS,
     ).order_by(_metric.id)
 )
 _WRITTEN_AT_BEST = Selection(
