@@ -56,7 +56,7 @@ PAGES: dict[str, tuple[int, Callable[[Connection], Any]]] = {
     "trials that run": (60, lambda c: queries.list_trials(c, 1, frozenset({"RUNNING"}), Order(), PAGE)),
     "trials that wait": (75, lambda c: queries.list_trials(c, 1, frozenset({"QUEUED"}), Order(), PAGE)),
     "checkpoints by metric": (
-        120,
+        30,
         lambda c: queries.list_checkpoints(c, CheckpointFilter(experiment_id=1, metric="loss"), Order(), PAGE),
     ),
     **{f"trials by {key}": (20, lambda c, key=key: _page(c, key)) for key in ("start_time", "duration")},

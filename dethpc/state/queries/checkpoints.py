@@ -94,18 +94,22 @@ def list_checkpoints(
         where.append(_checkpoint.trial_id == wanted.trial_id)
     if wanted.states:
         where.append(type_coerce(_checkpoint.state, String).in_(sorted(wanted.states)))
+    total = _total(connection, wanted, where)
+    begin = page.begin(total)
     if wanted.metric is None:
-        total = _total(connection, wanted, where)
-        begin = page.begin(total)
         key = sort_key(CHECKPOINT_KEYS, order)
         return cut(connection, Checkpoint, where, key, _checkpoint.uuid, order, begin, page), total, begin
-    newest = select(_checkpoint.uuid).where(*where).order_by(_checkpoint.reported_at.desc(), _checkpoint.uuid.desc())
-    uuids = list(connection.scalars(newest))
     values = {uuid: value for uuid, value in measured(connection, where, wanted.metric).items() if value == value}
-    begin = page.begin(len(uuids))
-    chosen = by_value(uuids, values, order, page)
+    end = total if page.limit is None else min(total, begin + page.limit)
+    uuids = list(values) if end <= len(values) else _newest(connection, where)  # who has no value comes last
+    chosen = by_value(uuids, values, order, Page(begin, page.limit))
     found = {item.uuid: item for item in having(connection, Checkpoint, _checkpoint.uuid, chosen)}
-    return [found[uuid] for uuid in chosen], len(uuids), begin
+    return [found[uuid] for uuid in chosen], total, begin
+
+
+def _newest(connection: Connection, where: Sequence[ColumnElement[bool]]) -> list[str]:
+    newest = select(_checkpoint.uuid).where(*where).order_by(_checkpoint.reported_at.desc(), _checkpoint.uuid.desc())
+    return list(connection.scalars(newest))
 
 
 def measured(connection: Connection, where: Sequence[ColumnElement[bool]], metric: str) -> dict[str, float]:
