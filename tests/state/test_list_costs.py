@@ -154,6 +154,7 @@ def test_a_page_asks_as_often_and_reads_few_columns_of_the_rest(name: str, store
         ),
         lambda connection: queries.runs_of_trial(connection, 1),
         lambda connection: queries.checkpoint(connection, "c-1"),
+        lambda connection: queries.tried(connection, 1, 10),
     ],
 )
 def test_what_is_asked_all_the_time_makes_no_statement_anew(

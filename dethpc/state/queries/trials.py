@@ -26,7 +26,7 @@ from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
 from dethpc.state.queries.checkpoints import of_deleted, sizes_of_trials
-from dethpc.state.queries.page import Order, Page, among, chunks, cut, having, in_states, one, sort_key, total_of
+from dethpc.state.queries.page import Order, Page, among, cut, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
 from dethpc.state.selections import Selection
 from dethpc.state.summaries import Summary
@@ -72,14 +72,15 @@ def trials_by_id(connection: Connection, trial_ids: Sequence[int]) -> list[Trial
 def tried(connection: Connection, experiment_id: int, most: int) -> tuple[list[tuple[dict[str, Any], float]], int]:
     """Hyperparameters and best validation of trials that have one, evenly chosen where there are more than ``most``, and how many
     there are."""
-    query = select(_trial.id).where(_trial.experiment_id == experiment_id, _trial.best_validation.is_not(None))
-    ids = list(connection.scalars(query.order_by(_trial.id)))
+    ids = sorted(id for (id,) in _THAT_HAVE_ONE.rows(connection, experiment=experiment_id))
     chosen = ids if len(ids) <= most else [ids[index * len(ids) // most] for index in range(most)]
-    found: list[tuple[dict[str, Any], float]] = []
-    for some in chunks(chosen):
-        rows_of = select(_trial.hparams, _trial.best_validation).where(_trial.id.in_(some))
-        found += [(hparams, value) for hparams, value in connection.execute(rows_of)]
-    return found, len(ids)
+    return [(hparams, value) for hparams, value in _TRIED.rows(connection, ids=chosen)], len(ids)
+
+
+_THAT_HAVE_ONE = Selection(
+    select(_trial.id).where(_trial.experiment_id == bindparam("experiment"), _trial.best_validation.is_not(None))
+)
+_TRIED = Selection(select(_trial.hparams, _trial.best_validation).where(_trial.id.in_(among("ids"))))
 
 
 def trials_that_ended(connection: Connection, experiment_id: int, after: float, until: float) -> list[int]:
