@@ -155,6 +155,27 @@ def test_the_part_that_is_looked_at_stays_when_more_comes(page: Any) -> None:
     page.wait_for_selector(".tip:text('steps 2 ')")
 
 
+def test_an_answer_that_comes_late_does_not_replace_a_later_one(page: Any) -> None:
+    shown(page, [[0.0, 1.0]], "?pin=1,2,3")
+
+    def trials(number: int) -> dict[str, Any]:
+        common = {"hparams": "", "steps": [0, 1], "times": [0, 1], "epochs": [0, 1], "values": [0, number]}
+        return {"trials": [{"id": number, **common}]}
+
+    held: list[Any] = []
+    page.route("**/series.json*", lambda route: route.fulfill(json=trials(3)) if held else held.append(route))
+    changed = "document.dispatchEvent(new Event('dethpc:changed'))"
+    page.evaluate(changed)
+    wait_until(lambda: held or page.wait_for_timeout(50))
+    page.evaluate(changed)
+    page.wait_for_selector(".pin a:text('trial 3')")
+    with page.expect_response("**/series.json*") as late:
+        held[0].fulfill(json=trials(2))
+    late.value.finished()
+    page.evaluate("new Promise(requestAnimationFrame).then(() => new Promise(requestAnimationFrame)).then(() => null)")
+    assert page.inner_text(".pin a") == "trial 3"
+
+
 def test_a_metric_without_a_number_says_so(page: Any) -> None:
     steps = [0, 1]
     text = {"id": 1, "hparams": "", "steps": steps, "times": steps, "epochs": steps, "values": [None, None]}

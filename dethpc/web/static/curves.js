@@ -14,13 +14,16 @@ const COLOURS = 10;
 const NEAR = 24;  // pixels from the pointer to a curve that it points at
 const CROWD = 50;  // curves of one plot; uPlot takes seconds for more
 
+let asked = 0;
+
 async function load(told) {
+  const turn = ++asked;
   // What others who were told are shown is good enough.
   const headers = { accept: "application/json", ...(told ? { "HX-Request": "true" } : {}) };
   const answer = await fetch(many ? `${place.dataset.curves}&pin=${wanted()}` : place.dataset.groups, { headers });
   if (!answer.ok) return;
   const text = await answer.text();
-  if (drawn?.text === text) return;
+  if (turn !== asked || drawn?.text === text) return;  // an answer that comes late is no news
   drawn = { text, data: JSON.parse(text) };
   draw(new Map(plots.filter(zoomed).map((plot) => [plot.of, { min: plot.scales.x.min, max: plot.scales.x.max }])));
 }

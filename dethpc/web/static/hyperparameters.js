@@ -10,11 +10,14 @@ const scales = document.getElementById("scales");
 const PAD = { top: 34, bottom: 22, side: 70 }, LINE = 14;
 let trials = [], axes = [], chosen = new Map(), loaded = null;
 
+let asked = 0;
+
 async function load(told) {
+  const turn = ++asked;
   const answer = await fetch(place.dataset.points, { headers: told ? { "HX-Request": "true" } : {} });
   if (!answer.ok) return;
   const text = await answer.text();
-  if (text === loaded) return;
+  if (turn !== asked || text === loaded) return;  // an answer that comes late is no news
   loaded = text;
   const found = JSON.parse(text), metric = place.dataset.metric;
   const some = [];
