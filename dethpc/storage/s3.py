@@ -84,11 +84,11 @@ class S3Driver(Driver):
         return self.path(name).partition("/")[2]
 
     def _file_system(self) -> Any:
-        """Which tries nothing again itself: that is done here."""
+        """Which tries nothing again itself, and reads nothing in parts (it asks for the size before that): both are done here."""
         connect, read = self.timeouts
         self._options["config_kwargs"].update(connect_timeout=connect, read_timeout=read, retries={"max_attempts": 0})
         fs = super()._file_system()
-        fs.retries = 1
+        fs.retries, fs.max_concurrency = 1, 1
         return fs
 
 

@@ -67,10 +67,12 @@ def test_a_checkpoint_costs_few_requests_beside_its_files(s3_server: S3, tmp_pat
         store = build({**section, "endpoint_url": proxy.url}, disk=str(tmp_path / "disk"))
         fill(store.stage("a1"), {f"part{n}": b"1" for n in range(20)})
         store.publish("a1")
-    assert len([one for one in asked if "/part" in one]) == 20
-    # Is it there already (twice: when staged, and when sent); that it is being brought; has all arrived; the manifest;
-    # nobody brings it any more.
-    assert len(asked) <= 26, asked
+        assert len([one for one in asked if "/part" in one]) == 20
+        # Is it there already (twice: when staged, and when sent); that it is being brought; has all arrived; the manifest;
+        # nobody brings it any more.
+        assert len(asked) <= 26, asked
+        asked.clear()
+        assert store.exists("a1") and [one.split()[0] for one in asked] == ["GET"], "its manifest alone"
 
 
 def test_what_is_summed_here_is_not_summed_again_by_the_driver(
