@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
+from dethpc.domain.secrets import hide_passwords
 from dethpc.errors import ConfigError, Problem
 from dethpc.storage.base import CheckpointStore, PathLike
 from dethpc.storage.files import FileStore
@@ -110,6 +111,10 @@ def driver_of(config: Section) -> Driver:
         from dethpc.storage import hdfs
 
         return hdfs.driver(config)
+    endpoint = str(config.get("endpoint_url") or "")
+    if "@" in endpoint.partition("://")[2].partition("/")[0]:  # botocore refuses each request there, as if it were away
+        allowed = "an address without user and password: keys go to access_key and secret_key"
+        raise _wrong("endpoint_url", hide_passwords(endpoint), allowed)
     from dethpc.storage import s3
 
     return s3.driver(config)

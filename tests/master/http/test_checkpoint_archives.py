@@ -18,6 +18,7 @@ from dethpc import storage
 from dethpc.client.downloads import through_master
 from dethpc.client.session import ForbiddenException
 from dethpc.errors import (
+    ConfigError,
     DethpcError,
     MissingDriver,
     MultipleDownloadsFailed,
@@ -159,6 +160,15 @@ def test_a_manifest_that_cannot_be_right_is_said_and_its_checkpoint_listed_and_d
     assert found["state"] != "STATE_DELETED" and set(FILES) <= set(found["resources"])
     session.delete("/api/v1/checkpoints", {"checkpointUuids": [UUID]})
     assert session.get(f"/api/v1/checkpoints/{UUID}")["checkpoint"]["state"] == "STATE_DELETED"
+
+
+def test_an_endpoint_with_a_password_in_it_is_said_to_be_wrong_and_not_away(served: Served, tmp_path: Path) -> None:
+    section = {"type": "s3", "bucket": "b", "endpoint_url": "http://me:hunter2@127.0.0.1:9/"}
+    served.put([experiment(1, config={**CONFIG, "checkpoint_storage": section}), *trained(trial(1))])
+    assert served.session.get(f"/api/v1/checkpoints/{UUID}")["checkpoint"]["uuid"] == UUID
+    with pytest.raises(ConfigError, match="keys go to access_key and secret_key") as raised:
+        b"".join(served.session.chunks(f"/checkpoints/{UUID}"))
+    assert "me:********@" in str(raised.value) and "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize("mode", [DownloadMode.MASTER, DownloadMode.DIRECT, DownloadMode.AUTO])
