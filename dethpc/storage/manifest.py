@@ -313,7 +313,8 @@ def _fits(path: str, parts: List[str]) -> bool:
 def _read(root: Path, name: str) -> Optional[Checksums]:
     try:
         with Tree(root) as tree, tree.read(name) as file:
-            return decoded(root.name, file.read(_MOST_BYTES + 1))
+            size = os.fstat(file.fileno()).st_size
+            return decoded(root.name, file.read(min(size, _MOST_BYTES + 1)))
     except FileNotFoundError:
         return None
     except (IsADirectoryError, LeadsOut) as error:

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict
@@ -384,6 +385,24 @@ def test_what_is_not_there_as_a_file_is_damage_and_no_trouble_of_the_storage(
         pass
     with pytest.raises(CheckpointDamaged):
         store.download("a1", tmp_path / "copy")
+
+
+def test_a_manifest_of_gigabytes_is_damage_and_not_in_memory_and_a_small_one_takes_little(
+    store: FileStore, folder: Path
+) -> None:
+    for uuid in ("small", "huge"):
+        with stored(store, uuid) as path:
+            fill(path)
+    os.truncate(folder / "huge" / manifest.NAME, 8 << 30)
+    tracemalloc.start()
+    try:
+        with store.restore("small"):
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        with pytest.raises(CheckpointDamaged, match="it has more than"), store.restore("huge"):
+            pass
+        assert tracemalloc.get_traced_memory()[1] < 1 << 30
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_bit_that_flips_in_a_manifest_is_damage(store: FileStore, folder: Path) -> None:
