@@ -5,9 +5,10 @@ from __future__ import annotations
 import posixpath
 from typing import Annotated, Any, Literal, Optional, Union
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import Section, Whole, absolute, wrong
+from dethpc.config.section import STORED, Section, Whole, absolute, wrong
+from dethpc.domain.secrets import hide_passwords, names_a_user
 
 Count = Annotated[Whole, Field(ge=0)]
 
@@ -18,7 +19,17 @@ def _inside(prefix: str) -> str:
     return prefix
 
 
+def _without_user(address: str, info: ValidationInfo) -> str:
+    if names_a_user(address) and info.context is not STORED:
+        raise wrong(
+            "an address without user and password: keys go to access_key and secret_key",
+            found=hide_passwords(address),
+        )
+    return address
+
+
 Prefix = Annotated[str, AfterValidator(_inside)]
+Endpoint = Annotated[str, AfterValidator(_without_user)]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
 
 
@@ -64,7 +75,7 @@ class S3(_Common):
     bucket: str = Field(min_length=1)
     access_key: Optional[str] = None
     secret_key: Optional[str] = None
-    endpoint_url: Optional[str] = None
+    endpoint_url: Optional[Endpoint] = None
     prefix: Optional[Prefix] = None
     path_style: Optional[bool] = (
         None  # http://host/bucket/... and not http://bucket.host/...; None: as the endpoint suggests

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dethpc.config.checkpoint_storage import AbsolutePath, Prefix
+from dethpc.config.checkpoint_storage import AbsolutePath, Endpoint, Prefix
 from dethpc.config.section import Section, Whole, wrong
 
 AtLeastZero = Annotated[Whole, Field(ge=0)]
@@ -75,7 +75,7 @@ class S3Cache(_Bucket):
     type: Literal["s3"]
     access_key: Optional[str] = None
     secret_key: Optional[str] = None
-    endpoint_url: Optional[str] = None
+    endpoint_url: Optional[Endpoint] = None
 
 
 class GCSCache(_Bucket):

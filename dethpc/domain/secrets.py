@@ -34,6 +34,11 @@ def hide_passwords(text: str) -> str:
     return _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text)
 
 
+def names_a_user(address: str) -> bool:
+    """Whether an address has a user, or a password, before its host."""
+    return "@" in address.partition("://")[2].partition("/")[0]
+
+
 # What promises a secret in the name of a variable: a part of it, one of its words, or a word that is not the first.
 _PART = re.compile(r"token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth)_?key")
 _WORDS = frozenset({"key", "keys", "pass", "pat", "cred", "creds", "auth", "dsn", "webhook"})

@@ -231,6 +231,11 @@ max_restart: 3
             "below host_path",
         ),
         ("checkpoint_storage: {type: gcs, bucket: b, prefix: a/../b}", "checkpoint_storage.prefix", "without '..'"),
+        (
+            "checkpoint_storage: {type: s3, bucket: b, endpoint_url: 'http://me:hunter2@x/'}",
+            "checkpoint_storage.endpoint_url",
+            "found http://me:********@x/",
+        ),
         ("profiling: {begin_on_batch: 5, end_after_batch: 4}", "profiling.end_after_batch", "begin_on_batch (5)"),
         ("log_policies: [{pattern: '('}]", "log_policies[0].pattern", "a regular expression"),
         ("log_policies: [{name: x, pattern: '[[:alpha:]]'}]", "log_policies[0].pattern", "of both RE2 and Python's re"),
