@@ -228,7 +228,9 @@ def installed_peers(python: str, seconds: float) -> dict[str, Figure]:
     return found
 
 
-def mlflow(python: str, folder: str, seconds: float) -> float:
+@contextmanager
+def mlflow_server(python: str, folder: str) -> Iterator[tuple[int, int]]:
+    """Its process and its port."""
     port = free_port()
     words = ["-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--host", "127.0.0.1"]
     words += ["--port", str(port), "--workers", "1", "--default-artifact-root", folder]
@@ -237,17 +239,22 @@ def mlflow(python: str, folder: str, seconds: float) -> float:
     )
     try:
         wait_for(port, 120)
-        asking = [python, "-c", MLFLOW, str(port), "10", str(seconds), str(VALUES)]
-        client = subprocess.Popen(asking, stdout=subprocess.PIPE, text=True)
-        assert client.stdout is not None
-        client.stdout.readline()
-        busy = cpu_of_tree(server.pid)
-        reports = int(client.communicate()[0])
-        return (cpu_of_tree(server.pid) - busy) / reports * 1e3
+        yield server.pid, port
     finally:
         for pid in reversed(tree(server.pid)):
             subprocess.run(["kill", str(pid)], check=False)
         server.wait()
+
+
+def mlflow(python: str, folder: str, seconds: float) -> float:
+    with mlflow_server(python, folder) as (pid, port):
+        asking = [python, "-c", MLFLOW, str(port), "10", str(seconds), str(VALUES)]
+        client = subprocess.Popen(asking, stdout=subprocess.PIPE, text=True)
+        assert client.stdout is not None
+        client.stdout.readline()
+        busy = cpu_of_tree(pid)
+        reports = int(client.communicate()[0])
+        return (cpu_of_tree(pid) - busy) / reports * 1e3
 
 
 def tree(pid: int) -> list[int]:

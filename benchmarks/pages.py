@@ -3,10 +3,10 @@
 A master serves one experiment of 100,000 trials, with 1,500 names of metrics in 1,000,000 reports (--quick: a tenth of them), from
 a process of its own. Each page is asked for over one kept connection, with a login's cookie: p95 by the clock. Then a real Chromium
 without a graphics card opens the pages, draws 1,000 curves of 1,000 points and moves the pointer over them, and brushes the
-parallel coordinates of 10,000 trials (beside optuna-dashboard, with --peers): a frame is what lies between two calls of
-``requestAnimationFrame``. A tab is then told of an hour of changes, one a second, as fast as it takes them. Last, fifty connections
-listen for changes while the experiment is renamed each second, and ask for the page and its curves again when they hear of one, as
-browsers do; what renaming costs while no page is open is not counted.
+parallel coordinates of 10,000 trials: a frame is what lies between two calls of ``requestAnimationFrame``. With --peers,
+optuna-dashboard shows the same trials, and MLflow's comparison a hundred of them. A tab is then told of an hour of changes, one a
+second, as fast as it takes them. Last, fifty connections listen for changes while the experiment is renamed each second, and ask
+for the page and its curves again when they hear of one, as browsers do; what renaming costs while no page is open is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks import big_home
-from benchmarks.dashboards import INSTALL, READY, optuna_dashboard
+from benchmarks.dashboards import INSTALL, READY, mlflow_comparison, optuna_dashboard
 from benchmarks.frame import Figure, Row, median, ratio, run
 from benchmarks.size import Master
 
@@ -37,6 +37,7 @@ FRAME = 1000 / 60
 BROWSERS = 50
 CURVES = POINTS = 1000
 DOTS = 10_000
+COMPARED = 100
 
 TABS = ("trials", "hyperparameters", "search", "checkpoints", "configuration", "goodput")
 
@@ -239,26 +240,33 @@ def _parallel(page: Any, address: str, python: str) -> Iterator[Row]:
         {"id": n, "hparams": {f"h{k}": draw.random() for k in range(8)}, "metrics": {"loss": draw.random()}}
         for n in range(DOTS)
     ]
-    columns = {"trials": [dot["id"] for dot in dots], "hparams": [dot["hparams"] for dot in dots]}
-    body = json.dumps({"metric": "loss", **columns, "values": [dot["metrics"]["loss"] for dot in dots]})
-    page.route("**/points.json*", lambda route: route.fulfill(body=body, content_type="application/json"))
+    with mlflow_comparison(python, dots[:COMPARED]) as other:
+        yield _beside(page, address, dots[:COMPARED], "MLflow, runs compared", other)
     with optuna_dashboard(python, dots) as other:
-        spent: tuple[list[float], list[float]] = ([], [])
-        for _ in range(3):
-            spent[0].append(_opened(page, address, "#scatter canvas"))
-            if other:
-                spent[1].append(_opened(page, other, READY))
-    name = f"usable in a browser: hyperparameters of {DOTS:,} trials"
-    if other:
-        peers = {"optuna-dashboard, its first plot": median(spent[1])}
-        yield Row(name, "ms", median(spent[0]), peers, limit=USABLE, ratio=ratio(*spent))
-    else:
-        yield Row(name, "ms", median(spent[0]), limit=USABLE, note=INSTALL)
+        yield _beside(page, address, dots, "optuna-dashboard, its first plot", other)
     page.goto(address)
     page.wait_for_selector("#parallel canvas")
     gaps = page.evaluate(_BRUSH, 20)
     yield Row(f"parallel coordinates of {DOTS:,} trials: p95 of a brush's step", "ms", Figure(_p95(gaps)), limit=100)
     page.unroute("**/points.json*")
+
+
+def _beside(page: Any, address: str, dots: list[dict[str, Any]], peer: str, other: str) -> Row:
+    """The page of hyperparameters, which shows ``dots`` from now on, and the one at ``other`` where there is one."""
+    columns = {"trials": [dot["id"] for dot in dots], "hparams": [dot["hparams"] for dot in dots]}
+    body = json.dumps({"metric": "loss", **columns, "values": [dot["metrics"]["loss"] for dot in dots]})
+    page.unroute("**/points.json*")
+    page.route("**/points.json*", lambda route: route.fulfill(body=body, content_type="application/json"))
+    spent: tuple[list[float], list[float]] = ([], [])
+    for _ in range(3):
+        spent[0].append(_opened(page, address, "#scatter canvas"))
+        if other:
+            page.goto("about:blank")  # or nothing is loaded again where only what follows # differs
+            spent[1].append(_opened(page, other, READY))
+    name = f"usable in a browser: hyperparameters of {len(dots):,} trials"
+    if other:
+        return Row(name, "ms", median(spent[0]), {peer: median(spent[1])}, limit=USABLE, ratio=ratio(*spent))
+    return Row(name, "ms", median(spent[0]), limit=USABLE, note=f"{peer.partition(',')[0]} {INSTALL}")
 
 
 _HOUR = """async (many) => {
@@ -374,7 +382,9 @@ def rows(asked: argparse.Namespace) -> Iterator[Row]:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", choices=("", "server", "browser", "fifty"), help="one part")
-    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable, help="a Python with optuna-dashboard")
+    parser.add_argument(
+        "--peers", metavar="PYTHON", default=sys.executable, help="a Python with optuna-dashboard and mlflow"
+    )
 
 
 if __name__ == "__main__":
