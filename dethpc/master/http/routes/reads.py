@@ -24,7 +24,6 @@ from dethpc.master.http.auth import Principal
 from dethpc.master.http.parameters import number_of_nothing
 from dethpc.master.http.routes.direct import Act
 from dethpc.master.http.turns import Turns
-from dethpc.master.http.wire.splicing import Spliced
 
 
 class LongWay(Exception):
@@ -125,6 +124,8 @@ def _shape(path: str) -> tuple[int, str]:
 def _plan(route: APIRoute) -> Plan | None:
     """None for one that needs more of FastAPI."""
     function = inspect.unwrap(route.endpoint)
+    from dethpc.master.http.wire.splicing import Spliced  # with the wire's models, which come when somebody first asks
+
     written = function is not route.endpoint
     returned = get_type_hints(function).get("return")
     model = inspect.isclass(returned) and issubclass(returned, BaseModel)
