@@ -37,6 +37,7 @@ class Garbage:
     checkpoints: list[str] = field(default_factory=list)  # uuids
     beside: str = ""  # a folder beside the checkpoints
     folders: list[str] = field(default_factory=list)  # absolute paths
+    files: list[str] = field(default_factory=list)  # absolute paths
     context: str = ""  # a file that other experiments may want again, "" where one has it already
     unused_at: float = 0.0  # since when nobody has wanted the context, by the clock of its file system
     parts: list[dict[str, Any]] = field(default_factory=list)  # each the fields of a ``Part``
@@ -72,6 +73,8 @@ def remove_all(garbage: Garbage) -> Iterator[str]:
     for folder in garbage.folders:
         yield from _tried(folder, lambda: _folder(folder))  # noqa: B023
         yield from _tried(folder, lambda: _archives(folder))  # noqa: B023
+    for file in garbage.files:
+        yield from _tried(file, lambda: _file(file))  # noqa: B023
     if garbage.context:
         yield from _tried(garbage.context, lambda: _context(garbage.context, garbage.unused_at))
 
@@ -166,11 +169,15 @@ def _folder(path: str) -> None:
         raise OSError("something in it cannot be removed")
 
 
+def _file(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def _archives(folder: str) -> None:
     """What the runs of a trial are folded into, of which this was the directory of the last one."""
     for path in (f"{folder}.zip", f"{folder}.zip.part"):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        _file(path)
     remove(f"{folder}.going")
 
 

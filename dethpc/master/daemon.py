@@ -106,7 +106,7 @@ class Daemon:
             control=control,
             creator=Creator(self.installation, self.ledger, self.store, scheduler, admission, self.builder, unmanaged),
             copies=Copies(self.installation, self.ledger, self.store),
-            searches=Searches(self.ledger, self.store),
+            searches=Searches(self.ledger, self.store, home),
             unmanaged=unmanaged,
             beside=beside,
             checkpoints=Checkpoints(self.ledger, self.store, home, self.collector.wake),

@@ -170,6 +170,10 @@ class Home:
         """The Python environment of an experiment that has one of its own."""
         return self.experiment(experiment_id) / "venv"
 
+    def search(self, experiment_id: int) -> Path:
+        """How a large search stood when it ended."""
+        return self.experiment(experiment_id) / "search.json"
+
     def context(self, sha256: str) -> Path:
         """Contexts are named by their content: experiments that share code share the file."""
         return self.root / "contexts" / f"{sha256}.tar.gz"

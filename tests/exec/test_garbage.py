@@ -37,20 +37,22 @@ def test_all_goes_that_can_and_what_cannot_is_named(tmp_path: Path, capsys: pyte
     (store / "half").rename(store / ".half.deleted")  # a job before this one was killed on the way
     (store / "c1" / "tensorboard" / "experiment" / "7" / "trial").mkdir(parents=True)
     (tmp_path / "run").mkdir()
-    (tmp_path / "no-folder").write_text("")
+    for name in ("no-folder", "file"):
+        (tmp_path / name).write_text("")
     found = Garbage(
         storage={"type": "shared_fs", "host_path": str(store)},
         present=True,
         checkpoints=["half", "../another", "whole"],
         beside="c1/tensorboard/experiment/7",
         folders=[str(tmp_path / name) for name in ("run", "no-folder", "never-there")],
+        files=[str(tmp_path / name) for name in ("file", "never-there", "checkpoints")],
     )
     write_json(tmp_path / "garbage.json", found.to_json())
     assert garbage.main(str(tmp_path / "garbage.json")) == 1
     *_, last = capsys.readouterr().err.splitlines()
-    assert last.startswith("garbage: checkpoint ../another") and "no-folder" in last
+    assert last.startswith("garbage: checkpoint ../another") and "no-folder" in last and f"{store}: " in last
     assert sorted(path.name for path in store.iterdir()) == ["another", "c1"]
-    assert not list(store.rglob("7")) and not (tmp_path / "run").exists()
+    assert not list(store.rglob("7")) and not (tmp_path / "run").exists() and not (tmp_path / "file").exists()
 
 
 def test_what_is_half_in_the_spool_goes_with_whatever_task_comes_next_once_nobody_writes_it(tmp_path: Path) -> None:

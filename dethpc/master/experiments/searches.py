@@ -1,35 +1,41 @@
-"""How searches stand. One that goes on is in the engine's memory; of one that has ended only a few are kept, as they were told."""
+"""How searches stand. One that goes on is in the engine's memory; what has ended never changes, and is kept as it was told."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Any
 
 from dethpc.domain.facts import Experiment
+from dethpc.domain.ports import Snapshot
 from dethpc.engine.fold import fold
 from dethpc.engine.state import ClusterState
+from dethpc.errors import NotFound
 from dethpc.master.durable.ledger import Ledger
-from dethpc.searcher.base import Searcher
+from dethpc.master.experiments import ended_search
+from dethpc.master.experiments.ended_search import Described
+from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
 _KEPT = 16
-"""Searches that have ended and were told of last: to fold one of 10,000 trials anew takes half a second."""
+"""Searches that have ended and were told of last."""
 
 _MOST = 100
-"""Trials of each rung in what is kept: it costs some kilobytes."""
+"""Trials of each rung in what is kept in memory: it costs some kilobytes."""
+
+LARGE = 1000
+"""Trials of a search that is worth a file when it has ended: to fold a smaller one takes some milliseconds."""
 
 
 class Searches:
     """Safe from any thread."""
 
-    def __init__(self, ledger: Ledger, store: SqlStore) -> None:
-        self._ledger, self._store = ledger, store
+    def __init__(self, ledger: Ledger, store: SqlStore, home: Home) -> None:
+        self._ledger, self._store, self._home = ledger, store, home
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[int, float | None, int], dict[str, Any]] = OrderedDict()
+        self._told: OrderedDict[tuple[int, float | None], Described] = OrderedDict()
 
     def described(self, experiment: Experiment, most: int | None) -> dict[str, Any]:
         """What ``Searcher.describe`` says, with at most so many trials in each rung. Raises NotFound."""
@@ -40,24 +46,61 @@ class Searches:
 
         # A run that was submitted by hand and imported is no searcher's: its trial is not the search's.
         found = self._ledger.look(look) if experiment.kind.submitted else None
-        if found is not None:
-            return found
-        if most is None or most > _MOST:
-            return self._folded(experiment).describe(most)
-        key = experiment.id, experiment.ended_at, most
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        found = self._folded(experiment).describe(most)
-        with self._lock:
-            self._kept[key] = found
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+        if found is None:
+            found = self._remembered(experiment, most)
+        if found is None:
+            found = self._computed(experiment.id).cut(most)
+        assert found is not None, "what was computed has every trial"
         return found
 
-    def _folded(self, experiment: Experiment) -> Searcher:
+    def _remembered(self, experiment: Experiment, most: int | None) -> dict[str, Any] | None:
+        if not _over(experiment):
+            return None
+        key = experiment.id, experiment.ended_at
+        with self._lock:
+            told = self._told.get(key)
+            if told is not None:
+                self._told.move_to_end(key)
+        found = None if told is None else told.cut(most)
+        if found is None and (kept := ended_search.read(self._home, experiment)) is not None:
+            self._remember(experiment, kept)
+            found = kept.cut(most)
+        return found
+
+    def _computed(self, experiment_id: int) -> Described:
+        """With every trial. What is remembered of it belongs to the rows that it was computed from, whatever happened meanwhile."""
         with self._store.read() as connection:
-            rows = queries.search(connection, experiment.id)
-        known = rows if experiment.kind.submitted else replace(rows, rows={Experiment: rows.of(Experiment)})
-        return fold(build, known).experiments[experiment.id].searcher
+            experiment = queries.experiment(connection, experiment_id)
+            if experiment.kind.submitted:
+                rows = queries.search(connection, experiment_id)
+            else:
+                rows = Snapshot({Experiment: [experiment]}, next_experiment_id=1, next_trial_id=1)
+        searcher = fold(build, rows).experiments[experiment_id].searcher
+        found = Described(searcher.describe(), searcher.created_count + 1)
+        if _over(experiment):
+            self._remember(experiment, found)
+            if searcher.created_count >= LARGE:
+                self._keep(experiment, found)
+        return found
+
+    def _keep(self, experiment: Experiment, found: Described) -> None:
+        ended_search.write(self._home, experiment, found)
+        try:
+            with self._store.read() as connection:
+                gone = not queries.experiment(connection, experiment.id).state.keeps_files
+        except NotFound:
+            gone = True
+        if gone:  # the job that removes its files may have been here already
+            ended_search.drop(self._home, experiment.id)
+
+    def _remember(self, experiment: Experiment, found: Described) -> None:
+        key = experiment.id, experiment.ended_at
+        with self._lock:
+            self._told[key] = found.shorter(_MOST)
+            self._told.move_to_end(key)
+            while len(self._told) > _KEPT:
+                self._told.popitem(last=False)
+
+
+def _over(experiment: Experiment) -> bool:
+    return experiment.state.terminal and experiment.ended_at is not None

@@ -151,6 +151,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         checkpoints=[checkpoint.uuid for checkpoint in here],
         beside=str(get_experiment_sync_path(cluster_id, str(row.id))),
         folders=[*(str(home.run(run).path) for run in [*runs, *sorted(others & deletions)]), str(home.venv(row.id))],
+        files=[str(home.search(row.id))],
         context="" if shared or not row.context_sha256 else str(home.context(row.context_sha256)),
         unused_at=unused_at,
         spool=str(home.spool),

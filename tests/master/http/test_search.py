@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Any
@@ -9,16 +10,20 @@ from unittest import mock
 
 import pytest
 import yaml
+from sqlalchemy import Connection
 
 from dethpc.client import experiments
 from dethpc.domain.end_report import EndReport
 from dethpc.domain.facts import Run
+from dethpc.domain.ports import Snapshot
 from dethpc.domain.reports import Report
 from dethpc.domain.states import TaskKind
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
+from dethpc.master.experiments import ended_search, searches
 from dethpc.master.http.routes.search import MOST, estimated_end
-from tests.master.conftest import Served, experiment, run_of, trial
+from dethpc.state import queries
+from tests.master.conftest import T0, Served, experiment, run_of, trial
 from tests.waiting import LONG_ENOUGH, wait_until
 
 ASHA = {
@@ -174,6 +179,123 @@ def test_who_asks_for_no_number_gets_no_hundred_thousand_trials(served: Served) 
     assert len(experiments.search(served.session, 7)["trials"]) == MOST + 1, "0 is all"
     (last,) = experiments.search(served.session, 7, offset=MOST, limit=5)["trials"]
     assert last["trialId"] == MOST + 1
+
+
+def forget(served: Served) -> None:
+    """As a new master knows nothing of what was told."""
+    served.daemon.services.searches._told.clear()  # noqa: SLF001
+
+
+def computed(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ids of the searches that are folded from now on. All are worth a file."""
+    found: list[int] = []
+    rows_of = queries.search
+
+    def counted(connection: Connection, experiment_id: int) -> Snapshot:
+        found.append(experiment_id)
+        return rows_of(connection, experiment_id)
+
+    monkeypatch.setattr(queries, "search", counted)
+    monkeypatch.setattr(searches, "LARGE", 1)
+    return found
+
+
+def test_what_has_ended_is_computed_once_and_while_it_goes_on_never_kept(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded = computed(served, monkeypatch)
+    id = create(served, **ASHA)
+    file = served.daemon.installation.home.search(id)
+    for n, run in enumerate(live(served, id)):
+        train(served, run, 4, 0.5 + n / 8)
+        experiments.search(served.session, id)
+        assert not file.exists()
+        end(served, run)
+    for run in live(served, id):
+        train(served, run, 16, 0.25, 1)
+        end(served, run)
+    assert id not in served.daemon.ledger.state.experiments
+    asked = [{"limit": 0}, {"limit": 1}, {"limit": 2, "offset": 1}, {}]
+    url = f"/api/v1/experiments/{id}/search"
+    first = [served.session.get(url, params=params) for params in asked]
+    assert folded == [id] and file.exists()
+    for _ in range(2):
+        forget(served)
+        assert [served.session.get(url, params=params) for params in asked] == first and folded == [id]
+    file.unlink()
+    forget(served)
+    assert [served.session.get(url, params=params) for params in asked] == first and folded == [id, id]
+    for damaged in (b"", b"{}", file.read_bytes()[:-9]):
+        file.write_bytes(damaged)
+        forget(served)
+        assert served.session.get(url) == first[-1]
+        assert file.read_bytes() != damaged, "it is written anew"
+
+
+def test_a_small_search_costs_no_file(served: Served) -> None:
+    served.put([experiment(7, ended_at=T0), trial(1, 7)])
+    home = served.daemon.installation.home
+    home.experiment(7).mkdir()
+    experiments.search(served.session, 7)
+    assert not home.search(7).exists()
+
+
+def test_a_search_that_goes_on_is_told_as_it_stands(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = computed(served, monkeypatch)
+    id = create(served, name="random", max_trials=2)
+    served.session.post(f"/api/v1/experiments/{id}/kill")
+    for run in live(served, id):
+        served.daemon.ledger.do(events.AttemptEnded(run.id, -1, None, None, time.time()))
+    assert experiments.search(served.session, id)["trialsEnded"] == 2
+    file = served.daemon.installation.home.search(id)
+    kept = file.read_bytes()
+    served.session.post("/api/v1/experiments/continue", json={"id": id})
+    assert experiments.search(served.session, id)["trialsEnded"] == 0
+    assert file.read_bytes() == kept and folded == [id]
+    for run in live(served, id):
+        train(served, run, 4, 0.5)
+        end(served, run)
+    for _ in range(2):
+        forget(served)
+        found = experiments.search(served.session, id)
+        assert (found["trialsEnded"], found["progress"]) == (2, 1.0)
+    assert file.read_bytes() != kept and folded == [id, id]
+
+
+def test_what_is_kept_of_a_search_goes_with_its_files(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed(served, monkeypatch)
+    id = create(served, name="single")
+    (run,) = live(served, id)
+    train(served, run, 4, 0.5)
+    end(served, run)
+    experiments.search(served.session, id)
+    file = served.daemon.installation.home.search(id)
+    assert file.exists()
+    served.delete(id)
+    assert not file.exists() and file.parent.exists()
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_search_that_is_deleted_while_it_is_computed_leaves_nothing(
+    served: Served, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    computed(served, monkeypatch)
+    id = create(served, name="single")
+    (run,) = live(served, id)
+    train(served, run, 4, 0.5)
+    end(served, run)
+    write = ended_search.write
+
+    def late(*about: Any) -> None:
+        served.delete(id) if done else served.session.delete(f"/api/v1/experiments/{id}")
+        write(*about)
+
+    monkeypatch.setattr(ended_search, "write", late)
+    assert len(experiments.search(served.session, id)["trials"]) == 1
+    assert not served.daemon.installation.home.search(id).exists()
+    with contextlib.suppress(NotFound):
+        experiments.search(served.session, id)
+    assert not served.daemon.installation.home.search(id).exists()
 
 
 def test_a_deleted_search_is_not_found(served: Served) -> None:
