@@ -42,7 +42,9 @@ class Searches:
 
         def look(state: ClusterState) -> dict[str, Any] | None:
             known = state.experiments.get(experiment.id)
-            return None if known is None else known.searcher.describe(most)
+            if known is None or not known.row.state.keeps_files:  # what is to be deleted came without its search's notes
+                return None
+            return known.searcher.describe(most)
 
         # A run that was submitted by hand and imported is no searcher's: its trial is not the search's.
         found = self._ledger.look(look) if experiment.kind.submitted else None

@@ -275,6 +275,18 @@ def test_what_is_kept_of_a_search_goes_with_its_files(served: Served, monkeypatc
     assert not file.exists() and file.parent.exists()
 
 
+def test_a_search_that_is_being_deleted_is_told_as_it_ended(served: Served) -> None:
+    id = create(served, **ASHA)
+    for n, run in enumerate(live(served, id)):
+        train(served, run, 4, 0.5 + n / 8)
+        end(served, run)
+    before = experiments.search(served.session, id)
+    assert before["brackets"][0]["rungs"][0]["cutOff"] == 0.5
+    served.session.delete(f"/api/v1/experiments/{id}")
+    forget(served)
+    assert experiments.search(served.session, id) == before
+
+
 @pytest.mark.parametrize("done", [False, True])
 def test_a_search_that_is_deleted_while_it_is_computed_leaves_nothing(
     served: Served, monkeypatch: pytest.MonkeyPatch, done: bool
