@@ -42,7 +42,8 @@ class Searches:
 
         def look(state: ClusterState) -> dict[str, Any] | None:
             known = state.experiments.get(experiment.id)
-            if known is None or not known.row.state.keeps_files:  # what is to be deleted came without its search's notes
+            # What is to be deleted came into memory without its search's notes.
+            if known is None or not known.row.state.keeps_files:
                 return None
             return known.searcher.describe(most)
 
