@@ -33,11 +33,12 @@ def describe_experiments(
     """Describe each experiment. JSON: one object each, the wire's answer with ``trials`` (and ``workloads``), ``search``
     and ``waiting`` added."""
     found = []
+    some = 0 if search or as_json or as_csv or outdir else _NAMED  # of the search's trials: the rungs name no more
     few = sys.stdout.isatty() and not (metrics or as_json or as_csv or outdir)
     for experiment_id in ids:
         about = experiments.get(session, experiment_id)
         about["trials"] = best_few(session, about) if few else list(experiments.trials(session, experiment_id))
-        about["search"] = experiments.search(session, experiment_id)
+        about["search"] = experiments.search(session, experiment_id, limit=some)
         ended = about["experiment"].get("endTime")
         about["waiting"] = {"groups": []} if ended else experiments.waiting(session, experiment_id)
         if metrics:
@@ -199,7 +200,7 @@ def rung_table(search: Json) -> tables.Table:
             "entered": f"{rung['entered']}/{rung['places']}" if rung.get("places") else rung["entered"],
             "wentOn": rung["wentOn"],
             "cutOff": rung.get("cutOff"),
-            "best": _named(rung["trials"]),
+            "best": _named(rung["trials"], rung["entered"]),
         }
         for number, bracket in enumerate(search["brackets"])
         for rung_number, rung in enumerate(bracket["rungs"])
@@ -216,13 +217,13 @@ def rung_table(search: Json) -> tables.Table:
     return tables.Table(columns, rows)
 
 
-def _named(trials: Sequence[Json]) -> str:
+def _named(trials: Sequence[Json], entered: int) -> str:
     best = [
         f"{trial['trialId']}: {'none' if trial['value'] is None else output.number(trial['value'])}"
         + (" ↑" if trial["wentOn"] else "")
         for trial in trials[:_NAMED]
     ]
-    return ", ".join(best + ([f"and {len(trials) - _NAMED} more"] if len(trials) > _NAMED else []))
+    return ", ".join(best + ([f"and {entered - len(best)} more"] if best and entered > len(best) else []))
 
 
 def place_columns(search: Json) -> list[tables.Column]:

@@ -75,6 +75,16 @@ JOB: Json = {
 }
 
 
+def searched(search: Json, limit: int) -> Json:
+    """The answer with at most so many trials in each rung and of all; 0: every one."""
+    most = limit or None
+    brackets = [
+        {**bracket, "rungs": [{**rung, "trials": rung["trials"][:most]} for rung in bracket["rungs"]]}
+        for bracket in search["brackets"]
+    ]
+    return {**search, "brackets": brackets, "trials": search["trials"][:most]}
+
+
 class Answers:
     """What the server answers, changed by each test. ``asked`` lists (method, path, query, body) in order."""
 
@@ -135,7 +145,7 @@ class Answers:
         if path == "/api/v1/experiments/1/checkpoints":
             return {"checkpoints": self.checkpoints}
         if path == "/api/v1/experiments/1/search":
-            return self.search
+            return searched(self.search, int(query.get("limit", ["0"])[0]))
         if path == "/api/v1/experiments/1/waiting":
             return {"experimentId": 1, "text": "", "count": len(self.waiting), "groups": self.waiting}
         if path == "/api/v1/trials/time-series":

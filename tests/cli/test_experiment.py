@@ -156,6 +156,8 @@ def test_describe_shows_rungs_with_who_is_where_and_when_it_may_end(det: Any, ma
     assert "0 0 16 6 1 0.1 1: 0.1 ↑, 2: 0.2, 3: 0.3, 4: 0.4, and 2 more" in lines
     assert "1 0 64 0/3 0 - -" in lines
     assert "did not reach" not in said
+    (limit,) = [query["limit"] for _, path, query, _ in master.asked if path.endswith("/search")]
+    assert limit == ["4"], "a large search has many more trials than are shown"
     long = det("experiment", "describe", 1, "--search", master=master).stdout
     assert "rung 0 (batches 16): loss 0.2 did not reach the cut-off 0.1" in long
     (found,) = json.loads(det("experiment", "describe", 1, "--json", master=master).stdout)
