@@ -49,7 +49,8 @@ class Connection:
         """Whether a request may be risked. Bytes, or the end, that nobody has asked for mean that the server has closed it."""
         import select
 
-        if self._awaited or self._held or self.sock.fileno() < 0:
+        decrypted = getattr(self.sock, "pending", int)()  # a socket that speaks TLS has read these already
+        if self._awaited or self._held or decrypted or self.sock.fileno() < 0:
             return False
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dethpc.client.address import MasterFinder
+from dethpc.client.http1 import Connection
 from dethpc.client.proof import PATH, OwnerToken, proof
 from dethpc.client.session import Session
 from dethpc.config.site import Master
@@ -226,3 +228,31 @@ def test_a_certificate_that_the_site_renews_is_shown_to_new_connections(
     session.close()
     say(mine.home, mine.url, after)
     assert get(mine.url) == "/x"
+
+
+def test_what_comes_behind_an_answer_in_the_same_record_is_no_answer_to_the_next_request(tmp_path: Path) -> None:
+    """A socket that speaks TLS holds what it has decrypted: nothing is left to see on the wire."""
+    home = Home(tmp_path)
+    home.make()
+    found = tls_of(home, Master(tls="on"), "127.0.0.1", "login1")
+    assert found is not None
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        with found.context.wrap_socket(theirs, server_side=True) as server:
+            server.recv(1 << 16)
+            server.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+            server.sendall(b"okHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+            server.recv(1)  # until the other end hangs up
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = Connection(context.wrap_socket(ours), "login1")
+    connection.request("GET", "/", {})
+    try:
+        assert connection.answer().read() == b"ok" and not connection.idle
+    finally:
+        connection.close()
+        thread.join()
