@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import threading
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+_LOADING = threading.RLock()
+"""Held while a module is loaded, and by who forks: a child would wait in vain for what another thread was about to load."""
+
+os.register_at_fork(before=_LOADING.acquire, after_in_parent=_LOADING.release, after_in_child=_LOADING.release)
 
 
 def on_demand(
@@ -17,12 +24,16 @@ def on_demand(
     """
     home: Dict[str, str] = {name: module for module, names in modules.items() for name in names}
 
+    def load(module: str) -> Any:
+        with _LOADING:
+            return importlib.import_module(f"{package}.{module}")
+
     def get(name: str) -> Any:
         if name in modules:
-            return importlib.import_module(f"{package}.{name}")
+            return load(name)
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(f"{package}.{home[name]}"), name)
+        found = getattr(load(home[name]), name)
         setattr(sys.modules[package], name, found)
         return found
 

@@ -88,6 +88,28 @@ def test_many_threads_get_the_same_objects() -> None:
     assert script(code) == "16 1"
 
 
+def test_a_child_is_no_fork_of_half_a_load() -> None:
+    """One thread is made to wait in the midst of a load, while another forks."""
+    code = (
+        "import importlib, os, signal, sys, threading\nfrom dethpc import core\nfrom dethpc.core import _on_demand\n"
+        "begun, load = threading.Event(), importlib.import_module\n"
+        "def slowly(name):\n"
+        "    begun.set()\n"
+        "    threading.Event().wait(0.5)\n"
+        "    return load(name)\n"
+        "importlib.import_module = slowly\n"
+        "thread = threading.Thread(target=lambda: core.init)\n"
+        "thread.start()\n"
+        "begun.wait()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(0 if 'init' in vars(core) or 'dethpc.core._context' in sys.modules else 3)\n"
+        "thread.join()\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    assert script(code) == "0"
+
+
 def test_a_context_has_all_that_stopping_needs_and_imports_nothing_more(tmp_path: Path) -> None:
     """What asks a training to stop may come at any line of it, in the midst of an import or at the interpreter's end too."""
     code = (
