@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from dethpc.config.section import STORED, Section, Whole, absolute, wrong
-from dethpc.domain.secrets import hide_passwords, names_a_user
+from dethpc.domain.secrets import without_user
 
 Count = Annotated[Whole, Field(ge=0)]
 
@@ -20,11 +20,9 @@ def _inside(prefix: str) -> str:
 
 
 def _without_user(address: str, info: ValidationInfo) -> str:
-    if names_a_user(address) and info.context is not STORED:
-        raise wrong(
-            "an address without user and password: keys go to access_key and secret_key",
-            found=hide_passwords(address),
-        )
+    if "@" in address and info.context is not STORED:
+        allowed = "an address without user and password: keys go to access_key and secret_key"
+        raise wrong(allowed, found=without_user(address))
     return address
 
 

@@ -34,9 +34,11 @@ def hide_passwords(text: str) -> str:
     return _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text)
 
 
-def names_a_user(address: str) -> bool:
-    """Whether an address has a user, or a password, before its host."""
-    return "@" in address.partition("://")[2].partition("/")[0]
+def without_user(address: str) -> str:
+    """``address`` with ``MASK`` in place of all that a user or a password before its host may be."""
+    before, at, host = address.rpartition("@")
+    scheme, colon, _ = before.rpartition("://")
+    return f"{scheme}{colon}{MASK}@{host}" if at else address
 
 
 # What promises a secret in the name of a variable: a part of it, one of its words, or a word that is not the first.

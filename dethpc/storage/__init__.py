@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from dethpc.domain.secrets import hide_passwords, names_a_user
+from dethpc.domain.secrets import without_user
 from dethpc.errors import ConfigError, Problem
 from dethpc.storage.base import CheckpointStore, PathLike
 from dethpc.storage.files import FileStore
@@ -112,9 +112,9 @@ def driver_of(config: Section) -> Driver:
 
         return hdfs.driver(config)
     endpoint = str(config.get("endpoint_url") or "")
-    if names_a_user(endpoint):  # botocore refuses each request there, as if it were away
+    if "@" in endpoint:  # botocore refuses each request there, as if it were away
         allowed = "an address without user and password: keys go to access_key and secret_key"
-        raise _wrong("endpoint_url", hide_passwords(endpoint), allowed)
+        raise _wrong("endpoint_url", without_user(endpoint), allowed)
     from dethpc.storage import s3
 
     return s3.driver(config)

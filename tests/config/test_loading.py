@@ -234,7 +234,17 @@ max_restart: 3
         (
             "checkpoint_storage: {type: s3, bucket: b, endpoint_url: 'http://me:hunter2@x/'}",
             "checkpoint_storage.endpoint_url",
-            "found http://me:********@x/",
+            "found http://********@x/",
+        ),
+        (
+            "checkpoint_storage: {type: s3, bucket: b, endpoint_url: 'me:hunter2@x/'}",
+            "checkpoint_storage.endpoint_url",
+            "found ********@x/",
+        ),
+        (
+            "checkpoint_storage: {type: s3, bucket: b, endpoint_url: 'http://me:hun/ter2@x/'}",
+            "checkpoint_storage.endpoint_url",
+            "found http://********@x/",
         ),
         ("profiling: {begin_on_batch: 5, end_after_batch: 4}", "profiling.end_after_batch", "begin_on_batch (5)"),
         ("log_policies: [{pattern: '('}]", "log_policies[0].pattern", "a regular expression"),
