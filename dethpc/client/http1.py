@@ -12,6 +12,7 @@ from typing import Iterable, List, Mapping, Optional, Tuple, Union
 
 Body = Union[None, bytes, Iterable[Union[bytes, memoryview]]]
 
+_BEGINS = b"HTTP/1."  # how every answer does
 _HEAD = 1 << 16  # bytes of a status line and the header, and of a trailer
 _CHUNK_LINE = 1 << 12  # bytes of a chunk's size, with its extensions
 _PRELIMINARY = 32  # answers of 1xx before the one that counts
@@ -25,6 +26,10 @@ _CONTROLS = bytes({*range(32), 127} - {9})
 
 class HttpError(ConnectionError):
     """What came is no answer, more than anyone should send, or ended too soon. The connection is of no more use."""
+
+
+class NotHttp(HttpError):
+    """The answer begins as none of a web server does, so that asking again is pointless."""
 
 
 class Disconnected(HttpError, ConnectionResetError):
@@ -77,9 +82,9 @@ class Connection:
         for _ in range(_PRELIMINARY):
             if not self._held and not self._receive():
                 raise Disconnected("the server hung up without an answer")
-            first, *rest = self.lines(_HEAD) or [b""]
+            first = self._first_line()
             version, status = _status_of(first)
-            fields = [_field_of(line) for line in rest]
+            fields = [_field_of(line) for line in self.lines(_HEAD - len(first) - 2)]
             if status == 101:
                 raise HttpError("the server changes the protocol, which nobody has asked for")
             if status >= 200:
@@ -128,6 +133,14 @@ class Connection:
     def answered(self) -> None:
         """The answer is read to its end, so that the next request may go."""
         self._awaited = ""
+
+    def _first_line(self) -> bytes:
+        """Of an answer. One that cannot become HTTP is not waited for: a server of mail greets, and then it waits as well."""
+        while (begun := bytes(self._held[: len(_BEGINS)])) == _BEGINS[: len(begun)] != _BEGINS and self._receive():
+            pass
+        if begun != _BEGINS[: len(begun)]:
+            raise _not_http(bytes(self._held).splitlines()[0])
+        return self.line(_HEAD)
 
     def _receive(self) -> bool:
         more = self.sock.recv(_AT_ONCE)
@@ -238,8 +251,12 @@ def _status_of(line: bytes) -> Tuple[bytes, int]:
     version, _, rest = line.partition(b" ")
     status = rest.partition(b" ")[0]
     if version not in (b"HTTP/1.1", b"HTTP/1.0") or len(status) != 3 or not status.isdigit() or status < b"100":
-        raise HttpError(f"the answer begins with {line[:80].decode('latin-1')!r}: is this a web server?")
+        raise _not_http(line)
     return version, int(status)
+
+
+def _not_http(begun: bytes) -> NotHttp:
+    return NotHttp(f"the answer begins with {begun[:80].decode('latin-1')!r}: is this a web server?")
 
 
 def _field_of(line: bytes) -> Tuple[bytes, bytes]:

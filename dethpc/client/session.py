@@ -195,6 +195,7 @@ class Session:
         target, headers = path + _query(params), self._headers(json)
         tries = 0
         while True:
+            final = False
             try:
                 answer = self._transport.send(method, target, headers, body, timeout or self._timeout, on_sent)
                 if answer.status < 400:
@@ -205,8 +206,8 @@ class Session:
                 words = _message(content)[0] or f"{self.url} answers {answer.status}"
                 failure, sent = MasterNotFoundException(words, answer.status), True
             except NoAnswer as error:
-                failure, sent = self._unreachable(error), error.sent
-            if tries >= retries or (sent and not again):
+                failure, sent, final = self._unreachable(error), error.sent, error.final
+            if final or tries >= retries or (sent and not again):
                 raise failure from None
             time.sleep(min(5.0, 0.1 * 4**tries) * (0.5 + os.urandom(1)[0] / 255))
             tries += 1

@@ -24,11 +24,12 @@ _AWAY = (502, 503, 504)  # what a proxy answers while no master is behind it
 
 
 class NoAnswer(Exception):
-    """There is no answer, or only a part of one. ``sent``: the whole request went out, so that the master may have acted on it."""
+    """There is no answer, or only a part of one. ``sent``: the whole request went out, so that the master may have acted on it.
+    ``final``: the next try would end as this one did."""
 
-    def __init__(self, cause: BaseException, *, sent: bool) -> None:
+    def __init__(self, cause: BaseException, *, sent: bool, final: bool = False) -> None:
         super().__init__(str(cause) or type(cause).__name__)
-        self.sent = sent
+        self.sent, self.final = sent, final
 
 
 class Response(Protocol):
@@ -131,7 +132,9 @@ class HttpTransport:
             self._look_again()
             if self._fixed and isinstance(error, ConnectionResetError) and _speaks_tls(url):
                 raise MasterUnreachable(f"the server at {url} speaks TLS: its address begins with https://") from None
-            raise NoAnswer(error, sent=sent) from None
+            # What a MasterFinder's master was may be back, or elsewhere, in a moment.
+            final = self._finder is None and isinstance(error, http1.NotHttp)
+            raise NoAnswer(error, sent=sent, final=final) from None
         if answer.status in _AWAY:
             self._look_again()
         return HttpResponse(self, url, connection, answer)

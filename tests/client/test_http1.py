@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dethpc.client import http1
-from dethpc.client.http1 import Connection, Disconnected, HttpError
+from dethpc.client.http1 import Connection, Disconnected, HttpError, NotHttp
 
 
 class Wire:
@@ -222,10 +222,27 @@ def test_who_hangs_up_without_a_word_is_told_from_who_says_nonsense() -> None:
     assert not isinstance(caught.value, Disconnected)
 
 
+class Waits(Wire):
+    """Says something and waits to hear more; to wait for it in turn would be for ever."""
+
+    def recv(self, most: int) -> bytes:
+        assert self.taken < len(self.said), "both wait"
+        return super().recv(most)
+
+
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+@pytest.mark.parametrize("said", [b"220 mail ESMTP\r\n", b"220 mail", b"\n", b"HTTP/2 ", b"HTTP/1.x 200 OK\r\n"])
+def test_who_greets_and_waits_is_no_web_server_and_is_not_waited_for(said: bytes, piece: int) -> None:
+    connection = Connection(cast(socket.socket, Waits(said, piece)), "login1:8080")
+    connection.request("GET", "/x", {})
+    with pytest.raises(NotHttp, match="the answer begins with '.*': is this a web server?"):
+        connection.answer()
+
+
 @pytest.mark.parametrize(
     "begins, goes_on",
     [
-        (b"", b"x"),
+        (b"HTTP/1.1 ", b"x"),
         (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
         (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
         (b"HTTP/1.1 103 Early Hints\r\n", b"X: y\r\n"),
@@ -315,6 +332,8 @@ def test_in_which_pieces_bytes_come_makes_no_difference(said: bytes, piece: int,
     def outcome(piece: int) -> object:
         try:
             return got(said, method, piece)
+        except NotHttp as error:  # who is refused at once has said more or less by then
+            return type(error)
         except HttpError as error:
             return str(error)
 

@@ -232,6 +232,30 @@ def test_nobody_listening_is_unreachable_and_says_where() -> None:
         Session("http://127.0.0.1:1", retries=1).get("/")
 
 
+def test_what_greets_as_no_web_server_does_is_asked_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        met: List[socket.socket] = []
+
+        def greet() -> None:
+            while True:
+                try:
+                    met.append(server.accept()[0])
+                except OSError:
+                    return
+                met[-1].sendall(b"220 mail ESMTP\r\n")
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        try:
+            with pytest.raises(MasterUnreachable, match="begins with '220 mail ESMTP': is this a web server?"):
+                Session(f"http://127.0.0.1:{server.getsockname()[1]}").get("/")
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            greeter.join()
+        assert len(met) == 1
+        met[0].close()
+
+
 def test_a_large_body_arrives_whole_and_who_watches_hears_how_much_of_it_is_sent(serve: Callable[..., Master]) -> None:
     master, heard = serve({"/x": lambda handler, body: say(handler, 200, {"bytes": len(body)})}), []
     answer = Session(master.url).post("/x", json="a" * 600_000, on_sent=lambda *sent: heard.append(sent))
