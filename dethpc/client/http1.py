@@ -149,12 +149,14 @@ class Connection:
 
 
 class Answer:
-    """Status and body. ``ended``: the body is read. ``will_close``: the connection is good for no other request."""
+    """Status and body. ``location``: where a redirection leads, else "". ``ended``: the body is read. ``will_close``: the
+    connection is good for no other request."""
 
     def __init__(
         self, connection: Connection, method: str, version: bytes, status: int, fields: List[Tuple[bytes, bytes]]
     ) -> None:
         self.status = status
+        self.location = next((value.decode("ascii", "replace") for name, value in fields if name == b"location"), "")
         self.ended = False
         self._connection = connection
         self._chunked, self._left = _framing(version, fields)

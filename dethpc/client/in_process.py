@@ -75,6 +75,7 @@ class Exchange:
     """One request and its answer; a ``transport.Response`` once ``start`` has returned."""
 
     status: int
+    location: str
 
     def __init__(self, loop: asyncio.AbstractEventLoop, body: bytes, timeout: float) -> None:
         self._loop, self._timeout = loop, timeout
@@ -89,7 +90,9 @@ class Exchange:
         except RuntimeError as error:  # the loop is closed: the server has ended
             call.close()
             raise NoAnswer(error, sent=False) from None
-        self.status = int(self._next(self._timeout)["status"])
+        head = self._next(self._timeout)
+        self.status = int(head["status"])
+        self.location = next((value.decode() for name, value in head.get("headers", ()) if name == b"location"), "")
 
     def read(self) -> bytes:
         return b"".join(self.chunks(self._timeout))

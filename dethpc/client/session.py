@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, NoReturn, Optio
 from dethpc.client.address import MasterFinder
 from dethpc.client.proof import proved_token
 from dethpc.client.transport import HttpTransport, NoAnswer, OnSent, Response, Transport
+from dethpc.domain.secrets import hide_passwords
 from dethpc.errors import (
     APIException,
     ConfigError,
@@ -138,16 +139,14 @@ class Session:
         idempotent: bool = False,
         on_sent: Optional[OnSent] = None,
     ) -> Any:
-        """The decoded JSON of the answer; None when the answer is empty."""
+        """The object that the answer is in JSON."""
         body = self.exchange(
             method, path, params=params, json=json, timeout=timeout, idempotent=idempotent, on_sent=on_sent
         )
-        if not body:
-            return None
-        try:
-            return _json.loads(body)
-        except ValueError:
-            raise MasterError(f"{self.url}{path} did not answer with JSON; is this a dethpc master?", 200) from None
+        found = self._decoded(body, path)
+        if not isinstance(found, dict):
+            raise self._no_master(path)
+        return found
 
     def stream(self, path: str, params: Optional[Params] = None, *, timeout: Optional[float] = None) -> Iterator[Any]:
         """The objects of a newline-delimited answer, as they arrive; the iterator gives up what is left when it is closed.
@@ -161,9 +160,9 @@ class Session:
             for line in _lines(answer.chunks(timeout)):
                 if not line.strip():
                     continue
-                item = _json.loads(line)
+                item = self._decoded(line, path)
                 if isinstance(item, dict) and list(item) == ["error"]:
-                    _fail(_http_status(item["error"]), line, path)
+                    _fail(_http_status(item["error"]), line, self.url + path)
                 yield item["result"] if isinstance(item, dict) and list(item) == ["result"] else item
         except NoAnswer as error:
             raise self._unreachable(error) from None
@@ -198,12 +197,15 @@ class Session:
             final = False
             try:
                 answer = self._transport.send(method, target, headers, body, timeout or self._timeout, on_sent)
-                if answer.status < 400:
+                if answer.status < 300:
                     return take(answer)
+                if answer.status < 400:
+                    answer.close()
+                    raise self._redirected(answer, target)
                 content = answer.read()
                 if answer.status not in (502, 503, 504) or not again:
-                    _fail(answer.status, content, path)
-                words = _message(content)[0] or f"{self.url} answers {answer.status}"
+                    _fail(answer.status, content, self.url + path)
+                words = _message(content)[0] or _strange(answer.status, self.url + path)
                 failure, sent = MasterNotFoundException(words, answer.status), True
             except NoAnswer as error:
                 failure, sent, final = self._unreachable(error), error.sent, error.final
@@ -219,6 +221,22 @@ class Session:
         if body is not None:
             headers["Content-Type"] = "text/plain" if isinstance(body, bytes) else "application/json"
         return headers
+
+    def _decoded(self, text: bytes, path: str) -> Any:
+        try:
+            return _json.loads(text)
+        except (ValueError, RecursionError):
+            raise self._no_master(path) from None
+
+    def _no_master(self, path: str) -> MasterError:
+        return MasterError(f"{self.url}{path} did not answer as a dethpc master does", 200)
+
+    def _redirected(self, answer: Response, target: str) -> MasterError:
+        where = hide_passwords(answer.location)
+        if where.startswith(("http://", "https://")):
+            home = where[: -len(target)] if where.endswith(target) else where
+            return MasterError(f"{self.url} redirects to {home}; use that address", answer.status)
+        return MasterError(f"{self.url} redirects to {where or 'nowhere'}; is this a dethpc master?", answer.status)
 
     def _unreachable(self, error: NoAnswer) -> MasterNotFoundException:
         return MasterNotFoundException(f"the master at {self.url} does not answer: {error}")
@@ -265,12 +283,17 @@ def _http_status(error: Any) -> int:
     return {3: 400, 5: 404, 6: 409, 7: 403, 9: 412, 12: 501, 14: 503, 16: 401}.get(code, 500)
 
 
+def _strange(status: int, url: str) -> str:
+    return f"{url} answers {status}; is this a dethpc master?"
+
+
 def _message(body: bytes) -> Tuple[str, Sequence[Any]]:
+    """What a master says of an error, and its problems; "" where no master speaks."""
     try:
         content = _json.loads(body)
         error = content["error"]
-    except (ValueError, KeyError, TypeError):
-        return body[:500].decode(errors="replace").strip(), ()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "", ()  # a page of another server, or a proxy's
     if not isinstance(error, dict):
         return str(content.get("message") or error), ()
     problems = error.get("problems") or content.get("problems") or ()
@@ -297,9 +320,9 @@ class _Failed(APIException, MasterError):
     pass
 
 
-def _fail(status: int, body: bytes, path: str) -> NoReturn:
+def _fail(status: int, body: bytes, url: str) -> NoReturn:
     message, problems = _message(body)
-    message = message or f"the master answers {status} to {path}"
+    message = message or _strange(status, url)
     if problems:
         raise _Misconfigured([_problem(item) for item in problems])
     if status == 401:

@@ -36,6 +36,8 @@ class Response(Protocol):
     """An answer whose body is still to come. Read it to its end by one of ``read`` and ``chunks``, or close it."""
 
     status: int
+    location: str
+    """Where a redirection leads, else ""."""
 
     def read(self) -> bytes:
         """The whole body. Raises NoAnswer."""
@@ -226,7 +228,7 @@ class HttpResponse:
     """An answer of HttpTransport: once its body is read, the connection goes back to be used again."""
 
     def __init__(self, transport: HttpTransport, url: str, connection: http1.Connection, answer: http1.Answer) -> None:
-        self.status = answer.status
+        self.status, self.location = answer.status, answer.location
         self._transport, self._url, self._connection, self._answer = transport, url, connection, answer
 
     def read(self) -> bytes:

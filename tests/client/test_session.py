@@ -143,11 +143,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> List[float]:
 
 
 def test_a_call_carries_token_parameters_and_body_and_returns_the_answer() -> None:
-    master = Answers((200, {"got": 1}), (200, {"got": 2}), (200, b""))
+    master = Answers((200, {"got": 1}), (200, {"got": 2}), (200, {}))
     session = Session(master, "secret")
     assert session.post("/api/v1/things", {"a": [1, "ü"]}) == {"got": 1}
     assert session.get("/api/v1/things", {"x": True, "list": ["a b", 2], "none": None}) == {"got": 2}
-    assert session.delete("/api/v1/things") is None
+    assert session.delete("/api/v1/things") == {}
     posted, got, _ = master.asked
     assert posted[2] == {
         "Accept": "application/json",
@@ -197,19 +197,63 @@ def test_a_thread_keeps_one_connection(serve: Callable[..., Master]) -> None:
         (400, {"error": {"code": 3, "reason": "InvalidArgument", "error": "bad"}}, Refused),
         (409, {"error": {"code": 9, "reason": "Conflict", "error": "it has ended"}}, Refused),
         (501, {"error": {"code": 12, "reason": "Unimplemented", "error": "later"}}, NotSupportedYet),
-        (500, b"<html>boom</html>", MasterError),
+        (500, {"error": {"code": 13, "reason": "Internal", "error": "boom"}}, MasterError),
     ],
 )
 def test_an_error_answer_is_an_exception_with_the_masters_words(status: int, body: Any, error: type) -> None:
     with pytest.raises(error) as caught:
         Session(Answers((status, body))).post("/x", {})
-    words = body["error"]["error"] if isinstance(body, dict) else "boom"
+    words = body["error"]["error"]
     assert words in str(caught.value)
     # What scripts catch that were written for Determined's client.
     kinds = {401: errors.UnauthenticatedException, 403: errors.ForbiddenException, 404: errors.NotFoundException}
     theirs: Any = caught.value
     assert isinstance(theirs, kinds.get(status, errors.APIException)) and words in theirs.message
     assert status in (401, 403) or theirs.status_code == status
+
+
+@pytest.mark.parametrize("body", [b"<h1>nope</h1>", b"bad gateway", b"", [], {"nope": 1}, b"[" * 100_000])
+@pytest.mark.parametrize("status", [404, 500, 502])
+def test_a_page_of_another_server_is_not_told_as_the_masters_words(status: int, body: Any) -> None:
+    with pytest.raises(MasterError if status != 404 else NotFound) as caught:
+        Session(Answers((status, body)), retries=0).get("/x")
+    assert str(caught.value) == f"http://master:8080/x answers {status}; is this a dethpc master?"
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"1", b"<html>", b"[" * 100_000])
+def test_an_answer_that_is_no_object_is_none_of_a_master(body: bytes) -> None:
+    with pytest.raises(MasterError, match="^http://master:8080/x did not answer as a dethpc master does$"):
+        Session(Answers((200, body))).get("/x")
+
+
+def test_a_stream_that_is_no_json_is_none_of_a_master() -> None:
+    with pytest.raises(MasterError, match="^http://master:8080/x did not answer as a dethpc master does$"):
+        list(Session(Answers((200, b"<html>\n"))).stream("/x"))
+
+
+@pytest.mark.parametrize(
+    "location, told",
+    [
+        ("https://a:1/api/v1/x?y=1", "redirects to https://a:1; use that address"),
+        ("https://u:secret@a/b", "redirects to https://u:********@a/b; use that address"),
+        ("/login", "redirects to /login; is this a dethpc master?"),
+        ("", "redirects to nowhere; is this a dethpc master?"),
+    ],
+)
+def test_a_redirection_is_told_and_not_taken_for_an_answer(
+    serve: Callable[..., Master], location: str, told: str
+) -> None:
+    def lead(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        handler.send_response(302)
+        if location:
+            handler.send_header("Location", location)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    master = serve({"/api/v1/x": lead})
+    with pytest.raises(MasterError) as caught:
+        Session(master.url).get("/api/v1/x", {"y": 1})
+    assert str(caught.value) == f"{master.url} {told}" and caught.value.status == 302
 
 
 def test_problems_of_a_config_arrive_one_by_one() -> None:

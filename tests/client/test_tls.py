@@ -41,7 +41,7 @@ class Server:
 
             def do_GET(self) -> None:
                 server.asked.append(self.path)
-                answer: object = self.path
+                answer = {"path": self.path}
                 if self.path.startswith(PATH):
                     nonce = self.path.rpartition("=")[2]
                     answer = {"proof": proof("secret", nonce, ("login1", 80), server.signs)}
@@ -105,7 +105,7 @@ def get(url: str, **options: str) -> object:
 def test_the_homes_master_needs_no_option_under_any_of_its_names(serve: Callable[..., Server]) -> None:
     mine = serve()
     say(mine.home, mine.url, mine.tls.fingerprint())
-    assert get(mine.url) == get(mine.url.replace("127.0.0.1", "localhost")) == "/x"
+    assert get(mine.url) == get(mine.url.replace("127.0.0.1", "localhost")) == {"path": "/x"}
 
 
 def test_a_server_with_another_certificate_is_told_nothing_and_the_message_names_both(
@@ -128,7 +128,7 @@ def test_a_relay_with_a_certificate_of_its_own_gets_no_token_even_from_who_trust
     """The address in the proof does not matter over TLS: it may be translated on the way."""
     master, relay = serve("other"), serve("third")
     session = Session(master.url, OwnerToken("secret"), retries=0, cert="noverify")
-    assert session.get("/x") == "/x"
+    assert session.get("/x") == {"path": "/x"}
     session.close()
     relay.signs = master.tls.shown
     with pytest.raises(Unauthorized, match="does not prove"):
@@ -164,7 +164,7 @@ def test_a_job_finds_the_new_certificate_in_master_json(serve: Callable[..., Ser
     say(mine.home, mine.url, mine.tls.fingerprint())
     with pytest.raises(MasterUnreachable, match="another certificate"):
         session.get("/x")  # it has read the file again by now
-    assert session.get("/x") == "/x"
+    assert session.get("/x") == {"path": "/x"}
     session.close()
 
 
@@ -174,20 +174,20 @@ def test_another_server_is_verified_by_the_file_and_the_name_that_are_given(
     other = serve("other", "master.example.org")
     file, elsewhere = str(other.home.certificate), str(serve("third").home.certificate)
     for url in (other.url, other.url.replace("127.0.0.1", "localhost")):
-        assert get(url, cert=file) == get(url, cert=file, cert_name="master.example.org") == "/x"
-        assert get(url, cert="noverify") == "/x"
+        assert get(url, cert=file) == get(url, cert=file, cert_name="master.example.org") == {"path": "/x"}
+        assert get(url, cert="noverify") == {"path": "/x"}
         for wrong in ({}, {"cert": elsewhere}, {"cert": file, "cert_name": "evil.example.org"}):
             with pytest.raises(Unauthorized, match=r"cannot be verified(.|\n)*DET_MASTER_CERT_FILE"):
                 get(url, **wrong)
     with pytest.raises(Unauthorized, match="cannot be read"):
         get(other.url, cert=f"{file}.missing")
     monkeypatch.setenv("DET_MASTER_CERT_FILE", file)
-    assert get(other.url) == "/x"
+    assert get(other.url) == {"path": "/x"}
     monkeypatch.setenv("DET_MASTER_CERT_NAME", "evil.example.org")
     with pytest.raises(Unauthorized, match="cannot be verified"):
         get(other.url)
     monkeypatch.setenv("DET_MASTER_CERT_FILE", "noverify")
-    assert get(other.url) == "/x"
+    assert get(other.url) == {"path": "/x"}
 
 
 def test_who_says_http_to_tls_or_https_to_http_is_told_so(serve: Callable[..., Server]) -> None:
@@ -215,7 +215,7 @@ def test_a_certificate_that_the_site_renews_is_shown_to_new_connections(
     mine = serve()
     before = mine.tls.fingerprint()
     session = Session(mine.url, retries=0, cert=str(mine.home.certificate))
-    assert session.get("/x") == "/x"
+    assert session.get("/x") == {"path": "/x"}
     fresh = Home(tmp_path / "fresh")
     fresh.make()
     tls_of(fresh, Master(tls="on"), "127.0.0.1", "login1")
@@ -224,10 +224,10 @@ def test_a_certificate_that_the_site_renews_is_shown_to_new_connections(
     mine.home.certificate_key.write_bytes(fresh.certificate_key.read_bytes())
     after = mine.tls.fingerprint()
     assert after != before
-    assert session.get("/x") == "/x"  # over the connection of before
+    assert session.get("/x") == {"path": "/x"}  # over the connection of before
     session.close()
     say(mine.home, mine.url, after)
-    assert get(mine.url) == "/x"
+    assert get(mine.url) == {"path": "/x"}
 
 
 def test_what_comes_behind_an_answer_in_the_same_record_is_no_answer_to_the_next_request(tmp_path: Path) -> None:
