@@ -27,14 +27,33 @@ def canonical(url: str) -> str:
     """
     from urllib.parse import urlsplit
 
-    if not url.startswith(("http://", "https://")):
-        url = f"http://{url}"
-    parts = urlsplit(url)
-    if not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise ValueError(f"not a master's address: {url!r}; expected something like http://login1:8080")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    port = parts.port or (443 if parts.scheme == "https" else 8080)
-    return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
+    named = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(named)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # a port that is none, or a bracket without another
+        host = port = None
+    if host is None or not _can_be_asked(named) or parts.scheme not in ("http", "https") or port == 0:
+        raise ValueError(f"not a master's address: {_shown(url)}; expected something like http://login1:8080")
+    at = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{at}:{port or (443 if parts.scheme == 'https' else 8080)}{parts.path.rstrip('/')}"
+
+
+def _can_be_asked(url: str) -> bool:
+    """Whether there is a host alone before the path, which goes into the first line of a request, and nothing behind it."""
+    rest = url.partition("://")[2]
+    host, _, path = rest.partition("/")
+    plain = rest.isprintable() and path.isascii()
+    return plain and "@" not in host and not any(character in rest for character in " \\?#")
+
+
+def _shown(url: str) -> str:
+    """In quotes and without a password, of which one can tell only behind a scheme."""
+    from dethpc.domain.secrets import hide_passwords
+
+    if "://" in url:
+        return repr(hide_passwords(url))
+    return repr(hide_passwords(f"://{url}")[3:])
 
 
 def master_url(env: Optional[Mapping[str, str]] = None) -> Optional[str]:

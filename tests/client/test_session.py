@@ -397,8 +397,25 @@ def test_addresses_are_spelled_as_determined_spells_them() -> None:
     assert canonical("login1") == "http://login1:8080"
     assert canonical("https://x/") == "https://x:443"
     assert canonical("http://[::1]:9/p/") == "http://[::1]:9/p"
-    with pytest.raises(ValueError, match="not a master's address"):
-        canonical("http://")
+    assert canonical("HTTP://Login1") == "http://login1:8080" and canonical("Https://login1") == "https://login1:443"
+    assert canonical("m\u00fcller:1/a%20b") == "http://m\u00fcller:1/a%20b"
+
+
+@pytest.mark.parametrize(
+    "address, shown",
+    [
+        *((same, same) for same in ("http://", "ftp://x", "unix:///x", "://x", "", "http:///x", ":80", "http://[::1")),
+        *((same, same) for same in ("x:0", "x:abc", "http://x:99999", "x:-1", "http://x:80:80", "x?y", "x#y", "x?")),
+        *((same, same) for same in ("x/a b", "x/\u00e4", "a b", "x\n", "x/\ty", " x", "http://a@x", "@x")),
+        ("http://:secret@x", "http://:********@x"),
+        ("http://me:secret@x:80", "http://me:********@x:80"),
+        ("me:secret@x:80", "me:********@x:80"),
+    ],
+)
+def test_what_is_no_address_is_shown_without_its_password_beside_one_that_is(address: str, shown: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        canonical(address)
+    assert str(caught.value) == f"not a master's address: {shown!r}; expected something like http://login1:8080"
 
 
 def test_a_stream_that_is_still_read_leaves_the_next_request_a_connection_of_its_own(
