@@ -229,7 +229,7 @@ def reached(url: str) -> Optional[Session]:
     except (errors.DethpcError, ValueError):
         return None
     known = read_master_file(home()).get("cluster_id")
-    if not isinstance(about, dict) or (known and about.get("clusterId") != known):
+    if known and about.get("clusterId") != known:
         return None
     if about.get("trouble"):
         output.say(f"note: the master answers, and {about['trouble']}")

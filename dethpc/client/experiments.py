@@ -246,7 +246,8 @@ def checkpoints(
 
 def act(session: Session, experiment: int, action: str) -> Json:
     """``action`` is one of ``ACTIONS``. The answer to kill has "changed": whether there was anything to end."""
-    return session.post(f"/api/v1/experiments/{experiment}/{action}") or {}
+    answer: Json = session.post(f"/api/v1/experiments/{experiment}/{action}")
+    return answer
 
 
 def go_on(session: Session, experiment: int, config: str = "") -> Json:

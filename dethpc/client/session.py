@@ -10,7 +10,6 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, NoReturn, Optio
 from dethpc.client.address import MasterFinder
 from dethpc.client.proof import proved_token
 from dethpc.client.transport import HttpTransport, NoAnswer, OnSent, Response, Transport
-from dethpc.domain.secrets import hide_passwords
 from dethpc.errors import (
     APIException,
     ConfigError,
@@ -232,6 +231,8 @@ class Session:
         return MasterError(f"{self.url}{path} did not answer as a dethpc master does", 200)
 
     def _redirected(self, answer: Response, target: str) -> MasterError:
+        from dethpc.domain.secrets import hide_passwords
+
         where = hide_passwords(answer.location)
         if where.startswith(("http://", "https://")):
             home = where[: -len(target)] if where.endswith(target) else where
