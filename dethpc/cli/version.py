@@ -9,13 +9,16 @@ import click
 import dethpc
 from dethpc import errors
 from dethpc.cli import output
-from dethpc.cli.connect import connect
+from dethpc.cli.connect import connect, named_master
 
 
 @click.command()
 @output.as_json
 def version(as_json: bool) -> None:
-    """Show the versions of det and, if one is running, of the master. Does not start a master."""
+    """Show the versions of det and, if one is running, of the master. Does not start a master.
+
+    If you named a master (-m, DET_MASTER) that does not answer, this is an error.
+    """
     from dethpc.client import cluster
 
     master: dict[str, Any] = {}
@@ -27,7 +30,8 @@ def version(as_json: bool) -> None:
             api=about.get("version"), cluster_id=about.get("clusterId"), cluster_name=about.get("clusterName")
         )
     except errors.MasterUnreachable:
-        pass
+        if named_master():
+            raise
     if as_json:
         output.print_json({"client": {"version": dethpc.__version__}, "master": master})
         return

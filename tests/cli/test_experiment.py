@@ -562,6 +562,17 @@ def test_an_address_that_is_none_is_a_usage_error(det: Any) -> None:
     assert done.returncode == 2 and "not a master's address" in done.stderr
 
 
+@pytest.mark.parametrize("answer", [{}, [], None])
+def test_version_says_why_a_master_that_was_named_has_none(det: Any, master: Any, answer: Any) -> None:
+    done = det("-m", "http://127.0.0.1:9", "version")
+    assert done.returncode == 1
+    assert done.stderr.startswith("det: error: the master at http://127.0.0.1:9 does not answer: ")
+    master.answer = lambda method, path, query, body: answer
+    done = det("version", master=master)
+    assert done.returncode == 1 and done.stderr.startswith(f"det: error: {master.url}")
+    assert done.stderr.endswith("did not answer as a dethpc master does\n")
+
+
 def test_version_starts_no_master(det: Any, tmp_path: Path) -> None:
     done = det("version")
     assert done.returncode == 0 and "does not run" in done.stdout
