@@ -62,7 +62,7 @@ class AuthMiddleware:
             return
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
-        pages = scope["path"] == PAGES or scope["path"].startswith(f"{PAGES}/")
+        pages = is_page(scope["path"])
         public = scope["path"] in PUBLIC
         most = MAX_PUBLIC_BODY if public else MAX_BODY
         if not length.isdigit() or len(length) > 15 or int(length) > most:
@@ -104,6 +104,10 @@ class AuthMiddleware:
     async def _principal(self, token: str) -> Principal:
         known = self.auth.remembered(token)
         return known if known is not None else await asyncio.to_thread(self.auth.principal, token)
+
+
+def is_page(path: str) -> bool:
+    return path == PAGES or path.startswith(f"{PAGES}/")
 
 
 def cookie(headers: dict[bytes, bytes], wanted: bytes) -> str:

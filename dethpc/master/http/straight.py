@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dethpc.master.http.auth import Auth
 from dethpc.master.http.bodies import BodyLimits
-from dethpc.master.http.middleware import AuthMiddleware
+from dethpc.master.http.middleware import AuthMiddleware, is_page
 from dethpc.master.http.routes import direct
 from dethpc.master.http.routes.on_demand import Nouns
 from dethpc.master.http.routes.reads import LongWay
@@ -36,6 +36,9 @@ class Straight:
         self._porch = AuthMiddleware(self._bring, auth)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The server leaves the body out. Pages know HEAD themselves: who only looks at a link has not used it.
+        if scope["type"] == "http" and scope["method"] == "HEAD" and not is_page(scope["path"]):
+            scope = {**scope, "method": "GET"}
         if scope["type"] == "http" and self._nouns.lacks(scope["path"]):
             await self._porch(scope, receive, send)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import re
 import time
@@ -24,6 +25,7 @@ from dethpc.rundir.journal import read as read_journal
 from dethpc.state import queries
 from tests.master.conftest import T0, Served, experiment, trained, trial
 from tests.master.http.test_trials import started
+from tests.waiting import LONG_ENOUGH
 
 REPORT = {"group": "training", "metrics": {"stepsCompleted": 1, "metrics": {"avgMetrics": {"loss": 0.5}}}}
 METRICS, EVENTS = "/api/v1/trials/1/metrics", "/api/v1/runs/1.1.1/attempts/0/events"
@@ -206,3 +208,32 @@ def test_what_is_only_read_takes_the_short_way(served: Served, monkeypatch: pyte
     monkeypatch.setattr(APIRoute, "handle", asked)
     assert read(short, "/api/v1/experiments?limit=1", served.token)[0] == 200
     assert read(short, "/api/v1/me", served.token)[0] == 200
+
+
+def test_head_is_answered_as_get_is_without_a_body(served: Served) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    connection = http.client.HTTPConnection(served.url.partition("//")[2], timeout=LONG_ENOUGH)
+
+    def head_of(method: str, path: str, token: str) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        body = answer.read()  # of an answer to HEAD, this reads none: what came would be taken for the next answer
+        return answer.status, [field for field in answer.getheaders() if field[0] != "date"], body
+
+    statuses = set()
+    for token in (served.token, "wrong"):
+        for path in (
+            "/docs",
+            "/openapi.json",
+            "/api/v1/master",
+            "/api/v1/experiments/1",
+            "/api/v1/experiments/2",
+            "/api/v1/trials/1/logs",
+            METRICS,
+        ):
+            *looked, none = head_of("HEAD", path, token)
+            *got, some = head_of("GET", path, token)
+            assert looked == got and not none and (some or path.endswith("logs")), path
+            statuses.add(looked[0])
+    assert statuses >= {200, 401, 404}
+    connection.close()
