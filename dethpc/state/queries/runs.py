@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, exists, select
 
 from dethpc.domain.facts import Attempt, Experiment, NodeHealth, Run, Task
 from dethpc.domain.states import RunState, State, TaskKind
@@ -50,7 +50,7 @@ def runs_of_job(connection: Connection, job_id: str) -> list[tuple[Run, int | No
     """The runs that the scheduler's job of this id executed, each with its trial, in the order in which they were wanted. A job
     can execute several; a scheduler that lost its state gives ids again."""
     query = (
-        rows.query(Run, _run.scheduler_job_id == job_id)
+        rows.query(Run, (_run.scheduler_job_id == job_id) & ~_OF_ANOTHER_SCHEDULER)
         .add_columns(_task.trial_id)
         .join(_tasks, _task.id == _run.task_id, isouter=True)
         .order_by(_run.created_at, _run.id)
@@ -62,12 +62,17 @@ def runs_of_task(connection: Connection, task_id: str) -> list[Run]:
     return rows.read(connection, Run, _run.task_id == task_id)
 
 
+# A copy of an experiment keeps the ids of its jobs, which the scheduler gave where it comes from. Two were submitted here all the
+# same: the run of a directory that was imported, by hand, and one that has a token, when the copy was continued.
+_OF_ANOTHER_SCHEDULER = (_run.token_sha256 == "") & exists().where(
+    _experiment.id == _run.experiment_id, _experiment.imported_run.not_in(["", _run.id])
+)
+
+
 def jobs_of_runs(connection: Connection, job_ids: Collection[str]) -> set[str]:
     """Which of the scheduler's jobs are, or were, those of runs."""
-    return {
-        str(job)
-        for (job,) in connection.execute(select(_run.scheduler_job_id).where(_run.scheduler_job_id.in_(job_ids)))
-    }
+    query = select(_run.scheduler_job_id).where(_run.scheduler_job_id.in_(job_ids), ~_OF_ANOTHER_SCHEDULER)
+    return {str(job) for job in connection.scalars(query)}
 
 
 def training_times(connection: Connection, experiment_id: int) -> list[tuple[float, float | None]]:

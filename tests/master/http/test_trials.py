@@ -21,6 +21,7 @@ from dethpc.errors import NotFound, Refused
 from dethpc.master.http.routes.series import lttb
 from dethpc.rundir import logline
 from dethpc.rundir.files import write_json
+from dethpc.state import queries
 from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial, uuid_of
 from tests.waiting import LONG_ENOUGH, wait_until
 
@@ -93,6 +94,26 @@ def test_an_element_of_a_job_array_is_found_by_the_number_that_slurm_gives_it_to
         for job in ("32", "33", "28_4"):  # one of another installation's, and none
             with pytest.raises(NotFound, match=f"no run had job {job}"):
                 served.session.get(f"/api/v1/scheduler-jobs/{job}")
+
+
+def test_a_job_is_none_of_the_runs_of_a_copied_experiment_which_were_those_of_another_scheduler(served: Served) -> None:
+    copy, by_hand = (replace(experiment(n), imported_run=of) for n, of in ((2, "a-copys-token"), (3, "3.4.1")))
+    copied, own, single = trial(3, experiment_id=2), trial(2), trial(4, experiment_id=3)
+    continued = replace(run_of(copied, 2), token_sha256="a token")
+    job = {"28": run_of(copied), "28_3": run_of(own), "29": continued, "30": run_of(single)}
+    served.put([experiment(1), own, copy, copied, by_hand, single])
+    served.put([replace(run, scheduler_job_id=name) for name, run in job.items()])
+
+    def trials(job: str) -> list[int]:
+        return [each["trialId"] for each in served.session.get(f"/api/v1/scheduler-jobs/{job}")["runs"]]
+
+    assert (trials("29"), trials("30")) == ([3], [4]), "these were submitted here"
+    with pytest.raises(NotFound, match="no run had job 28"):
+        trials("28")
+    with mock.patch.object(served.daemon.services.cluster._scheduler, "element", {"28": "28_3"}.get):
+        assert trials("28") == [2], "and they hide nothing"
+    with served.daemon.store.read() as connection:
+        assert queries.jobs_of_runs(connection, [*job]) == {"28_3", "29", "30"}
 
 
 def test_what_is_paused_says_which_slots_it_holds_until_its_job_has_ended(served: Served) -> None:
