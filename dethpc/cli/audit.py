@@ -123,6 +123,8 @@ def audit(
     if not (storages or files):
         raise click.UsageError("name a storage: by a path, a URL, or --config-file")
     there = _stores(storages, files)
+    if missing := [place for place, store in there.items() if not store.is_there()]:
+        raise Failed([f"there is no folder {place}" for place in missing])
     before, session = time.time() - older_than * HOUR, connect()
     unknown = [
         orphan

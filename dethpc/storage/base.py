@@ -224,6 +224,11 @@ class CheckpointStore(ABC):
     def metadata(self, uuid: str) -> Dict[str, Any]:
         """What the checkpoint's ``metadata.json`` says; empty without one."""
 
+    def is_there(self) -> bool:
+        """Whether the place is there at all, be it empty. A folder that is not there may not be mounted here; or nothing was written to
+        it yet. Raises OSError."""
+        return True
+
     @abstractmethod
     def names(self) -> Iterator[Held]:
         """All that the store holds under names of checkpoints, in no order; what is beside them is not among it.

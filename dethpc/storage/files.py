@@ -223,6 +223,9 @@ class FileStore(_Folder, CheckpointStore):
             raise CheckpointDamaged(f"checkpoint {uuid}: metadata.json is damaged: {error}") from None
         return found if isinstance(found, dict) else {}
 
+    def is_there(self) -> bool:
+        return _is_folder(self._folder)
+
     def names(self) -> Iterator[Held]:
         """What has neither manifest nor metadata is no checkpoint: beside them, the folder has others', also what this user may
         not look into."""

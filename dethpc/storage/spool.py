@@ -179,6 +179,9 @@ class Spooled(CheckpointStore):
     def share(self, uuid: str, earlier: str, paths: Sequence[str]) -> int:
         return self.store.share(uuid, earlier, paths)
 
+    def is_there(self) -> bool:
+        return self.store.is_there()
+
     def names(self) -> Iterator[Held]:
         return self.store.names()
 

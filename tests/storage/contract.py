@@ -328,6 +328,7 @@ class CheckpointStoreContract:
         fill(store.stage("a2"), {"part": b"22"})
         store.flush("a2", ["part"])
         held = {one.uuid: one for one in store.names()}
+        assert store.is_there()
         assert {uuid: one.whole for uuid, one in held.items()} == {"a1": True, "a2": False}
         assert held["a1"].size >= sum(map(len, FILES.values())) and held["a2"].size >= 2
         assert abs(held["a1"].changed - began) < 3600

@@ -326,6 +326,19 @@ def test_what_no_experiment_knows_is_named_verified_and_removed_when_asked(
     assert sorted(path.name for path in folder.iterdir()) == sorted([known, deleted, "datasets"])
 
 
+def test_an_audit_says_which_folders_are_not_there(
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    run, empty, file = CliRunner(), tmp_path / "empty", tmp_path / "a file"
+    empty.mkdir()
+    file.write_text("")
+    assert run.invoke(audit, [str(empty)]).exit_code == 0
+    done = run.invoke(audit, [str(empty), str(tmp_path / "nope"), str(file), "--remove", "--yes"])
+    assert done.exit_code == 1 and done.stdout == ""
+    assert done.stderr.splitlines() == [f"det: error: there is no folder {p}" for p in (tmp_path / "nope", file)]
+
+
 def test_an_audit_takes_the_storage_of_a_configuration_with_its_keys_and_shows_none(
     served: Served, azure_server: Azure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
