@@ -225,8 +225,8 @@ class CheckpointStore(ABC):
         """What the checkpoint's ``metadata.json`` says; empty without one."""
 
     def is_there(self) -> bool:
-        """Whether the place is there at all, be it empty. A folder that is not there may not be mounted here; or nothing was written to
-        it yet. Raises OSError."""
+        """Whether the place is there at all, be it empty. A folder that is not there may not be mounted here; or nothing was
+        written to it yet. Raises OSError."""
         return True
 
     @abstractmethod
