@@ -83,6 +83,12 @@ def _section(file: Any) -> dict[str, Any]:
     return section
 
 
+def _of_the_wire(moment: float) -> str:
+    from datetime import datetime, timezone
+
+    return datetime.fromtimestamp(moment, timezone.utc).isoformat()
+
+
 def _removed(store: CheckpointStore, orphan: Orphan) -> str:
     """Why it could not be; "" where it was."""
     from dethpc.errors import CheckpointError
@@ -138,7 +144,7 @@ def audit(
         tables.Column("UUID", lambda o: o.uuid),
         tables.Column("What", lambda o: o.what, least=16),
         tables.Column("Size", lambda o: o.size, tables.SIZE),
-        tables.Column("Changed", lambda o: time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(o.changed))),
+        tables.Column("Changed", lambda o: output.when(_of_the_wire(o.changed))),
     ]
     if as_json:
         output.print_json([orphan._asdict() for orphan in found])
@@ -148,7 +154,8 @@ def audit(
             output.echo()
         for place in there:
             mine = [orphan for orphan in found if orphan.storage == place]
-            output.echo(f"{len(mine)} in {place} that nobody knows, {output.size(sum(o.size for o in mine))}")
+            many = "1 checkpoint" if len(mine) == 1 else f"{len(mine)} checkpoints"
+            output.echo(f"{many} in {place} that nobody knows, {output.size(sum(o.size for o in mine))}")
     if young := len(unknown) - len(found):
         output.say(
             f"{young} more changed in the last {older_than:g} hours, and may not be complete yet: see --older-than"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +306,10 @@ def test_what_no_experiment_knows_is_named_verified_and_removed_when_asked(
     monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
     run = CliRunner()
     young = run.invoke(audit, [str(folder)])
-    assert "0 in " in young.output and "3 more changed in the last 24 hours" in young.output
+    assert (
+        f"0 checkpoints in {folder} that nobody knows" in young.output
+        and "3 more changed in the last 24 hours" in young.output
+    )
     assert json.loads(run.invoke(audit, [str(folder), "--older-than", "0", "--json"]).stdout)[0]["uuid"] in {
         "orphan",
         "hurt",
@@ -313,6 +318,8 @@ def test_what_no_experiment_knows_is_named_verified_and_removed_when_asked(
     shown = run.invoke(audit, [str(folder), "--older-than", "0", "--verify"]).output
     lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
     assert {"orphan", "hurt", "half"} <= lines.keys() and known not in shown and deleted not in shown
+    changed = datetime.fromisoformat(lines["orphan"].split()[-1])
+    assert changed.tzinfo is not None and changed.timestamp() == pytest.approx(time.time(), abs=3600)
     assert "as its manifest says" in lines["orphan"] and "damaged" in lines["hurt"] and "remainder" in lines["half"]
     assert run.invoke(audit, [str(folder), "--older-than", "0", "--remove"], input="n\n").exit_code != 0
     assert storage.exists("orphan")
@@ -320,7 +327,7 @@ def test_what_no_experiment_knows_is_named_verified_and_removed_when_asked(
     with stored(FileStore(other), "elsewhere") as path:
         (path / "weights.pt").write_bytes(b"w")
     both = run.invoke(audit, [str(folder), str(other), "--older-than", "0"]).output
-    assert f"3 in {folder} that" in both and f"1 in {other} that" in both
+    assert f"3 checkpoints in {folder} that" in both and f"1 checkpoint in {other} that" in both
     assert "Removed 4" in run.invoke(audit, [str(folder), str(other), "--older-than", "0", "--remove", "--yes"]).output
     assert not (other / "elsewhere").exists()
     assert sorted(path.name for path in folder.iterdir()) == sorted([known, deleted, "datasets"])
@@ -356,9 +363,9 @@ def test_an_audit_takes_the_storage_of_a_configuration_with_its_keys_and_shows_n
         ]
         return result.output + str(result.exception or "")
 
-    assert "orphan" in said(section, "--json") and "1 in azure://" in said(section)
+    assert "orphan" in said(section, "--json") and "1 checkpoint in azure://" in said(section)
     assert "which stands for a secret that was not shown" in said({**section, "connection_string": MASK})
     wrong = section["connection_string"].replace("AccountKey=", "AccountKey=AAAA")
     assert "azure://" in said({**section, "connection_string": wrong}) and wrong not in said(section)
-    assert "Removed 1" in said(section, "--remove", "--yes") and "0 in azure://" in said(section)
+    assert "Removed 1" in said(section, "--remove", "--yes") and "0 checkpoints in azure://" in said(section)
     assert run.invoke(audit, []).exit_code == 2
