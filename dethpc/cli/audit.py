@@ -69,14 +69,13 @@ def _stores(storages: Sequence[str], files: Sequence[Any]) -> dict[str, Checkpoi
 def _section(file: Any) -> dict[str, Any]:
     """The ``checkpoint_storage`` of an experiment's configuration, with its keys. Raises ConfigError."""
     from dethpc.cli.create import read_config
-    from dethpc.config import load
+    from dethpc.config import load_storage
     from dethpc.config.secrets import revealed
-    from dethpc.errors import ConfigError, Problem
+    from dethpc.errors import ConfigError
 
-    config = load(read_config(file), file=file.name).config
-    if config.checkpoint_storage is None:
-        raise ConfigError([Problem("checkpoint_storage", "none", "where the checkpoints are", file=file.name)])
-    section: dict[str, Any] = config.checkpoint_storage.model_dump(mode="json")
+    section = load_storage(read_config(file), file=file.name)
+    if section is None:
+        raise Failed([f"{file.name} has no checkpoint_storage: name the storage by a path or a URL"])
     _, masked = revealed({"checkpoint_storage": section}, [])
     if masked:
         raise ConfigError(masked)

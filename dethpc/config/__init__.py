@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dethpc.config.experiment import ExperimentConfig
-    from dethpc.config.loading import Loaded, load, merged, with_overrides
+    from dethpc.config.loading import Loaded, load, load_storage, merged, with_overrides
     from dethpc.config.source import dump
 
-__all__ = ["ExperimentConfig", "Loaded", "dump", "load", "merged", "with_overrides"]
+__all__ = ["ExperimentConfig", "Loaded", "dump", "load", "load_storage", "merged", "with_overrides"]
 
 
 def __getattr__(name: str) -> Any:

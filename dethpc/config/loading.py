@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 from pydantic import ValidationError
 
+from dethpc.config.checkpoint_storage import CheckpointStorage
 from dethpc.config.combine import fill, override
 from dethpc.config.dialects import translate
 from dethpc.config.dialects.lengths import BY_TIME
@@ -16,6 +17,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.hyperparameters import Const, Space, out_of_range, points, read_space, width
 from dethpc.config.problems import problems_of
 from dethpc.config.search_warnings import search_warnings
+from dethpc.config.section import Section
 from dethpc.config.source import Place, Source, dump, read
 from dethpc.config.unsupported import OLDER, ignored, refused, without_container
 from dethpc.domain.entrypoint import trains_a_trial_class
@@ -127,6 +129,27 @@ def _without_sites(data: dict[str, Any]) -> dict[str, Any]:
     if isinstance(storage, dict) and storage.get("type") is None:
         return {name: value for name, value in data.items() if name != "checkpoint_storage"}
     return data
+
+
+class _StorageAlone(Section):
+    checkpoint_storage: Optional[CheckpointStorage] = None
+
+
+def load_storage(text: str, *, file: str = "config") -> dict[str, Any] | None:
+    """The ``checkpoint_storage`` of an experiment's configuration, whatever else that has or lacks; None: it has none. Raises
+    ConfigError."""
+    source, problems = read(text, file)
+    if problems:
+        raise ConfigError(problems)
+    name, section = "checkpoint_storage", None
+    try:
+        section = _StorageAlone.model_validate({name: source.data.get(name)}).checkpoint_storage
+    except ValidationError as error:
+        problems += problems_of(error, _StorageAlone, source)
+    problems += [problem for problem in refused(source) if problem.path[0] == name]
+    if problems:
+        raise ConfigError([source.placed(problem) for problem in problems])
+    return None if section is None else section.model_dump(mode="json")
 
 
 def with_overrides(text: str, overrides: Sequence[str], *, file: str = "config") -> str:

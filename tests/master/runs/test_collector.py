@@ -346,6 +346,31 @@ def test_an_audit_says_which_folders_are_not_there(
     assert done.stderr.splitlines() == [f"det: error: there is no folder {p}" for p in (tmp_path / "nope", file)]
 
 
+def test_an_audit_needs_of_a_configuration_its_storage_alone(
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dethpc.cli.audit.connect", lambda: served.session)
+    run, file, folder = CliRunner(), tmp_path / "config.yaml", tmp_path / "checkpoints"
+    folder.mkdir()
+
+    def audited(text: str) -> tuple[int, str]:
+        file.write_text(text)
+        done = run.invoke(audit, ["--config-file", str(file)])
+        return done.exit_code, " ".join(str(done.exception if done.exit_code == 1 else done.output).split())
+
+    storage = f"checkpoint_storage: {{type: shared_fs, host_path: {folder}}}"
+    for text in (storage, f"searcher: {{name: nobodys}}\n{storage}"):
+        assert audited(text) == (0, f"0 checkpoints in {folder} that nobody knows, 0 B")
+    file.write_text("name: x")
+    done = run.invoke(audit, ["--config-file", str(file)])
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"det: error: {file} has no checkpoint_storage: name the storage by a path or a URL\n",
+    )
+    status, said = audited("name: x\ncheckpoint_storage: {type: shared_fs}")
+    assert status == 1 and said.startswith(f"{file}:2: checkpoint_storage.host_path: found nothing")
+
+
 def test_an_audit_takes_the_storage_of_a_configuration_with_its_keys_and_shows_none(
     served: Served, azure_server: Azure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
