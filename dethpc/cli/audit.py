@@ -114,7 +114,7 @@ def _removed(store: CheckpointStore, orphan: Orphan) -> str:
 @click.option("--verify", is_flag=True, help="Read every file, and compare it with its manifest.")
 @click.option("--remove", is_flag=True, help="Remove what was found.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@output.as_json
+@output.found_as_json
 def audit(
     storages: tuple[str, ...],
     files: tuple[Any, ...],

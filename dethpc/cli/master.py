@@ -235,7 +235,7 @@ def rebuild(yes: bool) -> None:
 
 @master.command()
 @click.option("--mend", is_flag=True, help="First rewrite damaged change logs from the database.")
-@output.as_json
+@output.found_as_json
 def check(as_json: bool, mend: bool) -> None:
     """Compare the database with the change logs, journals, run directories and checkpoints. A master may run.
 

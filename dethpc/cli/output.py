@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional
 
 import click
@@ -27,7 +27,13 @@ def _mark(context: click.Context, parameter: click.Parameter, given: bool) -> No
     context.meta[_YAML] = given
 
 
-as_json = click.option("--json", "as_json", is_flag=True, callback=_or_yaml, help="Print the REST API's JSON.")
+def _json(what: str) -> Callable[[Any], Any]:
+    return click.option("--json", "as_json", is_flag=True, callback=_or_yaml, help=what)
+
+
+as_json = _json("Print the REST API's JSON.")
+found_as_json = _json("Print what was found as JSON.")
+"""As ``as_json``, where the JSON is the command's own."""
 as_yaml = click.option(
     "--yaml", is_flag=True, is_eager=True, expose_value=False, callback=_mark, help="Print what --json has as YAML."
 )

@@ -47,6 +47,12 @@ def test_every_option_is_in_its_table(path: str) -> None:
     assert {name for row in rows for name in re.findall(r"`(--?[a-z][\w-]*)`", row)} == options
 
 
+@pytest.mark.parametrize("path", ["det checkpoint audit", "det master check"])
+def test_json_of_a_commands_own_is_not_called_that_of_the_rest_api(path: str) -> None:
+    helps = [p.help for p in COMMANDS[path].params if isinstance(p, click.Option) and "--json" in p.opts]
+    assert helps == ["Print what was found as JSON."] and "REST" not in sections()[path]
+
+
 def test_options_before_the_noun_and_short_forms_are_told() -> None:
     before = PAGE.partition("\n## ")[0]
     for parameter in main.params:
