@@ -26,6 +26,17 @@ def listing(session: Session, *, states: Sequence[str] = (), offset: int = 0, li
     return found
 
 
+_NAMED = 5  # files, of those that a checkpoint has
+
+
+def no_match(wire: Json, globs: Sequence[str]) -> str:
+    """What to say where ``globs`` mean no file of the checkpoint (the wire's object)."""
+    files = sorted(path for path in wire.get("resources") or {} if not path.endswith("/"))
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    has = f"{', '.join(files[:_NAMED])}{more}" if files else "no files"
+    return f"no file of checkpoint {wire['uuid']} matches {' or '.join(globs)}; it has {has}"
+
+
 def archive(session: Session, uuid: str) -> Iterator[bytes]:
     """All its files as a tar archive, in pieces; one that breaks off raises. Raises NotFound, Refused."""
     return session.chunks(f"/checkpoints/{uuid}")

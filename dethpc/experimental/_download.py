@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from pathlib import Path
-from typing import Any, Dict, Iterator, Sequence
+from typing import Any, Dict, Iterator, Sequence, Set, Tuple
 
 from dethpc import storage
 from dethpc.client import checkpoints
@@ -16,6 +16,7 @@ from dethpc.errors import (
     ConfigError,
     DethpcError,
     MultipleDownloadsFailed,
+    Refused,
 )
 from dethpc.rundir.home import Home, home
 from dethpc.storage import globs as globs_
@@ -38,11 +39,15 @@ def download(
 ) -> DownloadMode:
     """Copy a checkpoint (the wire's object), or what ``globs`` mean of it, to ``target``; returns how it came.
 
-    Raises CheckpointError, OSError, Refused, MasterError, ConfigError; for AUTO, MultipleDownloadsFailed when neither way worked.
+    Raises CheckpointError, OSError, Refused (also where no file matches), MasterError, ConfigError; for AUTO,
+    MultipleDownloadsFailed when neither way worked.
     """
     checkpoints.refuse_elsewhere(wire["uuid"], wire.get("elsewhere") or "")
     with _no_folder_for_nothing(target):
-        return _downloaded(session, wire, target, mode, globs)
+        came, files = _downloaded(session, wire, target, mode, globs)
+        if globs and not files:
+            raise Refused(checkpoints.no_match(wire, globs))
+    return came
 
 
 @contextlib.contextmanager
@@ -60,13 +65,21 @@ def _no_folder_for_nothing(target: Path) -> Iterator[None]:
 
 def _downloaded(
     session: Session, wire: Dict[str, Any], target: Path, mode: DownloadMode, globs: Sequence[str]
-) -> DownloadMode:
+) -> Tuple[DownloadMode, int]:
+    """How it came, and how many files did; counted on both ways with ``globs`` alone."""
     if mode is DownloadMode.MASTER:
         return _from_master(session, wire["uuid"], target, globs)
     try:
         store = storage.build(checkpoints.storage(wire), spool=Home(home()).spool)
-        store.download(wire["uuid"], target, (lambda path: globs_.within(path, globs)) if globs else None)
-        return DownloadMode.DIRECT
+        chosen: Set[str] = set()
+
+        def choose(path: str) -> bool:
+            if matches := globs_.within(path, globs):
+                chosen.add(path)
+            return matches
+
+        store.download(wire["uuid"], target, choose if globs else None)
+        return DownloadMode.DIRECT, sum(not path.endswith("/") for path in chosen)
     except (CheckpointNotFound, ConfigError, OSError) as direct:
         if mode is DownloadMode.DIRECT or (isinstance(direct, OSError) and _is_targets(direct, target)):
             raise
@@ -78,10 +91,9 @@ def _downloaded(
             ) from through
 
 
-def _from_master(session: Session, uuid: str, target: Path, globs: Sequence[str]) -> DownloadMode:
+def _from_master(session: Session, uuid: str, target: Path, globs: Sequence[str]) -> Tuple[DownloadMode, int]:
     target.mkdir(parents=True, exist_ok=True)
-    through_master(session, uuid, target.resolve(), globs)
-    return DownloadMode.MASTER
+    return DownloadMode.MASTER, through_master(session, uuid, target.resolve(), globs)
 
 
 def _is_targets(error: OSError, target: Path) -> bool:

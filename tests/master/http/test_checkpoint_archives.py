@@ -26,6 +26,7 @@ from dethpc.errors import (
     ProxiedDownloadFailed,
     Refused,
 )
+from dethpc.experimental._download import download
 from dethpc.experimental.checkpoint import Checkpoint
 from dethpc.experimental.client import DownloadMode
 from dethpc.master.http.auth import mint_run_token
@@ -183,6 +184,24 @@ def test_a_download_that_fails_leaves_no_empty_folder(
         with pytest.raises((DethpcError, OSError)):
             found.download(str(target), mode=mode)
     assert not (tmp_path / "new").exists() and (tmp_path / "there").is_dir()
+
+
+@pytest.mark.parametrize("mode", [*DownloadMode])
+def test_a_download_of_files_that_are_not_there_says_which_are_and_leaves_nothing(
+    served: Served, keep: Keep, tmp_path: Path, mode: DownloadMode
+) -> None:
+    keep(files={"a.pt": b"1", "code/net.py": b"2"})
+    wire = served.session.get(f"/api/v1/checkpoints/{UUID}")["checkpoint"]
+    wire["resources"] = {"a.pt": "1", "code/": "0", "code/net.py": "1"}
+    (tmp_path / "there").mkdir()
+    for target in (tmp_path / "new" / "deep", tmp_path / "there"):
+        with pytest.raises(
+            Refused, match=rf"no file of checkpoint {UUID} matches b\.\* or c; it has a.pt, code/net.py$"
+        ):
+            download(served.session, wire, target, mode, ["b.*", "c"])
+    assert not (tmp_path / "new").exists() and not list((tmp_path / "there").iterdir())
+    download(served.session, wire, tmp_path / "new", mode, ["b.*", "code"])
+    assert content_of(tmp_path / "new") == {"code/net.py": b"2"}
 
 
 def test_an_answer_that_breaks_off_goes_on_behind_the_last_whole_file(
