@@ -12,7 +12,7 @@ from dethpc.cli.arguments import EXPERIMENT, listing
 from dethpc.cli.audit import audit
 from dethpc.cli.connect import connect
 from dethpc.cli.garbage import prune
-from dethpc.cli.group import LazyGroup
+from dethpc.cli.group import Failed, LazyGroup
 
 Json = dict[str, Any]
 
@@ -113,11 +113,31 @@ def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
     """Remove files from checkpoints."""
     from dethpc.client import checkpoints
 
+    session = connect()
+    none = _without_match(session, uuids, globs) if globs else {}
+    uuids = [uuid for uuid in uuids if uuid not in none]
+    if none and not uuids:
+        raise Failed([*none.values()])
+    for words in none.values():
+        output.say(f"warning: {words}")
     if globs and not yes:
         click.confirm(f"Remove {', '.join(globs)} of {', '.join(uuids)} for good?", abort=True)
-    checkpoints.remove_files(connect(), uuids, globs)
+    checkpoints.remove_files(session, uuids, globs)
     words = "A task removes files of" if globs else "Looked at"
     output.echo(f"{words} {', '.join(uuids)}")
+
+
+def _without_match(session: Any, uuids: Sequence[str], globs: Sequence[str]) -> dict[str, str]:
+    """Of those checkpoints that list files, and none that a glob means: what to say. Where no files are listed the master looks."""
+    from dethpc.client import checkpoints
+    from dethpc.storage import globs as globs_
+
+    listed = {uuid: one for uuid in uuids if (one := checkpoints.get(session, uuid)).get("resources")}
+    return {
+        uuid: checkpoints.no_match(one, globs)
+        for uuid, one in listed.items()
+        if not any(globs_.within(path, globs) for path in one["resources"])
+    }
 
 
 checkpoint.add_command(prune)

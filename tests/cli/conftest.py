@@ -113,6 +113,7 @@ class Answers:
         self.trials = [trial(1, metric=0.25), trial(2, "ERROR", reason="exit code 3: ZeroDivisionError", restarts=5)]
         self.search: Json = {"progress": 0.5, "estimatedEndTime": None, "metric": "loss", "brackets": [], "trials": []}
         self.checkpoints: list[Json] = []
+        self.files: dict[str, dict[str, str]] = {"a": {}}  # of checkpoints by their uuid
         self.series: list[Json] = []  # {"trial", "metrics"} of trials 1, 2, ...
         self.runs: list[Json] = []  # of every trial
         self.waiting: list[Json] = []  # groups of trials that wait
@@ -144,6 +145,8 @@ class Answers:
             return {"trials": self.trials[first : first + count if count else None], "pagination": {}}
         if path == "/api/v1/experiments/1/checkpoints":
             return {"checkpoints": self.checkpoints}
+        if method == "GET" and path.startswith("/api/v1/checkpoints/") and (uuid := path.split("/")[-1]) in self.files:
+            return {"checkpoint": {"uuid": uuid, "resources": self.files[uuid]}}
         if path == "/api/v1/experiments/1/search":
             return searched(self.search, int(query.get("limit", ["0"])[0]))
         if path == "/api/v1/experiments/1/waiting":
