@@ -40,6 +40,7 @@ def slurm(job_id: str, as_json: bool) -> None:
             output.echo()
         output.print_fields(
             [
+                ("Task", _task(one)),
                 ("Trial", one["trialId"]),
                 ("Experiment", _named(one)),
                 ("State", output.state(one["trialState"])),
@@ -54,5 +55,15 @@ def slurm(job_id: str, as_json: bool) -> None:
         )
 
 
+def _task(one: Json) -> str:
+    """What a job does that trains no trial."""
+    if one["trialId"] is not None:
+        return ""
+    if one["taskKind"] != "CHECKPOINT_GC":
+        return str(one["taskName"])
+    whose = one["experimentId"]
+    return "removes the files of deleted checkpoints" if whose is None else f"removes the files of experiment {whose}"
+
+
 def _named(one: Json) -> str:
-    return f"{one['experimentId']} ({one['experimentName']})" if one["experimentId"] is not None else ""
+    return f"{one['experimentId']} ({one['experimentName']})" if one["trialId"] is not None else ""

@@ -52,7 +52,8 @@ def run_of_job(trial_and_number: str, **more: Any) -> Json:
         **more,
     }
     whose = {"trialId": int(trial_and_number.split(".")[0]), "trialState": "STATE_RUNNING"}
-    return {"run": run, **whose, "experimentId": 16, "experimentName": "digits"}
+    task = {"taskKind": "TRIAL", "taskName": ""}
+    return {"run": run, **task, **whose, "experimentId": 16, "experimentName": "digits"}
 
 
 USAGE: Json = {
@@ -116,6 +117,7 @@ class Answers:
         self.files: dict[str, dict[str, str]] = {"a": {}}  # of checkpoints by their uuid
         self.series: list[Json] = []  # {"trial", "metrics"} of trials 1, 2, ...
         self.runs: list[Json] = []  # of every trial
+        self.of_job: list[Json] = [run_of_job("31.1"), run_of_job("31.2", jobId="28", endTime=None, usage=USAGE)]
         self.waiting: list[Json] = []  # groups of trials that wait
         self.logs: list[list[Json]] = [[]]  # one list per request; a None in it breaks the stream off
         self.refuse: tuple[int, Json] | None = None
@@ -168,7 +170,7 @@ class Answers:
         if path == "/api/v1/scheduler-jobs/28":
             return {
                 "jobId": "28",
-                "runs": [run_of_job("31.1"), run_of_job("31.2", jobId="28", endTime=None, usage=USAGE)],
+                "runs": self.of_job,
             }
         if path == "/api/v1/resource-pools":
             pool = {"name": "gpu", "slotType": "TYPE_CUDA", "numAgents": 2, "slotsAvailable": 8, "slotsUsed": 3}

@@ -19,6 +19,24 @@ def test_a_slurm_job_leads_to_its_trial(det: Det, master: Answers) -> None:
     assert json.loads(det("slurm", "28", "--json", master=master).stdout)["runs"][1]["run"]["id"] == "16.31.2"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "experiment", "said"),
+    [
+        ("CHECKPOINT_GC", "Checkpoint GC", None, "removes the files of deleted checkpoints"),
+        ("CHECKPOINT_GC", "Checkpoint GC (Experiment 3)", 3, "removes the files of experiment 3"),
+        ("IMAGE_PULL", "Pull of debian", None, "Pull of debian"),
+    ],
+)
+def test_a_job_that_trains_no_trial_says_what_it_does(
+    det: Det, master: Answers, kind: str, name: str, experiment: int | None, said: str
+) -> None:
+    task = {"taskKind": kind, "taskName": name, "trialId": None, "trialState": "", "experimentId": experiment}
+    master.of_job = [{**run_of_job("31.1"), **task, "experimentName": ""}]
+    lines = [" ".join(line.split()) for line in det("slurm", "28", master=master).stdout.splitlines()]
+    assert lines[0] == f"Task: {said}" and lines[1].startswith("Job: 28 on n0,n1")
+    assert not [line for line in lines if line.startswith(("Trial:", "Experiment:"))]
+
+
 @pytest.mark.parametrize("text", ["16.31.1", "n0", "28;29", "../28", "-3"])
 def test_what_is_no_job_id_is_answered_with_what_is_one(det: Det, text: str) -> None:
     done = det("slurm", "--", text)

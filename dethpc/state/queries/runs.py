@@ -46,16 +46,14 @@ def runs_of_trial(connection: Connection, trial_id: int) -> list[Run]:
 _RUNS_OF_TRIAL = rows.query(Run, _run.task_id.in_(of_trial(bindparam("trial")))).order_by(_run.number)
 
 
-def runs_of_job(connection: Connection, job_id: str) -> list[tuple[Run, int | None]]:
-    """The runs that the scheduler's job of this id executed, each with its trial, in the order in which they were wanted. A job
+def runs_of_job(connection: Connection, job_id: str) -> list[tuple[Run, Task]]:
+    """The runs that the scheduler's job of this id executed, each with its task, in the order in which they were wanted. A job
     can execute several; a scheduler that lost its state gives ids again."""
-    query = (
-        rows.query(Run, (_run.scheduler_job_id == job_id) & ~_OF_ANOTHER_SCHEDULER)
-        .add_columns(_task.trial_id)
-        .join(_tasks, _task.id == _run.task_id, isouter=True)
-        .order_by(_run.created_at, _run.id)
-    )
-    return [(Run(*run), trial) for *run, trial in connection.execute(query)]
+    wanted = (_run.scheduler_job_id == job_id, ~_OF_ANOTHER_SCHEDULER)
+    runs = connection.execute(rows.query(Run, *wanted).order_by(_run.created_at, _run.id))
+    tasks = rows.read(connection, Task, _task.id.in_(select(_run.task_id).where(*wanted)))
+    of = {task.id: task for task in tasks}
+    return [(run, of[run.task_id]) for run in (Run(*row) for row in runs)]
 
 
 def runs_of_task(connection: Connection, task_id: str) -> list[Run]:

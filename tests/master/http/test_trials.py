@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 import requests
 
-from dethpc.domain.facts import Checkpoint, Metric
+from dethpc.domain.facts import Checkpoint, Metric, Task
 from dethpc.domain.log_policies import Noted
-from dethpc.domain.states import Intent, RunState, State
+from dethpc.domain.states import Intent, RunState, State, TaskKind
 from dethpc.domain.usage import NodeUse
 from dethpc.engine import events
 from dethpc.errors import NotFound, Refused
@@ -83,6 +83,16 @@ def test_a_job_of_the_scheduler_leads_to_its_runs_also_when_it_has_ended(served:
     assert served.session.get("/api/v1/trials/2")["runs"] == [one["run"] for one in got]
     with pytest.raises(NotFound, match="no run had job 7: it is not one of this installation's"):
         served.session.get("/api/v1/scheduler-jobs/7")
+
+
+def test_a_job_that_trains_no_trial_names_its_task_and_the_experiment_that_this_deletes(served: Served) -> None:
+    of = {"id": "gc", "queue_id": "gc", "owner": "ada", "state": State.COMPLETED, "created_at": T0}
+    task = Task(**of, kind=TaskKind.CHECKPOINT_GC, experiment_id=1, name="Checkpoint GC (Experiment 1)")
+    run = replace(run_of(trial(2)), id="gc.1", experiment_id=None, task_id="gc", scheduler_job_id="40")
+    served.put([experiment(1, state=State.DELETED), task, run])
+    (got,) = served.session.get("/api/v1/scheduler-jobs/40")["runs"]
+    assert (got["taskKind"], got["taskName"]) == ("CHECKPOINT_GC", "Checkpoint GC (Experiment 1)")
+    assert (got["trialId"], got["experimentId"], got["run"]["id"]) == (None, 1, "gc.1")
 
 
 def test_an_element_of_a_job_array_is_found_by_the_number_that_slurm_gives_it_too(served: Served) -> None:

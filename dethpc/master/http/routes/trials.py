@@ -189,14 +189,16 @@ def runs_of_job(
     return RunsOfJob(job_id=job_id, runs=[_run_of_job(connection, installation, *each) for each in found])
 
 
-def _run_of_job(connection: Connection, installation: Installation, run: facts.Run, trial_id: int | None) -> RunOfJob:
-    trial = None if trial_id is None else queries.trial(connection, trial_id)
+def _run_of_job(connection: Connection, installation: Installation, run: facts.Run, task: facts.Task) -> RunOfJob:
+    trial = None if task.trial_id is None else queries.trial(connection, task.trial_id)
     experiment = None if trial is None else queries.experiment(connection, trial.experiment_id)
     return RunOfJob(
         run=_run(installation, run),
-        trial_id=trial_id,
+        task_kind=task.kind.value,
+        task_name=task.name,
+        trial_id=task.trial_id,
         trial_state="" if trial is None else trial_state(trial, run.state is RunState.RUNNING),
-        experiment_id=None if experiment is None else experiment.id,
+        experiment_id=task.experiment_id,
         experiment_name="" if experiment is None else experiment.name,
     )
 

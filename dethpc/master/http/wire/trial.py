@@ -184,9 +184,12 @@ class TrialRun(Wire):
 
 
 class RunOfJob(Wire):
-    """Ours: what a job of the scheduler executed. ``trial`` and ``experiment`` are None for a task of its own."""
+    """Ours: what a job of the scheduler executed. ``task_kind``: as ``TaskKind``. Without a trial there is no
+    ``experiment_name``, and an ``experiment_id`` where the task deletes that experiment."""
 
     run: TrialRun
+    task_kind: str
+    task_name: str
     trial_id: int | None
     trial_state: str
     experiment_id: int | None
