@@ -11,7 +11,7 @@ from dethpc.cli.arguments import listing
 from dethpc.cli.connect import connect
 from dethpc.cli.group import LazyGroup
 
-_NODE = click.argument("node", metavar="NODE", required=False)
+_NODE = click.argument("node", metavar="[NODE]", required=False)
 _ALL = click.option("--all", "every", is_flag=True, help="Every node.")
 
 

@@ -41,6 +41,13 @@ def test_every_command_has_its_section() -> None:
 
 
 @pytest.mark.parametrize("path", COMMANDS)
+def test_a_heading_has_the_arguments_as_help_shows_them(path: str) -> None:
+    command = COMMANDS[path]
+    pieces = [piece for piece in command.collect_usage_pieces(click.Context(command)) if piece != "[OPTIONS]"]
+    assert f"### `{' '.join([path, *pieces])}`" in PAGE.splitlines()
+
+
+@pytest.mark.parametrize("path", COMMANDS)
 def test_every_option_is_in_its_table(path: str) -> None:
     options = {name for p in COMMANDS[path].params if isinstance(p, click.Option) and not p.hidden for name in p.opts}
     rows = re.findall(r"^\| (`-.*?) \| ", sections().get(path, ""), re.MULTILINE)
