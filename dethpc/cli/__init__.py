@@ -32,7 +32,7 @@ __all__ = ["main"]
         "trial": ("dethpc.cli.trial:trial", "Inspect single trials, their metrics and logs."),
         "slurm": ("dethpc.cli.slurm:slurm", "Find the trial of a Slurm job."),
         "job": ("dethpc.cli.job:job", "Show and change the order of the queue."),
-        "checkpoint": ("dethpc.cli.checkpoint:checkpoint", "List, describe and download checkpoints."),
+        "checkpoint": ("dethpc.cli.checkpoint:checkpoint", "List, describe, download and delete checkpoints."),
         "image": ("dethpc.cli.image:image", "List, pull and remove container images."),
         "config": ("dethpc.cli.config_cmd:config", "Work with configuration files."),
         "preview-search": (

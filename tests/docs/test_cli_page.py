@@ -60,6 +60,12 @@ def test_json_of_a_commands_own_is_not_called_that_of_the_rest_api(path: str) ->
     assert helps == ["Print what was found as JSON."] and "REST" not in sections()[path]
 
 
+def test_checkpoint_is_told_in_the_same_words_by_det_and_by_itself() -> None:
+    told = main.lazy["checkpoint"][1]  # type: ignore[attr-defined]
+    group = main.get_command(click.Context(main), "checkpoint")
+    assert group is not None and group.help == told and f"\n{told} " in PAGE
+
+
 def test_options_before_the_noun_and_short_forms_are_told() -> None:
     before = PAGE.partition("\n## ")[0]
     for parameter in main.params:
