@@ -97,7 +97,7 @@ def list_checkpoints(
     total = _total(connection, wanted, where)
     begin = page.begin(total)
     if wanted.metric is None:
-        key = sort_key(CHECKPOINT_KEYS, order)
+        key = sort_key(CHECKPOINT_KEYS, order, "searcher_metric")
         return cut(connection, Checkpoint, where, key, _checkpoint.uuid, order, begin, page), total, begin
     values = {uuid: value for uuid, value in measured(connection, where, wanted.metric).items() if value == value}
     end = total if page.limit is None else min(total, begin + page.limit)

@@ -192,7 +192,7 @@ def ids_of_experiments(
     total = total_of(connection, Experiment, where)
     begin = page.begin(total)
     if order.key != "searcher_metric_val":
-        key = sort_key(EXPERIMENT_KEYS, order)
+        key = sort_key(EXPERIMENT_KEYS, order, "searcher_metric_val")
         return cut_ids(connection, where, key, _experiment.id, order, begin, page), total, begin
     ids = list(connection.scalars(select(_experiment.id).where(*where)))
     values = {id: best[1] for id, best in best_trials(connection, ids).items()}

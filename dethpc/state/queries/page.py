@@ -57,9 +57,11 @@ def total_of(connection: Connection, fact: type[Any], where: Sequence[ColumnElem
     return connection.scalar(select(func.count()).select_from(rows.table(fact)).where(*where)) or 0
 
 
-def sort_key(keys: Mapping[str, ColumnElement[Any]], order: Order) -> ColumnElement[Any]:
+def sort_key(keys: Mapping[str, ColumnElement[Any]], order: Order, *others: str) -> ColumnElement[Any]:
+    """``others``: what the list can be sorted by without a key. Raises Refused, in the words that requests are made in."""
     if order.key not in keys:
-        raise Refused(f"cannot sort by {order.key!r}; known are {', '.join(keys)}")
+        wrong, *allowed = (f"SORT_BY_{name.upper()}" for name in (order.key, *keys, *others))
+        raise Refused(f"cannot sort by {wrong}; allowed: {', '.join(allowed)}")
     return keys[order.key]
 
 

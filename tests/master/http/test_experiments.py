@@ -239,6 +239,26 @@ def test_checkpoints_in_order(served: Served) -> None:
     assert listed(states="STATE_DELETED") == []
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "some"),
+    [
+        ("experiments/1/checkpoints", "sortByAttr", ["UUID", "TRIAL_ID", "SEARCHER_METRIC"]),
+        ("experiments/1/trials", "sortBy", ["ID", "BEST_VALIDATION_METRIC"]),
+        ("experiments", "sortBy", ["START_TIME", "SEARCHER_METRIC_VAL"]),
+    ],
+)
+def test_a_list_that_cannot_be_sorted_so_says_how_in_words_that_it_takes(
+    served: Served, path: str, name: str, some: list[str]
+) -> None:
+    served.put([experiment(1), *trained(trial(1))])
+    with pytest.raises(Refused, match=r"^cannot sort by SORT_BY_NOPE; allowed: SORT_BY_[A-Z, _]*$") as refused:
+        served.session.get(f"/api/v1/{path}", params={name: "SORT_BY_NOPE"})
+    allowed = str(refused.value).partition("allowed: ")[2].split(", ")
+    assert {f"SORT_BY_{word}" for word in some} <= {*allowed}
+    for word in allowed:
+        served.session.get(f"/api/v1/{path}", params={name: word})
+
+
 def test_the_best_checkpoints_are_those_that_are_there(served: Served) -> None:
     rows = [row for id in (1, 2) for row in trained(trial(id))]
     gone = {uuid_of(2, 2): CheckpointState.DELETED, uuid_of(1, 2): CheckpointState.PARTIALLY_DELETED}
