@@ -123,9 +123,9 @@ def _shape(path: str) -> tuple[int, str]:
 
 def _plan(route: APIRoute) -> Plan | None:
     """None for one that needs more of FastAPI."""
-    function = inspect.unwrap(route.endpoint)
     from dethpc.master.http.wire.splicing import Spliced  # with the wire's models, which come when somebody first asks
 
+    function = inspect.unwrap(route.endpoint)
     written = function is not route.endpoint
     returned = get_type_hints(function).get("return")
     model = inspect.isclass(returned) and issubclass(returned, BaseModel)
