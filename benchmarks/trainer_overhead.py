@@ -1,11 +1,12 @@
 """What the Trainer adds to a bare PyTorch loop of the same model with steps of 5 ms, beside Lightning and the Hugging Face Trainer.
 
-All loops train in this process on the same data, with the same DataLoader and collate function, one compute thread, plain SGD, and
-a report every 25 batches: the Trainer into the journal of an attempt, as on the cluster; Lightning by its CSV logger; the Hugging
-Face Trainer into its history; the bare loop takes the mean loss. A window is 25 batches, an eighth of a second. Each loop has a
-bare loop as its neighbour, and the two take turns (ABBA, in a random order), so that what else the machine does meets both; told is
-the median over the pairs. Another bare loop beside the bare loop shows what the measurement adds by itself. Processor time is that
-of the training thread.
+All loops train in this process on the same data, with the same DataLoader and collate function, one compute thread, plain SGD,
+and a report every 25 batches: the Trainer into the journal of an attempt, as on the cluster; Lightning by its CSV logger; the
+Hugging Face Trainer into its history; the bare loop takes the mean loss. A window is 25 batches, an eighth of a second. Each
+loop has a bare loop as its neighbour, and the two take turns (ABBA, in a random order), so that what else the machine does
+meets both; told is the median over the pairs. All loops are made anew after ten pairs: where its weights lie in memory makes
+one faster or slower than its twin by a per cent, for as long as it lives. Another bare loop beside the bare loop shows what the
+measurement adds by itself. Processor time is that of the training thread.
 
 The Trainer's own work for each batch is seen with a model of almost no cost.
 """
@@ -260,18 +261,25 @@ Pairs = dict[str, list[tuple[Spent, Spent]]]
 
 
 def paired(problem: Problem, pairs: dict[str, int]) -> Pairs:
-    """So many pairs of each loop, a few of the one after a few of the other."""
-    loops = {name: Loop(LOOPS[name](problem)) for name in pairs}
+    """So many pairs of each loop, a few of the one after a few of the other, with all loops made anew for each few."""
+    found: Pairs = {name: [] for name in pairs}
+    while left := [name for name, wanted in pairs.items() if len(found[name]) < wanted]:
+        for name, few in _few(problem, left).items():
+            found[name] += few
+    return found
+
+
+def _few(problem: Problem, names: Sequence[str]) -> Pairs:
+    loops = {name: Loop(LOOPS[name](problem)) for name in names}
     neighbour = Loop(bare(problem))
-    found: Pairs = {name: [] for name in loops}
+    found: Pairs = {}
     try:
         for loop in [neighbour, *loops.values()]:
             for _ in range(3):  # what comes first warms up
                 loop.window()
-        while left := [name for name, wanted in pairs.items() if len(found[name]) < wanted]:
-            for name in left:
-                both = alternate({"it": loops[name].window, "bare": neighbour.window}, CYCLE, warm=0)
-                found[name] += zip(both["it"], both["bare"])
+        for name, loop in loops.items():
+            both = alternate({"it": loop.window, "bare": neighbour.window}, CYCLE, warm=0)
+            found[name] = list(zip(both["it"], both["bare"]))
     finally:
         for loop in [neighbour, *loops.values()]:
             loop.end()
@@ -302,7 +310,7 @@ def fitting(milliseconds: float) -> Problem:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--pairs", type=int, help="of the Trainer (default: 300; quick: 30); the others have a third of them"
+        "--pairs", type=int, help="of the Trainer (default: 900; quick: 30); the others have a third of them"
     )
     parser.add_argument("--milliseconds", type=float, default=5.0, help="of a bare step; the model is made to fit")
 
@@ -311,7 +319,7 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    count = options.pairs or (30 if options.quick else 300)
+    count = options.pairs or (30 if options.quick else 900)
     with tempfile.TemporaryDirectory() as home:
         attempt(Path(home), None)
         os.chdir(home)
