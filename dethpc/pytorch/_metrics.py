@@ -47,7 +47,7 @@ def _joined(values: List[Any]) -> Any:
 def fetched(batches: List[Metrics]) -> List[Metrics]:
     """What ``kept`` made, with arrays in place of tensors; a device is waited for once for each metric."""
     out = [dict(metrics) for metrics in batches]
-    for name in {name for metrics in batches for name in metrics}:
+    for name in {name for metrics in out for name, value in metrics.items() if isinstance(value, torch.Tensor)}:
         where = [metrics for metrics in out if isinstance(metrics.get(name), torch.Tensor)]
         values = [metrics[name] for metrics in where]
         if len({(value.shape, value.dtype, value.device) for value in values}) == 1:
@@ -89,8 +89,10 @@ def averaged(batches: List[Metrics]) -> Metrics:
 
 
 def _mean(values: Iterable[Any]) -> Optional[float]:
+    values = list(values)
     try:
-        numbers_ = [one for value in values if value is not None for one in flat(value)]
+        plain = all(type(value) is float for value in values)  # most are
+        numbers_ = values if plain else [one for value in values if value is not None for one in flat(value)]
     except (TypeError, ValueError):
         return None
     return sum(numbers_) / len(numbers_) if numbers_ else None
