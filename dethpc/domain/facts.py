@@ -11,6 +11,14 @@ from typing import Any, Union
 
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, RunState, State, TaskKind
 
+_NOTHING: dict[str, Any] = {}
+
+
+def nothing() -> dict[str, Any]:
+    """An empty dict for a row to hold, the same for all: every trial has two, and each would take 64 bytes of memory for ever. Like
+    all that rows hold, it is never altered."""
+    return _NOTHING
+
 
 @dataclass(slots=True)
 class Experiment:
@@ -69,7 +77,7 @@ class Trial:
     state: State
     created_at: float
     request_id: str = ""  # uuid, Determined's request id
-    search: dict[str, Any] = field(default_factory=dict)  # what its searcher decided: bracket, lengths, ...; and Noted
+    search: dict[str, Any] = field(default_factory=nothing)  # what its searcher decided: bracket, lengths; and Noted
     restarts: int = 0
     runs: int = 0  # how many runs it has had
     lost: int = 0  # attempts lost without evidence in a row
@@ -84,7 +92,7 @@ class Trial:
     ended_at: float | None = None
     reason: str = ""
     early_exit: str = ""  # why its run ends early, as that reported: EXITED_REASON_*, or a damaged checkpoint
-    metadata: dict[str, Any] = field(default_factory=dict)  # as user code or the owner set it
+    metadata: dict[str, Any] = field(default_factory=nothing)  # as user code or the owner set it
     status: str = ""  # what user code says that it is doing
     stalled: int = 0  # attempts in a row that left no checkpoint further on than where they began; see engine.trials
     not_before: float | None = None  # it rests until then, after a failure
@@ -115,7 +123,7 @@ class Task:
     ended_at: float | None = None
     reason: str = ""  # why it is in this state, in words
     name: str = ""
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=nothing)
     pool: str = ""
     slots: int = 0  # of each of its runs
     priority: int = 42

@@ -69,3 +69,12 @@ def test_a_deleted_experiment_does_not_come_back() -> None:
     with pytest.raises(NotFound):
         world.do(events.LoadExperiment(row, trials, events.KillTrial(trials[0].id, world.now())))
     assert not world.state.experiments
+
+
+def test_rows_that_hold_nothing_hold_the_same() -> None:
+    world = World()
+    create(world)
+    create(world)
+    trials, tasks = world.state.trials.values(), world.state.tasks.values()
+    held = [*(trial.metadata for trial in trials), *(task.config for task in tasks)]
+    assert len(held) >= 4 and len(set(map(id, held))) == 1

@@ -18,6 +18,7 @@ from dethpc.domain.facts import (
     Run,
     SearchNote,
     Trial,
+    nothing,
 )
 from dethpc.domain.ports import JobRecord, JobState, Snapshot
 from dethpc.domain.reports import Report
@@ -128,6 +129,7 @@ class World:
         return Snapshot(rows, self.state.next_experiment_id, self.state.next_trial_id)
 
     def assert_memory_is_a_fold_of_the_rows(self) -> None:
+        assert not nothing(), "what all rows without anything share was altered"
         folded = fold(build, copy.deepcopy(self.snapshot()), self.state.rules)
         assert folded.runs == self.state.runs
         assert folded.tasks == self.state.tasks
