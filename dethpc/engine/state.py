@@ -245,7 +245,10 @@ class ClusterState:
             self.experiments[task.experiment_id].good_nodes.update(row.nodes)
         if task.state.terminal:
             return
-        attempts = self.attempts.setdefault(row.task_id, [])
+        attempts = self.attempts.get(row.task_id)
+        if attempts is None:
+            self.attempts[row.task_id] = [row]  # most tasks have no other: append would take room for four
+            return
         for i in range(len(attempts) - 1, -1, -1):
             if attempts[i].run_id == row.run_id and attempts[i].number == row.number:
                 attempts[i] = row

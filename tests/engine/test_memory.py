@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from dethpc.domain.facts import Experiment, Trial
@@ -78,3 +80,12 @@ def test_rows_that_hold_nothing_hold_the_same() -> None:
     trials, tasks = world.state.trials.values(), world.state.tasks.values()
     held = [*(trial.metadata for trial in trials), *(task.config for task in tasks)]
     assert len(held) >= 4 and len(set(map(id, held))) == 1
+
+
+def test_a_tasks_only_attempt_takes_the_room_of_one() -> None:
+    world = World()
+    create(world)
+    (run,) = world.live()
+    world.start(run)
+    attempts = world.state.attempts[run.task_id]
+    assert len(attempts) == 1 and sys.getsizeof(attempts) == sys.getsizeof([None])
