@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from sqlalchemy import BigInteger, Boolean, Dialect, Double, Integer, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -97,6 +98,15 @@ def _decoded(text: Any) -> Any:
         return None
     value, end = _read(text) if text[:1] > " " else (None, 0)
     return value if end == len(text) else json.loads(text)
+
+
+def decoded(texts: Iterable[str]) -> list[Any]:
+    """What a column of JSON holds in many rows: reading each by itself takes several times as long."""
+    text = f"[{','.join(texts)}]"
+    try:
+        return from_json(text)  # type: ignore[no-any-return]
+    except ValueError:  # half of a surrogate pair, or lists as deep as only ``json`` reads them
+        return json.loads(text)  # type: ignore[no-any-return]
 
 
 class Choice(TypeDecorator[Enum]):
