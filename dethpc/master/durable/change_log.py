@@ -92,7 +92,8 @@ class ChangeLog:
             try:
                 self._mend(file)
                 ended = any(isinstance(row, Experiment) and row.state.terminal for row in group)
-                if ended and _says_that_it_ended(path):  # and was compacted then: it is described now, perhaps
+                if ended and (own := _last_own(path)) and own.state.terminal:
+                    # It was compacted then: it is described now, perhaps.
                     ended = False
                     self._compacted.setdefault(path, path.stat().st_size)
                 self._check_lease()  # after that, which is a write that it may be frozen in
@@ -197,11 +198,10 @@ class ChangeLog:
         return None if behind else snapshot
 
     def _has_end(self, experiment: Experiment) -> bool:
-        """Whether the row of an experiment that has ended is near the end of its file."""
-        try:
-            return to_text(experiment).encode() in _end_of(self._home.changes(experiment.id))
-        except FileNotFoundError:
-            return False
+        """Whether the row of an experiment that has ended is what its file says last, near its end."""
+        text = to_text(experiment)
+        own = _last_own(self._home.changes(experiment.id), _NEAR + len(text))
+        return own is not None and to_text(own) == text
 
     def _by_file(self, rows: Sequence[Row]) -> dict[Path, list[Row]]:
         found: dict[Path, list[Row]] = {}
@@ -214,6 +214,9 @@ class ChangeLog:
                 found.setdefault(path, []).append(row)
         return found
 
+
+_NEAR = 1 << 16
+"""Bytes of a file's end in which what an experiment's own row says is looked for."""
 
 _ALONE = "alone"
 """Behind the id of an experiment of whose rows no other changes than its own: it has ended, and is described, say, or archived."""
@@ -244,22 +247,21 @@ def _experiments(store: SqlStore, ids: Collection[int]) -> list[Experiment]:
         return stored.read(connection, Experiment, stored.table(Experiment).c.id.in_(ids)) if ids else []
 
 
-def _says_that_it_ended(path: Path) -> bool:
-    """Whether the last row of the experiment itself that is near the end of its file is one that has ended."""
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        own = [line for line in _end_of(path).splitlines() if line.startswith(_OWN)]
-        return bool(own) and from_line(own[-1])[2].state.terminal
-    return False
+def _last_own(path: Path, near: int = _NEAR) -> Experiment | None:
+    """The last row of the experiment itself, where it is whole and so many bytes of the file's end have it. Raises: OSError."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - near))
+            own = [line for line in file if line.startswith(_OWN)]
+    except FileNotFoundError:
+        return None
+    with contextlib.suppress(ValueError):
+        row: Experiment | None = from_line(own[-1])[2] if own else None
+        return row
+    return None
 
 
 _OWN = b'{"table": "Experiment"'
-
-
-def _end_of(path: Path) -> bytes:
-    """Raises: OSError."""
-    with open(path, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
-        return file.read()
 
 
 def _ended(path: Path, rows: Sequence[Row]) -> list[Run]:

@@ -205,6 +205,35 @@ def test_what_describes_an_experiment_that_has_ended_is_caught_up_with_without_a
         assert rebuilt.load(also=[1]) == lost.load(also=[1])
 
 
+def test_a_description_that_is_as_it_was_before_the_last_one_is_caught_up_with(tmp_path: Path) -> None:
+    """Archived, and taken back: the file says both, the older one last as well as first."""
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
+        rows = ended(home)
+        experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+        archived: list[Row] = [replace(experiment, archived=True)]
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        ChangeLog(home).append(archived)
+        ChangeLog(home).announce([experiment])  # and the master was killed: the database has it, the file does not
+        ChangeLog(home).catch_up(lost)
+        recreate(home, rebuilt)
+        assert rebuilt.load(also=[1]) == lost.load(also=[1])
+
+
+def test_an_experiment_whose_row_is_long_is_looked_through_by_one_start_and_not_by_every(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as store:
+        rows = [replace(row, notes="long " * 50_000) if isinstance(row, Experiment) else row for row in ended(home)]
+        store.commit(rows)
+        ChangeLog(home).append(rows)
+        before = home.changes(1).read_bytes()
+        assert ChangeLog(home).catch_up(store) is not None
+        assert home.changes(1).read_bytes() == before
+
+
 def test_what_changed_beside_the_description_is_looked_through(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.make()
