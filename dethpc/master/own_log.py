@@ -55,10 +55,10 @@ def read(path: Path, offset: int = 0, limit: int = 0) -> tuple[list[Entry], int,
             starts.append((count, begin))
         count += block.count(b"\n") or 1
         end = begin + len(block)
-    first = max(count + offset, 0) if offset < 0 else offset
+    first = max(count + offset, 0) if offset < 0 else min(offset, count)
     last = min(first + limit, count) if limit > 0 else count
     before, begin = max(start for start in starts if start[0] <= first)
-    chosen = islice(forward(path, begin), first - before, max(last, first) - before)
+    chosen = islice(forward(path, begin), first - before, last - before)
     return [entry(number, _text(raw)) for number, (_, raw) in enumerate(chosen, first + 1)], count, end
 
 

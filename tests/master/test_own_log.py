@@ -29,5 +29,6 @@ def test_the_masters_log_by_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for limit in range(4):
             numbers = range(1, 5)[first:][: limit or None] if first else range(1, 5)[: limit or None]
             assert [entry.id for entry in own_log.read(path, first, limit)[0]] == list(numbers)
+    assert own_log.read(path, 10**30)[0] == [] and len(own_log.read(path, -(10**30), 10**30)[0]) == 4
     path.write_text("anew\n")
     assert [entry.id for entry in own_log.read_after(path, count, end)[0]] == [1]
