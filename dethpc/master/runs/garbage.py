@@ -145,6 +145,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
     section = wanted.model_dump(mode="json") if wanted else {}
     here = [checkpoint for checkpoint in found if not storage.elsewhere(checkpoint.storage, section)]
     complete = any(checkpoint.state is CheckpointState.COMPLETED for checkpoint in here)
+    own = {checkpoint.uuid for checkpoint in found}
     return Garbage(
         storage=section,
         present=complete and row.kind.submitted and section.get("type") == "shared_fs",
@@ -155,6 +156,8 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
         context="" if shared or not row.context_sha256 else str(home.context(row.context_sha256)),
         unused_at=unused_at,
         spool=str(home.spool),
+        # Those, too, that wait for a storage which training code chose: nobody else could end their waiting any more.
+        forget=[uuid for uuid in names_of_spooled(home) if uuid in own],
     )
 
 

@@ -179,6 +179,18 @@ def test_an_experiment_that_is_deleted_takes_what_it_has_in_the_spool_along(serv
     assert not spool_of(served).has(UUID)
 
 
+def test_also_what_waits_for_a_storage_that_training_code_chose_and_that_may_never_be_back(
+    served: Served, store: Elsewhere, tmp_path: Path
+) -> None:
+    Elsewhere.away = False
+    chosen = {"type": "s3", "bucket": str(tmp_path / "chosen")}
+    served.put([replace(checkpoint_of(served), storage=chosen)])
+    served.delete(1)
+    assert not spool_of(served).has(UUID)
+    served.collect(AT)
+    assert not storage.build(chosen).exists(UUID) and tasks(served) == 1, "the deletion"
+
+
 def test_a_spool_that_cannot_be_read_keeps_no_files_of_checkpoints(
     served: Served, store: Elsewhere, caplog: pytest.LogCaptureFixture
 ) -> None:
