@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 LAST_ANSWERS = 1
 """Seconds that requests in progress have when the master is stopped."""
 
+_TO_NOTICE = 1  # seconds in which a request ends by itself that finds its client gone
+
 _QUEUE = 2048  # connections that the kernel keeps until they are accepted
 _AT_ONCE = 16  # that are accepted before those that are open have their turn
 _NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -55,7 +57,7 @@ class Server(uvicorn.Server):
             access_log=False,
             lifespan="off",
             proxy_headers=False,
-            timeout_graceful_shutdown=LAST_ANSWERS,
+            timeout_graceful_shutdown=LAST_ANSWERS + _TO_NOTICE,
         )
         config.load()
         config.ssl = tls.context if tls else None
@@ -102,9 +104,17 @@ class Server(uvicorn.Server):
             task.cancel()
         self._app.state.preemptions.end()
         self._app.state.commits.end()
+        cut = asyncio.get_running_loop().call_later(LAST_ANSWERS, self._cut_off)
         await super().shutdown(sockets)
+        cut.cancel()
         self.door.close()
         self._peers.close()
+
+    def _cut_off(self) -> None:
+        """Streams end as where their reader goes. uvicorn would cancel them, and log each as a failure with a traceback."""
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, Connection)
+            connection.cut()
 
     async def _accept(self, listener: socket.socket) -> None:
         loop, taken = asyncio.get_running_loop(), 0
