@@ -5,6 +5,7 @@ Only who has the process for itself calls this: it concerns all that runs there.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 
@@ -23,6 +24,10 @@ def starting() -> None:
 
 
 def at_work() -> None:
-    """What is there by now stays: it is never looked through again."""
+    """What is there by now stays: it is never looked through again. What the start alone needed goes back to the system."""
     gc.freeze()
+    with contextlib.suppress(ImportError, OSError, AttributeError):  # a Python built without libffi, or no glibc
+        import ctypes
+
+        ctypes.CDLL(None).malloc_trim(0)
     sys.setswitchinterval(TURN)

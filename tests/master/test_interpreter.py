@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+import pytest
 
 PROBE = """
     import gc, json, sys
@@ -39,3 +42,21 @@ def test_who_imports_the_master_or_has_one_inside_keeps_their_own() -> None:
         said(f"{code}; print(was == (gc.get_threshold(), sys.getswitchinterval()), gc.get_freeze_count())")
         == "True 0\n"
     )
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps its memory in its own way")
+def test_a_master_at_work_holds_no_memory_that_its_start_alone_needed() -> None:
+    code = """
+        from dethpc.master import interpreter
+
+        def held():
+            with open("/proc/self/status") as status:
+                return int(status.read().partition("VmRSS:")[2].split()[0])
+
+        needed, stays = [bytes(2000) for _ in range(10_000)], bytes(2000)
+        before = held()
+        del needed
+        interpreter.at_work()
+        print(before - held())
+    """
+    assert int(said(code)) > 10_000  # KiB, of 20,000
