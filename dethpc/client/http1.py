@@ -125,7 +125,7 @@ class Connection:
     def take(self, most: int) -> bytes:
         """At least one byte, at most ``most``; none at the end."""
         if not self._held:
-            return self.sock.recv(min(most, _AT_ONCE))
+            return self._some(min(most, _AT_ONCE))
         taken = bytes(self._held[:most])
         del self._held[:most]
         return taken
@@ -143,9 +143,15 @@ class Connection:
         return self.line(_HEAD)
 
     def _receive(self) -> bool:
-        more = self.sock.recv(_AT_ONCE)
+        more = self._some(_AT_ONCE)
         self._held += more
         return bool(more)
+
+    def _some(self, most: int) -> bytes:
+        try:
+            return self.sock.recv(most)
+        except socket.timeout:
+            raise socket.timeout(f"it has said nothing for {self.sock.gettimeout():g} s") from None
 
 
 class Answer:

@@ -89,15 +89,26 @@ def whereabouts(address: Tuple[str, int], certificate: str = "") -> str:
 def in_time(connection: Connection) -> Iterator[None]:
     """Within, the connection breaks after ``SECONDS``.
 
-    A time-out would not end an answer that comes byte by byte, or preliminary ones (100) without end.
+    A time-out would not end an answer that comes byte by byte, or preliminary ones (100) without end. Raises the error of one, too.
     """
+    import socket
     import threading
 
-    limit = threading.Timer(SECONDS, _shut, (connection,))
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        _shut(connection)
+
+    limit = threading.Timer(SECONDS, end)
     limit.daemon = True
     limit.start()
     try:
         yield
+    except OSError:
+        if over.is_set():
+            raise socket.timeout(f"it has not shown within {SECONDS:g} s that it is the master") from None
+        raise
     finally:
         limit.cancel()
 

@@ -5,6 +5,7 @@ TLS is loaded for an address that begins with https, and not before.
 
 from __future__ import annotations
 
+import socket
 import threading
 from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional, Protocol, Union
 
@@ -120,8 +121,9 @@ class HttpTransport:
         known, pieces = dict(headers), body if body is None or on_sent is None else _watched(body, on_sent)
         if body is not None:
             known["Content-Length"] = str(len(body))
+        kept = self._take(url)
         try:
-            connection = self._take(url) or self._connect(url, timeout)
+            connection = kept or self._connect(url, timeout)
             try:
                 connection.sock.settimeout(timeout)
                 connection.request(method, _prefix(url) + target, known, pieces)
@@ -134,12 +136,18 @@ class HttpTransport:
             self._look_again()
             if self._fixed and isinstance(error, ConnectionResetError) and _speaks_tls(url):
                 raise MasterUnreachable(f"the server at {url} speaks TLS: its address begins with https://") from None
-            # What a MasterFinder's master was may be back, or elsewhere, in a moment.
-            final = self._finder is None and isinstance(error, http1.NotHttp)
-            raise NoAnswer(error, sent=sent, final=final) from None
+            # A network between may have forgotten a connection that was kept: a new one may be answered.
+            raise NoAnswer(error, sent=sent) if kept else self.no_answer(error, sent=sent) from None
         if answer.status in _AWAY:
             self._look_again()
         return HttpResponse(self, url, connection, answer)
+
+    def no_answer(self, error: OSError, *, sent: bool) -> NoAnswer:
+        """A server that was silent for all its time is not asked again. But what a MasterFinder's master was may be back, or
+        elsewhere, in a moment."""
+        return NoAnswer(
+            error, sent=sent, final=self._finder is None and isinstance(error, (http1.NotHttp, socket.timeout))
+        )
 
     def keep(self, url: str, connection: http1.Connection) -> None:
         """The connection is free for this thread's next request."""
@@ -259,7 +267,7 @@ class HttpResponse:
 
     def _broken(self, error: BaseException) -> BaseException:
         self.close()
-        return NoAnswer(error, sent=True) if isinstance(error, OSError) else error
+        return self._transport.no_answer(error, sent=True) if isinstance(error, OSError) else error
 
 
 def _watched(body: bytes, on_sent: OnSent) -> Iterator[memoryview]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
@@ -14,8 +16,9 @@ import pytest
 from dethpc import errors
 from dethpc.client import experiments
 from dethpc.client.address import MasterFinder, auth_json, canonical, home, master_url, token
+from dethpc.client.proof import OwnerToken
 from dethpc.client.session import Session
-from dethpc.client.transport import NoAnswer
+from dethpc.client.transport import HttpTransport, NoAnswer
 from dethpc.errors import (
     ConfigError,
     MasterError,
@@ -25,6 +28,7 @@ from dethpc.errors import (
     Refused,
     Unauthorized,
 )
+from tests.waiting import LONG_ENOUGH
 
 Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
 
@@ -298,6 +302,83 @@ def test_what_greets_as_no_web_server_does_is_asked_once() -> None:
             greeter.join()
         assert len(met) == 1
         met[0].close()
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{"])
+def test_who_stays_silent_at_a_fixed_address_is_asked_once_and_told_of(said: bytes) -> None:
+    with Silent(said) as silent:
+        with pytest.raises(MasterUnreachable, match="does not answer: it has said nothing for 0.05 s"):
+            Session(silent.url, timeout=0.05).get("/")
+    assert len(silent.met) == 1
+
+
+def test_who_stays_silent_where_a_proof_is_due_is_asked_once_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dethpc.client.proof.SECONDS", 0.05)
+    with Silent(b"") as silent:
+        with pytest.raises(MasterUnreachable, match="it has not shown within 0.05 s that it is the master"):
+            Session(silent.url, OwnerToken("secret")).get("/")
+    assert len(silent.met) == 1
+
+
+def test_who_stays_silent_on_a_connection_that_was_kept_is_asked_on_another(serve: Callable[..., Master]) -> None:
+    """A network between may have forgotten it."""
+    over = threading.Event()
+
+    def silent(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        over.wait()
+        handler.close_connection = True
+
+    master = serve({"/kept": lambda handler, body: say(handler, 200, {}), "/silent": silent})
+    transport = HttpTransport(master.url)
+    transport.send("GET", "/kept", {}, None, LONG_ENOUGH).read()
+    for final in (False, True):
+        with pytest.raises(NoAnswer, match="it has said nothing for 0.05 s") as caught:
+            transport.send("GET", "/silent", {}, None, 0.05)
+        assert caught.value.final is final
+    over.set()
+
+
+def test_a_master_that_may_move_is_asked_again_where_it_stays_silent(tmp_path: Path) -> None:
+    with Silent(b"") as silent:
+        (tmp_path / "master.json").write_text(json.dumps({"url": silent.url}))
+        with pytest.raises(MasterUnreachable):
+            Session(MasterFinder(str(tmp_path / "master.json")), timeout=0.05, retries=1).get("/")
+    assert len(silent.met) == 2
+
+
+class Silent:
+    """Context manager: a server that says ``said`` to whoever it has met, and waits."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._accept)
+        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        self.met: List[socket.socket] = []
+        self._last: object = None
+
+    def __enter__(self) -> Silent:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with socket.socket() as last:
+            last.bind(("127.0.0.1", 0))
+            self._last = last.getsockname()
+            last.connect(self._server.getsockname())
+            self._thread.join()
+        for each in (self._server, *self.met):
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            client, address = self._server.accept()
+            if address == self._last:
+                client.close()
+                return
+            self.met.append(client)
+            with contextlib.suppress(OSError):  # it has not waited
+                client.sendall(self._said)
 
 
 def test_a_large_body_arrives_whole_and_who_watches_hears_how_much_of_it_is_sent(serve: Callable[..., Master]) -> None:
