@@ -71,7 +71,7 @@ class Json(TypeDecorator[Any]):
         return _encoded
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
-        return _decoded
+        return decoded
 
 
 def _encoded(value: Any) -> str:
@@ -92,7 +92,7 @@ _FLAT = frozenset((float, int, bool, type(None)))
 _read = json.JSONDecoder().raw_decode
 
 
-def _decoded(text: Any) -> Any:
+def decoded(text: Any) -> Any:
     """A list has thousands of them, most as short as "{}": to look for blanks around each takes longer than to read it."""
     if text is None:
         return None
@@ -100,7 +100,7 @@ def _decoded(text: Any) -> Any:
     return value if end == len(text) else json.loads(text)
 
 
-def decoded(texts: Iterable[str]) -> list[Any]:
+def decoded_all(texts: Iterable[str]) -> list[Any]:
     """What a column of JSON holds in many rows: reading each by itself takes several times as long."""
     text = f"[{','.join(texts)}]"
     try:

@@ -19,6 +19,7 @@ from dethpc.domain.states import RunState, State
 from dethpc.errors import StoreError, StoreUnavailable
 from dethpc.state import engines, migrate, rows
 from dethpc.state.absence import Absence
+from dethpc.state.shared import Shared
 from dethpc.state.tables import REVISION
 from dethpc.state.writer import Writer
 
@@ -139,9 +140,9 @@ class SqlStore:
         )
         with self.read() as connection:
             ids = sorted({*connection.scalars(wanted), *also})
-
+            shared = Shared()
             return Snapshot(
-                {fact: rows.read(connection, fact, *_of_experiments(fact, ids)) for fact in facts.IN_MEMORY},
+                {fact: shared.read(connection, fact, *_of_experiments(fact, ids)) for fact in facts.IN_MEMORY},
                 next_experiment_id=max(
                     self.next_ids[0], (connection.scalar(select(func.max(experiment.c.id))) or 0) + 1
                 ),

@@ -212,6 +212,16 @@ class StoreContract(RecordContract):
             ] == kept
             store_.close()
 
+    def test_what_rows_hold_alike_is_one_value_once_they_are_loaded(self, store: SqlStore) -> None:
+        kept = [trial(n, search={"lengths": [4, 16]}, reason="not among the best") for n in (1, 2)]
+        store.commit([experiment(), *kept, run(reason="not among the best"), attempt()])
+        found = store.load()
+        one, other = found.of(facts.Trial)
+        (its_run,), (its_attempt,) = found.of(facts.Run), found.of(facts.Attempt)
+        assert [one, other] == kept and one.search is other.search and one.search is not one.hparams
+        assert one.reason is other.reason is its_run.reason and its_run.task_id is its_attempt.task_id
+        assert store.load().of(facts.Trial)[0].search is not one.search, "who reads again gets values of their own"
+
     def test_nan_comes_back_as_nan_and_sorts_last(self, store: SqlStore) -> None:
         store.commit([experiment(), *(trial(n, best_validation=v) for n, v in enumerate((math.nan, 2.0, math.inf), 1))])
         store.commit([metric(1, metrics={"loss": math.nan, "bound": -math.inf})])

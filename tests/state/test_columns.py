@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dethpc.state.columns import _decoded, _encoded, decoded
+from dethpc.state.columns import _encoded, decoded, decoded_all
 
 FLAT = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 NAMES = st.text(st.characters(), max_size=20)  # halves of surrogate pairs among them
@@ -20,23 +20,23 @@ NAMES = st.text(st.characters(), max_size=20)  # halves of surrogate pairs among
 def test_json_comes_back_as_it_was_and_is_text_that_any_database_takes(value: Any) -> None:
     text = _encoded(value)
     assert text.isascii() and "\0" not in text
-    back = _decoded(text)
+    back = decoded(text)
     assert back == value and repr(back) == repr(value), "1.0 is no 1, and -0.0 no 0.0"
 
 
 @given(st.lists(st.dictionaries(NAMES, FLAT | st.just(math.nan) | st.lists(FLAT)), max_size=5))
 def test_many_are_read_as_each_by_itself(values: list[Any]) -> None:
     texts = [_encoded(value) for value in values]
-    assert repr(decoded(texts)) == repr([_decoded(text) for text in texts])
+    assert repr(decoded_all(texts)) == repr([decoded(text) for text in texts])
 
 
 @pytest.mark.parametrize("text", ['{"\\ud800":1.0}', "[" * 300 + "]" * 300, "1" * 4000])
 def test_what_only_json_reads_is_read_among_many(text: str) -> None:
-    assert decoded(["{}", text]) == [{}, json.loads(text)]
+    assert decoded_all(["{}", text]) == [{}, json.loads(text)]
 
 
 def test_what_is_no_number_is_spelled_as_json_reads_it() -> None:
-    found = _decoded(_encoded({"loss": math.nan, "most": math.inf, "least": -math.inf}))
+    found = decoded(_encoded({"loss": math.nan, "most": math.inf, "least": -math.inf}))
     assert math.isnan(found["loss"]) and (found["most"], found["least"]) == (math.inf, -math.inf)
     assert json.loads(_encoded(math.inf)) == math.inf
 

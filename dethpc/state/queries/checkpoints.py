@@ -13,7 +13,7 @@ from dethpc.domain.facts import Checkpoint, Experiment, Metric, Trial
 from dethpc.domain.states import CheckpointState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.columns import decoded
+from dethpc.state.columns import decoded_all
 from dethpc.state.queries.page import Order, Page, among, by_value, cut, having, one, sort_key, total_of
 from dethpc.state.selections import Selection
 from dethpc.state.summaries import StoredSum
@@ -120,7 +120,7 @@ def measured(connection: Connection, where: Sequence[ColumnElement[bool]], metri
     values: dict[str, float] = {}
     for some in query.each(connection):
         named = [(uuid, metrics) for uuid, metrics in some if quoted in metrics]
-        for (uuid, _), metrics in zip(named, decoded(metrics for _, metrics in named)):
+        for (uuid, _), metrics in zip(named, decoded_all(metrics for _, metrics in named)):
             value = metrics.get(metric)
             if isinstance(value, (int, float)):
                 values[uuid] = value

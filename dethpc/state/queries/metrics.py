@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, case,
 from dethpc.domain.facts import Attempt, Checkpoint, Metric
 from dethpc.domain.states import CheckpointState
 from dethpc.state import rows
-from dethpc.state.columns import decoded
+from dethpc.state.columns import decoded_all
 from dethpc.state.queries.experiments import experiment
 from dethpc.state.queries.page import Page, chunks, having
 from dethpc.state.selections import Selection
@@ -91,7 +91,7 @@ def series(
         query = ordered.where(_metric.trial_id.in_(ids[start : start + _TRIALS]), *where)
         for some in Selection(query).each(connection):
             *told, texts = zip(*some)
-            yield from map(Reported, *told, decoded(texts))
+            yield from map(Reported, *told, decoded_all(texts))
 
 
 def workloads(

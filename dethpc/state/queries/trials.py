@@ -24,7 +24,7 @@ from dethpc.domain.facts import Checkpoint, Experiment, Metric, Run, Task, Trial
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.errors import NotFound
 from dethpc.state import rows
-from dethpc.state.columns import decoded
+from dethpc.state.columns import decoded_all
 from dethpc.state.queries.checkpoints import of_deleted, sizes_of_trials
 from dethpc.state.queries.page import Order, Page, among, cut, having, in_states, one, sort_key, total_of
 from dethpc.state.queries.tasks import of_trial
@@ -145,7 +145,7 @@ def points_of_search(
     query = select(_trial.id, text, value).where(_trial.experiment_id == experiment_id, value.is_not(None))
     order = value if smaller_is_better else value.desc()
     found = connection.execute(query.order_by(order, _trial.id).limit(most)).all()
-    hparams = decoded(text for _, text, _ in found)
+    hparams = decoded_all(text for _, text, _ in found)
     return [(id, values, best) for (id, _, best), values in zip(found, hparams)]
 
 
