@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Optional
+from functools import lru_cache
+from typing import TYPE_CHECKING, Optional
 
-import re2
+if TYPE_CHECKING:
+    import re2
 
 LONGEST = 1000
 """Characters of a pattern."""
 
 LARGEST = 5000
 """Instructions of a pattern once it is compiled: what each character of the text may cost."""
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = 1 << 19
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _ANCHORED = re.compile(r"\\[AzCQE]")
@@ -37,9 +35,11 @@ class Pattern:
     def __init__(self, text: str) -> None:
         if len(text) > LONGEST:
             raise ValueError(f"too long: {len(text)} characters, and {LONGEST} are allowed")
+        import re2  # with its C++, which most masters never need: only whoever writes a pattern does
+
         try:
             self._text = text
-            self._compiled = re2.compile(text, _OPTIONS)
+            self._compiled = re2.compile(text, _options())
         except UnicodeEncodeError:
             raise ValueError("not a regular expression: it holds half a character") from None
         except re2.error as error:
@@ -54,14 +54,26 @@ class Pattern:
         bare = _ESCAPED.sub("", body).replace("[^", "[")
         if _ANCHORED.search(body) or "^" in bare or _SWITCH.search(bare):
             return None
+        import re2
+
         try:
-            compiled = re2.compile(f"(?m:{body})".encode(), _OPTIONS)
+            compiled = re2.compile(f"(?m:{body})".encode(), _options())
         except re2.error:
             return None
         return lambda block, begin: found.start() if (found := compiled.search(block, begin)) else None
 
     def found_in(self, text: str) -> bool:
         return self._compiled.search(text) is not None
+
+
+@lru_cache
+def _options() -> re2.Options:
+    import re2
+
+    made = re2.Options()
+    made.log_errors = False
+    made.max_mem = 1 << 19
+    return made
 
 
 def _why(error: re2.error) -> str:

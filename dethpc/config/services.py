@@ -46,9 +46,10 @@ class LogPolicy(Section):
         return self
 
 
+# Not checked, which would load RE2 in whatever reads a configuration.
 USUAL_LOG_POLICIES = (
-    LogPolicy(name="CUDA OOM", pattern=".*CUDA out of memory.*"),
-    LogPolicy(name="ECC Error", pattern=".*uncorrectable ECC error encountered.*"),
+    LogPolicy.model_construct(name="CUDA OOM", pattern=".*CUDA out of memory.*"),
+    LogPolicy.model_construct(name="ECC Error", pattern=".*uncorrectable ECC error encountered.*"),
 )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dethpc.config import load, with_overrides
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.secrets import masked_text
+from dethpc.config.services import USUAL_LOG_POLICIES, LogPolicy
 from dethpc.config.source import dump
 from dethpc.config.unsupported import _NOT_WORTH_A_WARNING, FIELDS, IGNORED, TRIAL_CLASS, UNSUPPORTED
 from dethpc.errors import ConfigError, Problem
@@ -808,3 +809,8 @@ def test_mistakes_in_the_data_layer_are_named(section: dict[str, Any], allowed: 
 def test_the_keys_of_the_data_layer_are_secrets() -> None:
     shown = masked_text(LEAST + dump({"data_layer": PRINTED[2]}))
     assert "secret_key: s\n" not in shown and "access_key: a\n" not in shown and "some/where" in shown
+
+
+def test_what_stands_for_log_policies_by_itself_would_pass_for_a_users_own() -> None:
+    for each in USUAL_LOG_POLICIES:
+        assert LogPolicy.model_validate({"name": each.name, "pattern": each.pattern}) == each

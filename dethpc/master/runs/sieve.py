@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-
-import re2
+from typing import TYPE_CHECKING
 
 from dethpc.config.patterns import Pattern, Seeker
 from dethpc.rundir.lines import split
 
-_OPTIONS = re2.Options()
-_OPTIONS.encoding = re2.Options.Encoding.LATIN1  # a byte is a character
-_OPTIONS.log_errors = False
+if TYPE_CHECKING:
+    import re2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 STAMP = len("2025-11-13T02:13:22.123")
@@ -58,7 +56,12 @@ class Sieve:
 
     @cached_property
     def _any(self) -> re2._Regexp:
-        return re2.compile(b"|".join(map(re2.escape, self._groups[0])), _OPTIONS)
+        import re2  # with its C++, when a log is first read
+
+        options = re2.Options()
+        options.encoding = re2.Options.Encoding.LATIN1  # a byte is a character
+        options.log_errors = False
+        return re2.compile(b"|".join(map(re2.escape, self._groups[0])), options)
 
     def _marked(self, block: bytes) -> Iterator[tuple[int, bytes]]:
         first = self._any.search(block)
