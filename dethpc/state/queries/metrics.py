@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, String, and_, bindparam, case, func, literal, select, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Double,
+    String,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal,
+    select,
+    type_coerce,
+)
 
 from dethpc.domain.facts import Attempt, Checkpoint, Metric
 from dethpc.domain.states import CheckpointState
@@ -83,15 +95,18 @@ def series(
         where.append(_metric.steps_completed >= first_step)
     if last_step is not None:
         where.append(_metric.steps_completed <= last_step)
-    text = type_coerce(_metric.metrics, String)
-    columns = (_metric.trial_id, _metric.group, _metric.steps_completed, _metric.reported_at, text)
+    at, text = (
+        type_coerce(_metric.reported_at, Double),
+        type_coerce(_metric.metrics, String),
+    )  # as the driver gives them
+    columns = (_metric.trial_id, _metric.group, _metric.steps_completed, at, text)
     ordered = select(*columns).order_by(_metric.trial_id, _metric.group, _metric.steps_completed, _metric.id)
     ids = sorted(set(trial_ids))
     for start in range(0, len(ids), _TRIALS):
         query = ordered.where(_metric.trial_id.in_(ids[start : start + _TRIALS]), *where)
         for some in Selection(query).each(connection):
             *told, texts = zip(*some)
-            yield from map(Reported, *told, decoded_all(texts))
+            yield from map(Reported._make, zip(*told, decoded_all(texts)))
 
 
 def workloads(

@@ -6,6 +6,7 @@ import contextlib
 import time as clock
 from collections.abc import AsyncIterator, Iterator
 from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -99,7 +100,7 @@ def time_series(
     found = queries.trials_by_id(connection, trial_ids)
     figures = queries.trial_figures(connection, found if with_figures else ())
     reports = queries.series(connection, [fact.id for fact in found], groups, start, end or None)
-    curves = {id: drawn(own, wanted_names, points) for id, own in groupby(reports, key=lambda report: report.trial_id)}
+    curves = {id: drawn(own, wanted_names, points) for id, own in groupby(reports, key=attrgetter("trial_id"))}
     none = queries.TrialFigures()
     answer = [
         ComparedTrial(trial=Trial.of(fact, figures.get(fact.id, none)), metrics=curves.get(fact.id, []))
