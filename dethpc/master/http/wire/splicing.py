@@ -43,13 +43,16 @@ class Template(Generic[Model]):
 
     def written(self, values: Mapping[str, Any]) -> str:
         values = {**self._defaults, **values}
-        parts = []
+        parts: list[str] = []  # joined once: a list of a thousand may be megabytes
         for is_text, names in self._parts:
             if is_text:
-                parts += [f'"{alias}":{values[name]}' for alias, name in names]
+                for alias, name in names:
+                    parts += (",", f'"{alias}":', values[name])
             else:
-                parts.append(_written({alias: values[name] for alias, name in names}))
-        return f"{{{','.join(parts)}}}"
+                parts += (",", _written({alias: values[name] for alias, name in names}))
+        parts[0] = "{"
+        parts.append("}")
+        return "".join(parts)
 
     def spliced(self, **values: Any) -> Spliced[Model]:
         return Spliced(self.written(values))
