@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from dethpc.domain import measures
 from dethpc.domain.nested import leaves
 from dethpc.domain.trial_config import SearcherConfig
+from dethpc.web import listed
 
 SYMBOLS = {
     "RUNNING": "▶",
@@ -152,6 +153,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "data": data,
     "duration": measures.duration,
     "flat": lambda named: list(leaves(named or {})),
+    "listed": listed.written,
     "number": number,
     "percent": measures.percent,
     "plain_state": plain_state,

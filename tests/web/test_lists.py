@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 from urllib.parse import unquote
 
 import pytest
 
-from dethpc.web import show
+from dethpc.errors import Refused
+from dethpc.web import listed, show
 from dethpc.web.pages import experiments
 from tests.master.conftest import Served, experiment
 from tests.web.conftest import Visitor
@@ -28,6 +30,30 @@ def test_labels_are_given_to_many_and_taken_from_many(visitor: Visitor, served: 
     assert labels(served, 1) == labels(served, 2) == ["b"]
     nothing = visitor.post("experiments/act", [("action", "label"), ("labels", " "), *chosen])
     assert "Write a label first." in unquote(nothing.headers["location"]) and labels(served, 1) == ["b"]
+
+
+def test_a_label_with_a_comma_stays_one_where_another_is_added(visitor: Visitor, served: Served) -> None:
+    served.session.patch("/api/v1/experiments/1", {"labels": ["x, y", '"z"']})
+    found = re.search(r'name="labels" value="([^"]*)"', visitor.get("experiments/1").text)
+    assert found is not None
+    shown = html.unescape(found[1])
+    got = visitor.post("experiments/1/edit", {"labels": f"{shown}, new", "was-labels": shown})
+    assert got.status == 303 and sorted(labels(served, 1)) == ['"z"', "new", "x, y"]
+    visitor.post("experiments/act", [("action", "unlabel"), ("labels", '"x, y"'), ("id", "1")])
+    assert sorted(labels(served, 1)) == ['"z"', "new"]
+
+
+@pytest.mark.parametrize(
+    "texts", [[], ["a"], ["a", "b c"], ["a,b", "c"], ['"a"', 'b"', 'c "d", e', ","], ['5" x', "'"]]
+)
+def test_what_is_written_into_a_field_is_read_from_it(texts: list[str]) -> None:
+    assert listed.read(listed.written(texts)) == texts
+
+
+def test_a_field_that_a_person_fills_is_read_as_it_is_meant() -> None:
+    assert listed.read(' a,b ,, "c, d" , "e') == ["a", "b", "c, d", "e"]
+    with pytest.raises(Refused, match="the list cannot be read"):
+        listed.read("x" * 1_000_000)
 
 
 def test_a_job_goes_to_any_place_of_its_queue(visitor: Visitor, served: Served) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dethpc.client import experiments
 from dethpc.errors import NotFound, Refused
-from dethpc.web import show
+from dethpc.web import listed, show
 from dethpc.web.asked import Answer, Asked, Goto, Page
 from dethpc.web.pages import search
 
@@ -97,7 +97,7 @@ def edit(asked: Asked) -> Answer:
         if name in form and form[name] != form.get(f"was-{name}")
     }
     if "labels" in given:
-        given["labels"] = [label for text in given["labels"].split(",") if (label := text.strip())]
+        given["labels"] = listed.read(given["labels"])
     if given:
         experiments.patch(asked.session, number, **given)
     return Goto(f"experiments/{number}", "Saved." if given else "Nothing was changed.")

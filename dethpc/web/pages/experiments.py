@@ -6,6 +6,7 @@ from typing import Any
 
 from dethpc.client import experiments
 from dethpc.errors import DethpcError, Refused
+from dethpc.web import listed
 from dethpc.web.asked import Answer, Asked, Goto, Page
 
 PAGE = 50
@@ -89,7 +90,7 @@ def act(asked: Asked) -> Answer:
         raise Refused(
             f"there is no action {action!r}; there are {', '.join(experiments.ACTIONS)}, label, unlabel and delete"
         )
-    labels = [label for text in asked.form.get("labels", "").split(",") if (label := text.strip())]
+    labels = listed.read(asked.form.get("labels", ""))
     if action in ("label", "unlabel") and not labels:
         return Goto(back, "Write a label first.")
     done, failed = 0, []
