@@ -444,6 +444,12 @@ def test_each_route_is_named_once() -> None:
     assert len(named) == len(set(named))
 
 
+@pytest.mark.parametrize("rank, told", [("0", False), ("", False), ("x", True), ("-1", True), ("<b>", True)])
+def test_a_rank_that_filters_no_log_is_told(visitor: Visitor, rank: str, told: bool) -> None:
+    shown = visitor.get(f"trials/1/logs?rank={quote(rank)}").text
+    assert (f"Rank {html.escape(rank)} filters nothing: a rank is a whole number" in shown) is told
+
+
 def test_a_download_takes_no_thread_that_its_answer_needs(
     visitor: Visitor, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

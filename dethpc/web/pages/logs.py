@@ -54,6 +54,7 @@ def of_trial(asked: Asked) -> Answer:
         earlier=_changed(asked, before=before or last, skip=beyond + len(rows)) if more else "",
         elsewhere=_changed(asked),
         filtered=bool(which.params()),
+        no_ranks=[rank for rank in asked.every("rank") if not _is_rank(rank)],
         follow=_changed(asked, since=last) if at_end else "",
     )
     return Page("trial/logs.html", shown, live=f"experiment-{shown['trial']['experimentId']}")
@@ -119,12 +120,16 @@ def followed(asked: Asked, last: str = "") -> str:
 def _filter(asked: Asked) -> logs.Filter:
     return logs.Filter(
         level=logs.level_of(asked.query.get("level")),
-        ranks=[int(rank) for rank in asked.every("rank") if rank.isdecimal() and len(rank) < 7],
+        ranks=[int(rank) for rank in asked.every("rank") if _is_rank(rank)],
         nodes=asked.every("node"),
         stdtypes=[kind for kind in asked.every("stdtype") if kind in ("stdout", "stderr")],
         sources=[source for source in asked.every("source") if source in SOURCES],
         search=asked.query.get("text") or None,
     )
+
+
+def _is_rank(text: str) -> bool:
+    return text.isdecimal() and len(text) < 7
 
 
 def _moment(text: str) -> str:
