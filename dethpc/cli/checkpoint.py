@@ -128,16 +128,19 @@ def rm(uuids: list[str], globs: tuple[str, ...], yes: bool) -> None:
 
 
 def _without_match(session: Any, uuids: Sequence[str], globs: Sequence[str]) -> dict[str, str]:
-    """Of those checkpoints that list files, and none that a glob means: what to say. Where no files are listed the master looks."""
+    """Of those checkpoints that have no file that a glob means: what to say. Where no files are listed the master looks, unless all
+    are deleted."""
     from dethpc.client import checkpoints
     from dethpc.storage import globs as globs_
 
-    listed = {uuid: one for uuid in uuids if (one := checkpoints.get(session, uuid)).get("resources")}
-    return {
-        uuid: checkpoints.no_match(one, globs)
-        for uuid, one in listed.items()
-        if not any(globs_.within(path, globs) for path in one["resources"])
-    }
+    none = {}
+    for uuid in uuids:
+        found = checkpoints.get(session, uuid)
+        files = found.get("resources") or {}
+        known = files or output.state(found.get("state")) == "DELETED"
+        if known and not any(globs_.within(path, globs) for path in files):
+            none[uuid] = checkpoints.no_match(found, globs)
+    return none
 
 
 checkpoint.add_command(prune)

@@ -114,7 +114,7 @@ class Answers:
         self.trials = [trial(1, metric=0.25), trial(2, "ERROR", reason="exit code 3: ZeroDivisionError", restarts=5)]
         self.search: Json = {"progress": 0.5, "estimatedEndTime": None, "metric": "loss", "brackets": [], "trials": []}
         self.checkpoints: list[Json] = []
-        self.files: dict[str, dict[str, str]] = {"a": {}}  # of checkpoints by their uuid
+        self.files: dict[str, dict[str, str] | None] = {"a": {}}  # of checkpoints by their uuid; None: deleted
         self.series: list[Json] = []  # {"trial", "metrics"} of trials 1, 2, ...
         self.runs: list[Json] = []  # of every trial
         self.of_job: list[Json] = [run_of_job("31.1"), run_of_job("31.2", jobId="28", endTime=None, usage=USAGE)]
@@ -148,7 +148,9 @@ class Answers:
         if path == "/api/v1/experiments/1/checkpoints":
             return {"checkpoints": self.checkpoints}
         if method == "GET" and path.startswith("/api/v1/checkpoints/") and (uuid := path.split("/")[-1]) in self.files:
-            return {"checkpoint": {"uuid": uuid, "resources": self.files[uuid]}}
+            files = self.files[uuid]
+            state = "STATE_DELETED" if files is None else "STATE_COMPLETED"
+            return {"checkpoint": {"uuid": uuid, "state": state, "resources": files or {}}}
         if path == "/api/v1/experiments/1/search":
             return searched(self.search, int(query.get("limit", ["0"])[0]))
         if path == "/api/v1/experiments/1/waiting":

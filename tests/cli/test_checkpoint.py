@@ -18,6 +18,13 @@ def test_rm_removes_what_globs_name_and_without_one_only_looks(det: Any, master:
     assert [body["checkpointGlobs"] for _, body in master.did("POST")] == [["code/**", "*.pt"], []]
 
 
+def test_rm_of_files_says_that_a_deleted_checkpoint_has_none(det: Any, master: Any) -> None:
+    master.files = {"a": None}
+    done = det("c", "rm", "a", "--glob", "*.pt", "-y", master=master)
+    said = "det: error: no file of checkpoint a matches *.pt; it has no files\n"
+    assert (done.returncode, done.stderr) == (1, said) and not master.did("POST")
+
+
 def test_rm_says_which_files_there_are_where_no_glob_means_one_and_removes_none(det: Any, master: Any) -> None:
     files = {f"part{n}.pt": "1" for n in range(7)} | {"code/": "0", "code/net.py": "1"}
     master.files = {"a": files, "b": {}, "c": {"part0.pt": "1"}}
