@@ -190,6 +190,22 @@ def test_what_was_typed_and_not_saved_is_not_lost(user: User, tab: Tab) -> None:
     rename(user, "<i>first</i>")
 
 
+def test_a_page_that_waits_for_who_has_chosen_rows_says_that_it_is_behind(user: User, tab: Tab) -> None:
+    page = tab.goto("experiments")
+    box = page.locator("tbody input[type=checkbox]").first
+    box.check()
+    assert not page.is_visible("#behind")
+    place = box.bounding_box()
+    rename(user, "<i>other</i>")
+    page.wait_for_selector("#behind")
+    assert box.bounding_box() == place, "the next row is where it was"
+    box.uncheck()
+    page.click("h1")  # no field has the focus any more
+    page.wait_for_selector("a.name:text('other')")
+    assert not page.is_visible("#behind")
+    rename(user, "<i>first</i>")
+
+
 def test_what_is_typed_while_the_page_is_on_its_way_is_not_lost(user: User, tab: Tab) -> None:
     page, held = tab.goto("experiments/1"), list[Any]()
     # The first request alone: another change may ask once more, and nobody would let that one go.

@@ -12,7 +12,7 @@ if (["said", "followed"].some((name) => here.searchParams.has(name))) {
 // --- live: the master says that something was committed, and the page is made again around what stays the same
 
 const main = document.getElementById("main");
-const link = document.getElementById("link");
+const link = document.getElementById("link"), behind = document.getElementById("behind");
 const MANAGED = "details.manage[open]";  // what a person works in stays as it is, and the page around it goes on
 let events = null, waits = false;
 
@@ -54,10 +54,16 @@ function tell(text) {
 }
 
 function renew() {
-  waits = amid();
+  wait(amid());
   if (waits) return;
   main.dispatchEvent(new Event("changed"));
   document.dispatchEvent(new Event("dethpc:changed"));
+}
+
+// Told above the page and not in it: whoever is choosing rows must not find others below the pointer.
+function wait(on) {
+  waits = on;
+  behind.hidden = !on;
 }
 
 // Nobody looks, or somebody is in the middle of something: the page is made again later.
@@ -72,7 +78,7 @@ if (main.dataset.live && window.EventSource) {
     document.addEventListener(kind, () => setTimeout(() => { if (waits) renew(); }, 200), true);
   main.addEventListener("htmx:beforeSwap", (event) => {
     // Somebody began to type while the new page was on its way.
-    if (event.detail.target === main && event.detail.shouldSwap && amid()) { event.detail.shouldSwap = false; waits = true; }
+    if (event.detail.target === main && event.detail.shouldSwap && amid()) { event.detail.shouldSwap = false; wait(true); }
   });
   document.addEventListener("htmx:responseError", (event) => { if (event.detail.xhr.status === 401) loggedOut(); });
   addEventListener("pagehide", hush);
