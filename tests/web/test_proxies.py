@@ -193,7 +193,7 @@ def looks_and_acts(user: User, page: Any, root: str, name: str) -> None:
     page.fill("[name=notes]", f"seen by {name}")
     page.click("text=Save")
     page.wait_for_function(
-        "said => document.querySelector('[name=notes]').defaultValue === said", arg=f"seen by {name}"
+        "said => document.querySelector('[name=notes]')?.defaultValue === said", arg=f"seen by {name}"
     )
     assert user.session().get("/api/v1/experiments/1")["experiment"]["notes"] == f"seen by {name}"
     user.session().patch("/api/v1/experiments/1", {"name": f"named by {name}"})
