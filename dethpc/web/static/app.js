@@ -176,7 +176,9 @@ const places = { e: "experiments", q: "queue", c: "cluster", k: "checkpoints", d
 const TYPED = "input:not([type=checkbox], [type=radio]), textarea, select, dialog";  // where keys mean letters
 let going = false;  // after a g
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest(TYPED)) return;
+  // A dialog that was closed keeps the focus until the next frame, which a busy browser draws late.
+  const at = event.target.closest("dialog:not([open])") ? document.body : event.target;
+  if (event.ctrlKey || event.metaKey || event.altKey || at.closest(TYPED)) return;
   if (going && places[event.key]) { location.href = root + places[event.key]; return; }
   going = event.key === "g";
   const search = document.querySelector("[data-search]");
@@ -189,8 +191,8 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "s") document.querySelector("tr.here input[type=checkbox]")?.click();
   else if (event.key === "e") document.querySelector("[data-first-error]")?.click();
   else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
-  else if (event.key === "Enter" && !event.target.closest("a, button, summary")) {
-    if (event.target.closest("input") && !event.target.closest("tr.here")) return;  // it sends the form of its filter
+  else if (event.key === "Enter" && !at.closest("a, button, summary")) {
+    if (at.closest("input") && !at.closest("tr.here")) return;  // it sends the form of its filter
     event.preventDefault();
     document.querySelector("tr.here a")?.click();
   }
