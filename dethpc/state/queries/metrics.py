@@ -95,10 +95,8 @@ def series(
         where.append(_metric.steps_completed >= first_step)
     if last_step is not None:
         where.append(_metric.steps_completed <= last_step)
-    at, text = (
-        type_coerce(_metric.reported_at, Double),
-        type_coerce(_metric.metrics, String),
-    )  # as the driver gives them
+    # Both as the driver gives them.
+    at, text = type_coerce(_metric.reported_at, Double), type_coerce(_metric.metrics, String)
     columns = (_metric.trial_id, _metric.group, _metric.steps_completed, at, text)
     ordered = select(*columns).order_by(_metric.trial_id, _metric.group, _metric.steps_completed, _metric.id)
     ids = sorted(set(trial_ids))
