@@ -3,7 +3,8 @@
 As on the cluster: into an attempt's journal, with a master that takes the reports, and event files for TensorBoard. A report is in
 the journal when the call returns, and a thread flushes it to disk within a second. Time between two reports is some work of 5 ms,
 as in a training; in a tight loop, what is waked and cached already costs nothing. Figures are the processor time of the loop's own
-thread; the clock, which stands beside it, also has what other work on the machine takes.
+thread; the clock, which stands beside it, also has what other work on the machine takes. In a tight loop a report may take what it
+took when it did less: 12 us of processor time, 10 us by the clock.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def context() -> Iterator[Any]:
 
 
 LIMITS = {1000: 1000.0, 10: None, 4: None}
-TIGHT, ASKED = 10.0, 0.4
+TIGHT, TIGHT_CLOCK, ASKED = 12.0, 10.0, 0.4
 """Microseconds: of a report that comes with 1,000 metrics, of one in a tight loop, and of a look whether to stop."""
 
 
@@ -117,7 +118,7 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     with context() as made, tempfile.TemporaryFile("w") as file:
         for count, limit in LIMITS.items():
             yield after_work(made, file, count, limit, rounds)
-        yield tight(made, file, 20 if options.quick else 100)
+        yield from tight(made, file, 20 if options.quick else 100)
         yield looks(made, 20 if options.quick else 100)
 
 
@@ -142,27 +143,34 @@ def after_work(made: Any, file: TextIO, count: int, limit: float | None, rounds:
     )
 
 
-def tight(made: Any, file: TextIO, rounds: int) -> Row:
+def tight(made: Any, file: TextIO, rounds: int) -> Iterator[Row]:
     """Reports in a loop that does nothing else: the mean of 200, so that what the clock cannot tell apart is told."""
     metrics, steps = (
         {"loss": 0.731, "accuracy": 0.912, "rate": 1e-3, "throughput": 1234.5},
         iter(range(10**9, 2 * 10**9)),
     )
 
-    def many(act: Callable[[int, dict[str, float]], object]) -> float:
-        return 1e6 * timed(lambda: [act(next(steps), metrics) for _ in range(200)], time.thread_time).cpu / 200
+    def many(act: Callable[[int, dict[str, float]], object]) -> tuple[float, float]:
+        """Microseconds of processor time, and by the clock."""
+        clocks: list[float] = []
+
+        def loop() -> None:
+            for _ in range(200):
+                begin = time.perf_counter()
+                act(next(steps), metrics)
+                clocks.append(time.perf_counter() - begin)
+
+        spent = timed(loop, time.thread_time)
+        return 1e6 * spent.cpu / 200, 1e6 * statistics.median(clocks)
 
     ways = {"ours": made.train.report_training_metrics, "line": lambda step, metrics: line(file, step, metrics)}
     found = alternate({name: partial(many, act) for name, act in ways.items()}, rounds)
-    peers = {"a JSON line": median(found["line"])}
-    return Row(
-        "a report of 4 metrics, in a tight loop",
-        "us",
-        median(found["ours"]),
-        peers,
-        TIGHT,
-        ratio(found["ours"], found["line"]),
-    )
+    for which, limit, how in ((0, TIGHT, "processor time"), (1, TIGHT_CLOCK, "by the clock")):
+        ours, theirs = ([each[which] for each in found[name]] for name in ("ours", "line"))
+        peers = {"a JSON line": median(theirs)}
+        yield Row(
+            f"a report of 4 metrics, in a tight loop, {how}", "us", median(ours), peers, limit, ratio(ours, theirs)
+        )
 
 
 def looks(made: Any, rounds: int) -> Row:

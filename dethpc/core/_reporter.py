@@ -94,10 +94,10 @@ class Reporter:
             if self._closing:
                 raise RuntimeError("the core context is closed: report inside `with core.init() as context:`")
             try:
-                (report, line), written = self._journal.append_line(kind, data, durable=durable), True
+                (report, line, urgent), written = self._journal.append_line(kind, data, durable=durable), True
                 self._disk_refuses = False
             except NotWritten as refused:
-                report, line, written = refused.report, refused.line, False
+                report, line, urgent, written = refused.report, refused.line, refused.durable, False
                 if not self._disk_refuses:
                     self._disk_refuses = True
                     logger.warning(
@@ -107,7 +107,6 @@ class Reporter:
                 self._waiting = deque(line for line in self._waiting if not line.written)
             self._waiting.append(_Line(report.seq, line, written))
             self._seq = report.seq
-            urgent = durable or report.durable
             if urgent:
                 self._urgent_seq = report.seq
             if urgent or len(self._waiting) in (

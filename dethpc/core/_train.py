@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from dethpc.core._distributed import DistributedContext
 from dethpc.core._encode import encode_metrics, jsonable, shown
 from dethpc.core._tensorboard import TensorboardFiles, TensorboardMode, TensorboardWriter
-from dethpc.domain.reports import MOST_METRICS, MOST_STEPS, Report, ReportKind, fault
+from dethpc.domain.reports import MOST_METRICS, MOST_STEPS, ReportKind, fault_of
 from dethpc.errors import MasterError, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class TrainContext:
             logger.warning("the alert of rank %d could not be sent: %s", self._distributed.rank, error)
 
     def _report(self, kind: ReportKind, data: Dict[str, Any]) -> None:
-        if why := fault(Report(1, 0.0, kind, data)):
+        if why := fault_of(kind, data):
             raise ValueError(f"this cannot be reported ({kind.value}): {why}")
         self._reporter.report(kind, data)
 

@@ -75,19 +75,16 @@ MOST_LEVELS = 100
 up somewhere beyond 250, and not everywhere at the same depth: what one part of the master kept, another could not show."""
 
 
-def too_deep(value: Any) -> bool:
-    """Whether a JSON value has more than ``MOST_LEVELS``."""
-    level = [value] if value and isinstance(value, _NESTS) else []
-    for _ in range(MOST_LEVELS + 1):
-        if not level:
-            return False
-        level = [
-            item
-            for each in level
-            for item in (each.values() if isinstance(each, dict) else each)
-            if type(item) not in _FLAT and item and isinstance(item, _NESTS)
-        ]
-    return True
+def too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
+    """Whether a JSON value has more than ``levels``."""
+    if not value or not isinstance(value, _NESTS):
+        return False
+    if not levels:
+        return True
+    for item in value.values() if isinstance(value, dict) else value:
+        if type(item) not in _FLAT and too_deep(item, levels - 1):
+            return True
+    return False
 
 
 _NESTS = (dict, list, tuple)
@@ -100,12 +97,15 @@ def fault(report: Report) -> str:
     A report whose line is whole may still hold what no database takes, or be of a shape that this release does not know. It keeps
     its number, and counts for nothing.
     """
-    if not math.isfinite(report.at):
-        return f"its time is {report.at}"
-    if too_deep(report.data):
+    return fault_of(report.kind, report.data) if math.isfinite(report.at) else f"its time is {report.at}"
+
+
+def fault_of(kind: str, data: dict[str, Any]) -> str:
+    """The same of what is about to be reported."""
+    if too_deep(data):
         return f"its values lie more than {MOST_LEVELS} levels deep"
-    check = _FAULTS.get(report.kind)
-    return check(report.data) if check is not None else ""
+    check = _FAULTS.get(kind)
+    return check(data) if check is not None else ""
 
 
 def _of_metrics(data: dict[str, Any]) -> str:

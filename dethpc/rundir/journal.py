@@ -84,11 +84,11 @@ def number_of(line: Union[str, bytes]) -> int:
 
 class NotWritten(OSError):
     """The disk did not take a report. ``report`` (and its ``line``) is valid all the same: it has its number, may go to
-    the master by HTTP, and is written with the next report that the disk takes."""
+    the master by HTTP, and is written with the next report that the disk takes. ``durable``: it had to be on disk."""
 
-    def __init__(self, report: Report, line: str, cause: OSError) -> None:
+    def __init__(self, report: Report, line: str, durable: bool, cause: OSError) -> None:
         super().__init__(cause.errno, cause.strerror, cause.filename)
-        self.report, self.line = report, line
+        self.report, self.line, self.durable = report, line, durable
 
 
 class JournalWriter:
@@ -137,22 +137,23 @@ class JournalWriter:
 
     def append_line(
         self, kind: ReportKind, data: dict[str, Any], *, durable: bool = False, at: Optional[float] = None
-    ) -> tuple[Report, str]:
-        """As ``append``; the report and its line, which is made once."""
+    ) -> tuple[Report, str, bool]:
+        """As ``append``; the report, its line, which is made once, and whether it had to be on disk."""
         with self._lock:
             report = Report(self._seq + 1, time.time() if at is None else at, kind, data)
             line = to_line(report)  # refuse before the number is taken
             self._seq = report.seq
             self._unwritten.append(line)
+            durable = durable or report.durable
             try:
                 self._write_pending()
-                if durable or report.durable:
+                if durable:
                     self._sync()
                 elif not self._lazy and time.monotonic() - self._synced_at >= SYNC_SECONDS:
                     self._sync()
             except OSError as error:
-                raise NotWritten(report, line, error) from error
-            return report, line
+                raise NotWritten(report, line, durable, error) from error
+            return report, line, durable
 
     def flush(self) -> None:
         """Bring what was written to disk, while others may append. Raises: OSError; then the next report tries it, too."""

@@ -67,7 +67,7 @@ def try_to_forge(user: User, token: str) -> None:
     with JournalWriter(user.folder / "forged.jsonl") as journal:
         for _ in range(applied):
             journal.append(ReportKind.PROGRESS, {"progress": 0.5})
-        _, line = journal.append_line(ReportKind.CHECKPOINT, data)
+        _, line, _ = journal.append_line(ReportKind.CHECKPOINT, data)
     assert thief.post(path, {"lines": [line]})["appliedSeq"] == applied
     user.det("checkpoint", "delete", "precious", "--yes", code=None)
     assert "not found" in user.errors

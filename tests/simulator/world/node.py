@@ -213,7 +213,7 @@ class Process:
         steps, chain = int(data.get("steps_completed") or 0), str(data.get("metrics", {}).get("chain", ""))
         self._story.judge.said(self, Said(journal.seq + 1, kind.value, steps, chain))
         try:
-            _, line = journal.append_line(kind, data)
+            _, line, _ = journal.append_line(kind, data)
         except NotWritten as error:
             line = error.line
             self._story.judge.cut.add((self.run_id, self.k))  # it may reach the master by HTTP alone
