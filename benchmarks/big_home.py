@@ -42,7 +42,7 @@ SPACE = {
 
 def made(parts: int = 1) -> Home:
     """The home; ``parts``: made so many times smaller."""
-    return _kept(f"{REVISION}-{parts}", partial(_rows, parts))
+    return _kept(f"{REVISION}-all-{parts}", partial(_rows, parts))
 
 
 def of_one_experiment(parts: int = 1) -> Home:
@@ -95,10 +95,11 @@ def _many_trials(trials: int) -> Iterator[Row]:
             yield row
 
 
-def _config(name: str, searcher: dict[str, Any], most: int | None = None) -> ExperimentConfig:
+def _config(name: str, searcher: dict[str, Any], most: int | None = None, description: str = "") -> ExperimentConfig:
     return ExperimentConfig.from_json(
         {
             "name": name,
+            "description": description,
             "entrypoint": "python3 train.py",
             "searcher": {"metric": "loss", **searcher},
             "hyperparameters": SPACE,
@@ -143,7 +144,9 @@ def _created(state: ClusterState, config: ExperimentConfig) -> tuple[Experiment,
 
 
 def _ended(state: ClusterState, trials: int, reports: int) -> Iterator[Row]:
-    config = _config(f"ended-{trials}", {"name": "random", "max_trials": trials, "max_concurrent_trials": trials})
+    searcher = {"name": "random", "max_trials": trials, "max_concurrent_trials": trials}
+    # No two are quite alike, as among people.
+    config = _config(f"ended-{trials}", searcher, description=f"number {state.next_experiment_id}")
     experiment, created, tasks = _created(state, config)
     end = experiment.created_at + 3000.0
     yield replace(experiment, state=State.COMPLETED, ended_at=end, progress=1.0)

@@ -57,7 +57,7 @@ from dethpc.state.queries.goodput import (
     goodput_of_trial,
     goodput_of_trials,
 )
-from dethpc.state.queries.lines import experiment_lines
+from dethpc.state.queries.lines import ExperimentLine, experiment_lines
 from dethpc.state.queries.metrics import (
     Reported,
     metric_names,
@@ -113,6 +113,7 @@ __all__ = [
     "EXPERIMENT_KEYS",
     "ExperimentFigures",
     "ExperimentFilter",
+    "ExperimentLine",
     "Order",
     "Page",
     "Ranked",

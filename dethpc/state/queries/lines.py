@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 from sqlalchemy import Connection, String, select, type_coerce
 
 from dethpc.domain.facts import Experiment
+from dethpc.domain.states import State, TaskKind
 from dethpc.state import rows
 from dethpc.state.columns import Json
 from dethpc.state.queries.page import among
 from dethpc.state.selections import Selection
 
 
-def experiment_lines(connection: Connection, ids: Sequence[int]) -> list[Any]:
-    """Those that exist, in this order: as ``facts.Experiment``, but for its JSON."""
-    selection, line = _lines(Experiment, "id")
-    found = {row.id: row for row in map(line, selection.rows(connection, values=list(ids)))}
+class ExperimentLine(NamedTuple):
+    """What lists tell of a ``facts.Experiment``. Its configuration and its labels are JSON."""
+
+    id: int
+    owner: str
+    config: str
+    original_config: str
+    state: State
+    created_at: float
+    queue_id: str
+    name: str
+    description: str
+    labels: str
+    notes: str
+    archived: bool
+    project_id: int
+    pool: str
+    ended_at: float | None
+    progress: float
+    parent_id: int | None
+    reason: str
+    kind: TaskKind
+    warning: str
+    external_id: str
+
+
+def experiment_lines(connection: Connection, ids: Sequence[int]) -> list[ExperimentLine]:
+    """Those that exist, in this order."""
+    found = {line.id: line for line in map(ExperimentLine._make, _LINES.rows(connection, values=list(ids)))}
     return [found[id] for id in ids if id in found]
 
 
-@cache
-def _lines(fact: type[Any], key: str) -> tuple[Selection, Any]:
-    """Rows by a key, and what makes a line of each."""
-    columns = rows.table(fact).c
-    told = [
-        type_coerce(columns[name], String) if isinstance(columns[name].type, Json) else columns[name]
-        for name in rows.names(fact)
-    ]
-    line = namedtuple(f"{fact.__name__}Line", rows.names(fact))  # type: ignore[misc]
-    return Selection(select(*told).where(columns[key].in_(among("values")))), line._make
+_columns = rows.table(Experiment).c
+_LINES = Selection(
+    select(
+        *(
+            type_coerce(_columns[name], String) if isinstance(_columns[name].type, Json) else _columns[name]
+            for name in ExperimentLine._fields
+        )
+    ).where(_columns.id.in_(among("values")))
+)

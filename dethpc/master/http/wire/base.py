@@ -132,8 +132,9 @@ MaskedText = Annotated[str, PlainSerializer(masked_text, when_used="json")]
 Float = Annotated[float, PlainSerializer(lambda value: plain(value), return_type=Any, when_used="json")]
 
 
+@lru_cache(maxsize=4096)
 def time(at: float) -> str:
-    """Seconds since the epoch as RFC 3339 in UTC."""
+    """Seconds since the epoch as RFC 3339 in UTC. Those of the last pages are kept, as their configurations are."""
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

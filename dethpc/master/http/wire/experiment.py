@@ -25,6 +25,7 @@ from dethpc.master.http.wire.base import (
     Shown,
     Told,
     Wire,
+    encodable,
     plain,
     state,
     time,
@@ -33,10 +34,10 @@ from dethpc.master.http.wire.base import (
 from dethpc.master.http.wire.garbage import CheckpointPolicy
 from dethpc.master.http.wire.splicing import Spliced, Template, listed, stored
 from dethpc.master.http.wire.trial import Trial
-from dethpc.state.queries import ExperimentFigures
+from dethpc.state.queries import ExperimentFigures, ExperimentLine
 
 
-def experiment_state(experiment: facts.Experiment, running: int) -> str:
+def experiment_state(experiment: facts.Experiment | ExperimentLine, running: int) -> str:
     """An ACTIVE experiment is told apart further: RUNNING while one of its runs runs, else QUEUED."""
     if experiment.state is State.ACTIVE:
         return "STATE_RUNNING" if running else "STATE_QUEUED"
@@ -48,12 +49,8 @@ class Experiment(Wire):
     name: str
     description: str
     notes: str
-    labels: list[Told]
     state: str
     archived: bool
-    config: MaskedConfig
-    original_config: MaskedText
-    hyperparameters: Plain
     job_id: str
     username: str
     display_name: str
@@ -85,6 +82,10 @@ class Experiment(Wire):
     reason: str  # ours: why it is in this state, in words
     warning: str  # ours: what its trials report that its search can do nothing with
     held_slots: int | None  # ours: slots that its jobs hold now, also while they stop; None: none runs
+    labels: list[Told]
+    config: MaskedConfig
+    original_config: MaskedText
+    hyperparameters: Plain
 
     @classmethod
     def of(cls, fact: facts.Experiment, figures: ExperimentFigures) -> Experiment:
@@ -100,15 +101,15 @@ class Experiment(Wire):
         )
 
     @staticmethod
-    def written(line: Any, figures: ExperimentFigures) -> str:
-        """What ``of`` the fact would write; ``line`` is one of ``queries.experiment_lines``."""
+    def written(line: ExperimentLine, figures: ExperimentFigures) -> str:
+        """What ``of`` the fact would write."""
         long = len(line.config) + len(line.original_config) > _LARGEST_KEPT
         configured = (_configured.__wrapped__ if long else _configured)(line.config, line.original_config)
         return _EXPERIMENT.written({**_told(line, figures), **configured, "labels": stored(line.labels)})
 
 
-def _told(fact: Any, figures: ExperimentFigures) -> dict[str, Any]:
-    """What needs nothing of the configuration; ``fact`` is one, or a line."""
+def _told(fact: facts.Experiment | ExperimentLine, figures: ExperimentFigures) -> dict[str, Any]:
+    """What needs nothing of the configuration."""
     return {
         "id": fact.id,
         "name": fact.name,
@@ -141,7 +142,7 @@ def _told(fact: Any, figures: ExperimentFigures) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _configured(config: str, original: str) -> dict[str, Any]:
     """What a configuration says, as the row holds it and as it was written. Those of the last pages are kept: a list is asked for
     again and again, and hardly a configuration in it ever changes."""
@@ -149,7 +150,7 @@ def _configured(config: str, original: str) -> dict[str, Any]:
     searcher = SearcherConfig.of(found)
     return {
         "config": to_json(Shown.of(found)).decode(),
-        "original_config": masked_text(original),
+        "original_config": to_json(encodable(masked_text(original))).decode(),
         "hyperparameters": to_json(plain(found.get("hyperparameters") or {})).decode(),
         "searcher_type": searcher.name,
         "searcher_metric": searcher.metric,
@@ -157,7 +158,7 @@ def _configured(config: str, original: str) -> dict[str, Any]:
 
 
 _LARGEST_KEPT = 8 << 10  # characters
-_EXPERIMENT = Template(Experiment, {"labels", "config", "hyperparameters"})
+_EXPERIMENT = Template(Experiment, {"labels", "config", "original_config", "hyperparameters"})
 
 
 class JobSummary(Wire):
@@ -200,7 +201,7 @@ class Experiments(Wire):
 
     @staticmethod
     def spliced(
-        lines: Sequence[Any], figures: Mapping[int, ExperimentFigures], page: Pagination
+        lines: Sequence[ExperimentLine], figures: Mapping[int, ExperimentFigures], page: Pagination
     ) -> Spliced[Experiments]:
         items = listed(Experiment.written(line, figures[line.id]) for line in lines)
         return _EXPERIMENTS.spliced(experiments=items, pagination=page.model_dump_json(by_alias=True))
