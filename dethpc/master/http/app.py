@@ -10,11 +10,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
-from fastapi.routing import APIRoute
-from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -25,7 +23,6 @@ from dethpc.master.http.auth import Forbidden
 from dethpc.master.http.bodies import BodyLimits
 from dethpc.master.http.later import Later
 from dethpc.master.http.middleware import PAGE_FILES, PAGES, AuthMiddleware, error_body
-from dethpc.master.http.parameters import ids_that_can_be, only_known_parameters
 from dethpc.master.http.passwords import TooManyLogins
 from dethpc.master.http.preemptions import Preemptions
 from dethpc.master.http.room import Room
@@ -59,23 +56,6 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
 ]
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"description": description}
-    for status, description in {
-        400: "The request is malformed, out of range, or not possible in the present state.",
-        401: "No valid token.",
-        403: "The token is valid, and not for this.",
-        404: "There is no such thing.",
-        409: "It meets another change.",
-        413: "The body is too large.",
-        429: "Too many at a time; try again later.",
-        501: "Not supported.",
-        503: "The scheduler, the database or the file system gives no answer.",
-    }.items()
-}
-"""Answers that any route may give. Their bodies have one form: ``{"error": {"code", "reason", "error"}}``."""
-
-
 def create_app(services: Services) -> FastAPI:
     """The master's REST API, documented at ``/docs``. That page loads nothing from other servers: clusters are often offline."""
     app: FastAPI = FastAPIOffline(
@@ -84,12 +64,9 @@ def create_app(services: Services) -> FastAPI:
         summary="Determined's REST API v1 on Slurm",
         redoc_url=None,
         static_url=PAGE_FILES,
-        generate_unique_id_function=_operation,
     )
     app.state.services = services
     app.state.preemptions = Preemptions(services.doorbell.should_stop)
-    # The gate checks the token: HTTPBearer puts it into /docs.
-    each = [Depends(HTTPBearer(auto_error=False)), Depends(ids_that_can_be), Depends(only_known_parameters)]
     app.state.commits = services.commits
     app.state.together, app.state.room, app.state.turns = Together(), Room(), Turns()
     app.router.routes.insert(0, Route(str(app.openapi_url), _described))
@@ -102,7 +79,7 @@ def create_app(services: Services) -> FastAPI:
     # Browsers tell servers on one host apart by no port: who looks at two masters through ssh -L is logged in to both.
     cookie = f"dethpc_session_{services.installation.cluster_id[:8]}"
     app.mount(PAGES, Later(partial(_pages, app, services, cookie)))
-    nouns = Nouns(app, ROUTERS, partial(app.include_router, dependencies=each, responses=_REFUSALS))
+    nouns = Nouns(app, ROUTERS)
     app.add_middleware(BodyLimits)
     app.add_middleware(AuthMiddleware, auth=services.auth, cookie=cookie)
     app.middleware_stack = Straight(app, app.build_middleware_stack(), services.auth, nouns)
@@ -114,10 +91,6 @@ def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
     from dethpc.web.app import Pages  # with Jinja and all pages
 
     return Pages(app, services.commits, services.installation.version, cookie).application()
-
-
-def _operation(route: APIRoute) -> str:
-    return f"{route.tags[0] if route.tags else 'master'}_{route.name}"
 
 
 async def _described(request: Request) -> StreamingResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import threading
@@ -9,14 +10,15 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 
 import pytest
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from dethpc.master.http.app import create_app
 from dethpc.master.http.routes import ROUTERS
-from dethpc.master.http.routes.on_demand import Nouns, noun_of
+from dethpc.master.http.routes.on_demand import LazyRouter, Nouns, noun_of
 from tests.master.conftest import T0, Served
 from tests.master.http.test_roles import routes_of
 from tests.master.http.test_straight import ask
@@ -75,7 +77,7 @@ def test_what_is_asked_first_changes_nothing(served: Served, monkeypatch: pytest
 
 def test_many_who_ask_at_once_find_each_route_once_and_the_warnings_as_they_were() -> None:
     app = FastAPI()
-    nouns = Nouns(app, ROUTERS, app.include_router)
+    nouns = Nouns(app, ROUTERS)
     paths = [route.path for each in ROUTERS for route in each.routes if isinstance(route, APIRoute)]
     filters, together = list(warnings.filters), threading.Barrier(8)
 
@@ -92,15 +94,18 @@ def test_many_who_ask_at_once_find_each_route_once_and_the_warnings_as_they_were
     assert found.keys() > {f"GET {path}" for path in ("/api/v1/me", "/info")} and set(found.values()) == {1}
 
 
-def test_a_router_that_could_not_be_imported_is_imported_when_it_is_asked_for_again() -> None:
-    app, failures = FastAPI(), [OSError("the disk is away")]
+def test_a_router_that_could_not_be_imported_is_imported_when_it_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, failures, imported = FastAPI(), [OSError("the disk is away")], importlib.import_module
 
-    def include(router: APIRouter) -> None:
+    def failing(name: str) -> ModuleType:
         if failures:
             raise failures.pop()
-        app.include_router(router)
+        return imported(name)
 
-    nouns = Nouns(app, ROUTERS, include)
+    monkeypatch.setattr(importlib, "import_module", failing)
+    nouns = Nouns(app, [LazyRouter("templates.router", "templates")])
     with pytest.raises(OSError, match="away"):
         nouns.bring("/api/v1/templates").result()
     assert nouns.lacks("/api/v1/templates")

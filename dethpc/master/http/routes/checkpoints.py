@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection
 
@@ -24,13 +24,14 @@ from dethpc.master.http.routes.access import (
     whole,
 )
 from dethpc.master.http.routes.checkpoint_lists import CheckpointList
+from dethpc.master.http.routes.gated import Gated
 from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import checkpoint as wire
 from dethpc.state import queries
 from dethpc.storage import globs
 
 router = Router(prefix="/api/v1/checkpoints", tags=["checkpoints"])
-archives = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
+archives = Gated(prefix="/checkpoints", tags=["checkpoints"])
 
 
 @router.get("")

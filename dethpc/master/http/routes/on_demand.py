@@ -52,11 +52,10 @@ class Nouns:
     """What of ``routers`` is part of ``app`` by now. Its routes stand behind those that ``app`` has already, and among themselves
     in the order of ``routers``, whichever came first: of two that a path fits the first one counts."""
 
-    def __init__(self, app: FastAPI, routers: Sequence[LazyRouter], include: Callable[[APIRouter], None]) -> None:
-        """``include`` makes a router part of ``app``, as its last."""
-        self._app, self._routers, self._include = app, routers, include
+    def __init__(self, app: FastAPI, routers: Sequence[LazyRouter]) -> None:
+        self._app, self._routers = app, routers
         self._first = list(app.router.routes)
-        self._included: dict[LazyRouter, Sequence[BaseRoute]] = {}
+        self._brought: dict[LazyRouter, Sequence[BaseRoute]] = {}
         self._of_noun: dict[str, Reads] = {}
         self._asking, self._coming = threading.Lock(), dict[str, Future[None]]()
         self._thread = ThreadPoolExecutor(1, "routes")
@@ -93,13 +92,7 @@ class Nouns:
             return seen()
 
     def _make(self, wanted: Sequence[LazyRouter]) -> None:
-        router = self._app.router
         for each in wanted:
-            if each not in self._included:
-                before = len(router.routes)
-                self._include(each.router)
-                self._included[each] = routes = router.routes[before:]
-                for route in routes:  # newer releases of FastAPI make the rest of a route when it is first asked
-                    route.matches({"type": "http", "method": "GET", "path": each.routes[0].path})
-        made = (route for each in self._routers for route in self._included.get(each, ()))
-        router.routes = [*self._first, *made]  # a new list: others may be going through that one
+            self._brought.setdefault(each, each.routes)
+        made = (route for each in self._routers for route in self._brought.get(each, ()))
+        self._app.router.routes = [*self._first, *made]  # a new list: others may be going through that one

@@ -23,7 +23,11 @@ from starlette.types import Scope
 from dethpc.master.http.auth import Principal
 from dethpc.master.http.parameters import number_of_nothing
 from dethpc.master.http.routes.direct import Act
+from dethpc.master.http.routes.gated import GATE
 from dethpc.master.http.turns import Turns
+
+_ASKED_ALREADY = frozenset(each.dependency for each in GATE)
+"""``straight`` and ``Plan`` do themselves what these do before a route."""
 
 
 class LongWay(Exception):
@@ -36,7 +40,7 @@ class Plan:
     def __init__(self, of: Dependant) -> None:
         assert of.call is not None
         self.call, self._waits = of.call, inspect.iscoroutinefunction(of.call)
-        self._needs = [(need.name, Plan(need)) for need in of.dependencies]
+        self._needs = [(need.name, Plan(need)) for need in of.dependencies if need.call not in _ASKED_ALREADY]
         self._path, self._request = of.path_params, of.request_param_name
         self._query = {field.alias: field for field in of.query_params}
         self.known: frozenset[str] = frozenset(self._query).union(*(need.known for _, need in self._needs))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, get_args, get_origin, get_type_hints
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
@@ -20,13 +20,14 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from dethpc.master.http.routes.access import Reading, TheStore
+from dethpc.master.http.routes.gated import Gated
 from dethpc.master.http.wire.splicing import Spliced
 
 Endpoint = Callable[..., Any]
 
 
-class Router(APIRouter):
-    """As FastAPI's; functions that are not ``async`` run in threads, and their models become JSON there."""
+class Router(Gated):
+    """Functions that are not ``async`` run in threads, and their models become JSON there."""
 
     _beginnings: tuple[str, ...] | None = None  # of the paths that are ours
 

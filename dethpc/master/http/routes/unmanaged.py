@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends
+from fastapi import Body, Depends
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Connection
 
@@ -39,6 +39,7 @@ from dethpc.master.http.routes.access import (
     whole,
 )
 from dethpc.master.http.routes.experiments import one
+from dethpc.master.http.routes.gated import Gated
 from dethpc.master.http.together import Together
 from dethpc.master.http.wire import unmanaged as wire
 from dethpc.master.http.wire.checkpoint import storage_id
@@ -48,8 +49,8 @@ from dethpc.master.runs.beside import Beside
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 
-router = APIRouter(prefix="/api/v1", tags=["unmanaged"])
-logs = APIRouter(tags=["unmanaged"])
+router = Gated(prefix="/api/v1", tags=["unmanaged"])
+logs = Gated(tags=["unmanaged"])
 _log = logging.getLogger(__name__)
 
 
