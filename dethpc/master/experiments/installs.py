@@ -9,9 +9,8 @@ import sys
 from collections.abc import Iterator
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.domain.entrypoint import batch_script
+from dethpc.domain.entrypoint import STARTUP_HOOK, batch_script
 from dethpc.errors import NotFound
-from dethpc.exec import hook
 from dethpc.master.durable import contexts
 
 _INSTALLS = re.compile(r"(?:^|[\s;&|(])(?:pip3?|conda|mamba)(?:\s+-\S+)*\s+install\b")
@@ -22,9 +21,9 @@ _ANOTHER = re.compile(r"\bactivate\b|\bvenv\b|\bvirtualenv\b")
 
 _DETS = (
     f"jobs cannot install into {sys.prefix}, which serves det; environment.venv: per-experiment gives the experiment an "
-    f"environment of its own, into which {hook.NAME} installs"
+    f"environment of its own, into which {STARTUP_HOOK} installs"
 )
-_OWN = f"only {hook.NAME} can install into the experiment's environment"
+_OWN = f"only {STARTUP_HOOK} can install into the experiment's environment"
 
 
 def notes(config: ExperimentConfig, context_targz: bytes, python: str | None = None) -> list[str]:
@@ -33,7 +32,7 @@ def notes(config: ExperimentConfig, context_targz: bytes, python: str | None = N
     wanted = config.environment.python or python
     if not own and (config.environment.setup or (wanted and not _is_dets(wanted))):
         return []
-    texts = {} if own else {hook.NAME: _content(context_targz, hook.NAME)}
+    texts = {} if own else {STARTUP_HOOK: _content(context_targz, STARTUP_HOOK)}
     if script is not None:
         texts[script.path] = _content(context_targz, script.path)
     else:
