@@ -105,7 +105,7 @@ def _answer_of_a_live_one(root: Path) -> Optional[str]:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in b"Tt"
     except (OSError, IndexError):
         return False
 

@@ -9,11 +9,11 @@ from typing import Any, Mapping, Optional
 def started(pid: int) -> Optional[int]:
     """When the process of this host started, in clock ticks since boot; None when it has ended."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()  # the name before may hold anything
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()  # the name before may hold anything, also half a character
     except OSError:
         return None
-    return None if fields[0] == "Z" else int(fields[19])
+    return None if fields[0] == b"Z" else int(fields[19])
 
 
 def namespace() -> str:

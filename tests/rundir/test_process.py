@@ -24,5 +24,15 @@ def test_a_process_lives_until_it_has_ended_and_its_number_alone_proves_nothing(
     assert process.started(child.pid) is None
 
 
+def test_a_process_may_have_a_name_that_ends_within_a_character() -> None:
+    rename = "import ctypes; ctypes.CDLL(None).prctl(15, b'caf\\xc3', 0, 0, 0); print(flush=True); input()"
+    words = [sys.executable, "-c", rename]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        assert process.lives({"pid": child.pid, "pid_started": process.started(child.pid)})
+        child.stdin.close()
+
+
 def test_no_process_wrote_a_file_without_a_number() -> None:
     assert not process.lives({}) and not process.lives({"pid": 0, "pid_started": None})
