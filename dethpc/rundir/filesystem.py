@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from pathlib import Path
 from typing import Optional
 
 _MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")  # blanks and backslashes; the kernel writes all else as it is
 
 SHARED = (
     "nfs",
@@ -34,9 +37,11 @@ def mount(path: Path, mounts: Path = _MOUNTS) -> tuple[str, str]:
     best, found = "", ("", "unknown")
     real = str(path.resolve())
     with contextlib.suppress(OSError):
-        for line in mounts.read_text(errors="replace").splitlines():
-            before, _, after = line.partition(" - ")
-            point = before.split()[4].encode().decode("unicode_escape")
+        for line in os.fsdecode(mounts.read_bytes()).split("\n"):
+            before, separated, after = line.partition(" - ")
+            if not separated:
+                continue
+            point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
             inside = real == point or real.startswith(point.rstrip("/") + "/")
             if inside and len(point) >= len(best):
                 best, found = point, (after.split()[1], after.split()[0])

@@ -398,6 +398,7 @@ MOUNTS = """\
 30 22 0:40 / /home rw,relatime shared:2 - nfs4 fs1:/home rw,vers=4.2
 31 30 0:41 / /home/scratch\\040space rw - lustre 10.0.0.1@tcp:/scratch rw
 32 22 0:42 / /gpfs rw - fuse.sshfs me@there rw
+33 22 0:43 / /Büro\\134a rw - nfs4 fs2:/büro rw
 """
 
 
@@ -408,11 +409,12 @@ MOUNTS = """\
         ("/home/scratch space/x", "lustre", True),
         ("/homes", "ext4", False),
         ("/gpfs", "fuse.sshfs", False),
+        ("/Büro\\a/ada", "nfs4", True),
     ],
 )
 def test_sqlite_on_a_network_file_system_is_said(path: str, kind: str, doubtful: bool, tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
-    mounts.write_text(MOUNTS)
+    mounts.write_text(MOUNTS, "utf-8")
     assert filesystem(Path(path), mounts) == kind
     said = sqlite_warning(kind, path, None)
     assert (said is not None) is doubtful and (not said or f"{path}, on {kind}" in said)
