@@ -140,9 +140,9 @@ class QueuedJob:
 class Scheduler(Protocol):
     """Where runs are executed.
 
-    Every method may block and may be called from any thread, but the master calls all but ``submit`` from one. All methods except
-    ``submit`` are idempotent. ``Raises: SchedulerUnavailable`` from any method when the scheduler does not answer; nothing is
-    known then, least of all that a job is gone.
+    Every method may block and may be called from any thread, several at the same time. All methods except ``submit`` are
+    idempotent. ``Raises: SchedulerUnavailable`` from any method when the scheduler does not answer; nothing is known then, least of
+    all that a job is gone.
     """
 
     @property

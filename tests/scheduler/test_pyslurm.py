@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from dethpc.deploy.slurm_dev import Cluster
 from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm.commands import SlurmCommands
-from dethpc.scheduler.slurm.pyslurm_reader import SlurmPyslurm
+from dethpc.scheduler.slurm.pyslurm_reader import ChildFailed, PyslurmChild, SlurmPyslurm
 from tests.scheduler.contract import Jobs, answered
 from tests.scheduler.test_commands import SlurmContract
 from tests.waiting import wait_until
@@ -108,6 +109,31 @@ def test_a_controller_that_is_away_is_unavailable_and_the_child_stays(
     wait_until(lambda: answered(scheduler) == {})
     assert scheduler.child is not None
     scheduler.close()
+
+
+NO_CLUSTER = """
+__version__ = "23.11.0"
+
+class RPCError(Exception): pass
+
+class Jobs:
+    load = dict
+
+class Nodes(Jobs): pass
+class Partitions(Jobs): pass
+"""
+
+
+def test_each_of_several_threads_gets_the_answer_to_its_own_question(tmp_path: Path) -> None:
+    (tmp_path / "pyslurm.py").write_text(NO_CLUSTER)
+    child = PyslurmChild({**os.environ, "PYTHONPATH": str(tmp_path)})
+    expected = {"jobs": {"jobs": []}, "nodes": {"partitions": [], "nodes": []}}
+    with ThreadPoolExecutor(4) as threads:
+        asked = [(question, threads.submit(child.ask, question)) for question in ["jobs", "nodes"] * 200]
+    assert all(answer.result() == expected[question] for question, answer in asked)
+    child.close()
+    with pytest.raises(ChildFailed):  # of a thread that waited while another found it dead
+        child.ask("jobs")
 
 
 def test_without_pyslurm_the_commands_read(slurm: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

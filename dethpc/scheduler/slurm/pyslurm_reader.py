@@ -13,6 +13,7 @@ import os
 import selectors
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +38,10 @@ class ChildFailed(Exception):
 
 
 class PyslurmChild:
-    """One child process. ``ask`` raises ChildFailed when it is dead or misses ``deadline`` seconds; it is killed then."""
+    """One child process. Any thread may ``ask``: one at a time does, for no answer says which question it belongs to.
+
+    ``ask`` raises ChildFailed when the child is dead or misses ``deadline`` seconds; it is killed then.
+    """
 
     def __init__(self, environment: Mapping[str, str], *, python: str = sys.executable, deadline: float = 20) -> None:
         self._deadline = deadline
@@ -49,6 +53,7 @@ class PyslurmChild:
             stderr=subprocess.DEVNULL,
         )
         self._buffer = b""
+        self._lock = threading.Lock()
         first = self._answer()
         if "broken" in first:
             self.close()
@@ -62,13 +67,16 @@ class PyslurmChild:
     def ask(self, question: str) -> dict[str, Any]:
         """Raises SchedulerUnavailable when Slurm does not answer the child."""
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            self.close()
-            raise ChildFailed("the pyslurm process died") from None
-        answer = self._answer()
+        with self._lock:
+            if self._process.stdin.closed:
+                raise ChildFailed("the pyslurm process failed somebody else")
+            try:
+                self._process.stdin.write(json.dumps(question).encode() + b"\n")
+                self._process.stdin.flush()
+            except OSError:
+                self.close()
+                raise ChildFailed("the pyslurm process died") from None
+            answer = self._answer()
         if "unavailable" in answer:
             raise SchedulerUnavailable(f"pyslurm: {answer['unavailable']}")
         return answer
@@ -140,12 +148,14 @@ class SlurmPyslurm(SlurmCommands):
         return super().node_rows() if answer is None else list(_node_rows(answer["partitions"], answer["nodes"]))
 
     def _read(self, question: str) -> dict[str, Any] | None:
-        if self.child is None:
+        child = self.child
+        if child is None:
             return None
         try:
-            return self.child.ask(question)
+            return child.ask(question)
         except ChildFailed as error:
-            self._give_up(error)
+            if self.child is child:  # else another thread has said so
+                self._give_up(error)
             return None
 
     def _give_up(self, error: Exception) -> None:
