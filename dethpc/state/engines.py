@@ -128,7 +128,17 @@ def _sqlite(path: Path) -> tuple[Engine, Engine]:
     small = f"cache_size=-{_CACHE_KIB}"
     _pragmas(writer, "BEGIN IMMEDIATE", "journal_mode=WAL", "synchronous=FULL", small)
     _pragmas(reader, "BEGIN", "query_only=ON", small)
+
+    @event.listens_for(reader, "connect")
+    def connected(connection: Any, _: Any) -> None:
+        connection.create_function("lower", 1, _lower, deterministic=True)
+
     return writer, reader
+
+
+def _lower(text: str | None) -> str | None:
+    """SQLite's own knows the letters of ASCII alone, and what people search for is put into small letters by Python."""
+    return None if text is None else text.lower()
 
 
 def _pragmas(engine: Engine, begin: str, *pragmas: str) -> None:

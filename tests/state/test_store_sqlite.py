@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from dethpc.errors import StoreError
-from dethpc.state import SqlStore, open_store
+from dethpc.state import SqlStore, open_store, queries
 from tests.state.contract import StoreContract
 from tests.state.factories import experiment
 
@@ -38,6 +38,21 @@ def test_the_files_are_the_users_alone_and_commits_are_durable(tmp_path: Path) -
         asked = store.write(lambda c: [c.exec_driver_sql(f"PRAGMA {name}").scalar() for name in pragmas])
         assert asked == ["wal", 2]
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["state.db"]
+
+
+def test_names_are_found_in_any_case_also_of_letters_beyond_ascii(tmp_path: Path) -> None:
+    with open_store(tmp_path / "state.db") as store:
+        store.commit([experiment(1, name="Опыт 1"), experiment(2, name="Übung 1", description="MÜHSAM")])
+
+        def found(**text: str) -> list[int]:
+            with store.read() as connection:
+                wanted = queries.ExperimentFilter(**text)  # type: ignore[arg-type]
+                return [
+                    each.id for each in queries.list_experiments(connection, wanted, queries.Order(), queries.Page())[0]
+                ]
+
+        assert found(name="Опыт") == found(name="опыт") == [1]
+        assert found(name="Übung") == found(name="ÜBUNG") == found(description="mühsam") == [2]
 
 
 @pytest.mark.parametrize("url", ["mysql://a/b", "sqlite://", "sqlite:///:memory:", "://"])
