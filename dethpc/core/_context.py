@@ -295,16 +295,18 @@ def _completed_before(attempt: AttemptDir, unit: Optional[Unit]) -> float:
     """The greatest length that the trial completed before this attempt. What it had to train again since, it has trained. A
     length in another unit says nothing: the experiment was continued with lengths in this one."""
     from dethpc.domain.reports import ReportKind
+    from dethpc.rundir.home import Home
     from dethpc.rundir.journal import read
     from dethpc.rundir.layout import RunDir
 
     run = RunDir(attempt.path.parent.parent)
+    home = Home(run.path.parent.parent)
     trial, _, number = run.path.name.rpartition(".")
     completed, named = 0.0, unit.value if unit is not None else None
-    for n in range(1, int(number) + 1):
-        earlier = RunDir(run.path.with_name(f"{trial}.{n}"))
+    # Those of a trial that had ended, and was continued long after that, are folded.
+    for earlier in [*(home.kept(f"{trial}.{n}") for n in range(1, int(number))), run]:
         for k in earlier.attempts():
-            if n < int(number) or k < attempt.k:
+            if earlier is not run or k < attempt.k:
                 ops = (event for event in read(earlier.attempt(k).journal)[0] if event.kind == ReportKind.SEARCHER_OP)
                 mine = (op.data for op in ops if op.data.get("unit", named) == named)
                 completed = max([completed, *(float(op["length"]) for op in mine)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -10,6 +11,7 @@ import pytest
 from dethpc import core
 from dethpc.core._distributed import DummyDistributedContext
 from dethpc.core._searcher import SearcherContext, Unit
+from dethpc.rundir import fold_writer
 from dethpc.rundir.files import write_json
 from dethpc.rundir.journal import JournalWriter
 from tests.core.conftest import Cluster, FakeMaster
@@ -98,6 +100,17 @@ def test_a_later_run_trains_to_its_larger_target(cluster: Cluster) -> None:
     cluster.enter()
     with core.init() as context:
         assert lengths(context) == [4]
+
+
+def test_a_trial_that_is_continued_after_it_was_folded_knows_what_it_completed(cluster: Cluster) -> None:
+    runs, journal = cluster.run.path.parent, "1.3.1/attempts/0/journal.jsonl"
+    complete(runs / journal, 1, 4)
+    list(fold_writer.write(runs / "1.3.1.zip", [fold_writer.Source(journal, runs, journal)], []))
+    shutil.rmtree(runs / "1.3.1")
+    cluster.info["trial"]["search"] = {"lengths": [1, 4, 16]}
+    cluster.enter()
+    with core.init() as context:
+        assert lengths(context) == [16]
 
 
 @pytest.mark.parametrize(
