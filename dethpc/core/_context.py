@@ -296,7 +296,7 @@ def _completed_before(attempt: AttemptDir, unit: Optional[Unit]) -> float:
     length in another unit says nothing: the experiment was continued with lengths in this one."""
     from dethpc.domain.reports import ReportKind
     from dethpc.rundir.home import Home
-    from dethpc.rundir.journal import read
+    from dethpc.rundir.journal import read_remains
     from dethpc.rundir.layout import RunDir
 
     run = RunDir(attempt.path.parent.parent)
@@ -307,7 +307,8 @@ def _completed_before(attempt: AttemptDir, unit: Optional[Unit]) -> float:
     for earlier in [*(home.kept(f"{trial}.{n}") for n in range(1, int(number))), run]:
         for k in earlier.attempts():
             if earlier is not run or k < attempt.k:
-                ops = (event for event in read(earlier.attempt(k).journal)[0] if event.kind == ReportKind.SEARCHER_OP)
+                reports = read_remains(earlier.attempt(k).journal).reports
+                ops = (report for report in reports if report.kind == ReportKind.SEARCHER_OP)
                 mine = (op.data for op in ops if op.data.get("unit", named) == named)
                 completed = max([completed, *(float(op["length"]) for op in mine)])
     return completed

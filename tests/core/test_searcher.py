@@ -102,6 +102,18 @@ def test_a_later_run_trains_to_its_larger_target(cluster: Cluster) -> None:
         assert lengths(context) == [4]
 
 
+def test_a_damaged_line_of_an_earlier_attempt_hides_none_after_it(cluster: Cluster) -> None:
+    complete(cluster.attempt.journal, 1, 4)
+    cluster.attempt.journal.write_bytes(cluster.attempt.journal.read_bytes().replace(b'"length":1', b'"length":9'))
+    cluster.attempt = cluster.run.attempt(1)
+    cluster.attempt.make()
+    cluster.info["allocation_id"] = "1.3.2.1"
+    cluster.info["trial"]["search"] = {"lengths": [1, 4, 16]}
+    cluster.enter()
+    with core.init() as context:
+        assert lengths(context) == [16]
+
+
 def test_a_trial_that_is_continued_after_it_was_folded_knows_what_it_completed(cluster: Cluster) -> None:
     runs, journal = cluster.run.path.parent, "1.3.1/attempts/0/journal.jsonl"
     complete(runs / journal, 1, 4)
