@@ -9,7 +9,6 @@ from dethpc import storage
 from dethpc.domain.reports import Report, ReportKind
 from dethpc.errors import CheckpointError, MissingDriver, RunDirError
 from dethpc.rundir import journal
-from dethpc.rundir.files import read_json
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
 from dethpc.storage.driver import StoreAway
@@ -129,11 +128,11 @@ def _bounds(run: RunDir, attempts: list[int]) -> dict[int, int]:
     bounds: dict[int, int] = {}
     for later in attempts:
         try:
-            started = read_json(run.attempt(later).started) or {}
+            started = run.attempt(later).start_report()
         except RunDirError:
             continue
-        for j, seq in (started.get("prior") or {}).items():
-            bounds.setdefault(int(j), int(seq))
+        for j, seq in started.prior.items() if started is not None else ():
+            bounds.setdefault(j, seq)
     return bounds
 
 

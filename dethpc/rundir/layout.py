@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a job that claims its run waits for what is imported, and n
     from dethpc.domain.log_policies import LogMatch
     from dethpc.domain.stopping import StopRequest
     from dethpc.domain.usage import NodeUse
+    from dethpc.rundir.started import Started
 
 
 def _numbers(found: Iterable[str], prefix: str = "", suffix: str = "") -> set[int]:
@@ -80,6 +81,13 @@ class AttemptDir:
     def end(self) -> Path:
         """The ``EndReport``; its absence after the job's end means that nobody lived to write it."""
         return self.path / "end.json"
+
+    def start_report(self) -> Optional[Started]:
+        """None: it has not started yet. Raises: RunDirError when the file is damaged; OSError."""
+        from dethpc.rundir.started import Started
+
+        found = read_json(self.started)
+        return None if found is None else Started.from_json(found)
 
     def end_report(self) -> Optional[EndReport]:
         """None: nobody wrote one, or not yet. Raises: RunDirError when the file is damaged; OSError."""

@@ -22,6 +22,7 @@ from dethpc.rundir.files import read_json
 from dethpc.rundir.journal import A_LOOK, RemainsReader
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
+from dethpc.rundir.started import Started
 
 
 def wanted(config: ExperimentConfig, owner: str, at: float) -> tuple[Run, Trial, Experiment]:
@@ -63,7 +64,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[eve
         raise Refused(f"{path}: the run has not started yet; submit its script with sbatch")
     if job_id in live_jobs:
         raise Refused(f"{path}: the run is still running as job {job_id}; import it when it has ended")
-    first = read_json(run_dir.attempt(0).started) or {}
+    first = run_dir.attempt(0).start_report() or Started()
     entry = events.ImportRun(
         run_id=spec.run,
         job_id=job_id,
@@ -75,7 +76,7 @@ def history(path: Path, live_jobs: set[str]) -> tuple[events.ImportRun, list[eve
         hparams=spec.hparams,
         search=dict(spec.search),
         seed=spec.trial_seed,
-        at=float(first.get("at") or time.time()),
+        at=first.at or time.time(),
     )
     return entry, list(_attempts(run_dir, spec.run))
 
@@ -84,14 +85,14 @@ def _attempts(run_dir: RunDir, run_id: str) -> Iterator[events.Event]:
     attempts = run_dir.attempts()
     for k in attempts:
         attempt = run_dir.attempt(k)
-        started = read_json(attempt.started) or {}
-        at = float(started.get("at") or 0)
+        started = attempt.start_report() or Started()
+        at = started.at or 0.0
         yield events.AttemptStarted(
             run_id=run_id,
             attempt=k,
-            nodes=[str(node) for node in started.get("nodes") or []],
-            resumed_from=started.get("resumed_from"),
-            resumed_steps=int(started.get("resumed_steps") or 0),
+            nodes=started.nodes,
+            resumed_from=started.resumed_from,
+            resumed_steps=started.resumed_steps,
             at=at,
         )
         remains = RemainsReader(attempt.journal)

@@ -283,10 +283,10 @@ def _one_worker(spec: Path) -> bool:
 
 def _node_names(attempt: AttemptDir) -> Sequence[str]:
     try:
-        started = read_json(attempt.started) or {}
+        started = attempt.start_report()
     except (OSError, RunDirError):
         return []
-    return [str(name) for name in started.get("nodes") or []]
+    return [] if started is None else started.nodes
 
 
 def read(

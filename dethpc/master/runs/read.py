@@ -24,7 +24,7 @@ from dethpc.master.runs.milestones import Milestone
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.trouble import close, everybodys, tell, write
 from dethpc.rundir.claim import claimed_by
-from dethpc.rundir.files import exists, read_json
+from dethpc.rundir.files import exists
 from dethpc.rundir.home import Home
 from dethpc.rundir.started import Started
 
@@ -98,9 +98,9 @@ class Reader:
         if live.run.state is RunState.RUNNING and first > live.restarts and not live.glances.every_attempt:
             return None
         for k in range(first, max(first, live.restarts) + 1):
-            started = read_json(run_dir.attempt(k).started)
+            started = run_dir.attempt(k).start_report()
             if started is not None:
-                return k, Started.from_json(started)
+                return k, started
         return None
 
     def _start_attempt(self, live: LiveRun, k: int, started: Started) -> bool:

@@ -54,6 +54,14 @@ def test_nodes_are_merged_by_time_and_attempts_follow_each_other(tmp_path: Path)
     assert texts(logs.read(sources, Filter(), 2, newest_first=True)) == ["f", "e"]
 
 
+@pytest.mark.parametrize("nodes", [5, {"alpha": 1}, None])
+def test_a_damaged_list_of_nodes_costs_their_names_alone(tmp_path: Path, nodes: object) -> None:
+    put(tmp_path, "1.1.1", 0, 0, (1, "a"))
+    write_json(RunDir(tmp_path / "runs" / "1.1.1").attempt(0).started, {"nodes": nodes})
+    lines = list(logs.read(logs.sources(Home(tmp_path).kept, ["1.1.1"]), Filter()))
+    assert [(line.text, line.node) for line in lines] == [("a", "node-0")]
+
+
 def test_ids_are_the_same_from_either_end_and_fit_in_63_bits(tmp_path: Path) -> None:
     put(tmp_path, "1.1.1", 0, 0, (1, "a"), (3, "c"))
     put(tmp_path, "1.1.2", 3, 7, (2, "b"))
