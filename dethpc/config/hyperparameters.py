@@ -58,7 +58,6 @@ Hyperparameter = Union[Const, Categorical, Double, Int, Log]
 Space = dict[str, Union[Hyperparameter, "Space"]]
 
 TYPES: dict[str, type[Any]] = {"const": Const, "categorical": Categorical, "double": Double, "int": Int, "log": Log}
-_RANGES = (Double, Int, Log)
 
 
 def parse_space(raw: Mapping[str, Any]) -> Space:

@@ -10,7 +10,7 @@ import io
 import pickle
 import sys
 import zlib
-from typing import Any, Callable, Tuple
+from typing import Any, Tuple
 
 from dethpc.errors import DatasetDamaged
 
@@ -58,6 +58,3 @@ def _tensor(dtype: str, shape: Tuple[int, ...], data: bytes) -> Any:
     if not data:
         return torch.empty(shape, dtype=kind)
     return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape)
-
-
-Decode = Callable[[bytes], Any]

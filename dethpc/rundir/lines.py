@@ -1,4 +1,4 @@
-"""Whole lines of a file that somebody may be writing to, from either end, in bounded memory: one by one, or many as one block.
+"""Whole lines of a file that somebody may be writing to, from either end, in bounded memory: many as one block, or one by one.
 
 All functions give the offset of what they read and its bytes, newlines included. For what is longer than ``MOST`` bytes, and so no
 line, they give empty bytes instead, once for each piece of it that was passed over, with the offset to which they have come.
@@ -27,17 +27,6 @@ def forward(path: Path, offset: int = 0) -> Iterator[Tuple[int, bytes]]:
         for raw in split(block):
             yield at, raw
             at += len(raw)
-
-
-def backward(path: Path) -> Iterator[Tuple[int, bytes]]:
-    """Lines from the last one back. No file is no line. Raises: OSError."""
-    for begin, block in blocks_backward(path):
-        if not block:
-            yield begin, block
-        at = begin + len(block)
-        for raw in reversed(split(block)):
-            at -= len(raw)
-            yield at, raw
 
 
 def split(block: bytes) -> list[bytes]:

@@ -17,6 +17,16 @@ from tests.memory import megabytes_taken
 HUGE = 256 << 20  # without an end of a line; larger ones take longer, and no more memory
 
 
+def _last_first(path: Path) -> list[tuple[int, bytes]]:
+    found = []
+    for begin, block in lines.blocks_backward(path):
+        at = begin + len(block)
+        for text in reversed(lines.split(block)):
+            at -= len(text)
+            found.append((at, text))
+    return found
+
+
 @given(
     st.lists(
         st.one_of(st.binary(max_size=12), st.integers(1, 90).map(lambda n: b"x" * n), st.just(b"\n")), max_size=12
@@ -37,7 +47,7 @@ def test_both_ends_give_the_lines_that_are_short_enough(
         offset += len(text)
     with mock.patch.object(lines, "MOST", 20), mock.patch.object(lines, "_BLOCK", block):
         assert [line for line in lines.forward(path) if line[1]] == found
-        assert [line for line in lines.backward(path) if line[1]] == found[::-1]
+        assert _last_first(path) == found[::-1]
         begin, end = found[0][0] if found else 0, found[-1][0] if found else 0
         for blocks in (lines.blocks, lines.blocks_backward):
             within = [(at, block) for at, block in blocks(path, begin, end) if block]
@@ -54,13 +64,13 @@ def test_a_line_of_hundreds_of_megabytes_is_passed_over_in_a_few(tmp_path: Path)
         file.write(b"\nlast\n")
     code = (
         f"forwards = [line for line in lines.forward({str(path)!r}) if line[1]]\n"
-        f"backwards = [line for line in lines.backward({str(path)!r}) if line[1]]\n"
+        f"backwards = [line for line in lines.blocks_backward({str(path)!r}) if line[1]]\n"
         f"assert forwards == backwards[::-1] == [(0, b'first\\n'), ({HUGE + 1}, b'last\\n')], (forwards, backwards)"
     )
     assert megabytes_taken("from dethpc.rundir import lines", code) < 16
 
 
-@pytest.mark.parametrize("read", [lines.forward, lines.backward])
+@pytest.mark.parametrize("read", [lines.forward, lines.blocks_backward])
 def test_a_pipe_is_no_file_of_lines(tmp_path: Path, read: object) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="no regular file"):
