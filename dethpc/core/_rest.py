@@ -63,6 +63,7 @@ class RestReporter:
         logger.error("the master refuses a report of trial %d, which is lost: %s", self._trial_id, error)
 
     def _send(self) -> None:
+        lost = 0  # since closing gave up: each of thousands would wait for the master once more
         while True:
             try:
                 report = self._reports.get(timeout=_HEARTBEAT)
@@ -70,25 +71,28 @@ class RestReporter:
                 self._quiet()
                 continue
             if report is None:
+                if lost:
+                    logger.error("%d reports are lost, for the master does not answer", lost)
                 return
-            self._persist(*self._request(*report))
+            if lost or not self._persist(*self._request(*report)):
+                lost += 1
 
-    def _persist(self, method: str, path: str, body: Dict[str, Any]) -> None:
-        """Try until the master has answered, or closing has no more patience."""
+    def _persist(self, method: str, path: str, body: Dict[str, Any]) -> bool:
+        """Try until the master has answered. False: it has not, and closing has no more patience."""
         pause = 0.5
         while True:
             try:
                 self._session.request(method, path, json=body)
-                return
+                return True
             except (MasterUnreachable, NotTheMaster, OSError) as error:
                 if time.monotonic() >= self._give_up_at:
-                    logger.error("a report is lost, for the master does not answer: %s", error)
-                    return
+                    logger.error("what trial %d reports cannot be sent: %s", self._trial_id, error)
+                    return False
                 time.sleep(pause)
                 pause = min(10.0, 2 * pause)
             except DethpcError as error:
                 self._refused(error)
-                return
+                return True
 
     def _request(self, kind: ReportKind, data: Dict[str, Any]) -> Tuple[str, str, Dict[str, Any]]:
         trial = f"/api/v1/trials/{self._trial_id}"
@@ -188,9 +192,8 @@ class UnmanagedReporter(RestReporter):
         logger.error("the master refuses the reports of trial %d: %s", self._trial_id, error)
         self._failure = error
 
-    def _persist(self, method: str, path: str, body: Dict[str, Any]) -> None:
-        if self._failure is None:
-            super()._persist(method, path, body)
+    def _persist(self, method: str, path: str, body: Dict[str, Any]) -> bool:
+        return self._failure is not None or super()._persist(method, path, body)
 
     def _quiet(self) -> None:
         self._persist("PATCH", f"/api/v1/trials/{self._trial_id}", {})
