@@ -12,6 +12,7 @@ import os
 import re
 import tarfile
 import threading
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Protocol
@@ -21,6 +22,10 @@ from dethpc.domain.context_files import WORTH_ASKING, digest
 from dethpc.errors import ContextError, NotFound
 from dethpc.rundir.home import Home
 from dethpc.rundir.tree import stays
+
+
+DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error)
+"""What it raises to read a tar.gz that is cut off, or was altered."""
 
 
 class Member(Protocol):
@@ -137,7 +142,7 @@ def members(targz: bytes) -> list[tarfile.TarInfo]:
     try:
         with tarfile.open(fileobj=io.BytesIO(targz), mode="r:gz") as tar:
             return sorted((member for member in tar if member.isfile() or member.isdir()), key=lambda m: m.name)
-    except tarfile.TarError as error:
+    except DAMAGED as error:
         raise ContextError(f"the stored context directory is damaged: {error}") from error
 
 
@@ -151,5 +156,5 @@ def content(targz: bytes, path: str, most: int = -1) -> bytes:
             return file.read(most)
     except KeyError:
         raise NotFound(f"no file {path} in the context directory") from None
-    except tarfile.TarError as error:
+    except DAMAGED as error:
         raise ContextError(f"the stored context directory is damaged: {error}") from error

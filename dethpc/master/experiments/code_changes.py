@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dethpc.errors import ContextError
+from dethpc.master.durable.contexts import DAMAGED
 
 MOST_FILES = 200
 """Changes that are told."""
@@ -67,7 +68,7 @@ def _digests(targz: bytes) -> _Digests:
                 while piece := content.read(_AT_ONCE):
                     digest.update(piece)
                 found[member.name] = (member.size, digest.hexdigest())
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except DAMAGED as error:
         raise ContextError(f"the stored context directory is damaged: {error}") from error
     return found
 
