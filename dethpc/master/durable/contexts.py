@@ -23,7 +23,6 @@ from dethpc.errors import ContextError, NotFound
 from dethpc.rundir.home import Home
 from dethpc.rundir.tree import stays
 
-
 DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error)
 """What it raises to read a tar.gz that is cut off, or was altered."""
 
