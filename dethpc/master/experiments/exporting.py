@@ -29,7 +29,7 @@ from dethpc.master.durable.row_file import from_line as from_row_line
 from dethpc.master.durable.row_file import to_line
 from dethpc.master.experiments.sent import Sent
 from dethpc.master.installation import Installation
-from dethpc.rundir.files import open_regular, walk
+from dethpc.rundir.files import open_kept, walk
 from dethpc.rundir.journal import from_line
 from dethpc.rundir.journal import to_line as to_journal_line
 from dethpc.state import queries
@@ -101,7 +101,7 @@ def _pieces(installation: Installation, store: SqlStore, row: Experiment, past: 
         yield from _written(archive, sent, copies.ROWS, past.lines())
         yield from _written(archive, sent, copies.METRICS, _metrics(store, past.of(Attempt)))
         for name, path in _files(installation, row, past):
-            with contextlib.suppress(FileNotFoundError), open_regular(path) as file:
+            with contextlib.suppress(FileNotFoundError), open_kept(path) as file:
                 # What is being written while it is copied ends where it ended when it was opened.
                 content = _read(file, file.seek(0, os.SEEK_END))
                 file.seek(0)
@@ -198,7 +198,11 @@ def _files(installation: Installation, row: Experiment, past: _Past) -> Iterator
     if row.context_sha256:
         yield copies.CONTEXT, home.context(row.context_sha256)
     for run in past.of(Run):
-        top = home.kept(run.id).path
-        for below in walk(top):
-            if copies.run_file(member := f"runs/{run.id}/{below}"):
-                yield member, top / below
+        told: set[str] = set()
+        top: Path | None = None
+        while top != (now := home.kept(run.id).path):  # twice where its trial is folded while somebody reads slowly
+            top = now
+            for below in walk(top):
+                if below not in told and copies.run_file(member := f"runs/{run.id}/{below}"):
+                    told.add(below)
+                    yield member, top / below

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from dethpc.domain.states import RunState, State
 from dethpc.errors import LeaseHeld
 from dethpc.master.durable import ids
 from dethpc.master.durable.recreate import read_all
+from dethpc.master.experiments import exporting
 from dethpc.master.runs import folding, late, logs
 from dethpc.master.runs.folding import Folding
 from dethpc.master.runs.log_follower import Follower
@@ -94,6 +98,25 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     home.make()
     with open_store(home.database_url) as store:
         yield Site(home, store)
+
+
+def test_an_export_has_the_files_of_a_trial_that_is_folded_meanwhile(at: Site) -> None:
+    at.put(1, runs=2)
+    work = at.folding()
+    installation: Any = SimpleNamespace(home=at.home, version="0", cluster_id="c", cluster_name="c")
+
+    def exported(fold_after: int) -> list[str]:
+        archive = io.BytesIO()
+        for number, piece in enumerate(exporting.archive(installation, at.store, 1)):
+            archive.write(piece)
+            if number == fold_after:
+                assert work.fold_due(END + 6 * HOUR + 1) == 1
+        with zipfile.ZipFile(archive) as made:
+            return sorted(name for name in made.namelist() if name.startswith("runs/"))
+
+    whole = exported(fold_after=-1)
+    assert len(whole) == 10 and "runs/1.1.2/attempts/0/logs/node-0.log" in whole
+    assert exported(fold_after=4) == whole
 
 
 def test_a_trial_that_ended_some_hours_ago_is_one_file(at: Site) -> None:
