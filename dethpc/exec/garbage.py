@@ -9,6 +9,7 @@ brought, in ``BROUGHT``: ``{"checkpoints": [uuid], "damaged": {uuid: why}}``, of
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,7 @@ from dethpc.storage.spool import Spool
 DONE = "removed.json"
 BROUGHT = "brought.json"
 _AT_ONCE = 500  # checkpoints after which is written down what is done: a job may end at any time
+_MOST_TOLD = 4 << 20  # bytes of what a task says is left, after which the next task goes on: the master reads no more
 _CLOCKS = 2.0  # seconds by which a file server's times may be coarse
 
 
@@ -147,15 +149,21 @@ def _brought(spool: Spool, uuid: str, store: CheckpointStore) -> str:
 
 
 def remove_files(parts: Iterable[Part], done: Path, spool: str = "") -> Iterator[str]:
-    """What could not be removed, as ``remove_all``; what was is written to ``done``."""
+    """What could not be removed, as ``remove_all``; what was is written to ``done``. Where that is much, the rest is left to the
+    next task."""
     removed: dict[str, Any] = {}
+    told = 0
     for part in parts:
         store = yield from _opened(part.storage, part.present, spool)
         if store is None:
             continue
         for uuid, globs in part.globs.items():
+            if told >= _MOST_TOLD:
+                break
             try:
-                removed[uuid] = {"globs": globs, "left": store.delete(uuid, globs)}
+                left = store.delete(uuid, globs)
+                removed[uuid] = {"globs": globs, "left": left}
+                told += len(json.dumps(left))
             except (OSError, DethpcError) as error:
                 yield f"checkpoint {uuid}: {error}"
             if len(removed) % _AT_ONCE == 0:

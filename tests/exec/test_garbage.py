@@ -9,7 +9,7 @@ import pytest
 
 from dethpc.exec import garbage
 from dethpc.exec.garbage import Garbage, remove_all
-from dethpc.rundir.files import write_json
+from dethpc.rundir.files import read_json, write_json
 from dethpc.storage.spool import Spool
 
 LONG_AGO = 1_700_000_000.0
@@ -53,6 +53,28 @@ def test_all_goes_that_can_and_what_cannot_is_named(tmp_path: Path, capsys: pyte
     assert last.startswith("garbage: checkpoint ../another") and "no-folder" in last and f"{store}: " in last
     assert sorted(path.name for path in store.iterdir()) == ["another", "c1"]
     assert not list(store.rglob("7")) and not (tmp_path / "run").exists() and not (tmp_path / "file").exists()
+
+
+def test_a_task_tells_no_more_than_the_master_reads_and_leaves_the_rest_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "checkpoints"
+    uuids = [f"c{number}" for number in range(5)]
+    for uuid in uuids:
+        (store / uuid).mkdir(parents=True)
+        for name in ("optimizer", *(f"shard-{number}" for number in range(20))):
+            (store / uuid / name).write_text("w")
+    monkeypatch.setattr(garbage, "_MOST_TOLD", 500)
+    section = {"type": "shared_fs", "host_path": str(store)}
+
+    def removed(wanted: list[str]) -> list[str]:
+        part = garbage.Part(section, True, {uuid: ["optimizer"] for uuid in wanted})
+        assert not list(garbage.remove_files([part], tmp_path / "removed.json"))
+        return list(read_json(tmp_path / "removed.json") or {})
+
+    assert removed(uuids) == uuids[:2]
+    assert removed(uuids[2:]) == uuids[2:4] and removed(uuids[4:]) == uuids[4:]
+    assert not list(store.glob("*/optimizer")) and len(list(store.glob("*/shard-*"))) == 100
 
 
 def test_what_is_half_in_the_spool_goes_with_whatever_task_comes_next_once_nobody_writes_it(tmp_path: Path) -> None:
