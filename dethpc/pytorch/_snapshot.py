@@ -71,7 +71,8 @@ class Snapshot:
             return made
         if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
             return tensor.to("cpu", copy=True)
-        key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.size(), tensor.stride())
+        bits = tensor.is_conj(), tensor.is_neg()  # the same memory, read as other values
+        key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.size(), tensor.stride(), bits)
         if key in self._copies and tensor.numel():
             return self._copies[key]
         kind = (tensor.size(), tensor.dtype)

@@ -145,6 +145,12 @@ def test_a_snapshot_is_the_same_state_in_memory_that_it_keeps() -> None:
     assert not snapshot.has_room({"huge": torch.empty(1).expand(1 << 50)})
 
 
+def test_a_snapshot_tells_a_conjugate_from_what_it_shares_its_memory_with() -> None:
+    plain = torch.complex(torch.ones(2), torch.ones(2))
+    taken = Snapshot().take([plain, plain.conj(), plain.imag, plain.conj().imag])
+    assert [each.tolist() for each in taken] == [[1 + 1j] * 2, [1 - 1j] * 2, [1] * 2, [-1] * 2]
+
+
 def test_several_threads_copy_a_large_state_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_snapshot, "_PIECE", 1000)
     monkeypatch.setattr(_snapshot, "_cores", lambda: 2)
