@@ -38,8 +38,8 @@ class Snapshot:
         try:
             taken = self._copy(state)
             self._move()
-            if torch.cuda.is_available():
-                torch.cuda.current_stream().synchronize()
+            for device in {key[0] for key in self._copies if key[0].type == "cuda"}:  # a model may lie on several
+                torch.cuda.current_stream(device).synchronize()
         finally:
             self._buffers, self._used, self._copies, self._moves = self._used, {}, {}, []
         return taken
@@ -69,7 +69,10 @@ class Snapshot:
             parts = {name: self._copy_tensor(p) if isinstance(p, torch.Tensor) else p for name, p in found.items()}
             made: torch.Tensor = type(tensor).__tensor_unflatten__(parts, about, tensor.size(), tensor.stride())
             return made
-        if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
+        if tensor.is_meta:
+            return tensor  # it has no values
+        odd = tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested
+        if odd or type(tensor) is not torch.Tensor:
             return tensor.to("cpu", copy=True)
         bits = tensor.is_conj(), tensor.is_neg()  # the same memory, read as other values
         key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.size(), tensor.stride(), bits)

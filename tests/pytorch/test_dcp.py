@@ -6,6 +6,7 @@ import ctypes
 import threading
 from pathlib import Path
 from typing import Any, Dict
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -149,6 +150,25 @@ def test_a_snapshot_tells_a_conjugate_from_what_it_shares_its_memory_with() -> N
     plain = torch.complex(torch.ones(2), torch.ones(2))
     taken = Snapshot().take([plain, plain.conj(), plain.imag, plain.conj().imag])
     assert [each.tolist() for each in taken] == [[1 + 1j] * 2, [1 - 1j] * 2, [1] * 2, [-1] * 2]
+
+
+def test_a_snapshot_waits_for_the_copies_from_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [torch.device("cuda", number) for number in range(2)]
+    streams = {device: Mock() for device in devices}
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[device])
+    snapshot = Snapshot()
+    snapshot._copies = {(device, 0): torch.empty(1) for device in devices}  # as if on a machine that has them
+    snapshot.take({})
+    for stream in streams.values():
+        stream.synchronize.assert_called_once_with()
+
+
+def test_a_snapshot_takes_what_torch_save_takes() -> None:
+    nested = torch.nested.as_nested_tensor([torch.ones(2), torch.ones(3)])
+    taken = Snapshot().take({"nested": nested, "meta": torch.empty(3, device="meta")})
+    nested[1].add_(1)
+    assert [each.tolist() for each in taken["nested"].unbind()] == [[1, 1], [1, 1, 1]]
+    assert taken["meta"].is_meta and taken["meta"].shape == (3,)
 
 
 def test_several_threads_copy_a_large_state_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
