@@ -5,6 +5,7 @@ A checkpoint in the spool counts as one in its store: ``Spooled`` is a store tha
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence
 
 from dethpc.errors import CheckpointDamaged
+from dethpc.rundir.tree import Tree, remove
 from dethpc.storage.base import CheckpointStore, Content, Held, PathLike, Selector
 from dethpc.storage.files import FileStore
 from dethpc.storage.manifest import Checksums, listing
@@ -39,6 +41,32 @@ class Spool:
 
     def has(self, uuid: str) -> bool:
         return self.store.exists(uuid)
+
+    @contextlib.contextmanager
+    def held(self, uuid: str) -> Iterator[Optional[CheckpointStore]]:
+        """A store to read the checkpoint from until the end, even when it is brought to its own meanwhile; None: it is there."""
+        if not self.has(uuid):
+            yield None
+            return
+        links = Path(str(self), f".{uuid}.{os.urandom(4).hex()}.partial")  # ``tidy`` removes it for a reader that died
+        try:
+            yield self._linked(uuid, links)
+        finally:
+            remove(links)
+
+    def _linked(self, uuid: str, links: Path) -> Optional[CheckpointStore]:
+        """The store is a folder of other names for the files. Who forgets a checkpoint takes away its own name first."""
+        try:
+            (links / uuid).mkdir(parents=True)
+            with Tree(Path(str(self), uuid)) as tree, Tree(links / uuid) as mine:
+                for path, _ in tree.walk():
+                    if path.endswith("/"):
+                        mine.make(path)
+                    else:
+                        os.link(Path(str(self), uuid, path), links / uuid / path)
+        except OSError:  # it has gone meanwhile; or its file system has no room, or no such links
+            return self.store if self.has(uuid) else None
+        return FileStore(links) if self.has(uuid) else None
 
     def keep(self, uuid: str, source: PathLike) -> None:
         """Copy a whole checkpoint to it, brought to disk and summed. Raises OSError, also where there is too little room, and
@@ -101,33 +129,42 @@ class Spooled(CheckpointStore):
     def __str__(self) -> str:
         return str(self.store)
 
-    def _of(self, uuid: str) -> CheckpointStore:
-        return self.spool.store if self.spool.has(uuid) else self.store
+    @contextlib.contextmanager
+    def _of(self, uuid: str) -> Iterator[CheckpointStore]:
+        with self.spool.held(uuid) as spooled:
+            yield spooled or self.store
 
     # --- reading
 
     def exists(self, uuid: str) -> bool:
         return self.spool.has(uuid) or self.store.exists(uuid)
 
+    @contextlib.contextmanager
     def restore(
         self, uuid: str, selector: Optional[Selector] = None, *, verify: Optional[Selector] = None
-    ) -> ContextManager[Path]:
-        return self._of(uuid).restore(uuid, selector, verify=verify)
+    ) -> Iterator[Path]:
+        with self._of(uuid) as store, store.restore(uuid, selector, verify=verify) as path:
+            yield path
 
     def download(self, uuid: str, target: PathLike, selector: Optional[Selector] = None) -> None:
-        self._of(uuid).download(uuid, target, selector)
+        with self._of(uuid) as store:
+            store.download(uuid, target, selector)
 
     def read(self, uuid: str, selector: Optional[Selector] = None) -> Iterator[Content]:
-        return self._of(uuid).read(uuid, selector)
+        with self._of(uuid) as store:
+            yield from store.read(uuid, selector)
 
     def files(self, uuid: str) -> Dict[str, int]:
-        return self._of(uuid).files(uuid)
+        with self._of(uuid) as store:
+            return store.files(uuid)
 
     def metadata(self, uuid: str) -> Dict[str, Any]:
-        return self._of(uuid).metadata(uuid)
+        with self._of(uuid) as store:
+            return store.metadata(uuid)
 
     def surviving(self, uuid: str, globs: Sequence[str]) -> Dict[str, int]:
-        return self._of(uuid).surviving(uuid, globs)
+        with self._of(uuid) as store:
+            return store.surviving(uuid, globs)
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
         """In both places: a copy may be on its way."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any, Dict
 
@@ -9,7 +11,8 @@ import pytest
 
 from dethpc.errors import CheckpointDamaged
 from dethpc.storage import build
-from dethpc.storage.spool import Spool
+from dethpc.storage.files import FileStore
+from dethpc.storage.spool import Spool, Spooled
 from tests.storage.contract import FILES, content_of, fill, whole_or_none
 from tests.storage.dying import died_at_each_step
 from tests.storage.servers import GCS, gcs_server
@@ -68,6 +71,37 @@ def test_who_is_killed_at_any_step_of_bringing_leaves_it_in_one_place_at_least_a
     monkeypatch.setattr("dethpc.storage.spool._ABANDONED", -1.0)
     spool.tidy()
     assert not list((tmp_path / "spool").iterdir())
+
+
+def test_what_is_read_from_the_spool_stays_readable_while_it_is_brought_to_its_store(
+    spool: Spool, tmp_path: Path
+) -> None:
+    fill(tmp_path / "made")
+    spool.keep("a1", tmp_path / "made")
+    store = FileStore(tmp_path / "store")
+    with Spooled(store, spool).restore("a1") as path:
+        spool.bring("a1", store)
+        assert content_of(path) == FILES
+    assert not list((tmp_path / "spool").iterdir())
+
+
+@pytest.mark.parametrize("brought", [True, False])
+def test_a_checkpoint_that_leaves_the_spool_as_somebody_begins_to_read_it_is_read_from_its_store(
+    brought: bool, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "made")
+    spool.keep("a1", tmp_path / "made")
+    store = FileStore(tmp_path / "store")
+
+    def link(*names: Path) -> None:
+        if brought and spool.has("a1"):
+            spool.bring("a1", store)
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", link)
+    with Spooled(store, spool).restore("a1") as path:
+        assert content_of(path) == FILES
+    assert spool.has("a1") is not brought
 
 
 def test_a_damaged_copy_is_found_when_it_is_brought_and_stays(spool: Spool, tmp_path: Path) -> None:
