@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dethpc.domain.facts import Run
 from dethpc.engine import ClusterState
 from dethpc.master.runs.live import Pace
+from dethpc.state import SqlStore, queries
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,11 +77,11 @@ def job_of(run: Run) -> int | str:
     return run.task_id if run.experiment_id is None else run.experiment_id
 
 
-def taken_before(run: Run, state: ClusterState) -> bool:
-    """Whether the scheduler took a submission that asks for the same: what it refuses now is not what the experiment asks for."""
-    for other in list(state.runs.values()):
-        alike = (job_of(other), other.pool, other.slots) == (job_of(run), run.pool, run.slots)
-        if alike and other.scheduler_job_id is not None:
-            return True
+def taken_before(run: Run, state: ClusterState, store: SqlStore) -> bool:
+    """Whether the scheduler took a submission that asks for the same: what it refuses now is not what the experiment asks for.
+    Its job may be over, and may never have begun. Raises StoreError."""
     experiment = state.experiments.get(run.experiment_id or 0)
-    return experiment is not None and any(trial.started_at is not None for trial in experiment.trials)
+    if experiment is not None and any(trial.started_at is not None for trial in experiment.trials):
+        return True
+    with store.read() as connection:
+        return queries.was_taken(connection, run)

@@ -75,7 +75,9 @@ class Reconciler:
         arrays = Arrays(home, lease.cluster_id)
         whose, needs = Whose(home, lease.cluster_id, arrays), Needs(runs, home, trouble, on_refused, missing)
         hand_over = HandOver(cadence, ledger, scheduler, lease, prepare, reusable, arrays, trouble)
-        self._submitter = Submitter(runs, cadence, ledger, home, lease, hand_over, holds, on_refused, trouble, needs)
+        self._submitter = Submitter(
+            runs, cadence, ledger, store, home, lease, hand_over, holds, on_refused, trouble, needs
+        )
         self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
         journals = Journals(runs, ledger, store, home)
         self._reader = Reader(runs, cadence, home, view, reusable, beside, journals)

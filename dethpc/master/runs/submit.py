@@ -26,6 +26,7 @@ from dethpc.master.runs.trouble import LONGEST_REST, TRIES_OF_A_DISK, Trouble, e
 from dethpc.rundir.claim import claimed_by
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
+from dethpc.state import SqlStore
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Submitter:
         runs: LiveRuns,
         cadence: Cadence,
         ledger: Ledger,
+        store: SqlStore,
         home: Home,
         lease: Lease,
         hand_over: HandOver,
@@ -56,7 +58,7 @@ class Submitter:
         trouble: Trouble,
         needs: Needs,
     ) -> None:
-        self._runs, self._cadence, self._ledger = runs, cadence, ledger
+        self._runs, self._cadence, self._ledger, self._store = runs, cadence, ledger, store
         self._home, self._lease, self._hand_over = home, lease, hand_over
         self._holds, self._on_refused, self._trouble, self._needs = holds, on_refused, trouble, needs
 
@@ -87,7 +89,7 @@ class Submitter:
             live.refusal = ""
             self._holds.taken(live.run)
         for live, error in batch.refused:
-            if isinstance(error, SubmitRejected) and not taken_before(live.run, self._ledger.state):
+            if isinstance(error, SubmitRejected) and not taken_before(live.run, self._ledger.state, self._store):
                 self._trouble.tell(live, f"the job was refused for good: {error}")
                 self._runs.do(events.SubmitFailed(live.run.id, str(error), time.time()))
                 continue

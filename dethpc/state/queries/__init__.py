@@ -84,6 +84,7 @@ from dethpc.state.queries.runs import (
     runs_of_task,
     runs_of_trial,
     training_times,
+    was_taken,
 )
 from dethpc.state.queries.searches import ids_of_trials, places, search, search_notes
 from dethpc.state.queries.tasks import last_pull, live_runs, task
@@ -201,4 +202,5 @@ __all__ = [
     "validation_history",
     "with_origins",
     "workloads",
+    "was_taken",
 ]

@@ -32,6 +32,13 @@ def ids_of_runs(connection: Connection, experiment_id: int) -> list[str]:
     return list(connection.scalars(select(_run.id).where(_run.experiment_id == experiment_id).order_by(_run.id)))
 
 
+def was_taken(connection: Connection, wanted: Run) -> bool:
+    """Whether the scheduler ever took a job of the same experiment, or task of its own, that asks for as much in the same pool."""
+    own = _run.task_id == wanted.task_id if wanted.experiment_id is None else _run.experiment_id == wanted.experiment_id
+    alike = (own, _run.pool == wanted.pool, _run.slots == wanted.slots)
+    return bool(connection.scalar(select(exists().where(*alike, _run.scheduler_job_id.is_not(None)))))
+
+
 def ids_of_deletions(connection: Connection) -> set[str]:
     """Of the runs that removed all that they were to remove."""
     done = (_task.kind == TaskKind.CHECKPOINT_GC, _task.state == State.COMPLETED)

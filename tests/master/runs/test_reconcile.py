@@ -84,6 +84,18 @@ def test_a_refusal_of_what_was_taken_before_holds_the_experiment(world: World) -
     assert {run.state for run in world.runs()} == {RunState.PENDING}
 
 
+def test_a_job_that_was_taken_and_is_over_before_it_began_counts_as_taken(worlds: Callable[..., World]) -> None:
+    world = worlds(trials=1)
+    world.cycle()
+    world.fake.end(world.job().job_id, JobState.NODE_FAIL, None)
+    world.fake.rejects = "Invalid account or account/partition combination specified"
+    world.cycle(5)
+    assert world.run("1.1.2").state is RunState.SUBMITTING and [id for id, _ in world.told] == ["1.1.2"]
+    world.fake.rejects = ""
+    world.cycle(2)
+    assert world.run("1.1.2").state is RunState.PENDING
+
+
 def test_a_held_experiment_is_tried_with_one_run_and_less_and_less_frequently(worlds: Callable[..., World]) -> None:
     world = worlds(fastest_poll=10.0, slowest_poll=60.0)
     world.fake.defers = "QOSMaxSubmitJobPerUserLimit"
