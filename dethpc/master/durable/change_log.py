@@ -54,6 +54,7 @@ class ChangeLog:
         self._behind = False  # rows were committed, and are not in their files
         self._compacted: dict[Path, int] = {}  # bytes after the last time
         self._store: SqlStore | None = None  # what is right where a file is strange
+        self._next_id = 0  # of the first experiment that is created from now on
         self._files: dict[Path, RowFile] = {}  # that this master has appended to
         self._turns: deque[Path] = deque()  # the same; one is looked at with each append, however long ago its last was
 
@@ -128,16 +129,25 @@ class ChangeLog:
             log.error("%s is tried again: %s", file.path, error)
 
     def _mend(self, file: RowFile) -> None:
-        """Where somebody else wrote: say again what the database holds. Raises: OSError, LeaseHeld."""
-        if self._store is None or not file.is_strange():
+        """Where somebody else wrote, or removed it: say again what the database holds. Raises: OSError, LeaseHeld."""
+        if self._store is None or not (file.is_strange() or self._is_gone(file)):
             return
-        log.warning("%s was written by another process: what it says is compared with the database", file.path)
+        log.warning("%s was changed by another process: what it says is compared with the database", file.path)
         self._check_lease()
         try:
             held = self._held(self._store, file.path)
         except StoreError as error:
             raise OSError(errno.EIO, str(error), str(file.path)) from error
-        file.insist(held)
+        if file.path.exists():
+            file.insist(held)
+        else:
+            file.become(held)
+
+    def _is_gone(self, file: RowFile) -> bool:
+        """Whether a file that this master has not written to yet is missing, although its experiment is older than this master."""
+        own = file.path.parent.parent == self._home.experiments
+        old = not own or int(file.path.parent.name) < self._next_id
+        return old and not file.begun and not file.path.exists()
 
     def _held(self, store: SqlStore, path: Path) -> list[Row]:
         """The rows that the file should keep, of what has ended, too. Raises StoreError."""
@@ -175,6 +185,7 @@ class ChangeLog:
         endless = [each for each in ended if each.id not in alone and not self._has_end(each)]
         behind = {experiment.id for experiment in endless} | listed
         snapshot = store.load(also=sorted(behind))
+        self._next_id = snapshot.next_experiment_id
         late: list[Row] = []
         for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
             missing, unknown = RowFile(path).compare(rows)

@@ -130,12 +130,17 @@ class RowFile:
             self._size = before + len(text)
         return not before
 
+    @property
+    def begun(self) -> bool:
+        """Whether a line was written from here."""
+        return self._size is not None
+
     def is_strange(self) -> bool:
-        """Whether somebody else has written to the file since its first line from here. One that is gone is not."""
+        """Whether somebody else has written to the file since its first line from here, or removed it."""
         try:
             return self._size is not None and self.path.stat().st_size != self._size
         except FileNotFoundError:
-            return False
+            return True
 
     def insist(self, rows: Sequence[Any]) -> None:
         """Append those of ``rows`` that are not what the file says, after somebody else wrote to it. Raises: OSError; it is as
@@ -155,6 +160,7 @@ class RowFile:
 
         Raises: OSError; the file is what it was then.
         """
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = "".join(map(to_line, rows)).encode()
         with contextlib.suppress(FileNotFoundError):
             if self.path.read_bytes() == text:

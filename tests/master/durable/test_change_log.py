@@ -234,6 +234,34 @@ def test_an_experiment_whose_row_is_long_is_looked_through_by_one_start_and_not_
         assert home.changes(1).read_bytes() == before
 
 
+@pytest.mark.parametrize("master", ["killed before it wrote", "that started since", "that wrote to it"])
+def test_a_file_that_somebody_has_removed_is_written_anew_from_the_database(
+    tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_log, "ENDED_LAST", 0)  # it ended long ago
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as lost, open_store(tmp_path / "b") as rebuilt:
+        rows = ended(home)
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        changes = ChangeLog(home)
+        changes.catch_up(lost)
+        experiment = next(row for row in reversed(rows) if isinstance(row, Experiment))
+        if master == "that wrote to it":
+            changes.append([replace(experiment, notes="better")])
+        home.changes(1).unlink()
+        described: list[Row] = [replace(experiment, notes="good")]
+        changes.announce(described)
+        lost.commit(described)
+        if master == "killed before it wrote":
+            ChangeLog(home).catch_up(lost)
+        else:
+            changes.append(described)
+        recreate(home, rebuilt)
+        assert rebuilt.load(also=[1]) == lost.load(also=[1])
+
+
 def test_what_changed_beside_the_description_is_looked_through(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.make()
