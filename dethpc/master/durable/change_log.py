@@ -181,13 +181,16 @@ class ChangeLog:
         with store.read() as connection:
             ended = queries.ended_last(connection, ENDED_LAST)
         left = self._home.all_announced()
-        listed, alone = _listed(left)
+        listed, alone, tasks = _listed(left)
         endless = [each for each in ended if each.id not in alone and not self._has_end(each)]
         behind = {experiment.id for experiment in endless} | listed
         snapshot = store.load(also=sorted(behind))
         self._next_id = snapshot.next_experiment_id
         late: list[Row] = []
-        for path, rows in self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)]).items():
+        found = self._by_file([row for fact in IN_MEMORY for row in snapshot.of(fact)])
+        if tasks:
+            found[self._home.task_changes] = self._held(store, self._home.task_changes)
+        for path, rows in found.items():
             missing, unknown = RowFile(path).compare(rows)
             if path.parent.parent == self._home.experiments:  # the other files keep rows of what has ended, too
                 ahead = [row for row in unknown if file_of(self._home, row) == path] + _ended(path, missing)
@@ -229,6 +232,9 @@ class ChangeLog:
 _NEAR = 1 << 16
 """Bytes of a file's end in which what an experiment's own row says is looked for."""
 
+_TASKS = "tasks"
+"""The rows of tasks that belong to no experiment."""
+
 _ALONE = "alone"
 """Behind the id of an experiment of whose rows no other changes than its own: it has ended, and is described, say, or archived."""
 
@@ -238,19 +244,21 @@ def _entries(rows: Sequence[Row]) -> set[str]:
     own = {id(row) for row in rows if isinstance(row, Experiment) and row.state.terminal and row.state.keeps_files}
     more = {str(number) for row in rows if id(row) not in own and (number := _concerned(row)) is not None}
     alone = {row.id for row in rows if isinstance(row, Experiment) and id(row) in own and str(row.id) not in more}
-    return more | {f"{number} {_ALONE}" for number in alone}
+    tasks = any(_concerned(row) is None for row in rows if not isinstance(row, (NodeHealth, PoolState)))
+    return more | {f"{number} {_ALONE}" for number in alone} | ({_TASKS} if tasks else set())
 
 
-def _listed(announced: Sequence[Path]) -> tuple[set[int], set[int]]:
-    """Experiments of which any row may have changed, and those of which none but their own did."""
-    found: dict[bool, set[int]] = {False: set(), True: set()}
+def _listed(announced: Sequence[Path]) -> tuple[set[int], set[int], bool]:
+    """Experiments of which any row may have changed, and those of which none but their own did; whether tasks of their own did."""
+    entries: set[str] = set()
     for path in announced:
         with contextlib.suppress(FileNotFoundError):
-            for line in path.read_text("ascii", "replace").splitlines():
-                number, _, rest = line.partition(" ")
-                if number.isdecimal():
-                    found[rest == _ALONE].add(int(number))
-    return found[False], found[True] - found[False]
+            entries.update(path.read_text("ascii", "replace").splitlines())
+    numbers: dict[bool, set[int]] = {False: set(), True: set()}
+    for number, _, rest in (line.partition(" ") for line in entries):
+        if number.isdecimal():
+            numbers[rest == _ALONE].add(int(number))
+    return numbers[False], numbers[True] - numbers[False], _TASKS in entries
 
 
 def _experiments(store: SqlStore, ids: Collection[int]) -> list[Experiment]:

@@ -7,7 +7,7 @@ import pytest
 
 from dethpc.domain import facts
 from dethpc.domain.facts import Experiment, Metric, NodeHealth, PoolState, Row, Run, Trial
-from dethpc.domain.states import RunState, State
+from dethpc.domain.states import RunState, State, TaskKind
 from dethpc.engine import ClusterState, events, step
 from dethpc.errors import LeaseHeld, StoreError
 from dethpc.master.durable import change_log
@@ -232,6 +232,22 @@ def test_an_experiment_whose_row_is_long_is_looked_through_by_one_start_and_not_
         before = home.changes(1).read_bytes()
         assert ChangeLog(home).catch_up(store) is not None
         assert home.changes(1).read_bytes() == before
+
+
+def test_the_end_of_a_task_outlives_a_master_that_was_killed_before_it_wrote_it(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    state = ClusterState(build)
+    task = {"id": "t1", "kind": TaskKind.CHECKPOINT_GC, "owner": "ada", "name": "Checkpoint GC", "config": {}}
+    rows = step(state, events.CreateTask(**task, pool="default", slots=0, at=1.0))
+    with open_store(tmp_path / "a") as lost:
+        lost.commit(rows)
+        ChangeLog(home).append(rows)
+        late = step(state, events.SubmitFailed("t1.1", "Invalid account", 2.0))
+        ChangeLog(home).announce(late)
+        lost.commit(late)  # and then the master was killed
+        ChangeLog(home).catch_up(lost)
+        assert not RowFile(home.task_changes).missing(late) and not home.all_announced()
 
 
 @pytest.mark.parametrize("master", ["killed before it wrote", "that started since", "that wrote to it"])
