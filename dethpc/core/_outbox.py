@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from dethpc.core._saving import Finishing
-from dethpc.errors import CheckpointError
+from dethpc.errors import CheckpointError, CheckpointNotFound
 from dethpc.storage import CheckpointStore
 from dethpc.storage.driver import StoreAway
 from dethpc.storage.spool import Spooled
@@ -79,12 +79,20 @@ class Kept(Waiting):
     ) -> None:
         self.uuid, self._files, self._plain = uuid, files, plain
         self._store, self._spool, self._finishing = spooled.store, spooled.spool, finishing
+        self._gone = False
 
     def publish(self) -> None:
-        self._spool.bring(self.uuid, self._store)
+        """One that somebody has deleted meanwhile is no failure of the training's."""
+        try:
+            self._spool.bring(self.uuid, self._store)
+        except CheckpointNotFound:
+            self._gone = not self._store.exists(self.uuid)
 
     def report(self, late: bool) -> None:
-        self._finishing.report_waiting(self.uuid, self._files, self._plain, "")
+        if self._gone:
+            self._finishing.report_lost(self.uuid, f"it was deleted from {self._spool} before it reached its storage")
+        else:
+            self._finishing.report_waiting(self.uuid, self._files, self._plain, "")
 
     def stay(self) -> None:
         """It does."""

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence
 
-from dethpc.errors import CheckpointDamaged
+from dethpc.errors import CheckpointDamaged, CheckpointError, CheckpointNotFound
 from dethpc.rundir.tree import Tree, remove
 from dethpc.storage.base import CheckpointStore, Content, Held, PathLike, Selector
 from dethpc.storage.files import FileStore
@@ -101,13 +101,19 @@ class Spool:
 
     def bring(self, uuid: str, store: CheckpointStore) -> None:
         """Move a checkpoint to its ``store``, which looks into no spool; it is in one of the two at any time. Doing it twice does
-        no harm. Raises OSError and CheckpointError."""
+        no harm. Raises OSError and CheckpointError: CheckpointNotFound where it is in neither, or was deleted meanwhile."""
         if _is_in(store, uuid):
             store.discard(uuid)  # what is left of the staging of one that died right after publishing
         else:
-            with self.store.restore(uuid) as folder:
-                store.stage(uuid)
-                store.publish(uuid, store.add(uuid, folder))
+            try:
+                with self.store.restore(uuid) as folder:
+                    store.stage(uuid)
+                    store.publish(uuid, store.add(uuid, folder))
+            except (OSError, CheckpointError):
+                if self.has(uuid):
+                    raise
+                store.discard(uuid)
+                raise CheckpointNotFound(f"checkpoint {uuid} is not in {self}") from None
         self.forget(uuid)
 
 

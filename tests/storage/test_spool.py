@@ -9,8 +9,8 @@ from typing import Any, Dict
 
 import pytest
 
-from dethpc.errors import CheckpointDamaged
-from dethpc.storage import build
+from dethpc.errors import CheckpointDamaged, CheckpointNotFound
+from dethpc.storage import build, manifest
 from dethpc.storage.files import FileStore
 from dethpc.storage.spool import Spool, Spooled
 from tests.storage.contract import FILES, content_of, fill, whole_or_none
@@ -102,6 +102,24 @@ def test_a_checkpoint_that_leaves_the_spool_as_somebody_begins_to_read_it_is_rea
     with Spooled(store, spool).restore("a1") as path:
         assert content_of(path) == FILES
     assert spool.has("a1") is not brought
+
+
+def test_what_is_deleted_while_it_is_brought_leaves_nothing_in_its_store(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "made")
+    spool.keep("a1", tmp_path / "made")
+    store = FileStore(tmp_path / "store")
+    copy = manifest.copy
+
+    def deleted(*files: Any) -> Any:
+        spool.forget("a1")
+        return copy(*files)
+
+    monkeypatch.setattr(manifest, "copy", deleted)
+    with pytest.raises(CheckpointNotFound):
+        spool.bring("a1", store)
+    assert not list(store.names()) and not list(spool.store.names())
 
 
 def test_a_damaged_copy_is_found_when_it_is_brought_and_stays(spool: Spool, tmp_path: Path) -> None:
