@@ -173,11 +173,10 @@ class Spooled(CheckpointStore):
             return store.surviving(uuid, globs)
 
     def delete(self, uuid: str, globs: Sequence[str] = ("**/*",)) -> Dict[str, int]:
-        """In both places: a copy may be on its way."""
-        spooled = self.spool.has(uuid)
-        left = self.spool.store.delete(uuid, globs) if spooled else {}
+        """In both places: a copy may be on its way, or arrive meanwhile."""
+        left = self.spool.store.delete(uuid, globs)
         stored = self.store.delete(uuid, globs)
-        return left if spooled else stored
+        return left or stored
 
     # --- what the store alone does
 

@@ -122,6 +122,24 @@ def test_what_is_deleted_while_it_is_brought_leaves_nothing_in_its_store(
     assert not list(store.names()) and not list(spool.store.names())
 
 
+def test_what_is_brought_while_files_of_it_are_deleted_has_the_others_left(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "made")
+    spool.keep("a1", tmp_path / "made")
+    store = FileStore(tmp_path / "store")
+    delete = spool.store.delete
+
+    def brought(*what: Any) -> Any:
+        monkeypatch.setattr(spool.store, "delete", delete)
+        spool.bring("a1", store)
+        return delete(*what)
+
+    monkeypatch.setattr(spool.store, "delete", brought)
+    left = Spooled(store, spool).delete("a1", ["weights.pt"])
+    assert left == store.files("a1") and "weights.pt" not in left and "metadata.json" in left
+
+
 def test_a_damaged_copy_is_found_when_it_is_brought_and_stays(spool: Spool, tmp_path: Path) -> None:
     fill(tmp_path / "made")
     spool.keep("a1", tmp_path / "made")
