@@ -106,9 +106,12 @@ class Spool:
             store.discard(uuid)  # what is left of the staging of one that died right after publishing
         else:
             try:
-                with self.store.restore(uuid) as folder:
+                with self.held(uuid) as source, (source or self.store).restore(uuid) as folder:
                     store.stage(uuid)
-                    store.publish(uuid, store.add(uuid, folder))
+                    brought = store.add(uuid, folder)
+                    if not self.has(uuid):
+                        raise CheckpointNotFound(uuid)
+                    store.publish(uuid, brought)
             except (OSError, CheckpointError):
                 if self.has(uuid):
                     raise

@@ -93,10 +93,14 @@ def test_a_checkpoint_that_leaves_the_spool_as_somebody_begins_to_read_it_is_rea
     spool.keep("a1", tmp_path / "made")
     store = FileStore(tmp_path / "store")
 
-    def link(*names: Path) -> None:
-        if brought and spool.has("a1"):
-            spool.bring("a1", store)
+    def refused(*names: Path) -> None:
         raise OSError(errno.EPERM, "no links here")
+
+    def link(*names: Path) -> None:
+        monkeypatch.setattr(os, "link", refused)
+        if brought:
+            spool.bring("a1", store)
+        refused()
 
     monkeypatch.setattr(os, "link", link)
     with Spooled(store, spool).restore("a1") as path:
@@ -120,6 +124,25 @@ def test_what_is_deleted_while_it_is_brought_leaves_nothing_in_its_store(
     with pytest.raises(CheckpointNotFound):
         spool.bring("a1", store)
     assert not list(store.names()) and not list(spool.store.names())
+
+
+def test_files_that_are_deleted_while_their_checkpoint_is_brought_are_no_failure(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "made")
+    spool.keep("a1", tmp_path / "made")
+    store = FileStore(tmp_path / "store")
+    copy = manifest.copy
+
+    def deleted(*files: Any) -> Any:
+        spool.store.delete("a1", ["weights.pt", "sub/**/*"])
+        return copy(*files)
+
+    monkeypatch.setattr(manifest, "copy", deleted)
+    spool.bring("a1", store)
+    with store.restore("a1") as path:
+        assert content_of(path).items() >= {("metadata.json", FILES["metadata.json"])}
+    assert not spool.has("a1")
 
 
 def test_what_is_brought_while_files_of_it_are_deleted_has_the_others_left(
