@@ -130,9 +130,10 @@ class ChangeLog:
 
     def _mend(self, file: RowFile) -> None:
         """Where somebody else wrote, or removed it: say again what the database holds. Raises: OSError, LeaseHeld."""
-        if self._store is None or not (file.is_strange() or self._is_gone(file)):
+        if self._store is None or not ((strange := file.is_strange()) or self._is_gone(file)):
             return
-        log.warning("%s was changed by another process: what it says is compared with the database", file.path)
+        if strange:  # else it may just be the first task of an installation
+            log.warning("%s was changed by another process: what it says is compared with the database", file.path)
         self._check_lease()
         try:
             held = self._held(self._store, file.path)

@@ -234,6 +234,19 @@ def test_an_experiment_whose_row_is_long_is_looked_through_by_one_start_and_not_
         assert home.changes(1).read_bytes() == before
 
 
+def test_the_first_rows_of_a_file_that_no_experiment_has_are_no_cause_for_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = Home(tmp_path)
+    home.make()
+    with open_store(tmp_path / "a") as store:
+        changes = ChangeLog(home)
+        changes.catch_up(store)
+        store.commit([NodeHealth("n0")])
+        changes.append([NodeHealth("n0")])
+    assert RowFile(home.node_changes).missing([NodeHealth("n0")]) == [] and not caplog.records
+
+
 def test_the_end_of_a_task_outlives_a_master_that_was_killed_before_it_wrote_it(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.make()
