@@ -48,6 +48,10 @@ def _masters_own(value: Any, info: ValidationInfo) -> Any:
     raise wrong("nothing: this field is reserved for the master")
 
 
+_RESOURCES_OF_ROWS = {"max_slots": "max_slots", "weight": "weight", "priority": "priority", "pool": "resource_pool"}
+"""Fields of ``resources`` by their names in an experiment's row."""
+
+
 class ExperimentConfig(Section):
     """Every field, its default and its range. What has no effect yet is refused elsewhere, in ``unsupported``."""
 
@@ -122,6 +126,15 @@ class ExperimentConfig(Section):
     def with_name(self, name: str) -> ExperimentConfig:
         """The same under this name."""
         return self.model_copy(update={"name": name})
+
+    def with_changes(self, changes: Mapping[str, Any]) -> ExperimentConfig:
+        """The same with what of ``changes`` an experiment's row has from its configuration. So it says what is, for those who fork
+        or continue the experiment."""
+        own = {name: changes[name] for name in ("name", "description", "labels") if name in changes}
+        resources = {field: changes[name] for name, field in _RESOURCES_OF_ROWS.items() if name in changes}
+        if resources:
+            own["resources"] = self.resources.model_copy(update=resources)
+        return self.model_copy(update=own) if own else self
 
     def with_seed(self, seed: int) -> ExperimentConfig:
         """The same with this ``reproducibility.experiment_seed``."""

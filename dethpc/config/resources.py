@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Optional, Union
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from dethpc.config.section import Section, Whole, wrong
+from dethpc.config.section import STORED, Section, Whole, wrong
 from dethpc.config.wording import show
 
 _SIZE = re.compile(r"([0-9]*[.])?[0-9]+ ?([kmgtp](i?b)?|b)?", re.IGNORECASE)
@@ -52,7 +52,9 @@ class Resources(Section):
     agent_label: Optional[str] = None
 
     @model_validator(mode="after")
-    def _trial_fits(self) -> Resources:
+    def _trial_fits(self, info: ValidationInfo) -> Resources:
+        if info.context is STORED:  # max_slots may be set lower later: then no trial runs until it is raised
+            return self
         if self.max_slots is not None and self.slots_per_trial > self.max_slots:
             raise wrong(
                 f"at least slots_per_trial ({self.slots_per_trial}): no trial could ever start",

@@ -196,7 +196,12 @@ def change(state: ClusterState, event: events.ChangeExperiment) -> Decision:
     if row.kind.submitted:
         priority = None if wanted.priority is UNSET else wanted.priority
         allowed(state, row, priority=priority, weight=None if wanted.weight is UNSET else wanted.weight)
-    decision = Decision([replace(row, **wanted.given())], [events.Schedule(event.at)])
+    given = wanted.given()
+    config = experiment.config.with_changes(given)
+    if config is not experiment.config:
+        given["config"] = config.to_json()
+    changed = replace(row, **given)
+    decision = Decision([changed], [events.Schedule(event.at)])
     if wanted.max_slots is not UNSET:
         _give_back(experiment, wanted.max_slots, event.at, decision)
     return decision

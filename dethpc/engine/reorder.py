@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Union
+from typing import Any, Union
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.domain.facts import Experiment, Row, Task
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.engine.decision import Decision
 from dethpc.engine.experiments import allowed
-from dethpc.engine.jobs import ExperimentState
 from dethpc.engine.queue_index import key
 from dethpc.engine.replace import replace
 from dethpc.engine.state import ClusterState
@@ -34,9 +34,9 @@ def update(state: ClusterState, event: events.UpdateQueue) -> Decision:
             continue
         allowed(state, row, priority=change.priority, weight=change.weight)
         if change.priority is not None:
-            changed[row.queue_id] = replace(row, priority=change.priority)
+            changed[row.queue_id] = _with(row, priority=change.priority)
         elif change.weight is not None:
-            changed[row.queue_id] = replace(row, weight=change.weight)
+            changed[row.queue_id] = _with(row, weight=change.weight)
         elif change.ahead_of is not None:
             _move(state, row, change.ahead_of, 0, changed)
         elif change.behind_of is not None:
@@ -57,6 +57,13 @@ def _entry(state: ClusterState, changed: dict[str, Entry], queue_id: str) -> Ent
     if job is None or not job.queued:
         raise NotFound(f"{_name(job.entry) if job is not None else f'job {queue_id}'} is not in the queue")
     return job.entry
+
+
+def _with(row: Entry, **given: Any) -> Entry:
+    """The row with this, which an experiment's configuration says too."""
+    if isinstance(row, Experiment):
+        given["config"] = ExperimentConfig.from_json(row.config).with_changes(given).to_json()
+    return replace(row, **given)
 
 
 def _name(entry: Entry) -> str:
@@ -93,7 +100,7 @@ def _move(state: ClusterState, row: Entry, anchor_id: str, side: int, changed: d
     before = others[at - 1].queue_position if at > 0 else None
     after = others[at].queue_position if at < len(others) else None
     position = _between(before, after)
-    row = replace(row, priority=anchor.priority, queue_position=position)
+    row = replace(_with(row, priority=anchor.priority), queue_position=position)
     changed[row.queue_id] = row
     if position in (before, after):  # no number is left between them
         others.insert(at, row)
@@ -111,10 +118,7 @@ def _between(before: float | None, after: float | None) -> float:
 def _move_to(state: ClusterState, row: Entry, pool: str, changed: dict[str, Entry], decision: Decision) -> None:
     """Its runs start in another pool from now on. Those that wait are withdrawn and submitted there; running ones go on."""
     job = state.jobs[row.queue_id]
-    if isinstance(job, ExperimentState):
-        changed[row.queue_id] = replace(row, pool=pool, config=job.config.in_pool(pool).to_json())
-    else:
-        changed[row.queue_id] = replace(row, pool=pool)
+    changed[row.queue_id] = _with(row, pool=pool)
     for member, run in job.live.items():
         if run.state is not RunState.RUNNING and run.pool != pool:
             kill_run(job, member, f"moved to resource pool {pool}", decision)

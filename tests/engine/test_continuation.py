@@ -148,6 +148,16 @@ def test_what_was_set_since_the_creation_stays_unless_the_configuration_changes_
     assert (row.name, row.max_slots) == ("mine", 7)
 
 
+def test_what_was_set_since_the_creation_gives_way_to_what_the_configuration_said_at_first() -> None:
+    world = World()
+    experiment, _ = ended(world, finished, name="first", resources={"max_slots": 3})
+    world.do(events.ChangeExperiment(experiment.id, ExperimentChanges(name="mine", max_slots=0), world.now()))
+    world.assert_memory_is_a_fold_of_the_rows()
+    world.go_on(experiment.id, name="first", resources={"max_slots": 3})
+    row = world.state.experiments[experiment.id].row
+    assert (row.name, row.max_slots) == ("first", 3)
+
+
 def test_a_search_goes_on_with_the_trials_that_did_not_complete() -> None:
     world = World()
     experiment = world.create(max_restarts=0)

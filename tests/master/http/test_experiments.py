@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dethpc.client import Session, experiments
+from dethpc.client import Session, experiments, jobs
 from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
@@ -161,6 +161,19 @@ def test_validate_only_creates_nothing(served: Served) -> None:
     assert ids(served) == []
     with pytest.raises(ConfigError):
         served.session.post("/api/v1/experiments", json={"config": "searcher: 3", "validateOnly": True})
+
+
+def test_the_configuration_says_what_was_set_since_the_creation(served: Served) -> None:
+    """A fork is made of it."""
+    created = experiments.create(served.session, YAML, [])
+    id = int(created["experiment"]["id"])
+    changes = {"maxSlots": 0, "priority": 7}
+    experiments.patch(served.session, id, name="mine", description="words", labels=["one"], resources=changes)
+    config = experiments.get(served.session, id)["config"]
+    assert (config["name"], config["description"], config["labels"]) == ("mine", "words", ["one"])
+    assert config["resources"] == {**created["config"]["resources"], "max_slots": 0, "priority": 7}
+    jobs.update(served.session, [{"jobId": created["experiment"]["jobId"], "priority": 3}])
+    assert experiments.get(served.session, id)["config"]["resources"]["priority"] == 3
 
 
 def test_labels_that_no_utf8_spells_are_refused_and_those_of_before_spoil_no_list(served: Served) -> None:
