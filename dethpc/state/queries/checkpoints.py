@@ -63,10 +63,13 @@ CHECKPOINT_KEYS: Mapping[str, ColumnElement[Any]] = {
 }
 
 
+_deleted = select(_experiment.id).where(_experiment.state == State.DELETED)
+
+
 @dataclass(slots=True)
 class CheckpointFilter:
-    """At most one of ``experiment_id`` and ``trial_id``; with neither those of all experiments. With ``metric`` they are sorted by
-    that validation metric; those without it come last, the newest of them first."""
+    """At most one of ``experiment_id`` and ``trial_id``; with neither those of all experiments that were not deleted. With
+    ``metric`` they are sorted by that validation metric; those without it come last, the newest of them first."""
 
     experiment_id: int | None = None
     trial_id: int | None = None
@@ -95,6 +98,8 @@ def list_checkpoints(
         where.append(_checkpoint.trial_id == wanted.trial_id)
     if wanted.states:
         where.append(type_coerce(_checkpoint.state, String).in_(sorted(wanted.states)))
+    if wanted.experiment_id is None and wanted.trial_id is None:
+        where.append(_checkpoint.experiment_id.not_in(_deleted))
     total = _total(connection, wanted, where)
     begin = page.begin(total)
     if wanted.metric is None:
@@ -204,4 +209,6 @@ def _total(connection: Connection, wanted: CheckpointFilter, where: Sequence[Col
     query = select(func.coalesce(func.sum(_stored.count), 0))
     if wanted.experiment_id is not None:
         query = query.where(_stored.experiment_id == wanted.experiment_id)
+    else:
+        query = query.where(_stored.experiment_id.not_in(_deleted))
     return int(connection.scalar(query) or 0)

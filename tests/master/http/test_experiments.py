@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dethpc.client import Session, experiments, jobs
+from dethpc.client import Session, checkpoints, experiments, jobs
 from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
@@ -382,6 +382,17 @@ def test_what_was_deleted_is_not_found(served: Served) -> None:
     with pytest.raises(NotFound):
         served.session.delete("/api/v1/experiments/1")
     assert ids(served, **{"experimentIdFilter.incl": [1, 2]}) == [2] and ids(served, states="STATE_DELETED") == []
+
+
+@pytest.mark.parametrize("states", [[], ["STATE_COMPLETED"]])
+def test_the_list_of_all_checkpoints_has_none_of_what_was_deleted(served: Served, states: list[str]) -> None:
+    served.put([experiment(1), *trained(trial(1)), experiment(2), *trained(trial(2, experiment_id=2))])
+    before = checkpoints.listing(served.session, states=states)
+    served.delete(1)
+    after = checkpoints.listing(served.session, states=states)
+    assert {each["training"]["experimentId"] for each in before["checkpoints"]} == {1, 2}
+    assert {each["training"]["experimentId"] for each in after["checkpoints"]} == {2}
+    assert after["pagination"]["total"] == len(after["checkpoints"])
 
 
 def test_a_trial_of_its_own_is_refused_to_an_experiment_of_the_scheduler(served: Served) -> None:
