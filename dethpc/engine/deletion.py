@@ -32,7 +32,7 @@ def begin(state: ClusterState, event: events.Delete) -> Decision:
         created_at=event.at,
         experiment_id=row.id,
         name=f"Checkpoint GC (Experiment {row.id})",
-        pool=row.pool,
+        pool=row.pool if event.pool is None else event.pool,
         queue_position=event.at,
     )
     return Decision([replace(row, state=State.DELETING, reason=""), task], [events.Schedule(event.at)])

@@ -96,7 +96,8 @@ class Daemon:
         )
         self.folding = Folding(self.store, home, self.lease.check, self._live_runs, site.fold_after_hours)
         control = Control(self.ledger, self.store, admission, home)
-        self.collector = GarbageCollector(self.ledger, self.store, home, control.delete, self.lease.check)
+        place = admission.pool_for_files
+        self.collector = GarbageCollector(self.ledger, self.store, home, place, control.delete, self.lease.check)
         self.services = Services(
             installation=self.installation,
             auth=Auth(home.root, getpass.getuser(), self.store, records, munge_of(site.master)),

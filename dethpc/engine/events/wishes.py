@@ -126,13 +126,14 @@ class ChangeExperiment:
 @dataclass(slots=True)
 class Delete:
     """With its files. ``task_id``: a uuid for the task that removes them; ``checkpoints``: uuids of all that it has; ``needed``: as
-    for ``ChangeCheckpoints``."""
+    for ``ChangeCheckpoints``; ``pool``: where the task runs, None: in the experiment's."""
 
     experiment_id: int
     task_id: str
     at: float
     checkpoints: frozenset[str] = frozenset()
     needed: Mapping[str, str] = field(default_factory=dict)
+    pool: str | None = None
 
 
 @dataclass(slots=True)

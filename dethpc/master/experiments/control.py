@@ -43,13 +43,14 @@ class Control:
     def delete(self, experiment_id: int) -> None:
         """Begin to: a task removes its files, but for the environment of its jobs, which holds secrets and goes at once."""
         with self._store.read() as connection:
-            queue_id = queries.experiment(connection, experiment_id).queue_id
+            experiment = queries.experiment(connection, experiment_id)
             found = frozenset(
                 checkpoint.uuid for checkpoint in queries.checkpoints_of_experiment(connection, experiment_id)
             )
             needed = needed_elsewhere(connection, self._home)
-        self.do(events.Delete(experiment_id, str(uuid4()), time.time(), found, needed))
-        environments.drop(self._home, queue_id)
+        pool = self._admission.pool_for_files(experiment.pool)
+        self.do(events.Delete(experiment_id, str(uuid4()), time.time(), found, needed, pool))
+        environments.drop(self._home, experiment.queue_id)
 
     def environment(self, experiment: Experiment) -> Environment | None:
         """That of its jobs."""

@@ -32,6 +32,15 @@ class Admission:
         pools = self._view.pools(PLAN)
         return next((pool.name for pool in pools if pool.default), pools[0].name if pools else "default")
 
+    def pool_for_files(self, of: str) -> str:
+        """Where a job runs that does something to files of this pool's experiments: there, or in the default pool if the cluster
+        has that pool no longer. Never raises."""
+        try:
+            known = any(pool.name == of for pool in self._view.pools(PLAN))
+            return of if known else self.default_pool()
+        except SchedulerUnavailable:
+            return of
+
     def check(self, config: ExperimentConfig) -> None:
         """Refuse at once what could never start. Raises ConfigError."""
         name = config.resources.resource_pool

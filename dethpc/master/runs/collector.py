@@ -26,7 +26,7 @@ from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments.needed import kept_by_policy, needed_by_rendered
 from dethpc.master.experiments.policy import chosen
 from dethpc.master.rounds import Rounds
-from dethpc.master.runs.garbage import names_of_spooled, whose
+from dethpc.master.runs.garbage import OF_POOL, names_of_spooled, whose
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
 from dethpc.state import queries
@@ -45,18 +45,20 @@ _AT_ONCE = 1000  # rows of one decision: the ledger decides other things in betw
 
 
 class GarbageCollector:
-    """Works on a thread of its own. ``delete`` begins to delete an experiment. ``check`` raises LeaseHeld when this master is not
-    the one any more."""
+    """Works on a thread of its own. ``place`` says in which pool a task runs for a pool's experiments. ``delete`` begins to delete
+    an experiment. ``check`` raises LeaseHeld when this master is not the one any more."""
 
     def __init__(
         self,
         ledger: Ledger,
         store: SqlStore,
         home: Home,
+        place: Callable[[str], str],
         delete: Callable[[int], None],
         check: Callable[[], None],
     ) -> None:
-        self._ledger, self._store, self._home, self._delete, self._check = ledger, store, home, delete, check
+        self._ledger, self._store, self._home, self._place = ledger, store, home, place
+        self._delete, self._check = delete, check
         self._taken_in = ""  # the last task whose words were heard
         self._rounds = Rounds(
             "garbage",
@@ -185,7 +187,7 @@ class GarbageCollector:
     # --- the next task
 
     def _send(self, pools: Mapping[str, Experiment], last: Task | None, now: float) -> None:
-        failed = last.pool if last is not None and last.state is not State.COMPLETED else None
+        failed = _of_pool(last) if last is not None and last.state is not State.COMPLETED else None
         if not pools:
             return
         pool, newest = min(
@@ -198,12 +200,16 @@ class GarbageCollector:
                 kind=TaskKind.CHECKPOINT_GC,
                 owner=newest.owner,
                 name="Checkpoint GC",
-                config={"sbatch_args": options},
-                pool=pool,
+                config={"sbatch_args": options, OF_POOL: pool},
+                pool=self._place(pool),
                 slots=0,
                 at=now,
             )
         )
+
+
+def _of_pool(task: Task) -> str:
+    return str(task.config.get(OF_POOL, task.pool))
 
 
 def _latest(waiting: Sequence[Checkpoint]) -> float:

@@ -41,20 +41,27 @@ MOST = 10_000
 """Checkpoints of which one job removes files, at most."""
 
 
-def prepared(home: Home, store: SqlStore, cluster_id: str, experiment: ExperimentState, file: Path) -> ExperimentConfig:
+OF_POOL = "of_pool"
+"""In the configuration of a task that removes files of checkpoints: the pool of whose experiments, if not the task's own."""
+
+
+def prepared(
+    home: Home, store: SqlStore, cluster_id: str, experiment: ExperimentState, task: Task, file: Path
+) -> ExperimentConfig:
     """Write what is to be removed into ``file``; the configuration of the job that does it. Raises OSError."""
     write_json(file, sealed(_listed(home, store, cluster_id, experiment, file).to_json()), durable=False)
     own = whose(experiment.config)
-    return job(f"delete experiment {experiment.row.id}", file, experiment.row.pool, own)
+    return job(f"delete experiment {experiment.row.id}", file, task.pool, own)
 
 
 def collected(home: Home, store: SqlStore, task: Task, file: Path) -> ExperimentConfig:
-    """The same of a task that removes files of checkpoints: all that have come together for its pool by now."""
+    """The same of a task that removes files of checkpoints: all that have come together for a pool by now."""
+    pool = task.config.get(OF_POOL, task.pool)
     with store.read() as connection:
-        wanted = queries.removals(connection, task.pool, MOST)
+        wanted = queries.removals(connection, pool, MOST)
         origins = queries.checkpoint_origins(connection, wanted)
         deletions = sorted(queries.ids_of_deletions(connection))
-        spooled = queries.spooled(connection, names_of_spooled(home), task.pool)
+        spooled = queries.spooled(connection, names_of_spooled(home), pool)
         origins |= queries.checkpoint_origins(connection, spooled)
     there = set(os.listdir(home.runs))
     parts: dict[str, Part] = {}

@@ -108,7 +108,7 @@ class JobBuilder:
         if experiment is None:
             config = garbage.collected(self._home, self._store, task, file)
         else:
-            config = garbage.prepared(self._home, self._store, self._cluster_id, experiment, file)
+            config = garbage.prepared(self._home, self._store, self._cluster_id, experiment, task, file)
         return self.write(run, *garbage.stand_ins(self._home, task, config), config, token)
 
     def _checkpoint_cost(self, experiment_id: int) -> float:

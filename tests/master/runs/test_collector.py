@@ -25,7 +25,7 @@ from dethpc.errors import NotFound, Refused
 from dethpc.exec import garbage
 from dethpc.master.runs.collector import REST, REST_AFTER_FAILURE
 from dethpc.rundir.files import write_json
-from dethpc.state import rows
+from dethpc.state import queries, rows
 from dethpc.storage import build
 from dethpc.storage.files import FileStore
 from tests.master.conftest import CONFIG, T0, Published, Served, experiment, trained, trial, uuid_of
@@ -102,6 +102,25 @@ def test_what_could_not_be_removed_is_tried_again_and_no_sooner_than_said(served
     assert all(there(storage, first, second))
     served.collect(T0 + REST_AFTER_FAILURE)
     assert not any(there(storage, first, second)) and tasks(served)[-1] is not failed
+
+
+def test_what_belongs_to_a_pool_that_is_gone_is_removed_by_a_task_in_the_default_pool(
+    served: Served, storage: FileStore
+) -> None:
+    """A partition was renamed, or the master found no Slurm then."""
+    best, latest = ended(served, storage, save_trial_best=0)
+    with served.daemon.store.read() as connection:
+        row = queries.experiment(connection, 1)
+    pool = row.pool
+    served.put([replace(row, pool="gone")])
+    served.collect(T0)
+    assert there(storage, best, latest) == [False, True]
+    served.session.delete("/api/v1/experiments/1")
+    _run_of_deletion(served, T0)
+    assert there(storage, latest) == [False]
+    assert [(task.pool, task.state) for task in tasks(served)] == [(pool, State.COMPLETED)] * 2
+    with pytest.raises(NotFound, match="deleted"):
+        experiments.get(served.session, 1)
 
 
 def test_a_job_that_left_no_word_has_its_work_done_again(served: Served, storage: FileStore) -> None:
