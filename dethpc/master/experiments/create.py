@@ -22,7 +22,7 @@ from dethpc.domain.facts import Checkpoint, Experiment, Trial
 from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
-from dethpc.errors import ConfigError, DethpcError, NotFound, Refused
+from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import doubts, environments, installs, standalone, user_script
@@ -193,12 +193,19 @@ class Creator:
             raise Refused(f"run {run_id} is experiment {known.experiment_id} already")
 
     def context(self, experiment_id: int) -> bytes:
-        """The context directory as tar.gz. Raises NotFound, also where there is none: the experiment trains elsewhere."""
+        """The context directory as tar.gz. Raises NotFound, also where there is none: the experiment trains elsewhere; ContextError
+        where somebody has removed it."""
         with self._store.read() as connection:
             experiment = queries.experiment(connection, experiment_id)
         if not experiment.context_sha256:
             raise NotFound(f"experiment {experiment_id} has no context directory: it trains outside dethpc")
-        return self._home.context(experiment.context_sha256).read_bytes()
+        path = self._home.context(experiment.context_sha256)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise ContextError(
+                f"experiment {experiment_id} has lost its context directory: there is no {path}"
+            ) from None
 
     # --- the configuration
 

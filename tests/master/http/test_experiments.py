@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +18,7 @@ from dethpc.domain.context_files import WORTH_ASKING
 from dethpc.domain.facts import Checkpoint, Metric, Row
 from dethpc.domain.states import CheckpointState, RunState, State
 from dethpc.engine import events
-from dethpc.errors import ConfigError, NotFound, Refused
+from dethpc.errors import ConfigError, DethpcError, NotFound, Refused
 from dethpc.master.durable import contexts
 from dethpc.state import queries
 from tests.master.conftest import CONFIG, T0, Served, experiment, run_of, trained, trial, uuid_of
@@ -382,6 +383,18 @@ def test_what_was_deleted_is_not_found(served: Served) -> None:
     with pytest.raises(NotFound):
         served.session.delete("/api/v1/experiments/1")
     assert ids(served, **{"experimentIdFilter.incl": [1, 2]}) == [2] and ids(served, states="STATE_DELETED") == []
+
+
+def test_who_forks_what_has_lost_its_files_is_told(served: Served) -> None:
+    id = int(experiments.create(served.session, YAML, [file("a.py", "x = 1")], activate=False)["experiment"]["id"])
+    with served.daemon.store.read() as connection:
+        path = served.daemon.installation.home.context(queries.experiment(connection, id).context_sha256)
+    path.unlink()
+    lost = re.escape(f"experiment {id} has lost its context directory: there is no {path}")
+    with pytest.raises(DethpcError, match=lost):
+        experiments.create(served.session, YAML, [], parent=id)
+    with pytest.raises(DethpcError, match=lost):
+        experiments.model_definition(served.session, id)
 
 
 @pytest.mark.parametrize("states", [[], ["STATE_COMPLETED"]])
