@@ -84,7 +84,7 @@ class HttpTransport:
     Over TLS a MasterFinder's master, and the home's own, must show the certificate that ``master.json`` names; any other one that
     is verified by ``cert``, a file of certificates or "noverify" (default: ``DET_MASTER_CERT_FILE``, else the system's), for its
     host or for ``cert_name`` (default: ``DET_MASTER_CERT_NAME``). With a MasterFinder address and certificate are read again after
-    each failure.
+    each failure, and while none is known.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class HttpTransport:
 
     @property
     def url(self) -> str:
-        url = self._finder.url if self._finder else self._fixed
+        url = (self._finder.url or self._finder.refresh()) if self._finder else self._fixed
         if not url:
             raise MasterUnreachable("no master is known: set DET_MASTER, or start one with `det master up`")
         return url

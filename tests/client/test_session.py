@@ -452,6 +452,19 @@ def test_a_node_follows_a_master_that_moved(serve: Callable[..., Master], tmp_pa
     session.close()
 
 
+def test_who_began_before_there_was_a_master_finds_the_one_that_comes(
+    serve: Callable[..., Master], tmp_path: Path
+) -> None:
+    """A search method waits for it, for example."""
+    session = Session(MasterFinder(str(tmp_path / "master.json")), retries=0)
+    with pytest.raises(MasterUnreachable, match="no master is known"):
+        session.get("/")
+    master = serve({"/": lambda h, b: say(h, 200, {"here": True})})
+    (tmp_path / "master.json").write_text(json.dumps({"url": master.url}))
+    assert session.get("/") == {"here": True}
+    session.close()
+
+
 def test_addresses_and_tokens_are_found_in_their_order(tmp_path: Any) -> None:
     env = {"DETHPC_HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     assert home(env) == tmp_path / "home"
