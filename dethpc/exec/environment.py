@@ -66,6 +66,10 @@ def gpu_uuids(spec: Spec, count: int, environ: Mapping[str, str]) -> list[str]:
     return [pair[1].strip() for pair in pairs if not visible or pair[0].strip() in visible]
 
 
+_LONGEST = (128 << 10) - 100
+"""Characters of one JSON text, which is ASCII: Linux starts no program with a variable of 128 KiB, its name included."""
+
+
 class Master(NamedTuple):
     """``certificate``: the file of the certificate that the master made, which programs other than dethpc's verify it by."""
 
@@ -100,11 +104,18 @@ def for_user(
         DET_TRIAL_ID=str(spec.trial_id),
         DET_TRIAL_RUN_ID=str(spec.run_number),
         DET_TRIAL_SEED=str(spec.trial_seed),
-        DET_HPARAMS=json.dumps(spec.hparams),
-        DET_EXPERIMENT_CONFIG=json.dumps(masked(spec.config)),  # what prints its environment tells none of its secrets
         DET_STEPS_COMPLETED=str(resume.steps),
         DET_WORKDIR=directory,
     )
+    for name, value in (
+        ("DET_HPARAMS", spec.hparams),
+        ("DET_EXPERIMENT_CONFIG", masked(spec.config)),  # what prints its environment tells none of its secrets
+    ):
+        text = json.dumps(value)
+        if len(text) < _LONGEST:
+            env[name] = text
+        else:
+            env.pop(name, None)
     if master.certificate:
         env["DET_MASTER_CERT_FILE"] = master.certificate
     env.pop("DET_LATEST_CHECKPOINT", None)

@@ -576,6 +576,13 @@ def test_the_configuration_in_the_environment_shows_no_secret_and_the_file_of_th
     assert json.loads(info)["trial"]["config"] == config
 
 
+def test_a_configuration_that_is_too_long_for_a_variable_is_in_the_file_of_the_run_alone(run) -> None:
+    config = {"name": "x", "data": {"words": "w" * (128 << 10)}}
+    run.run('echo "${DET_EXPERIMENT_CONFIG-none} $DET_HPARAMS"; wc -c < $DETHPC_INFO', config=config)
+    shown, size = run.text().split("\n", 1)
+    assert shown == 'none {"lr": 0.1}' and int(size) > 128 << 10
+
+
 def test_who_holds_the_runs_token_dumps_no_core_and_user_code_does_as_the_user_wants(run) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if hard == 0:
