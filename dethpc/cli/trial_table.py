@@ -102,7 +102,8 @@ def trial_table(about: Json, trials: Sequence[Json], *, more: str = "") -> table
 
 def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters: Json) -> list[tables.Column]:
     """A terminal shows the hyperparameters that are searched or differ; a pipe has them all."""
-    names = list(dict.fromkeys(name for trial in trials for name in output.flat(trial.get("hparams"))))
+    settings = {trial["id"]: output.flat(trial.get("hparams")) for trial in trials}
+    names = list(dict.fromkeys(name for one in settings.values() for name in one))
     varying = _varying(trials, hyperparameters)
     return [
         tables.Column("Trial", "id", tables.COUNT),
@@ -111,7 +112,7 @@ def trial_columns(metric: Optional[str], trials: Sequence[Json], hyperparameters
         tables.Column(f"Best {metric or 'metric'}", best_metric, tables.METRIC, heading=metric or "Best"),
         tables.Column("Restarts", "restarts", _SOME, rank=4),
         *([tables.Column("Curve", "curve", rank=5, pipe=False)] if any("curve" in trial for trial in trials) else []),
-        *(_setting(name, name in varying) for name in names),
+        *(_setting(name, settings, name in varying) for name in names),
         tables.Column("Took", "wallClockTime", tables.DURATION, rank=3, pipe=False),
         tables.Column("Started", "startTime", tables.AGE, rank=6),
         tables.Column("Ended", "endTime", tables.AGE, terminal=False),
@@ -125,10 +126,10 @@ _SOME = tables.Kind(lambda count: output.plain(count or ""), right=True, whole=T
 _NEWS = tables.Kind(lambda reason: "" if str(reason).startswith("trained to the full length") else reason, whole=True)
 
 
-def _setting(name: str, varies: bool) -> tables.Column:
-    return tables.Column(
-        name, lambda t: output.flat(t.get("hparams")).get(name), tables.SETTING, rank=2, terminal=varies
-    )
+def _setting(name: str, settings: Mapping[Any, Mapping[str, Any]], varies: bool) -> tables.Column:
+    """``settings``: the flat hyperparameters of each trial by its id. To flatten them for each column took half a minute of a trial
+    with 9,000."""
+    return tables.Column(name, lambda trial: settings[trial["id"]].get(name), tables.SETTING, rank=2, terminal=varies)
 
 
 def constants(trials: Sequence[Json], hyperparameters: Json) -> str:
