@@ -35,8 +35,10 @@ def remove_label(experiment_id: int, label: str) -> None:
     """Remove a label."""
     from dethpc.client import experiments
 
-    experiments.relabel(connect(), experiment_id, remove=[label])
-    output.echo(f"Removed label {label!r} from experiment {experiment_id}")
+    if experiments.relabel(connect(), experiment_id, remove=[label]):
+        output.echo(f"Removed label {label!r} from experiment {experiment_id}")
+    else:
+        output.echo(f"Experiment {experiment_id} has no label {label!r}")
 
 
 @click.group("set", cls=LazyGroup)

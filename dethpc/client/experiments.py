@@ -269,12 +269,13 @@ def patch(session: Session, experiment: int, **fields: Any) -> Json:
     return answer
 
 
-def relabel(session: Session, experiment: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-    """Give it labels, and take some away, but for those that it has or has not already."""
+def relabel(session: Session, experiment: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> bool:
+    """Give it labels, and take some away, but for those that it has or has not already. False: nothing was to be done."""
     before = list(get(session, experiment)["experiment"].get("labels") or [])
     after = [label for label in dict.fromkeys([*before, *add]) if label not in remove]
     if after != before:
         patch(session, experiment, labels=after)
+    return after != before
 
 
 def model_definition(session: Session, experiment: int) -> bytes:

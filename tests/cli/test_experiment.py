@@ -243,6 +243,7 @@ def test_labels_are_added_and_removed_once(det: Any, master: Any) -> None:
     det("experiment", "label", "add", 1, "old", master=master)
     det("experiment", "label", "remove", 1, "old", master=master)
     assert [body["labels"] for _, body in master.did("PATCH")] == [["old", "new"], []]
+    assert "has no label 'nope'" in det("experiment", "label", "remove", 1, "nope", master=master).stdout
 
 
 def test_attributes_are_set(det: Any, master: Any) -> None:

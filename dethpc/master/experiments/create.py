@@ -22,12 +22,12 @@ from dethpc.domain.facts import Checkpoint, Experiment, Trial
 from dethpc.domain.ports import Scheduler
 from dethpc.domain.states import CheckpointState, State
 from dethpc.engine import events
-from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Refused
+from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments import doubts, environments, installs, standalone, user_script
 from dethpc.master.experiments.secrets import revealed_text
-from dethpc.master.experiments.unmanaged import Unmanaged, config_of
+from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
 from dethpc.master.installation import Installation
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.others import of_others
@@ -226,6 +226,14 @@ class Creator:
         notes: list[str] = []
         loaded = load_config(config_yaml, file="config", defaults=self.defaults())
         config = loaded.config
+        if config.entrypoint == NO_ENTRYPOINT:  # a fork of it
+            raise ConfigError(
+                [
+                    Problem(
+                        "entrypoint", "an unmanaged experiment's, which is started elsewhere", "the command that trains"
+                    )
+                ]
+            )
         script = batch_script(config.entrypoint)
         if script is not None and (complete or contexts.members(context_targz)):
             cpus = {

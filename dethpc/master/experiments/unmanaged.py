@@ -45,6 +45,9 @@ MOST_WAIT, WAIT_OF_EACH = 0.02, 0.0004
 """Seconds for which a report that no decision follows from waits to be committed with those of others: at most, and for each run
 that there is. The script waits as long."""
 
+NO_ENTRYPOINT = "(unmanaged)"
+"""The entrypoint of what is started elsewhere."""
+
 _KEPT = ("name", "description", "labels", "data", "workspace", "project", "checkpoint_storage", "hyperparameters")
 
 
@@ -63,7 +66,7 @@ def config_of(text: str) -> str:
     if not isinstance(searcher, dict):
         raise ConfigError([Problem("searcher", type(searcher).__name__, "a mapping")])
     config = {name: given[name] for name in _KEPT if given.get(name) is not None}
-    config["entrypoint"] = "(unmanaged)"
+    config["entrypoint"] = NO_ENTRYPOINT
     config["searcher"] = {"name": "single", "metric": searcher.get("metric") or "unmanaged"}
     if searcher.get("smaller_is_better") is not None:
         config["searcher"]["smaller_is_better"] = searcher["smaller_is_better"]

@@ -385,6 +385,16 @@ def test_what_was_deleted_is_not_found(served: Served) -> None:
     assert ids(served, **{"experimentIdFilter.incl": [1, 2]}) == [2] and ids(served, states="STATE_DELETED") == []
 
 
+def test_a_fork_of_what_is_started_elsewhere_needs_a_command(served: Served) -> None:
+    answer = served.session.post("/api/v1/experiments", {"config": "name: mine\n", "unmanaged": True})
+    id = int(answer["experiment"]["id"])
+    with pytest.raises(ConfigError, match="entrypoint: found an unmanaged experiment's"):
+        experiments.create(served.session, yaml.safe_dump(answer["config"]), [file("a.py", "x = 1")], parent=id)
+    config = yaml.safe_dump({**answer["config"], "entrypoint": "python3 a.py"})
+    fork = experiments.create(served.session, config, [file("a.py", "x = 1")], parent=id, activate=False)
+    assert fork["experiment"]["forkedFrom"] == id and not fork["experiment"]["unmanaged"]
+
+
 def test_who_forks_what_has_lost_its_files_is_told(served: Served) -> None:
     id = int(experiments.create(served.session, YAML, [file("a.py", "x = 1")], activate=False)["experiment"]["id"])
     with served.daemon.store.read() as connection:
