@@ -153,9 +153,11 @@ class Copies:
         if experiment is not None and experiment.state.keeps_files:
             past = _rows_of(staged / copies.ROWS)
             ids = NewIds.of(past, experiment.id, first)
-            for there, here in ids.runs.items():
+            # All at once before the first one moves: each that comes makes the home look for folded trials anew.
+            missing = [(there, here) for there, here in ids.runs.items() if not exists(self._home.kept(here).path)]
+            for there, here in missing:
                 source, target = staged / "runs" / there, self._home.run(here).path
-                if source.is_dir() and not exists(self._home.kept(here).path):
+                if source.is_dir():
                     (source / "attempts").mkdir(mode=0o700, exist_ok=True)
                     os.chmod(source, 0o700)
                     os.rename(source, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -153,6 +154,23 @@ def test_a_master_that_was_killed_goes_on(
     assert not any(served.daemon.installation.home.copies.iterdir())
     assert served.daemon.installation.home.run(f"2.{done.id}.1").attempt(0).log(0).exists()
     assert ledger.alive
+
+
+def test_the_folder_of_all_runs_is_read_once_however_many_runs_come(
+    served: Served, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An experiment of 25,000 trials is 25,000 changes of a folder with as many entries."""
+    home, scandir, reads = served.daemon.installation.home, os.scandir, []
+
+    def counted(path: Any = ".") -> Any:
+        if path == home.runs:
+            reads.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    copy = take_in(served, archive)
+    assert len(list(home.runs.glob(f"{copy}.*"))) > 1
+    assert len(reads) == 1
 
 
 def test_what_was_never_committed_is_removed(served: Served, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
