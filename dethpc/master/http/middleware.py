@@ -9,7 +9,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dethpc.client import munge, proof
-from dethpc.errors import RunOver, Unauthorized
+from dethpc.errors import RunOver, StoreUnavailable, Unauthorized
 from dethpc.master.http.auth import Auth, Principal
 from dethpc.master.http.connection import VISIT
 from dethpc.master.http.door import Visit
@@ -49,8 +49,12 @@ MAX_PUBLIC_BODY = 64 << 10
 _HEADERS = (b"authorization", b"grpc-metadata-x-allocation-token")
 
 
+_AWAY = "the database server does not answer"
+"""The error says more, such as the server's address: that is for the log, and nobody knows yet who asks."""
+
+
 class AuthMiddleware:
-    """Puts the ``Principal`` into the request's state, or answers 401."""
+    """Puts the ``Principal`` into the request's state, or answers why there is none."""
 
     def __init__(self, app: ASGIApp, auth: Auth, cookie: str = "") -> None:
         """``cookie``: the name of that which logs a browser in. Pages alone take it."""
@@ -84,6 +88,10 @@ class AuthMiddleware:
             except RunOver as error:
                 _recognise(state, False)
                 await refuse(send, 410, 9, str(error))
+                return
+            except StoreUnavailable:
+                _recognise(state, False)
+                await refuse(send, 503, 14, _AWAY)
                 return
             _recognise(state, True)
         if b"content-type" not in headers:
@@ -168,9 +176,8 @@ def error_body(code: int, reason: str, message: str, **more: Any) -> dict[str, A
 
 
 async def refuse(send: Send, status: int, code: int, message: str) -> None:
-    body = json.dumps(
-        error_body(code, {401: "Unauthenticated", 410: "FailedPrecondition", 413: "InvalidArgument"}[status], message)
-    ).encode()
+    reasons = {401: "Unauthenticated", 410: "FailedPrecondition", 413: "InvalidArgument", 503: "Unavailable"}
+    body = json.dumps(error_body(code, reasons[status], message)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -121,6 +121,21 @@ def test_what_nobody_foresaw_is_an_answer_and_tells_the_log(
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_a_run_that_nobody_can_look_up_is_told_that_the_database_is_away(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every job asks twice a minute while the server is away: a traceback for each would push everything else out of the log."""
+
+    def away(*_: Any) -> None:
+        raise StoreUnavailable("the database server does not answer: connection to db.example.org failed")
+
+    monkeypatch.setattr(served.daemon.services.auth, "_find_run", away)
+    for app in both(served):
+        status, said = ask(app, EVENTS, b'{"lines": ["x"]}', "run:1.1.1:x")
+        assert (status, said["error"]["error"]) == (503, "the database server does not answer")
+    assert "Traceback" not in caplog.text
+
+
 def test_who_hangs_up_before_the_end_of_the_body_has_no_answer_and_no_report(served: Served) -> None:
     short, _ = both(served)
     assert ask(short, EVENTS, b"", served.token, gone=True) == (0, None)
