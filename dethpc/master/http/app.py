@@ -50,6 +50,7 @@ _ANSWERS: list[tuple[type[Exception], int, int, str]] = [
     (Forbidden, 403, 7, "PermissionDenied"),
     (errors.RunOver, 410, 9, "FailedPrecondition"),
     (errors.SchedulerUnavailable, 503, 14, "Unavailable"),
+    (errors.SubmitDeferred, 503, 14, "Unavailable"),
     (errors.StoreUnavailable, 503, 14, "Unavailable"),
     (errors.LeaseHeld, 503, 14, "Unavailable"),
     (errors.DethpcError, 500, 13, "Internal"),

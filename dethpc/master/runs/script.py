@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.containers import Wrapped
 from dethpc.domain import memory
+from dethpc.errors import SubmitDeferred
 from dethpc.master.runs.shape import Shape, cores, pool_of
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
 
@@ -17,7 +19,9 @@ class JobScript:
     """Knows the site. ``use_srun``: the script starts its processes through Slurm."""
 
     def __init__(self, site: SiteConfig, harness: Path, *, use_srun: bool) -> None:
+        """Raises SubmitDeferred, as ``text``."""
         self._site, self._harness, self._use_srun = site, harness, use_srun
+        self._templates()
 
     def text(
         self,
@@ -34,7 +38,9 @@ class JobScript:
         checkpoint: float = 0.0,
         wrapped: Wrapped | None = None,
     ) -> str:
-        """``wrapped``: what each task starts in a container; None: the harness on the node as it is."""
+        """``wrapped``: what each task starts in a container; None: the harness on the node as it is.
+
+        Raises SubmitDeferred where the site's templates are not there: no job is to lose unnoticed what they add."""
         pool = pool_of(self._site, config.resources.resource_pool)
         slurm = config.slurm
         slots = max(1, found.slots_per_node)
@@ -75,5 +81,14 @@ class JobScript:
                 wrapped=wrapped,
                 follow_within=None if self_requeue else pool.min_job_seconds,
             ),
-            [Path(self._site.templates)] if self._site.templates else [],
+            self._templates(),
         )
+
+    def _templates(self) -> list[Path]:
+        if self._site.templates is None:
+            return []
+        try:
+            os.scandir(self._site.templates).close()
+        except OSError as error:
+            raise SubmitDeferred(f"templates of the site configuration: {error.filename}: {error.strerror}") from None
+        return [Path(self._site.templates)]

@@ -10,7 +10,7 @@ import pytest
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain.ports import PoolInfo
-from dethpc.errors import ConfigError, SchedulerUnavailable
+from dethpc.errors import ConfigError, SchedulerUnavailable, SubmitDeferred
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.script import JobScript
@@ -96,6 +96,20 @@ def test_a_pool_without_nodes_is_refused(
         site, ClusterView(fake), JobScript(site, Path("/harness.zip"), use_srun=True), Path("/home/me/.dethpc")
     )
     with pytest.raises(ConfigError, match="no nodes"):
+        admission.check(config())
+
+
+def test_no_job_is_written_without_the_sites_templates(fake: FakeScheduler, tmp_path: Path) -> None:
+    """They may add what a site relies on, and the built-in ones would take their place unnoticed."""
+    site = SiteConfig(templates=str(tmp_path / "sbatch"))
+    with pytest.raises(SubmitDeferred, match="templates of the site configuration: .*/sbatch: No such file"):
+        JobScript(site, Path("/harness.zip"), use_srun=True)
+    (tmp_path / "sbatch").mkdir()
+    script = JobScript(site, Path("/harness.zip"), use_srun=True)
+    admission = Admission(site, ClusterView(fake), script, Path("/home/me/.dethpc"))
+    admission.check(config())
+    (tmp_path / "sbatch").rename(tmp_path / "not mounted any more")
+    with pytest.raises(SubmitDeferred, match="templates"):
         admission.check(config())
 
 
