@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pwd
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from dethpc.client import Session
 from dethpc.domain.ports import LEFT_ITS_ARRAY, ArrayRequest, JobRequest, JobState
 from dethpc.errors import Refused, SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm import commands, rows
@@ -231,3 +234,30 @@ def test_an_array_is_one_sbatch_and_its_jobs_have_ids_of_their_own(tmp_path: Pat
     (command,) = slurm.commands
     assert command.argv == ("sbatch", "--parsable", "--array=0-2", str(tmp_path / "array.sbatch"))
     assert command.env["MINE"] == "1"
+
+
+def test_what_a_person_waits_for_is_given_up_before_the_person_gives_up_on_the_master() -> None:
+    """Else a Slurm that hangs looks like a master that does not answer."""
+
+    class Hangs:
+        waited = 0.0
+
+        def run(
+            self,
+            argv: Sequence[str],
+            *,
+            env: Mapping[str, str],
+            cwd: Path | None,
+            timeout: float,
+            user: str | None = None,
+        ) -> Completed:
+            self.waited = timeout
+            raise TimeoutError(f"{argv[0]} gave no answer")
+
+    runner = Hangs()
+    scheduler = SlurmCommands(runner=runner)
+    patience = inspect.signature(Session).parameters["timeout"].default
+    for ask in (scheduler.pools, scheduler.nodes, partial(scheduler.queue, "main")):
+        with pytest.raises(SchedulerUnavailable, match="gave no answer"):
+            ask()
+        assert 0 < runner.waited < patience

@@ -6,6 +6,7 @@ master costs one squeue whatever the number of jobs (and one sacct when jobs hav
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -53,6 +54,9 @@ BUSY_PAUSES = (0.2, 1.0)
 """Seconds before a command is given again to a controller that was busy with its job."""
 
 _BATCH = 2000  # job ids or names on one command line
+
+_PATIENCE = 20.0
+"""Seconds for an answer that somebody waits for, who would take a master that waits longer for one that does not answer."""
 
 
 class SlurmCommands:
@@ -196,7 +200,7 @@ class SlurmCommands:
             "--noheader",
             f"--Format={listed}",
         ]
-        return [rows.queued(row) for row in rows.read(self._ask(argv), len(rows.QUEUE_FIELDS))]
+        return [rows.queued(row) for row in rows.read(self._ask(argv, _PATIENCE), len(rows.QUEUE_FIELDS))]
 
     @property
     def config(self) -> dict[str, str]:
@@ -275,14 +279,14 @@ class SlurmCommands:
 
     def node_rows(self) -> list[NodeRow]:
         listed = "".join(f"{name}:0|," for name in rows.NODE_FIELDS).rstrip(",")
-        output = self._ask(["sinfo", "--Node", "--noheader", f"--Format={listed}"])
+        output = self._ask(["sinfo", "--Node", "--noheader", f"--Format={listed}"], _PATIENCE)
         try:
             return [rows.of_sinfo(row) for row in rows.read(output, len(rows.NODE_FIELDS) - 1)]
         except ValueError as error:
             raise SchedulerUnavailable(f"an answer of sinfo cannot be read: {error}") from None
 
-    def _ask(self, argv: list[str]) -> str:
-        done = self._command(argv)
+    def _ask(self, argv: list[str], timeout: float = math.inf) -> str:
+        done = self._command(argv, timeout)
         if done.returncode != 0:
             raise SchedulerUnavailable(f"{argv[0]}: {_message(done.stderr) or f'exit code {done.returncode}'}")
         return done.stdout
@@ -299,10 +303,10 @@ class SlurmCommands:
                 continue
             raise SchedulerUnavailable(f"{argv[0]}: {_message(os.linesep.join(problems))}")
 
-    def _command(self, argv: list[str]) -> Completed:
+    def _command(self, argv: list[str], timeout: float = math.inf) -> Completed:
         environment = {**self._environment, **PRINTING}
         try:
-            return self._runner.run(argv, env=environment, cwd=None, timeout=self._timeout)
+            return self._runner.run(argv, env=environment, cwd=None, timeout=min(timeout, self._timeout))
         except TimeoutError as error:
             raise SchedulerUnavailable(str(error)) from None
 
