@@ -19,7 +19,7 @@ from dethpc.scheduler.slurm import commands, rows
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.runner import Completed, SubprocessRunner
 from tests.scheduler.replay import Answer, Replay
-from tests.waiting import LONG_ENOUGH
+from tests.waiting import LONG_ENOUGH, wait_until
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 PYTHON = Path(sys.executable)
@@ -49,6 +49,22 @@ def test_a_command_that_does_not_end_or_does_not_exist_is_told_apart() -> None:
         run("import time; time.sleep(60)", timeout=0.2)
     with pytest.raises(SchedulerUnavailable, match="squeue is not on PATH"):
         SubprocessRunner("/nowhere").run(["squeue"], env={}, cwd=None, timeout=1)
+
+
+def test_what_a_command_that_does_not_end_has_started_ends_with_it(tmp_path: Path) -> None:
+    """Sites put scripts around Slurm's commands: each question to a Slurm that hangs would leave a process behind."""
+    told, timeout = tmp_path / "pid", 0.5
+    code = (
+        "import os, subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+        f"open({str(told)!r} + '.part', 'w').write(str(child.pid)); os.rename({str(told)!r} + '.part', {str(told)!r}); "
+        "child.wait()"
+    )
+    while not told.exists():  # on a busy machine it takes a while to get there
+        with pytest.raises(TimeoutError):
+            run(code, timeout=timeout)
+        timeout *= 2
+    child = Path("/proc", told.read_text(), "cmdline")
+    wait_until(lambda: not child.exists() or not child.read_bytes())
 
 
 def test_a_command_runs_as_no_other_user() -> None:

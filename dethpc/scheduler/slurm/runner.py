@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,17 +71,23 @@ class SubprocessRunner:
         program = find_program(argv[0], self._path)
         if program is None:
             raise SchedulerUnavailable(f"{argv[0]} is not on PATH: is this a machine of the cluster?")
-        try:
-            done = subprocess.run(
-                as_started([program, *argv[1:]]),
-                env=env,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="surrogateescape",
-                timeout=timeout,
-            )
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{argv[0]} gave no answer in {timeout:g} s") from None
-        return Completed(done.returncode, done.stdout, done.stderr)
+        process = subprocess.Popen(
+            as_started([program, *argv[1:]]),
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="surrogateescape",
+            start_new_session=True,
+        )
+        with process:
+            try:
+                stdout, stderr = process.communicate(timeout=timeout)
+            except BaseException as error:
+                os.killpg(process.pid, signal.SIGKILL)  # a site's wrapper waits for the command that it started
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise TimeoutError(f"{argv[0]} gave no answer in {timeout:g} s") from None
+                raise
+        return Completed(process.returncode, stdout, stderr)
