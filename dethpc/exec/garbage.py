@@ -22,6 +22,7 @@ from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.tree import remove
 from dethpc.storage import CheckpointStore
 from dethpc.storage.spool import Spool
+from dethpc.storage.variables import given
 
 DONE = "removed.json"
 BROUGHT = "brought.json"
@@ -35,6 +36,7 @@ class Garbage:
     """What is to go. ``present``: the storage must be there on the node, for it holds some of the checkpoints."""
 
     storage: dict[str, Any] = field(default_factory=dict)  # a checkpoint_storage section
+    environment: dict[str, str] = field(default_factory=dict)  # variables of the experiment's that its storage needs
     present: bool = False
     checkpoints: list[str] = field(default_factory=list)  # uuids
     beside: str = ""  # a folder beside the checkpoints
@@ -53,25 +55,28 @@ class Garbage:
 
 @dataclass(frozen=True)
 class Part:
-    """Files of checkpoints in one storage. ``present``: as for ``Garbage``."""
+    """Files of checkpoints in one storage. ``present``, ``environment``: as for ``Garbage``."""
 
     storage: dict[str, Any]
     present: bool
     globs: dict[str, list[str]]  # by uuid
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Bring:
-    """Checkpoints in the spool that belong into a storage."""
+    """Checkpoints in the spool that belong into a storage. ``environment``: as for ``Garbage``."""
 
     storage: dict[str, Any]
     checkpoints: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def remove_all(garbage: Garbage) -> Iterator[str]:
     """What could not be removed, and why, in words. One thing's trouble keeps nothing else."""
     if garbage.storage:
-        yield from _of_storage(garbage)
+        with given(garbage.environment):
+            yield from _of_storage(garbage)
     for folder in garbage.folders:
         yield from _tried(folder, lambda: _folder(folder))  # noqa: B023
         yield from _tried(folder, lambda: _archives(folder))  # noqa: B023
@@ -117,26 +122,32 @@ def bring(garbage: Garbage, done: Path) -> Iterator[str]:
     brought: list[str] = []
     damaged: dict[str, str] = {}
     for part in (Bring(**fields) for fields in garbage.bring):
-        try:
-            store = storage.build(part.storage)
-        except DethpcError as error:
-            yield str(error)
-            continue
-        for uuid in part.checkpoints:
-            try:
-                if why := _brought(spool, uuid, store):
-                    damaged[uuid] = why
-                    yield why
-                else:
-                    brought.append(uuid)
-                write_json(done, {"checkpoints": brought, "damaged": damaged})
-            except (OSError, DethpcError) as error:
-                yield f"checkpoint {uuid} is still in {spool}: {error}"
-                if isinstance(error, OSError) and store.may_come_back(error):  # away for the others, too
-                    break
+        with given(part.environment):
+            yield from _brought_of(part, spool, brought, damaged, done)
     for uuid in garbage.forget:
         yield from _tried(f"checkpoint {uuid} in {spool}", lambda: spool.forget(uuid))  # noqa: B023
     yield from _tried(str(spool), spool.tidy)
+
+
+def _brought_of(part: Bring, spool: Spool, brought: list[str], damaged: dict[str, str], done: Path) -> Iterator[str]:
+    """Adds what was ``brought`` and what can never be."""
+    try:
+        store = storage.build(part.storage)
+    except DethpcError as error:
+        yield str(error)
+        return
+    for uuid in part.checkpoints:
+        try:
+            if why := _brought(spool, uuid, store):
+                damaged[uuid] = why
+                yield why
+            else:
+                brought.append(uuid)
+            write_json(done, {"checkpoints": brought, "damaged": damaged})
+        except (OSError, DethpcError) as error:
+            yield f"checkpoint {uuid} is still in {spool}: {error}"
+            if isinstance(error, OSError) and store.may_come_back(error):  # away for the others, too
+                return
 
 
 def _brought(spool: Spool, uuid: str, store: CheckpointStore) -> str:
@@ -154,20 +165,21 @@ def remove_files(parts: Iterable[Part], done: Path, spool: str = "") -> Iterator
     removed: dict[str, Any] = {}
     told = 0
     for part in parts:
-        store = yield from _opened(part.storage, part.present, spool)
-        if store is None:
-            continue
-        for uuid, globs in part.globs.items():
-            if told >= _MOST_TOLD:
-                break
-            try:
-                left = store.delete(uuid, globs)
-                removed[uuid] = {"globs": globs, "left": left}
-                told += len(json.dumps(left))
-            except (OSError, DethpcError) as error:
-                yield f"checkpoint {uuid}: {error}"
-            if len(removed) % _AT_ONCE == 0:
-                write_json(done, removed)
+        with given(part.environment):
+            store = yield from _opened(part.storage, part.present, spool)
+            if store is None:
+                continue
+            for uuid, globs in part.globs.items():
+                if told >= _MOST_TOLD:
+                    break
+                try:
+                    left = store.delete(uuid, globs)
+                    removed[uuid] = {"globs": globs, "left": left}
+                    told += len(json.dumps(left))
+                except (OSError, DethpcError) as error:
+                    yield f"checkpoint {uuid}: {error}"
+                if len(removed) % _AT_ONCE == 0:
+                    write_json(done, removed)
     write_json(done, removed)
 
 

@@ -35,6 +35,7 @@ from dethpc.rundir.journal import JournalWriter
 from dethpc.rundir.layout import RunDir
 from dethpc.rundir.spec import Spec
 from dethpc.rundir.tree import remove
+from dethpc.storage.variables import of_stores
 
 if TYPE_CHECKING:
     from dethpc.exec.rendezvous import Team
@@ -62,6 +63,7 @@ def run(run_dir: RunDir, umask: int) -> int:
             return 0
         attempt = run_dir.attempt(place.k)
         attempt.make()
+        os.environ.update(of_stores(spec.environment))  # this process, too, looks into the storage and writes to it
         resume = resuming.find(run_dir, place.k, spec)
         if place.rank == 0 and not _begin(run_dir, place, resume):
             return _nothing_to_do()

@@ -25,6 +25,7 @@ if info.latest_checkpoint is not None and not os.path.exists(hparams["died"]):
 """
 
 KEY = "a-very-secret-key"
+KEYS = {"AWS_ACCESS_KEY_ID": "access_key", "AWS_SECRET_ACCESS_KEY": "secret_key"}
 
 
 def end_of(steps: int, lr: float) -> str:
@@ -72,6 +73,28 @@ def test_a_trial_in_a_bucket_pauses_is_killed_while_saving_and_goes_on_from_whol
     wait_until(lambda: user.det("experiment", "describe", str(experiment), code=None) == "")
     left = s3_server.objects(section)
     assert {name.split("/")[0] for name in left} == {uuid for uuid, whole in held.items() if not whole}
+
+
+def test_keys_among_the_experiments_own_variables_reach_all_that_needs_them(user: User, s3_server: S3) -> None:
+    """The look at the storage before a training, the training, its pause, and the job that deletes."""
+    whole = s3_server.section()
+    section = {field: value for field, value in whole.items() if field not in KEYS.values()}
+    variables = [f"{name}={whole[field]}" for name, field in KEYS.items()]
+    experiment = user.create(
+        checkpoint_storage={**section, "save_trial_latest": 100},
+        environment={"environment_variables": variables},
+        hyperparameters={"lr": 0.1, "steps": 10, "hold": 7},
+    )
+    user.wait_steps(experiment, 7)
+    user.det("experiment", "pause", str(experiment))
+    user.wait_state(experiment, "PAUSED")
+    user.det("experiment", "activate", str(experiment))
+    user.det("experiment", "wait", str(experiment))
+    assert "starting at step 7\n" in user.log(experiment)
+    assert s3_server.objects(whole)
+    user.det("experiment", "delete", "--yes", str(experiment))
+    wait_until(lambda: user.det("experiment", "describe", str(experiment), code=None) == "")
+    assert not s3_server.objects(whole)
 
 
 AWAY = """

@@ -9,8 +9,10 @@ import logging
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
@@ -27,6 +29,7 @@ from dethpc.rundir.layout import RunDir
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
 from dethpc.storage.base import is_name
+from dethpc.storage.variables import of_stores
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +72,19 @@ def collected(home: Home, store: SqlStore, task: Task, file: Path) -> Experiment
     for checkpoint in spooled:
         if checkpoint.state is not CheckpointState.DELETED:
             # Training code may have chosen another storage, which it would write to itself.
-            section = checkpoint.storage or TrialConfig.from_json(origins[checkpoint.uuid].config).checkpoint_storage
-            bring.setdefault(json.dumps(section, sort_keys=True), Bring(section, [])).checkpoints.append(
-                checkpoint.uuid
+            config = origins[checkpoint.uuid].config
+            section, variables = (
+                checkpoint.storage or TrialConfig.from_json(config).checkpoint_storage,
+                _variables(config),
             )
+            alike = json.dumps([section, variables], sort_keys=True)
+            bring.setdefault(alike, Bring(section, [], variables)).checkpoints.append(checkpoint.uuid)
     for checkpoint in wanted:
-        section = TrialConfig.from_json(origins[checkpoint.uuid].config).checkpoint_storage
+        config = origins[checkpoint.uuid].config
+        section, variables = TrialConfig.from_json(config).checkpoint_storage, _variables(config)
         present = section.get("type") == "shared_fs"
-        part = parts.setdefault(json.dumps(section, sort_keys=True), Part(section, present, {}))
+        alike = json.dumps([section, variables], sort_keys=True)
+        part = parts.setdefault(alike, Part(section, present, {}, variables))
         part.globs[checkpoint.uuid] = checkpoint.removing.splitlines()
     done = [home.run(run) for run in deletions if run in there]
     garbage = Garbage(
@@ -88,6 +96,12 @@ def collected(home: Home, store: SqlStore, task: Task, file: Path) -> Experiment
     )
     write_json(file, sealed(garbage.to_json()), durable=False)
     return job(task.name, file, task.pool, task.config.get("sbatch_args") or [])
+
+
+def _variables(config: Mapping[str, Any]) -> dict[str, str]:
+    """Those of an experiment's own that its storage needs, whichever slots its trials have."""
+    given = (config.get("environment") or {}).get("environment_variables") or {}
+    return of_stores(dict(each.split("=", 1) for kind in sorted(given) for each in given[kind]))
 
 
 def names_of_spooled(home: Home) -> list[str]:
@@ -155,6 +169,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
     own = {checkpoint.uuid for checkpoint in found}
     return Garbage(
         storage=section,
+        environment=_variables(row.config),
         present=complete and row.kind.submitted and section.get("type") == "shared_fs",
         checkpoints=[checkpoint.uuid for checkpoint in here],
         beside=str(get_experiment_sync_path(cluster_id, str(row.id))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, String, bindparam, cast, func, literal, or_, select, type_coerce
@@ -229,9 +229,9 @@ def _experiment_conditions(wanted: ExperimentFilter) -> list[ColumnElement[bool]
     return where
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ExperimentFigures:
-    """What an experiment's row does not say itself."""
+    """What an experiment's row does not say itself. Nobody alters what a query has told."""
 
     trials: int = 0
     running: int = 0  # runs that the scheduler runs now
@@ -242,7 +242,7 @@ class ExperimentFigures:
     checkpoint_bytes: int = 0
     best_trial: int | None = None
     best_metric: float | None = None
-    trial_ids: list[int] = field(default_factory=list)
+    trial_ids: tuple[int, ...] = ()
     external_trial_id: str = ""  # of its first trial that has one
 
     @property
@@ -271,7 +271,7 @@ def experiment_figures(
         figures[id].best_trial, figures[id].best_metric = trial_id, value
     if trial_ids:
         for id in experiment_ids:
-            figures[id].trial_ids = [trial for (trial,) in _FIRST_TRIALS.rows(connection, experiment=id)]
+            figures[id].trial_ids = tuple(trial for (trial,) in _FIRST_TRIALS.rows(connection, experiment=id))
             for (external_id,) in _FIRST_NAMED.rows(connection, experiment=id):
                 figures[id].external_trial_id = external_id
     return figures

@@ -121,7 +121,7 @@ FIGURES = st.builds(
     checkpoint_bytes=st.integers(0, 2**62),
     best_trial=st.none() | st.integers(1, 9),
     best_metric=st.none() | st.floats(),
-    trial_ids=st.lists(st.integers(1, 9), max_size=3),
+    trial_ids=st.lists(st.integers(1, 9), max_size=3).map(tuple),
     external_trial_id=WORDS,
 )
 

@@ -103,9 +103,8 @@ class Experiment(Wire):
     @staticmethod
     def written(line: ExperimentLine, figures: ExperimentFigures) -> str:
         """What ``of`` the fact would write."""
-        long = len(line.config) + len(line.original_config) > _LARGEST_KEPT
-        configured = (_configured.__wrapped__ if long else _configured)(line.config, line.original_config)
-        return _EXPERIMENT.written({**_told(line, figures), **configured, "labels": stored(line.labels)})
+        short = len(line.config) + len(line.original_config) <= _LARGEST_KEPT
+        return (_of_ended if short and line.ended_at is not None else _text)(line, figures)
 
 
 def _told(fact: facts.Experiment | ExperimentLine, figures: ExperimentFigures) -> dict[str, Any]:
@@ -142,10 +141,19 @@ def _told(fact: facts.Experiment | ExperimentLine, figures: ExperimentFigures) -
     }
 
 
-@lru_cache(maxsize=2048)
+def _text(line: ExperimentLine, figures: ExperimentFigures) -> str:
+    long = len(line.config) + len(line.original_config) > _LARGEST_KEPT
+    configured = (_configured.__wrapped__ if long else _configured)(line.config, line.original_config)
+    return _EXPERIMENT.written({**_told(line, figures), **configured, "labels": stored(line.labels)})
+
+
+_of_ended = lru_cache(maxsize=2048)(_text)
+"""Those of the last pages are kept: a list is asked for again and again, and what has ended hardly ever changes."""
+
+
+@lru_cache(maxsize=256)
 def _configured(config: str, original: str) -> dict[str, Any]:
-    """What a configuration says, as the row holds it and as it was written. Those of the last pages are kept: a list is asked for
-    again and again, and hardly a configuration in it ever changes."""
+    """What a configuration says, as the row holds it and as it was written. Those of the last pages are kept."""
     found = json.loads(config)
     searcher = SearcherConfig.of(found)
     return {

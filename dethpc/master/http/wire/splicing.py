@@ -28,8 +28,8 @@ class Spliced(Generic[Model]):
 
 
 class Template(Generic[Model]):
-    """Writes the JSON of a model from its values. Those of ``texts`` are JSON already; the others are spelled as ``base.Plain``
-    spells them. Fields that have no value have their default."""
+    """Writes the JSON of a model from its values. Those of ``texts`` are JSON already, whole or in pieces; others are spelled as
+    ``base.Plain`` spells them. Fields that have no value have their default."""
 
     def __init__(self, model: type[Model], texts: Collection[str]) -> None:
         fields = model.model_fields.items()
@@ -47,7 +47,9 @@ class Template(Generic[Model]):
         for is_text, names in self._parts:
             if is_text:
                 for alias, name in names:
-                    parts += (",", f'"{alias}":', values[name])
+                    text = values[name]
+                    parts += (",", f'"{alias}":')
+                    parts += (text,) if isinstance(text, str) else text
             else:
                 parts += (",", _written({alias: values[name] for alias, name in names}))
         parts[0] = "{"
@@ -69,8 +71,10 @@ def _written(fields: dict[str, Any]) -> str:
     return text[1:-1]
 
 
-def listed(items: Iterable[str]) -> str:
-    return f"[{','.join(items)}]"
+def listed(items: Iterable[str]) -> list[str]:
+    """A list, in pieces."""
+    pieces = [piece for item in items for piece in (",", item)]
+    return ["[", *pieces[1:], "]"]
 
 
 def stored(text: str) -> str:
