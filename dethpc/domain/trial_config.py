@@ -6,7 +6,7 @@ lacks all the same, as a sketch outside the cluster may, is absent (None, false,
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 from dethpc.domain.log_policies import LogPolicy
 
@@ -96,6 +96,8 @@ class TrialConfig(NamedTuple):
     """``environment.python``; "" where it is not set."""
     sets_up: bool
     """Whether ``environment.setup`` has anything to run."""
+    variables: dict[str, str]
+    """``environment.environment_variables``, whichever slots they are for."""
 
     @classmethod
     def from_json(cls, config: Mapping[str, Any]) -> TrialConfig:
@@ -122,4 +124,11 @@ class TrialConfig(NamedTuple):
             hyperparameters=config.get("hyperparameters") or {},
             python=str(environment.get("python") or ""),
             sets_up=bool(environment.get("setup")),
+            variables=_variables(environment.get("environment_variables") or {}),
         )
+
+
+def _variables(given: Union[Mapping[str, Sequence[str]], Sequence[str]]) -> dict[str, str]:
+    """``given``: by the kind of slots, or one list for all, as people write it."""
+    lists = [given[kind] or () for kind in sorted(given)] if isinstance(given, dict) else [given]
+    return dict(each.split("=", 1) for listed in lists for each in listed if "=" in each)

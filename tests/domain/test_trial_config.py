@@ -67,3 +67,11 @@ debug: true
 def test_a_sketch_of_a_configuration_has_nothing_in_it() -> None:
     found = TrialConfig.from_json({})
     assert (found.searcher.metric, found.searcher.full_length, found.searcher.unit) == ("", None, None)
+
+
+@pytest.mark.parametrize(
+    "given", [["A=1", "B=x=y"], {"cpu": ["A=1"], "cuda": ["B=x=y"], "rocm": None}, {"cuda": ["A=1", "B=x=y", "C"]}]
+)
+def test_variables_are_told_whichever_slots_they_are_for(given: Any) -> None:
+    found = TrialConfig.from_json({"environment": {"environment_variables": given}})
+    assert found.variables == {"A": "1", "B": "x=y"} and TrialConfig.from_json({}).variables == {}

@@ -9,10 +9,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
@@ -72,16 +70,13 @@ def collected(home: Home, store: SqlStore, task: Task, file: Path) -> Experiment
     for checkpoint in spooled:
         if checkpoint.state is not CheckpointState.DELETED:
             # Training code may have chosen another storage, which it would write to itself.
-            config = origins[checkpoint.uuid].config
-            section, variables = (
-                checkpoint.storage or TrialConfig.from_json(config).checkpoint_storage,
-                _variables(config),
-            )
+            config = TrialConfig.from_json(origins[checkpoint.uuid].config)
+            section, variables = checkpoint.storage or config.checkpoint_storage, of_stores(config.variables)
             alike = json.dumps([section, variables], sort_keys=True)
             bring.setdefault(alike, Bring(section, [], variables)).checkpoints.append(checkpoint.uuid)
     for checkpoint in wanted:
-        config = origins[checkpoint.uuid].config
-        section, variables = TrialConfig.from_json(config).checkpoint_storage, _variables(config)
+        config = TrialConfig.from_json(origins[checkpoint.uuid].config)
+        section, variables = config.checkpoint_storage, of_stores(config.variables)
         present = section.get("type") == "shared_fs"
         alike = json.dumps([section, variables], sort_keys=True)
         part = parts.setdefault(alike, Part(section, present, {}, variables))
@@ -96,12 +91,6 @@ def collected(home: Home, store: SqlStore, task: Task, file: Path) -> Experiment
     )
     write_json(file, sealed(garbage.to_json()), durable=False)
     return job(task.name, file, task.pool, task.config.get("sbatch_args") or [])
-
-
-def _variables(config: Mapping[str, Any]) -> dict[str, str]:
-    """Those of an experiment's own that its storage needs, whichever slots its trials have."""
-    given = (config.get("environment") or {}).get("environment_variables") or {}
-    return of_stores(dict(each.split("=", 1) for kind in sorted(given) for each in given[kind]))
 
 
 def names_of_spooled(home: Home) -> list[str]:
@@ -169,7 +158,7 @@ def _listed(home: Home, store: SqlStore, cluster_id: str, experiment: Experiment
     own = {checkpoint.uuid for checkpoint in found}
     return Garbage(
         storage=section,
-        environment=_variables(row.config),
+        environment=of_stores(TrialConfig.from_json(row.config).variables),
         present=complete and row.kind.submitted and section.get("type") == "shared_fs",
         checkpoints=[checkpoint.uuid for checkpoint in here],
         beside=str(get_experiment_sync_path(cluster_id, str(row.id))),

@@ -59,7 +59,8 @@ class Plan:
         if not self._query:
             return found
         asked = request.query_params if request.scope["query_string"] else {}
-        given = self._query.values() if self._required else [self._query[name] for name in asked if name in self._query]
+        names = self._query if self._required else [name for name in asked if name in self._query]
+        given = [self._query[name] for name in names]
         return {**found, **self._unasked, **_taken(given, asked)}
 
     async def answer(self, request: Request) -> bytes:
