@@ -77,6 +77,8 @@ def test_bodies_that_find_no_room_are_not_read_and_all_of_them_count_in_the_end(
     served.session.post("/api/v1/experiments", json={"config": YAML})
     run = started(served)
     doorbell, app = served.daemon.services.doorbell, create_app(served.daemon.services)
+    path = f"/api/v1/runs/{run}/attempts/0/events"
+    asyncio.run(Sender(app, path, b"", served.token, []).ask())  # brings the routes: the first line does not wait for them
     take = doorbell.take
     held: list[tuple[tuple[AttemptId, Any], Future[Any]]] = []
 
@@ -85,7 +87,6 @@ def test_bodies_that_find_no_room_are_not_read_and_all_of_them_count_in_the_end(
         return held[-1][1]
 
     monkeypatch.setattr(doorbell, "take", slow)
-    path = f"/api/v1/runs/{run}/attempts/0/events"
     read: list[int] = []
     senders = [Sender(app, path, f"{line(n, 1000)}\n".encode(), served.token, read) for n in range(1, 101)]
     app.state.room = Room(10_000)
