@@ -78,7 +78,9 @@ def test_bodies_that_find_no_room_are_not_read_and_all_of_them_count_in_the_end(
     run = started(served)
     doorbell, app = served.daemon.services.doorbell, create_app(served.daemon.services)
     path = f"/api/v1/runs/{run}/attempts/0/events"
-    asyncio.run(Sender(app, path, b"", served.token, []).ask())  # brings the routes: the first line does not wait for them
+    asyncio.run(
+        Sender(app, path, b"", served.token, []).ask()
+    )  # brings the routes: the first line does not wait for them
     take = doorbell.take
     held: list[tuple[tuple[AttemptId, Any], Future[Any]]] = []
 
