@@ -110,7 +110,7 @@ def context() -> Iterator[Any]:
 
 LIMITS = {1000: 1000.0, 10: None, 4: None}
 TIGHT, TIGHT_CLOCK, ASKED = 12.0, 10.0, 0.4
-"""Microseconds: of a report that comes with 1,000 metrics, of one in a tight loop, and of a look whether to stop."""
+"""Microseconds: of a report by its metrics, of one in a tight loop (processor time, the clock), of a look whether to stop."""
 
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:

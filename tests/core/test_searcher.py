@@ -82,13 +82,18 @@ def complete(journal: Path, *lengths: int, **unit: str) -> None:
     writer.close()
 
 
-def test_a_later_attempt_goes_on_with_what_is_not_completed(cluster: Cluster) -> None:
-    complete(cluster.attempt.journal, 1, 4)
+def begin_again(cluster: Cluster) -> None:
+    """In another attempt of the run, with lengths of 1, 4 and 16."""
     cluster.attempt = cluster.run.attempt(1)
     cluster.attempt.make()
     cluster.info["allocation_id"] = "1.3.2.1"
     cluster.info["trial"]["search"] = {"lengths": [1, 4, 16]}
     cluster.enter()
+
+
+def test_a_later_attempt_goes_on_with_what_is_not_completed(cluster: Cluster) -> None:
+    complete(cluster.attempt.journal, 1, 4)
+    begin_again(cluster)
     with core.init() as context:
         assert lengths(context) == [16]
 
@@ -105,11 +110,7 @@ def test_a_later_run_trains_to_its_larger_target(cluster: Cluster) -> None:
 def test_a_damaged_line_of_an_earlier_attempt_hides_none_after_it(cluster: Cluster) -> None:
     complete(cluster.attempt.journal, 1, 4)
     cluster.attempt.journal.write_bytes(cluster.attempt.journal.read_bytes().replace(b'"length":1', b'"length":9'))
-    cluster.attempt = cluster.run.attempt(1)
-    cluster.attempt.make()
-    cluster.info["allocation_id"] = "1.3.2.1"
-    cluster.info["trial"]["search"] = {"lengths": [1, 4, 16]}
-    cluster.enter()
+    begin_again(cluster)
     with core.init() as context:
         assert lengths(context) == [16]
 

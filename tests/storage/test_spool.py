@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 import pytest
 
@@ -108,19 +108,24 @@ def test_a_checkpoint_that_leaves_the_spool_as_somebody_begins_to_read_it_is_rea
     assert spool.has("a1") is not brought
 
 
+def while_copying(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Somebody acts before each file is copied."""
+    copy = manifest.copy
+
+    def acting(*files: Any) -> Any:
+        act()
+        return copy(*files)
+
+    monkeypatch.setattr(manifest, "copy", acting)
+
+
 def test_what_is_deleted_while_it_is_brought_leaves_nothing_in_its_store(
     spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "made")
     spool.keep("a1", tmp_path / "made")
     store = FileStore(tmp_path / "store")
-    copy = manifest.copy
-
-    def deleted(*files: Any) -> Any:
-        spool.forget("a1")
-        return copy(*files)
-
-    monkeypatch.setattr(manifest, "copy", deleted)
+    while_copying(monkeypatch, lambda: spool.forget("a1"))
     with pytest.raises(CheckpointNotFound):
         spool.bring("a1", store)
     assert not list(store.names()) and not list(spool.store.names())
@@ -132,13 +137,7 @@ def test_files_that_are_deleted_while_their_checkpoint_is_brought_are_no_failure
     fill(tmp_path / "made")
     spool.keep("a1", tmp_path / "made")
     store = FileStore(tmp_path / "store")
-    copy = manifest.copy
-
-    def deleted(*files: Any) -> Any:
-        spool.store.delete("a1", ["weights.pt", "sub/**/*"])
-        return copy(*files)
-
-    monkeypatch.setattr(manifest, "copy", deleted)
+    while_copying(monkeypatch, lambda: spool.store.delete("a1", ["weights.pt", "sub/**/*"]))
     spool.bring("a1", store)
     with store.restore("a1") as path:
         assert content_of(path).items() >= {("metadata.json", FILES["metadata.json"])}

@@ -26,7 +26,7 @@ from dethpc.master.durable.ledger import Ledger
 from dethpc.master.experiments.needed import kept_by_policy, needed_by_rendered
 from dethpc.master.experiments.policy import chosen
 from dethpc.master.rounds import Rounds
-from dethpc.master.runs.garbage import OF_POOL, names_of_spooled, whose
+from dethpc.master.runs.garbage import OF_POOL, names_of_spooled, of_pool, whose
 from dethpc.rundir.files import read_json
 from dethpc.rundir.home import Home
 from dethpc.state import queries
@@ -187,7 +187,7 @@ class GarbageCollector:
     # --- the next task
 
     def _send(self, pools: Mapping[str, Experiment], last: Task | None, now: float) -> None:
-        failed = _of_pool(last) if last is not None and last.state is not State.COMPLETED else None
+        failed = of_pool(last) if last is not None and last.state is not State.COMPLETED else None
         if not pools:
             return
         pool, newest = min(
@@ -206,10 +206,6 @@ class GarbageCollector:
                 at=now,
             )
         )
-
-
-def _of_pool(task: Task) -> str:
-    return str(task.config.get(OF_POOL, task.pool))
 
 
 def _latest(waiting: Sequence[Checkpoint]) -> float:

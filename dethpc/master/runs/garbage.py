@@ -57,7 +57,7 @@ def prepared(
 
 def collected(home: Home, store: SqlStore, task: Task, file: Path) -> ExperimentConfig:
     """The same of a task that removes files of checkpoints: all that have come together for a pool by now."""
-    pool = task.config.get(OF_POOL, task.pool)
+    pool = of_pool(task)
     with store.read() as connection:
         wanted = queries.removals(connection, pool, MOST)
         origins = queries.checkpoint_origins(connection, wanted)
@@ -91,6 +91,11 @@ def collected(home: Home, store: SqlStore, task: Task, file: Path) -> Experiment
     )
     write_json(file, sealed(garbage.to_json()), durable=False)
     return job(task.name, file, task.pool, task.config.get("sbatch_args") or [])
+
+
+def of_pool(task: Task) -> str:
+    """The pool of the experiments whose files the task removes."""
+    return str(task.config.get(OF_POOL, task.pool))
 
 
 def names_of_spooled(home: Home) -> list[str]:

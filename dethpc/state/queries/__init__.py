@@ -200,7 +200,7 @@ __all__ = [
     "trials_of_experiment",
     "trials_running",
     "validation_history",
+    "was_taken",
     "with_origins",
     "workloads",
-    "was_taken",
 ]
