@@ -1,4 +1,4 @@
-"""The house keeps to its measures: modules, classes and functions that a reader can hold in mind.
+"""The house keeps to its measures: modules and functions that a reader can hold in mind. A class may be as long as its module.
 
 Complexity and statements of a function are ruff's C901 and PLR0915 (pyproject.toml); lengths are counted here.
 """
@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULE, CLASS, FUNCTION = 400, 250, 60
+MODULE, FUNCTION = 600, 60
 """Lines."""
 
 REASONED: dict[str, str] = {
-    "dethpc/pytorch/_loop.py::Loop": "what it does between two batches reads and writes one state",
-    "dethpc/pytorch/_context.py::PyTorchTrialContext": "Determined's public class: its methods cannot move",
     "dethpc/state/migrations/versions/0001_first_schema.py::upgrade": "the tables, one after the other",
 }
 """What is longer, and why. Its docstring says so too, where it has one of its own."""
@@ -34,13 +32,12 @@ def _too_long(path: Path, root: Path) -> Iterator[str]:
     if text.count("\n") > MODULE:
         yield name
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            limit = CLASS if isinstance(node, ast.ClassDef) else FUNCTION
-            if (node.end_lineno or 0) - node.lineno + 1 > limit:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if (node.end_lineno or 0) - node.lineno + 1 > FUNCTION:
                 yield f"{name}::{node.name}"
 
 
-def test_modules_classes_and_functions_are_short_or_have_a_reason_not_to_be() -> None:
+def test_modules_and_functions_are_short_or_have_a_reason_not_to_be() -> None:
     found = {name for path in _sources() for name in _too_long(path, ROOT)}
     assert found - REASONED.keys() == set(), "split these, or give the reason in REASONED"
     assert REASONED.keys() - found == set(), "these are short by now: take them out of REASONED"
@@ -48,7 +45,7 @@ def test_modules_classes_and_functions_are_short_or_have_a_reason_not_to_be() ->
 
 @pytest.mark.parametrize(
     ("start", "limit", "found"),
-    [("class Long:", CLASS, "long.py::Long"), ("def long():", FUNCTION, "long.py::long"), ("if x:", MODULE, "long.py")],
+    [("def long():", FUNCTION, "long.py::long"), ("if x:", MODULE, "long.py")],
 )
 def test_the_measure_counts_lines(tmp_path: Path, start: str, limit: int, found: str) -> None:
     source = tmp_path / "long.py"
