@@ -2,6 +2,7 @@
 
 DethpcError
 ├── ConfigError              a configuration is wrong; carries one Problem per mistake
+├── GresError                a request of generic resources that Slurm does not understand
 ├── ContextError             the context directory cannot be packed (too large, unreadable)
 ├── NotFound                 no such experiment, trial, checkpoint, ...
 ├── Refused                  the request is understood and not possible in this state
@@ -110,6 +111,10 @@ class ConfigError(DethpcError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class GresError(DethpcError):
+    """A request of generic resources that Slurm does not understand, or takes for what no job can have."""
 
 
 class ContextError(DethpcError):

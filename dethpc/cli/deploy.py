@@ -50,9 +50,10 @@ _folder = click.option(
 @click.option(
     "--gpus-per-node", type=click.IntRange(0, 64), default=4, show_default=True, help="Simulated GPUs per node."
 )
+@click.option("--gpu-type", default="", metavar="TYPE", help="The GPUs' type in Slurm, such as a100. Default: no type.")
 @click.option("--cpus-per-node", type=click.IntRange(1, 1024), default=8, show_default=True, help="CPUs per node.")
 @click.option("--accounting", is_flag=True, help="Also run slurmdbd and MariaDB, so that sacct works.")
-def up(folder: str, nodes: int, gpus_per_node: int, cpus_per_node: int, accounting: bool) -> None:
+def up(folder: str, nodes: int, gpus_per_node: int, gpu_type: str, cpus_per_node: int, accounting: bool) -> None:
     """Start the cluster; prints the line that makes a shell use it.
 
     \b
@@ -62,7 +63,11 @@ def up(folder: str, nodes: int, gpus_per_node: int, cpus_per_node: int, accounti
 
     start = time.monotonic()
     shape = slurm_dev.Shape(
-        nodes=nodes, gpus_per_node=gpus_per_node, cpus_per_node=cpus_per_node, accounting=accounting
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        gpu_type=gpu_type,
+        cpus_per_node=cpus_per_node,
+        accounting=accounting,
     )
     cluster = slurm_dev.up(folder, shape)
     took = time.monotonic() - start

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from dethpc.config.section import STORED, Section, Whole, wrong
 from dethpc.config.wording import show
+from dethpc.domain.gres import is_type
 
 _SIZE = re.compile(r"([0-9]*[.])?[0-9]+ ?([kmgtp](i?b)?|b)?", re.IGNORECASE)
 _DEVICE = re.compile(r"(/[^:]*):(/[^:]*)(?::([rwm]*))?")
@@ -28,6 +29,18 @@ def _device(value: Any) -> Any:
     if parts is None:
         raise wrong("/path/on/host:/path/in/container[:rwm], or a mapping", found=show(value))
     return {"host_path": parts[1], "container_path": parts[2], "mode": parts[3] or "mrw"}
+
+
+def _gpu_type(value: Any) -> Any:
+    """YAML reads 3090 as a number; Slurm knows types of any characters."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and not is_type(text):
+        raise wrong("a GPU type as in Slurm's GRES, such as a100 or 3090", found=show(value))
+    return text
+
+
+GpuType = Annotated[str, BeforeValidator(_gpu_type)]
+"""As in GRES: ``a100``, ``3090``, ``1g.5gb``."""
 
 
 class Device(Section):
@@ -70,7 +83,7 @@ class Slurm(Section):
     )
 
     slots_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None
-    gpu_type: Optional[str] = None
+    gpu_type: Optional[GpuType] = None
     ntasks_per_node: Optional[Annotated[Whole, Field(ge=1)]] = None  # of an srun in the entrypoint
     cpus_per_task: Optional[Annotated[Whole, Field(ge=1)]] = None
     sbatch_args: Optional[list[str]] = None

@@ -15,12 +15,13 @@ from dethpc.config.checkpoint_storage import CheckpointStorage
 from dethpc.config.container import NAMES, Containers
 from dethpc.config.image_cache import ImageCache
 from dethpc.config.problems import problems_of
+from dethpc.config.resources import GpuType
 from dethpc.config.section import Section, Whole, absolute, wrong
 from dethpc.config.source import MAX_BYTES, read
 from dethpc.config.training import DataLayer
 from dethpc.config.wording import did_you_mean, show
-from dethpc.domain import memory, walltime
-from dethpc.errors import ConfigError, Problem
+from dethpc.domain import gres, memory, walltime
+from dethpc.errors import ConfigError, GresError, Problem
 
 EVERYWHERE = "/etc/dethpc/site.yaml"
 
@@ -73,7 +74,7 @@ class PoolConfig(Section):
     reservation: Optional[Word] = None
     constraint: Optional[Word] = None
     slot_type: Optional[Literal["cuda", "rocm", "cpu"]] = None  # None: as the partition's nodes are
-    gpu_type: Optional[Word] = None  # the type in gres, such as a100
+    gpu_type: Optional[GpuType] = None  # the type in gres, such as a100
     gres: Optional[Word] = (
         None  # in place of gpu:TYPE:N; {slots} stands for the number, {type} for the type; none: no GRES
     )
@@ -108,6 +109,11 @@ class PoolConfig(Section):
         if self.gres not in (None, NO_GRES) and "{slots}" not in str(self.gres):
             allowed = f"text with {{slots}} where the number of slots goes, or {NO_GRES}"
             raise wrong(allowed, field="gres", found=repr(self.gres))
+        if not self.whole_nodes:
+            try:
+                gres.requested(self.gres_of(1))
+            except GresError as error:
+                raise wrong("GRES as sbatch takes them", field="gres", found=f"{self.gres!r} ({error})") from None
         if self.gres == NO_GRES and (self.slots_per_node is None or self.slot_type is None):
             missing = "slots_per_node" if self.slots_per_node is None else "slot_type"
             raise wrong(

@@ -36,12 +36,14 @@ class NodeGroup:
 class Shape:
     """What a cluster is asked to be. Times in seconds, memory in MB.
 
-    ``groups`` takes the place of the first four fields where nodes differ. ``partitions``: options by name; a partition has all
-    nodes unless its options say ``Nodes=``. ``accounts``: QOS by account, all of them the user's (with ``accounting``).
+    ``gpu_type``: the type that Slurm knows the GPUs by, "" where it has no name. ``groups`` takes the place of the first five
+    fields where nodes differ. ``partitions``: options by name; a partition has all nodes unless its options say ``Nodes=``.
+    ``accounts``: QOS by account, all of them the user's (with ``accounting``).
     """
 
     nodes: int = 4
     gpus_per_node: int = 4
+    gpu_type: str = ""
     cpus_per_node: int = 8
     memory_mb: int = 4000
     groups: tuple[NodeGroup, ...] = ()
@@ -58,7 +60,7 @@ class Shape:
 
     @property
     def node_groups(self) -> tuple[NodeGroup, ...]:
-        gpus = {"": self.gpus_per_node} if self.gpus_per_node else {}
+        gpus = {self.gpu_type: self.gpus_per_node} if self.gpus_per_node else {}
         return self.groups or (NodeGroup("n", self.nodes, gpus, self.cpus_per_node, self.memory_mb),)
 
     @classmethod

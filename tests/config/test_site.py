@@ -87,6 +87,8 @@ def test_its_data_layer_goes_under_the_experiments() -> None:
         ("pools: {a: {scheduler: fair}}", "pools.a.scheduler", "did you mean 'fair_share'"),
         ("pools: {a: {slot_type: cpu, gpu_type: a100}}", "pools.a.gpu_type", "no GPUs"),
         ("pools: {a: {gres: 'gpu:4'}}", "pools.a.gres", "{slots}"),
+        ("pools: {a: {gres: 'gres/x/gpu:{slots}:{type}:1'}}", "pools.a.gres", "GRES as sbatch takes them"),
+        ("pools: {a: {gpu_type: 'a100:2'}}", "pools.a.gpu_type", "a GPU type"),
         ("pools: {a: {gres: none, slot_type: cuda}}", "pools.a.slots_per_node", "only the site can say"),
         ("pools: {a: {gres: none, slots_per_node: 4}}", "pools.a.slot_type", "only the site can say"),
         ("pools: {a: {time_min: 60}}", "pools.a.time_min", "time_limit"),
@@ -115,6 +117,12 @@ def test_a_mistake_is_named_with_what_is_allowed(text: str, field: str, words: s
     (problem,) = caught.value.problems
     assert (problem.file, problem.line, problem.field) == ("site.yaml", 2, field)
     assert words in str(problem)
+
+
+@pytest.mark.parametrize("kind", ["3090", "2080ti", "1g.5gb", "nvidia_a100-sxm4-80gb"])
+def test_a_gpu_type_has_any_characters(kind: str) -> None:
+    pool = parse_site(f"pools: {{a: {{gpu_type: {kind}}}}}").pools["a"]
+    assert pool.gres_of(2) == f"gpu:{kind}:2"
 
 
 def test_all_mistakes_come_at_once() -> None:

@@ -142,3 +142,13 @@ def test_without_pyslurm_the_commands_read(slurm: Cluster, tmp_path: Path, caplo
     scheduler = SlurmPyslurm(environment=environment)
     assert scheduler.pools()
     assert "built for another Slurm" in caplog.text
+
+
+def test_a_gpu_type_of_digits_is_no_count(slurm_private: Callable[..., Cluster], pyslurm_python: str) -> None:
+    cluster = slurm_private(nodes=1, gpu_type="3090")
+    scheduler = reader(cluster, pyslurm_python)
+    try:
+        assert [(row.gpus, row.gpus_used) for row in scheduler.node_rows()] == [({"3090": 4}, {"3090": 0})] * 2
+        assert scheduler.child is not None
+    finally:
+        scheduler.close()

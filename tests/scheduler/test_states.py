@@ -9,7 +9,7 @@ from dethpc.domain.ports import JobState
 from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.environment import scrub
 from dethpc.scheduler.slurm.hostlist import expand
-from dethpc.scheduler.slurm.pools import gpus, node_state
+from dethpc.scheduler.slurm.pools import node_state
 
 
 @pytest.mark.parametrize(
@@ -79,28 +79,6 @@ def test_times_and_reasons() -> None:
 )
 def test_host_lists(text: str, names: tuple[str, ...]) -> None:
     assert expand(text) == names
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("(null)", {}),
-        ("gpu:4", {"": 4}),
-        ("gpu", {"": 1}),
-        ("gpu:a100:4", {"a100": 4}),
-        ("gpu:a100:4(S:0-1)", {"a100": 4}),
-        ("gpu:a100:2(IDX:0,2)", {"a100": 2}),
-        ("gpu:2(IDX:0-1)", {"": 2}),
-        ("gpu:0", {"": 0}),
-        ("gpu:a100:4(S:0-1),gpu:v100:2(S:1),nvme:1", {"a100": 4, "v100": 2}),
-        ("gpu:tesla_v100-sxm2:8(S:0-1)", {"tesla_v100-sxm2": 8}),
-        ("gpu:3g.20gb:2", {"3g.20gb": 2}),
-        ("nvme:gpu:3", {}),
-        ("craynetwork:4,gpu:1", {"": 1}),
-    ],
-)
-def test_gpus_of_gres(text: str, found: dict[str, int]) -> None:
-    assert gpus(text) == found
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Resource pools: named slices of the cluster, and what a node's GRES say about its slots."""
+"""Resource pools: named slices of the cluster, and the slots of their nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ class NodeRow:
     reason: str = ""
 
 
-_GRES = re.compile(r"(?:^|,)gpu(?::([^:,()]*[A-Za-z_][^:,()]*))?(?::(\d+))?(?=[,(]|$)(?:\([^)]*\))?")
 _STATES = {  # sinfo's words, where they are not the state's own: long ones and short ones
     "mix": NodeState.MIXED,
     "alloc": NodeState.ALLOCATED,
@@ -82,14 +81,6 @@ _STATES = {  # sinfo's words, where they are not the state's own: long ones and 
     "futr": NodeState.FUTURE,
     "unk": NodeState.UNKNOWN,
 }
-
-
-def gpus(gres: str) -> dict[str, int]:
-    """GPUs by type of ``gpu:a100:4(S:0-1),gpu:2`` or ``gpu:a100:2(IDX:0-1)``."""
-    found: dict[str, int] = {}
-    for kind, count in _GRES.findall(gres):
-        found[kind] = found.get(kind, 0) + (int(count) if count else 1)
-    return found
 
 
 def meets(constraint: str, features: frozenset[str]) -> bool:

@@ -61,13 +61,16 @@ def _nodes() -> dict[str, Any]:
     import pyslurm
 
     partitions = [[p.name, p.is_default, p.max_time, p.max_nodes, p.state] for p in pyslurm.Partitions.load().values()]
-    # PySlurm 22.05 does not ask for what is in use; its older interface does, and answers in Slurm's own notation.
+    # pyslurm's dictionaries take a GPU type of digits for a count (gpu:3090:4 is 3090 GPUs), and PySlurm 22.05 does not ask for
+    # what is in use. Its older interface does, and answers in Slurm's own notation.
     older = pyslurm.node().get() if pyslurm.__version__.startswith("22.") else {}
     nodes = []
     for node in pyslurm.Nodes.load().values():
         cpus = [node.total_cpus, node.allocated_cpus]
-        used = ",".join(older[node.name]["gres_used"] or []) if node.name in older else node.allocated_gres
-        gres = [node.configured_gres, used]
+        if (shown := older.get(node.name)) is not None:
+            gres = [",".join(shown["gres"] or []), ",".join(shown["gres_used"] or [])]
+        else:
+            gres = [node.configured_gres, node.allocated_gres]
         place = [node.address, node.partitions, list(node.available_features or [])]
         nodes.append([node.name, node.state, cpus, gres, node.real_memory, place, node.reason])
     return {"partitions": partitions, "nodes": nodes}

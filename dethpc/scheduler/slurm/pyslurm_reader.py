@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dethpc.domain.gres import gpus_of_names, gpus_of_node
 from dethpc.domain.nodes import NodeState
 from dethpc.domain.ports import JobRecord
 from dethpc.errors import SchedulerUnavailable
@@ -26,7 +27,6 @@ from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.commands import PRINTING, SlurmCommands
 from dethpc.scheduler.slurm.hostlist import expand
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool, node_state
-from dethpc.scheduler.slurm.pools import gpus as slurm_gpus
 from dethpc.scheduler.slurm.throttle import Throttle
 
 _log = logging.getLogger(__name__)
@@ -145,7 +145,9 @@ class SlurmPyslurm(SlurmCommands):
 
     def node_rows(self) -> list[NodeRow]:
         answer = self._read("nodes")
-        return super().node_rows() if answer is None else list(_node_rows(answer["partitions"], answer["nodes"]))
+        if answer is None or any(_ambiguous(gres) for _, _, _, (gres, _), *_ in answer["nodes"]):
+            return super().node_rows()
+        return list(_node_rows(answer["partitions"], answer["nodes"]))
 
     def _read(self, question: str) -> dict[str, Any] | None:
         child = self.child
@@ -217,8 +219,13 @@ def _node_rows(partitions: list[list[Any]], nodes: list[list[Any]]) -> Iterator[
             )
 
 
+def _ambiguous(gres: dict[str, int] | str) -> bool:
+    """pyslurm's dictionary takes a type of digits for a count: ``gpu:3090:4`` and ``gpu:3090`` are both ``{"gpu": 3090}``."""
+    return not isinstance(gres, str) and "gpu" in gres
+
+
 def _gpus(gres: dict[str, int] | str) -> dict[str, int]:
     """By type, of ``{"gpu": 2}``, ``{"gpu:a100": 4}`` or Slurm's own ``gpu:a100:4(IDX:0-3)``."""
     if isinstance(gres, str):
-        return slurm_gpus(gres)
-    return {name.partition(":")[2]: count for name, count in gres.items() if name.partition(":")[0] == "gpu"}
+        return gpus_of_node(gres)
+    return gpus_of_names(gres)

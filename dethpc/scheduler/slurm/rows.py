@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from dethpc.domain import walltime
+from dethpc.domain.gres import gpus_of_node
 from dethpc.domain.ids import element_id, element_of
 from dethpc.domain.ports import JobRecord, JobState, QueuedJob
 from dethpc.errors import SchedulerUnavailable
@@ -191,8 +192,8 @@ def of_sinfo(row: list[str]) -> NodeRow:
         partition=partition.removesuffix("*"),
         default_partition=partition.endswith("*"),
         state=slurm_pools.node_state(word),
-        gpus=slurm_pools.gpus(gres),
-        gpus_used=slurm_pools.gpus(used),
+        gpus=gpus_of_node(gres),
+        gpus_used=gpus_of_node(used),
         cpus=total,
         cpus_used=allocated,
         memory_mb=int(memory) if memory.isdigit() else 0,
