@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Optional
@@ -82,12 +83,13 @@ def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_ar
     done = subprocess.run(words, capture_output=True, text=True, env=master_process.environment(), check=False)
     if done.returncode != 0:
         raise errors.SubmitRejected(f"sbatch refused the master's job: {done.stderr.strip() or done.stdout.strip()}")
-    job = done.stdout.strip().partition(";")[0]
+    numbers = re.findall(r"^\s*(\d+)(?:;.*)?$", done.stdout, re.MULTILINE)  # a site's sbatch may print other lines
+    job = numbers[0] if len(numbers) == 1 else _job_name(root)
     output.say(f"submitted the master as job {job}; waiting for it to start ...")
     url = master_process.wait_until_it_answers(root, timeout=120.0)
     if url is None:
         raise errors.MasterUnreachable(
-            f"job {job} has not brought a master up within two minutes; see squeue -j {job} and {log}. It stays submitted."
+            f"job {job} has not brought a master up within two minutes; see squeue --me --name={_job_name(root)} and {log}. It stays submitted."
         )
     output.say(f"started master at {url}")
 

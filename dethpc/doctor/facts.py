@@ -36,6 +36,9 @@ class Slurm:
     qos: Mapping[str, Mapping[str, str]] | None = None
     has_sacct: bool = True
     least_priorities: Mapping[str, int] = field(default_factory=dict)  # partition -> of waiting jobs without nice
+    banners: Mapping[str, str] = field(
+        default_factory=dict
+    )  # command -> the first line that it prints and Slurm does not
     problem: str = ""
 
     @property

@@ -35,9 +35,11 @@ def read_slurm(scheduler: SlurmCommands) -> Slurm:
         qos=None if qos is None else qualities(qos),
         has_sacct=shutil.which("sacct") is not None,
         least_priorities=least_priorities(_ask(*_WAITING) or ""),
+        banners={name: line for name in _COMMANDS if (line := banner(_spoken(name, "--version")))},
     )
 
 
+_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel", "sacct")
 _WAITING = ("squeue", "--noheader", "--states=PENDING", "--Format=PriorityLong:0|,Nice:0|,Partition:0|")
 _QOS = ("name", "gracetime", "preemptmode", "maxwall", "maxsubmitjobsperuser")
 
@@ -47,7 +49,7 @@ def named(output: str, key: str) -> dict[str, dict[str, str]]:
     found = {}
     for line in output.splitlines():
         fields = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
-        if key in fields:
+        if line.startswith(f"{key}="):
             found[fields[key]] = fields
     return found
 
@@ -76,6 +78,14 @@ def least_priorities(output: str) -> dict[str, int]:
     return least
 
 
+def banner(output: str) -> str:
+    """The first line of what a command printed for ``--version`` that is not Slurm's; "" when there is none."""
+    return next((line for line in map(str.strip, output.splitlines()) if line and not _RELEASE.fullmatch(line)), "")
+
+
+_RELEASE = re.compile(r"slurm\S* \d[\w.-]*")
+
+
 def version(text: str) -> tuple[int, int] | None:
     """``22.05.8-1`` is (22, 5)."""
     found = re.match(r"(\d+)\.(\d+)", text)
@@ -84,13 +94,30 @@ def version(text: str) -> tuple[int, int] | None:
 
 def _ask(*argv: str) -> str | None:
     """A command's output; None when it fails, which is a fact as well."""
+    done = _run(*argv)
+    return done.stdout if done is not None and done.returncode == 0 else None
+
+
+def _spoken(*argv: str) -> str:
+    """All that a command printed, on both streams."""
+    done = _run(*argv)
+    return "" if done is None else f"{done.stdout}\n{done.stderr}"
+
+
+def _run(*argv: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        done = subprocess.run(
-            argv, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        return subprocess.run(
+            argv,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def environment() -> Mapping[str, str]:

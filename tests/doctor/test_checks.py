@@ -13,7 +13,7 @@ from dethpc.config.site import SiteConfig, parse_site
 from dethpc.doctor import Finding, Level, checks, examine
 from dethpc.doctor.facts import Association, Facts, Login, Node, Slurm
 from dethpc.doctor.read_login import quota
-from dethpc.doctor.read_slurm import associations, least_priorities, named, qualities, version
+from dethpc.doctor.read_slurm import associations, banner, least_priorities, named, qualities, version
 from dethpc.domain.nodes import NodeState
 from dethpc.rundir.filesystem import filesystem, sqlite_warning
 from dethpc.scheduler.slurm.pools import NodeRow
@@ -431,3 +431,26 @@ def test_the_page_has_every_check_with_what_its_file_says() -> None:
 def test_of_the_jobs_that_wait_the_least_priority_counts_but_not_of_those_that_are_held_or_step_back() -> None:
     said = "4294901758|0|gpu|\n1|0|gpu,high|\n0|0|high|\n1|50|low|\n\n"
     assert least_priorities(said) == {"gpu": 1, "high": 1}
+
+
+def test_a_command_that_prints_lines_of_its_own_is_named() -> None:
+    greets = {"squeue": "Maintenance on Tuesday", "sinfo": "Maintenance on Tuesday", "sbatch": "hello"}
+    found = [f for f in examine(facts(slurm=slurm(banners=greets))) if f.check == "banners"]
+    assert [(f.level, f.found) for f in found] == [
+        (Level.NOTE, "squeue, sinfo print lines that are not Slurm's: 'Maintenance on Tuesday'"),
+        (Level.NOTE, "sbatch prints lines that are not Slurm's: 'hello'"),
+    ]
+    assert [f.level for f in examine(facts()) if f.check == "banners"] == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("slurm 24.11.5\n", ""),
+        ("slurm-wlm 22.05.8\n\n", ""),
+        ("\nWelcome\nslurm 23.11.4-1.2\n", "Welcome"),
+        ("slurm 23.02.7\nslurm is down for maintenance\n", "slurm is down for maintenance"),
+    ],
+)
+def test_a_line_beside_the_release_is_not_slurms(output: str, line: str) -> None:
+    assert banner(output) == line

@@ -16,6 +16,7 @@ from dethpc.client import Session
 from dethpc.domain.ports import LEFT_ITS_ARRAY, ArrayRequest, JobRequest, JobState
 from dethpc.errors import Refused, SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.slurm import commands, rows
+from dethpc.scheduler.slurm.answers import FIELD
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.runner import Completed, SubprocessRunner
 from tests.scheduler.replay import Answer, Replay
@@ -32,7 +33,19 @@ def run(code: str, *, timeout: float = LONG_ENOUGH, **options: object) -> Comple
 
 def squeue_row(job_id: int) -> str:
     cells = [job_id, "RUNNING", "None", "node1", "0:0", 0, "N/A", 1_763_000_000, 1_763_000_001, "N/A", 10, 0, "name"]
-    return "|".join(map(str, cells)) + "|"
+    return FIELD.join(map(str, cells)) + FIELD
+
+
+def squeue(*job_ids: int) -> str:
+    return "\n".join([FIELD.join(rows.JOB_FIELDS) + FIELD, *map(squeue_row, job_ids)]) + "\n"
+
+
+def sacct(fields: Sequence[str], text: str) -> Completed:
+    return Completed(0, ("|".join(fields) + "|\n" + text).replace("|", FIELD))
+
+
+def configuration(text: str) -> Completed:
+    return Completed(0, f"Configuration data as of 2026-01-01T00:00:00\n{text}\nSlurmctld(primary) at c is UP\n")
 
 
 def request(folder: Path) -> JobRequest:
@@ -74,14 +87,14 @@ def test_a_command_runs_as_no_other_user() -> None:
 
 
 def test_a_cycle_is_one_squeue_however_many_jobs_there_are() -> None:
-    slurm = Replay(squeue=Completed(0, "\n".join(squeue_row(n) for n in range(1, 10_001)) + "\n"))
+    slurm = Replay(squeue=Completed(0, squeue(*range(1, 10_001))))
     found = SlurmCommands(runner=slurm).jobs()
     assert len(found) == 10_000 and found["7"].state is JobState.RUNNING
     assert slurm.counts == {"squeue": 1}
 
 
 def test_many_jobs_are_ended_in_few_commands_and_the_configuration_is_asked_for_once() -> None:
-    slurm = Replay(scontrol=Completed(0, "MessageTimeout = 30 sec\n"))
+    slurm = Replay(scontrol=configuration("MessageTimeout = 30 sec\n"))
     scheduler = SlurmCommands(runner=slurm)
     scheduler.cancel([str(n) for n in range(3000)])
     assert slurm.counts["scancel"] == 2
@@ -137,17 +150,25 @@ def test_a_controller_that_is_busy_with_a_job_is_told_again(monkeypatch: pytest.
 
 
 def test_a_name_may_have_lines_and_delimiters() -> None:
-    listed = squeue_row(1) + "\n" + squeue_row(2).replace("name", "a|b\nc") + "\n" + squeue_row(3) + "\n"
+    listed = squeue(1) + squeue_row(2).replace("name", "a|b\nc") + "\n" + squeue_row(3) + "\n"
     found = SlurmCommands(runner=Replay(squeue=Completed(0, listed))).jobs()
     assert [(id, record.name) for id, record in found.items()] == [("1", "name"), ("2", "a|b\nc"), ("3", "name")]
 
 
 @pytest.mark.parametrize(
     "damaged",
-    [squeue_row(1) + "\n" + squeue_row(2)[:20], squeue_row(1)[:-1], "slurm_load_jobs: what?\n" + squeue_row(1)],
+    [
+        "",
+        "squeue is switched off until Monday, 12 jobs are running\n",
+        squeue(1) + squeue_row(2)[:20],
+        squeue(1)[:-2],
+        squeue()[:20],
+        squeue(1) + "slurm_load_jobs: what?\n" + squeue_row(2),
+    ],
+    ids=["empty", "other words", "half a row", "no end", "half a header", "words between rows"],
 )
 def test_an_answer_that_is_damaged_or_cut_off_is_no_answer(damaged: str) -> None:
-    with pytest.raises(SchedulerUnavailable, match="cannot be read|cut off"):
+    with pytest.raises(SchedulerUnavailable, match="cannot be read|cut off|is empty"):
         SlurmCommands(runner=Replay(squeue=Completed(0, damaged))).jobs()
 
 
@@ -168,14 +189,14 @@ def test_waiting_elements_of_an_array_are_read_as_slurm_writes_them(text: str, f
 
 
 def test_elements_that_share_a_row_are_jobs_of_their_own() -> None:
-    answer = "57_2|RUNNING|0:0|n1|1|2|Unknown|x|\n57_[3-4]|PENDING|0:0||1|Unknown|Unknown|x|\n"
-    config = Completed(0, "AccountingStorageType = accounting_storage/slurmdbd\n")
+    listed = "57_2|RUNNING|0:0|n1|1|2|Unknown|x|\n57_[3-4]|PENDING|0:0||1|Unknown|Unknown|x|\n"
+    config = configuration("AccountingStorageType = accounting_storage/slurmdbd\n")
     shown = "JobId=57 ArrayJobId=57 ArrayTaskId=5-6 JobName=x JobState=PENDING Reason=Priority\n"
 
     def scontrol(argv: Sequence[str]) -> Completed:
         return config if "config" in argv else Completed(0, shown)
 
-    slurm = Replay(sacct=Completed(0, answer), scontrol=scontrol)
+    slurm = Replay(sacct=sacct(rows.ACCOUNT_FIELDS, listed), scontrol=scontrol)
     scheduler = SlurmCommands(runner=slurm)
     found = scheduler._accounts("--jobs=57_2,57_3,57_4")
     assert {id: record.state for id, record in found.items()} == {
@@ -206,11 +227,12 @@ def test_an_element_is_found_by_its_own_number_while_slurm_shows_it_and_in_accou
         gone = Completed(1, "", "slurm_load_jobs error: Invalid job id specified\n")
         return Completed(0, shown[argv[-1]]) if argv[-1] in shown else gone
 
-    def sacct(argv: Sequence[str]) -> Completed:
-        return Completed(0, "40|39_4\n" if argv[-1] == "--jobs=40" else "41|41\n" if argv[-1] == "--jobs=41" else "")
+    def accounts(argv: Sequence[str]) -> Completed:
+        kept = {"--jobs=40": "40|39_4|\n", "--jobs=41": "41|41|\n"}
+        return sacct(["JobIDRaw", "JobID"], kept.get(argv[-1], ""))
 
     monkeypatch.setattr(SlurmCommands, "has_accounting", True)
-    scheduler = SlurmCommands(runner=Replay(scontrol=scontrol, sacct=sacct))
+    scheduler = SlurmCommands(runner=Replay(scontrol=scontrol, sacct=accounts))
     found = {number: scheduler.element(number) for number in ("58", "57", "60", "70", "40", "41", "42")}
     assert found == {"58": "57_2", "57": "57_3", "60": None, "70": None, "40": "39_4", "41": None, "42": None}
     monkeypatch.setattr(SlurmCommands, "has_accounting", False)
@@ -223,7 +245,7 @@ def test_an_element_that_was_cancelled_while_it_waited_is_missing_from_its_array
 
     def scontrol(argv: Sequence[str]) -> Completed:
         if "config" in argv:
-            return Completed(0, "AccountingStorageType = accounting_storage/none\n")
+            return configuration("AccountingStorageType = accounting_storage/none\n")
         return Completed(1, "Job 2_3 not found\n") if argv[-1] == "2_3" else Completed(0, shown)
 
     (record,) = SlurmCommands(runner=Replay(scontrol=scontrol)).records(["2_3"]).values()
@@ -240,7 +262,7 @@ def test_an_element_that_was_cancelled_while_it_waited_is_missing_from_its_array
     ],
 )
 def test_an_array_is_as_large_as_the_site_lets_it_be(config: str, largest: int) -> None:
-    assert SlurmCommands(runner=Replay(scontrol=Completed(0, config))).largest_array == largest
+    assert SlurmCommands(runner=Replay(scontrol=configuration(config))).largest_array == largest
 
 
 def test_an_array_is_one_sbatch_and_its_jobs_have_ids_of_their_own(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from types import ModuleType
 from dethpc.doctor.checks import (
     access,
     accounting,
+    banners,
     clock,
     containers,
     database,
@@ -39,6 +40,7 @@ from dethpc.doctor.checks import (
 
 FIRST = slurm
 OF_SLURM: tuple[ModuleType, ...] = (
+    banners,
     pools,
     access,
     shape,

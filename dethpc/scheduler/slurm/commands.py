@@ -6,6 +6,7 @@ master costs one squeue whatever the number of jobs (and one sacct when jobs hav
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -26,26 +27,27 @@ from dethpc.domain.ports import (
     QueuedJob,
 )
 from dethpc.errors import SchedulerUnavailable, SubmitUncertain
+from dethpc.scheduler.slurm import answers, rows
 from dethpc.scheduler.slurm import pools as slurm_pools
-from dethpc.scheduler.slurm import rows
 from dethpc.scheduler.slurm.arrays import together
 from dethpc.scheduler.slurm.environment import of_submission, scrub
 from dethpc.scheduler.slurm.pools import NodeRow, SlurmPool
-from dethpc.scheduler.slurm.refusals import refusal
+from dethpc.scheduler.slurm.refusals import refusal, refused
 from dethpc.scheduler.slurm.runner import Completed, Runner, SubprocessRunner
 from dethpc.scheduler.slurm.throttle import Throttle
 
-# What asked for is already so, or can no longer be.
+# How Slurm says that what was requested is already so, or can no longer be.
 _MOOT = re.compile(
-    r"invalid job id|already completing or completed|job has already|access/permission denied|no longer pending",
-    re.IGNORECASE,
+    r"(?:^|\s)(?:Invalid job id specified|Job/step already completing or completed|Job has already (?:started|finished)"
+    r"|Access/permission denied|Job is no longer pending execution)$"
 )
 
-# A line of what sbatch answers, maybe with the cluster's name; a site's wrapper around it may greet in others.
+# What sbatch answers, maybe with the cluster's name; a site's wrapper may print lines of its own, and begin the line.
 _JOB_ID = re.compile(r"^[ \t]*(\d+)(?:;.*)?$", re.MULTILINE | re.ASCII)
+_MAYBE_JOB_ID = re.compile(r"(?<![\w.-])(\d+)(?:;[\w.-]+)?$", re.MULTILINE | re.ASCII)
 
 # The controller works on the job at this moment (Slurm 23.11 and later say so of ``scontrol update``).
-_BUSY = re.compile(r"temporarily unavailable", re.IGNORECASE)
+_BUSY = re.compile(r"(?:^|\s)Resource temporarily unavailable$")
 
 PRINTING = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 """Times in epoch seconds, and lists of an array's elements in full."""
@@ -54,6 +56,10 @@ BUSY_PAUSES = (0.2, 1.0)
 """Seconds before a command is given again to a controller that was busy with its job."""
 
 _BATCH = 2000  # job ids or names on one command line
+
+_NO_JOBS = re.compile(r"\bNo jobs in the system$", re.MULTILINE)
+
+_NUMBERS = 8  # lines with a number, at most, that are tried as job ids
 
 _PATIENCE = 20.0
 """Seconds for an answer that somebody waits for, who would take a master that waits longer for one that does not answer."""
@@ -115,18 +121,33 @@ class SlurmCommands:
             )
         except TimeoutError as error:
             raise SubmitUncertain(str(error)) from None
-        message = _message(done.stderr)
+        if done.returncode < 0:
+            raise SubmitUncertain(f"sbatch was ended by signal {-done.returncode}: {done.stdout.strip()[-200:]!r}")
         job_ids = _JOB_ID.findall(done.stdout)
+        if refused(done.stderr):
+            raise refusal(done.stderr)
         if done.returncode == 0 and len(job_ids) == 1:
             return str(job_ids[0])
-        if done.returncode <= 0:
-            raise SubmitUncertain(message or f"sbatch ended with {done.returncode} and said {done.stdout.strip()!r}")
-        raise refusal(message or f"sbatch: exit code {done.returncode}")
+        if (job_id := self._of_script(_MAYBE_JOB_ID.findall(done.stdout), options[-1])) is not None:
+            return job_id
+        if done.returncode == 0:
+            raise SubmitUncertain(f"sbatch printed no job id that is this job's: {done.stdout.strip()[-200:]!r}")
+        said = done.stderr if done.stderr.strip() else done.stdout
+        raise refusal(said if said.strip() else f"sbatch: exit code {done.returncode}")
+
+    def _of_script(self, numbers: Sequence[str], script: str) -> str | None:
+        """Which of the numbers that sbatch and others printed is that of the job of this script, if one is."""
+        for number in dict.fromkeys(reversed(numbers[-_NUMBERS:])):
+            with contextlib.suppress(SchedulerUnavailable):
+                for line in self._show_lines(number) or []:
+                    own = re.search(rf"(?:^| Array)JobId={number} ", line)
+                    if own and f" Command={script} " in f"{line} ":
+                        return number
+        return None
 
     def jobs(self) -> dict[str, JobRecord]:
-        listed = "".join(f"{name}:0|," for name in rows.JOB_FIELDS) + "Name:0|"
-        argv = ["squeue", "--me", "--array", "--states=all", "--noheader", f"--Format={listed}"]
-        records = (rows.of_squeue(row) for row in rows.read(self._ask(argv), len(rows.JOB_FIELDS)))
+        argv = ["squeue", "--me", "--array", "--states=all", answers.of_squeue(rows.JOB_FIELDS)]
+        records = (rows.of_squeue(row) for row in self._table(argv, len(rows.JOB_FIELDS)))
         return {record.job_id: record for record in records}
 
     def records(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
@@ -146,8 +167,8 @@ class SlurmCommands:
         shown = rows.element_shown(self._show_lines(number) or (), number)
         if shown or not self.has_accounting:
             return shown
-        argv = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobIDRaw,JobID", f"--jobs={number}"]
-        return rows.element_kept(self._ask(argv), number)
+        argv = ["sacct", "--allocations", *answers.of_sacct(["JobIDRaw", "JobID"]), f"--jobs={number}"]
+        return rows.element_kept(self._table(argv, 2), number)
 
     def find(self, names: Sequence[str]) -> list[JobRecord]:
         found: dict[str, JobRecord] = {}
@@ -191,23 +212,15 @@ class SlurmCommands:
         return slurm_pools.nodes(self._pools or slurm_pools.discover(rows), rows)
 
     def queue(self, partition: str) -> list[QueuedJob]:
-        listed = "".join(f"{name}:0|," for name in rows.QUEUE_FIELDS) + "NodeList:0|"
-        argv = [
-            "squeue",
-            f"--partition={partition}",
-            "--array",
-            "--states=PENDING,RUNNING",
-            "--noheader",
-            f"--Format={listed}",
-        ]
-        return [rows.queued(row) for row in rows.read(self._ask(argv, _PATIENCE), len(rows.QUEUE_FIELDS))]
+        which = [f"--partition={partition}", "--array", "--states=PENDING,RUNNING"]
+        argv = ["squeue", *which, answers.of_squeue(rows.QUEUE_FIELDS)]
+        return [rows.queued(row) for row in self._table(argv, len(rows.QUEUE_FIELDS), _PATIENCE)]
 
     @property
     def config(self) -> dict[str, str]:
         """Slurm's configuration, asked for once."""
         if self._config is None:
-            lines = (line.partition("=") for line in self._ask(["scontrol", "show", "config"]).splitlines())
-            self._config = {name.strip(): value.strip() for name, equals, value in lines if equals}
+            self._config = answers.settings(self._ask(["scontrol", "show", "config"]))
         return self._config
 
     @property
@@ -229,10 +242,9 @@ class SlurmCommands:
 
     def _accounts(self, *which: str) -> dict[str, JobRecord]:
         """Records by job id; a requeued job has one line per start, the last one last."""
-        argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable", "--delimiter=|"]
+        argv = ["sacct", "--allocations", "--duplicates", *answers.of_sacct(rows.ACCOUNT_FIELDS), *which]
         found: dict[str, JobRecord] = {}
-        output = self._ask([*argv, f"--format={','.join(rows.ACCOUNT_FIELDS)}", *which])
-        for row in rows.read(output, len(rows.ACCOUNT_FIELDS) - 1):
+        for row in self._table(argv, len(rows.ACCOUNT_FIELDS)):
             for record in rows.of_sacct(row):
                 before = found.get(record.job_id)
                 same = (
@@ -269,39 +281,46 @@ class SlurmCommands:
     def _show_lines(self, *which: str) -> list[str] | None:
         """As ``_show``, a line for each job, or for all elements of an array that wait."""
         done = self._command(["scontrol", "--oneliner", "show", "job", *which])
-        if done.returncode != 0:
-            if _MOOT.search(done.stderr):
-                return []
-            if which and re.search(r"^Job \S+ not found$", done.stdout.strip()):
-                return None
-            raise SchedulerUnavailable(f"scontrol: {_message(done.stderr) or f'exit code {done.returncode}'}")
-        return [line for line in done.stdout.splitlines() if line.startswith("JobId=")]
+        if lines := answers.jobs(done.stdout):
+            if done.returncode == 0:
+                return lines
+        elif any(map(_MOOT.search, answers.sentences(done.stderr))) or re.search(_NO_JOBS, done.stdout):
+            return []
+        elif which and re.search(r"\bJob \S+ not found$", done.stdout, re.MULTILINE):
+            return None
+        raise SchedulerUnavailable(f"scontrol: {answers.message(done.stderr) or f'exit code {done.returncode}'}")
 
     def node_rows(self) -> list[NodeRow]:
-        listed = "".join(f"{name}:0|," for name in rows.NODE_FIELDS).rstrip(",")
-        output = self._ask(["sinfo", "--Node", "--noheader", f"--Format={listed}"], _PATIENCE)
+        argv = ["sinfo", "--Node", answers.of_squeue(rows.NODE_FIELDS)]
         try:
-            return [rows.of_sinfo(row) for row in rows.read(output, len(rows.NODE_FIELDS) - 1)]
+            return [rows.of_sinfo(row) for row in self._table(argv, len(rows.NODE_FIELDS), _PATIENCE)]
         except ValueError as error:
             raise SchedulerUnavailable(f"an answer of sinfo cannot be read: {error}") from None
+
+    def _table(self, argv: list[str], width: int, timeout: float = math.inf) -> list[list[str]]:
+        return answers.table(self._ask(argv, timeout), width, argv[0])
 
     def _ask(self, argv: list[str], timeout: float = math.inf) -> str:
         done = self._command(argv, timeout)
         if done.returncode != 0:
-            raise SchedulerUnavailable(f"{argv[0]}: {_message(done.stderr) or f'exit code {done.returncode}'}")
+            raise SchedulerUnavailable(f"{argv[0]}: {answers.message(done.stderr) or f'exit code {done.returncode}'}")
         return done.stdout
 
     def _tell(self, argv: list[str]) -> None:
         """What is told may be told twice, so a controller that is busy with the job at this moment is told again."""
         for pause in (*BUSY_PAUSES, None):
             done = self._command(argv)
-            problems = [line for line in done.stderr.splitlines() if not _MOOT.search(line)]
-            if done.returncode == 0 or not problems:
+            sentences = answers.sentences(done.stderr)
+            problems = [sentence for sentence in sentences if not _MOOT.search(sentence)]
+            silent = done.returncode > 0 and not done.stderr.strip()
+            if done.returncode == 0 or (sentences and not problems) or silent:
                 return
-            if pause is not None and all(_BUSY.search(line) for line in problems):
+            if pause is not None and problems and all(map(_BUSY.search, problems)):
                 time.sleep(pause)
                 continue
-            raise SchedulerUnavailable(f"{argv[0]}: {_message(os.linesep.join(problems))}")
+            raise SchedulerUnavailable(
+                f"{argv[0]}: {'; '.join(dict.fromkeys(problems)) or answers.message(done.stderr)}"
+            )
 
     def _command(self, argv: list[str], timeout: float = math.inf) -> Completed:
         environment = {**self._environment, **PRINTING}
@@ -319,9 +338,3 @@ def is_configured() -> bool:
         return bool(SlurmCommands().config)
     except SchedulerUnavailable as error:
         return "configuration source" not in str(error)
-
-
-def _message(stderr: str) -> str:
-    """What a command complained of, without its name in front of each line."""
-    lines = (re.sub(r"^\w+: (error|fatal): ", "", line.strip()) for line in stderr.splitlines())
-    return "; ".join(dict.fromkeys(line for line in lines if line))

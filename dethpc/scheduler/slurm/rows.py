@@ -1,4 +1,4 @@
-"""What Slurm's commands print about jobs and nodes, row by row. Pure.
+"""What Slurm's commands print about jobs and nodes, row by row. Pure; ``answers`` says which rows are Slurm's own.
 
 A job's id is the one that people see: ``57``, or ``57_3`` for an element of a job array, whether it has a number of its own yet
 or not.
@@ -14,7 +14,6 @@ from dethpc.domain import walltime
 from dethpc.domain.gres import gpus_of_node
 from dethpc.domain.ids import element_id, element_of
 from dethpc.domain.ports import JobRecord, JobState, QueuedJob
-from dethpc.errors import SchedulerUnavailable
 from dethpc.scheduler.slurm import pools as slurm_pools
 from dethpc.scheduler.slurm import states
 from dethpc.scheduler.slurm.hostlist import expand
@@ -33,6 +32,7 @@ JOB_FIELDS = (
     "EndTime",
     "PriorityLong",
     "Nice",
+    "Name",
 )
 NODE_FIELDS = (
     "NodeList",
@@ -49,25 +49,8 @@ NODE_FIELDS = (
     "Available",
     "Reason",
 )
-QUEUE_FIELDS = ("JobArrayID", "UserID", "State", "NumNodes", "PriorityLong", "StartTime")
+QUEUE_FIELDS = ("JobArrayID", "UserID", "State", "NumNodes", "PriorityLong", "StartTime", "NodeList")
 ACCOUNT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Submit", "Start", "End", "JobName")
-
-
-def read(output: str, fixed: int) -> Iterator[list[str]]:
-    """Rows of ``fixed`` fields and one last field, a free text that may itself hold the delimiter or a new line. A delimiter ends
-    each row. Raises SchedulerUnavailable for anything else: an answer that is damaged or cut off says nothing.
-    """
-    begun = ""
-    for line in output.splitlines(keepends=True):
-        begun += line
-        fields = begun.split("|", fixed)
-        if len(fields) <= fixed:
-            raise SchedulerUnavailable(f"an answer of Slurm cannot be read: {begun.strip()[:200]!r}")
-        if (last := fields[-1].rstrip("\n")).endswith("|"):
-            yield [*fields[:-1], last.removesuffix("|")]
-            begun = ""
-    if begun.strip():
-        raise SchedulerUnavailable(f"an answer of Slurm is cut off: {begun.strip()[-200:]!r}")
 
 
 def elements(text: str) -> list[int]:
@@ -172,10 +155,9 @@ def element_shown(lines: Iterable[str], number: str) -> str | None:
     return None
 
 
-def element_kept(output: str, number: str) -> str | None:
-    """The same of what sacct says, a line of JobIDRaw and JobID for each job."""
-    known = dict(line.split("|", 1) for line in output.splitlines() if "|" in line)
-    found = known.get(number, "")
+def element_kept(kept: Iterable[list[str]], number: str) -> str | None:
+    """The same of what sacct says: JobIDRaw and JobID of each job."""
+    found = dict(kept).get(number, "")
     return found if element_of(found) is not None else None
 
 

@@ -1,0 +1,54 @@
+"""What decides over trials on a real Slurm is what Slurm said, never a word of a banner, a plug-in or an admin's script."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dethpc.deploy.slurm_dev import Cluster
+from tests.e2e.conftest import User, make_user, take_down
+
+BANNER = "NOTE: maintenance on Tuesday, 8:00-12:00; error: submission timed out for job 4711; try again later"
+COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "scontrol", "scancel")
+
+
+@pytest.fixture
+def greeted(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
+    """A user whose site greets on both streams of every command, before and after the answer."""
+    folder = tmp_path / "site-bin"
+    folder.mkdir()
+    greet = f"echo '{BANNER}'; echo 4711; echo '{BANNER}' >&2"
+    for name in COMMANDS:
+        script = folder / name
+        script.write_text(f'#!/bin/bash\n{greet}\n{shutil.which(name)} "$@"\ncode=$?\n{greet}\nexit $code\n')
+        script.chmod(0o755)
+    user = make_user(tmp_path, SLURM_CONF=str(slurm.conf))
+    user.env["PATH"] = f"{folder}:{user.env['PATH']}"
+    yield user
+    take_down(user)
+
+
+def test_what_slurm_refuses_for_good_ends_the_trial_whatever_a_banner_says(greeted: User) -> None:
+    experiment_id = greeted.create(slurm={"sbatch_args": ["--licenses=nosuch"]})
+    assert greeted.wait_state(experiment_id, "ERROR", "COMPLETED")["state"] == "STATE_ERROR"
+    (trial,) = greeted.trials(experiment_id)
+    reason = greeted.json("trial", "describe", str(trial["id"]))["trial"]["reason"]
+    assert "Invalid license specification" in reason and "maintenance" not in reason
+
+
+def test_an_experiment_on_two_nodes_ends_well_amid_banners(greeted: User) -> None:
+    experiment_id = greeted.create(entrypoint="echo here", resources={"slots_per_trial": 8})
+    assert greeted.wait_state(experiment_id, "ERROR", "COMPLETED")["state"] == "STATE_COMPLETED"
+    (trial,) = greeted.trials(experiment_id)
+    (run,) = greeted.json("trial", "describe", str(trial["id"]))["runs"]
+    assert len(run["nodes"]) == 2 and all(re.fullmatch(r"n\d", node) for node in run["nodes"]), run
+
+
+def test_the_doctor_says_which_commands_greet(greeted: User) -> None:
+    found = [f for f in greeted.json("doctor") if f["check"] == "banners"]
+    assert len(found) == 1 and found[0]["level"] == "note"
+    assert all(name in found[0]["found"] for name in COMMANDS if name != "sacct") and "maintenance" in found[0]["found"]
