@@ -276,8 +276,10 @@ def check(as_json: bool, mend: bool) -> None:
             output.say(
                 f"{differences}; det master rebuild recreates the database from the files, without what they lack"
             )
-        else:
+        elif any(d["where"] in ("run directory", "checkpoint", "archive") for d in found["differences"]):
             output.say(f"{differences}; a rebuild cannot restore what is missing there, only a backup can")
+        else:
+            output.say(differences)
     else:
         output.echo(f"The database and the files agree ({found['experiments']} experiments)")
     raise click.exceptions.Exit(1 if found["differences"] else 0)

@@ -1,11 +1,12 @@
 """The environment that an experiment's jobs run in: which variables of a shell go with an experiment, and the file that holds them.
 
 The file is a list of entries, each ended by NUL, as ``env -0`` writes it: bash reads it without help, whatever bytes a value holds.
-Its first entry is no variable but a JSON object, which says what is told of the environment.
+Its first entry is no variable but a JSON object, which says what is told of the environment, and the SHA-256 of what follows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -66,13 +67,16 @@ class Environment:
         """What ``to_bytes`` gave. Whoever sent it: only what goes along is taken. Raises: ValueError."""
         if len(data) > MOST_BYTES:
             raise ValueError(f"it has {len(data):,} bytes; at most {MOST_BYTES:,} are allowed")
-        first, *entries, rest = data.split(b"\0") if b"\0" in data else (b"", data)
+        first, behind, variables_as_sent = data.partition(b"\0")
+        *entries, rest = variables_as_sent.split(b"\0")
         try:
             about = json.loads(first)
         except (ValueError, RecursionError):
             raise ValueError("it does not begin with a JSON object") from None
-        if not isinstance(about, dict) or rest:
+        if not isinstance(about, dict) or rest or not behind:
             raise ValueError("it does not begin with a JSON object, or does not end with NUL")
+        if about.get("sha256", digest := hashlib.sha256(variables_as_sent).hexdigest()) != digest:
+            raise ValueError("checksum mismatch")
         variables = {}
         for entry in entries:
             name, equals, value = entry.partition(b"=")
@@ -89,10 +93,14 @@ class Environment:
 
     def to_bytes(self) -> bytes:
         """Raises: ValueError, which names the largest variables, when it is too large to go with an experiment."""
-        about = {"python": self.python, "packages": dict(self.packages), "source": self.source}
-        entries = [json.dumps(about).encode()]
-        entries += [name.encode("latin-1") + b"=" + value for name, value in self.variables.items()]
-        data = b"\0".join(entries) + b"\0"
+        data = b"".join(name.encode("latin-1") + b"=" + value + b"\0" for name, value in self.variables.items())
+        about = {
+            "python": self.python,
+            "packages": dict(self.packages),
+            "source": self.source,
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
+        data = json.dumps(about).encode() + b"\0" + data
         if len(data) > MOST_BYTES:
             largest = sorted(self.variables, key=lambda name: -len(self.variables[name]))[:3]
             raise ValueError(

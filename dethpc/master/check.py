@@ -25,7 +25,7 @@ from dethpc.domain.states import CheckpointState
 from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine.reports import reported_values
 from dethpc.errors import DethpcError
-from dethpc.master.durable import ids
+from dethpc.master.durable import at_rest, ids
 from dethpc.master.durable.lease import Lease, alive
 from dethpc.master.durable.recreate import read_all
 from dethpc.master.durable.row_file import RowFile, to_line
@@ -45,7 +45,9 @@ _Lines = dict[Any, list[str]]
 @dataclass(frozen=True, slots=True)
 class Difference:
     experiment_id: int | None  # None: of the installation
-    where: str  # database, change log, journal, run directory, checkpoint
+    where: (
+        str  # database, change log, journal, run directory, checkpoint, or the kind of a file that is damaged by itself
+    )
     what: str
 
     def to_json(self) -> dict[str, Any]:
@@ -118,6 +120,7 @@ class _Check:
                 found += self._experiment(id)
             except OSError as error:
                 found.append(_unreadable(id, "change log", error))
+        found += [Difference(None, each.kind, str(each)) for each in at_rest.damages(self._home)]
         return len(known.experiments | files.experiments), found
 
     def mend(self, check_lease: Callable[[], None]) -> Iterator[Path]:

@@ -12,6 +12,7 @@ from dethpc.domain.facts import Run
 from dethpc.domain.ports import Scheduler
 from dethpc.errors import MasterError
 from dethpc.master.durable import ids
+from dethpc.master.durable.at_rest import AtRest
 from dethpc.master.durable.change_log import ChangeLog
 from dethpc.master.durable.harness import build as build_harness
 from dethpc.master.durable.lease import Lease
@@ -142,6 +143,8 @@ class Daemon:
         self.services.unmanaged.start()
         retention = LogRetention(self.store, installation.home, self.lease.check, self.folding)
         retention.start()
+        at_rest = AtRest(installation.home)
+        at_rest.start()
         self.folding.start()
         self.collector.start()
         self.lease.publish(url, tls.fingerprint if tls else None, installation.site.master.munge, installation.serves)
@@ -158,6 +161,7 @@ class Daemon:
             self._reconciler.stop()
             self.folding.stop()
             retention.stop()
+            at_rest.stop()
             self.collector.stop()
             self.services.unmanaged.stop()
             self.ledger.stop()

@@ -18,7 +18,7 @@ from dethpc.engine.pools import Rules
 from dethpc.engine.state import BadNodePolicy
 from dethpc.errors import Refused, RunDirError
 from dethpc.rundir import archives
-from dethpc.rundir.files import create_once, read_json, write_json
+from dethpc.rundir.files import create_once, read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.rundir.layout import RunDir
 
@@ -84,15 +84,15 @@ def cluster_id(home: Home) -> str:
     if not isinstance(known.get("cluster_id"), str):
         known = {"cluster_id": _known_elsewhere(home) or _new_id(home), "home": str(home.root)}
         if not path.exists():
-            create_once(path, known)  # two may start at once
+            create_once(path, sealed(known))  # two may start at once
             known = read_json(path) or known
         else:
-            write_json(path, known)
+            write_json(path, sealed(known))
             log.warning("%s was damaged; it is written again with the id %s", path, known["cluster_id"])
     if (original := home.copied_from()) is not None:
         raise copy_refused(home, original)
     if known.get("home") != str(home.root):
-        write_json(path, {**known, "home": str(home.root)})
+        write_json(path, sealed({**known, "home": str(home.root)}))
     return str(known["cluster_id"])
 
 

@@ -8,20 +8,26 @@ import contextlib
 import gzip
 import hashlib
 import io
+import logging
 import os
 import re
 import tarfile
 import threading
 import zlib
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from dethpc.context import LIMIT
 from dethpc.domain.context_files import WORTH_ASKING, digest
 from dethpc.errors import ContextError, NotFound
+from dethpc.rundir.files import open_regular
 from dethpc.rundir.home import Home
 from dethpc.rundir.tree import stays
+
+log = logging.getLogger(__name__)
+
+REMEDY = "send the folder that it was made of again with det experiment create, which writes it again"
 
 DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error)
 """What it raises to read a tar.gz that is cut off, or was altered."""
@@ -97,22 +103,39 @@ def _inside(path: str) -> str:
 def keep(home: Home, targz: bytes) -> str:
     """Store a context; returns its SHA-256. It is whole on disk when this returns.
 
-    One that is there is touched, so that the deletion of the last experiment that had it leaves it. Who has made an experiment
-    with it calls this again, for a deletion may have come between.
+    One that is there is touched, so that the deletion of the last experiment that had it leaves it, and written again where it is
+    damaged. Who has made an experiment with it calls this again, for a deletion may have come between.
     """
     sha256 = hashlib.sha256(targz).hexdigest()
     path = home.context(sha256)
     try:
         os.utime(path)
+        if not (why := damage(path)):
+            return sha256
+        log.warning("the context directory %s is damaged (%s); it is written again", path, why)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(targz)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(path)
+    staged = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+    with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(targz)
+        file.flush()
+        os.fsync(file.fileno())
+    staged.replace(path)
     return sha256
+
+
+def damage(path: Path) -> str:
+    """What is wrong with a stored context; "" when it is what was stored: it is named by its SHA-256. Raises: FileNotFoundError."""
+    digest = hashlib.sha256()
+    try:
+        with open_regular(path) as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        return str(error.strerror)
+    return "" if path.name == f"{digest.hexdigest()}.tar.gz" else "checksum mismatch"
 
 
 def remember(home: Home, sent: Sequence[Member], sha256: str) -> None:

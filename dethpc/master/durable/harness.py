@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import marshal
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import dethpc
+
+log = logging.getLogger(__name__)
 
 # What runs on compute nodes: standard library only, Python >= 3.9 (the training APIs add the user's own framework).
 ROOMS = (
@@ -80,21 +84,48 @@ def _bytecode(name: str, source: bytes) -> bytes:
 
 
 def build(home: Path) -> Path:
-    """Write ``home/harness/harness-<content hash>.zip`` unless it is there, and return its path. ``Raises: OSError``.
+    """Write ``home/harness/harness-<content hash>.zip`` unless it is there undamaged, and return its path. ``Raises: OSError``.
 
     Beside each module stands its bytecode, for the Python that the master runs on, which is as a rule the jobs' own: nothing
     could cache it inside a zip. Another Python finds that it is not its own and compiles the source.
     """
     files = contents(Path(dethpc.__file__).parent.parent)
-    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER)
-    for name, data in files.items():
-        digest.update(f"{name}\0{len(data)}\0".encode() + data)
     folder = home / "harness"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    bundle = folder / f"harness-{digest.hexdigest()[:16]}.zip"
+    bundle = folder / f"harness-{_digest(importlib.util.MAGIC_NUMBER, files)}.zip"
     if not bundle.exists():
         _write(bundle, files)
+    elif why := damage(bundle):
+        log.error("the harness bundle %s is damaged: %s; it is written again", bundle, why)
+        _write(bundle, files)
     return bundle
+
+
+def damage(bundle: Path) -> str:
+    """What differs from the bundle that was written under this name; "" when nothing does. Raises: OSError.
+
+    The name is the digest of the sources. The bytecode beside them is guarded by the archive's own checksums alone.
+    """
+    try:
+        with zipfile.ZipFile(bundle) as archive:
+            if (member := archive.testzip()) is not None:
+                return f"checksum mismatch in {member}"
+            names = archive.namelist()
+            sources = {name: archive.read(name) for name in names if name.endswith(".py")}
+            if {name for name in names if name not in sources} != {f"{name}c" for name in sources} or not sources:
+                return "it does not hold the files that were written"
+            magic = archive.read(f"{next(iter(sources))}c")[: len(importlib.util.MAGIC_NUMBER)]
+    except (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, NotImplementedError, zlib.error) as error:
+        return f"it is not a whole zip file ({error})"
+    return "" if bundle.name == f"harness-{_digest(magic, sources)}.zip" else "checksum mismatch"
+
+
+def _digest(magic: bytes, files: dict[str, bytes]) -> str:
+    """``magic``: that of the Python whose bytecode stands beside the sources."""
+    digest = hashlib.sha256(magic)
+    for name, data in files.items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:16]
 
 
 def _write(bundle: Path, files: dict[str, bytes]) -> None:

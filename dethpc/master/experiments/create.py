@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import secrets
 import threading
 import time
@@ -201,11 +202,16 @@ class Creator:
             raise NotFound(f"experiment {experiment_id} has no context directory: it trains outside dethpc")
         path = self._home.context(experiment.context_sha256)
         try:
-            return path.read_bytes()
+            targz = path.read_bytes()
         except FileNotFoundError:
             raise ContextError(
                 f"experiment {experiment_id} has lost its context directory: there is no {path}"
             ) from None
+        if hashlib.sha256(targz).hexdigest() != experiment.context_sha256:
+            raise ContextError(
+                f"the context directory of experiment {experiment_id} is damaged ({path}: checksum mismatch); {contexts.REMEDY}"
+            )
+        return targz
 
     # --- the configuration
 

@@ -20,7 +20,7 @@ from dethpc.domain.ids import element_of, run_of_job
 from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest
 from dethpc.errors import RunDirError
 from dethpc.master.runs.live import LiveRuns
-from dethpc.rundir.files import read_json, write_json
+from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.scheduler.slurm import arrays as scripts
 
@@ -50,7 +50,7 @@ class Arrays:
         comment = f"runs {jobs[0].run_id} to {jobs[-1].run_id} of dethpc, {len(jobs)} in all"
         script.write_text(scripts.script(jobs[0].alike, name, comment, folder))
         runs = tuple(job.run_id for job in jobs)
-        write_json(folder / CONTENTS, {"name": name, "runs": runs, "at": time.time()})
+        write_json(folder / CONTENTS, sealed({"name": name, "runs": runs, "at": time.time()}))
         self._runs[folder.name] = runs
         return ArrayRequest(name, script, folder, list(jobs))
 

@@ -25,9 +25,10 @@ from dethpc.domain.states import TaskKind
 from dethpc.engine import events, nodes
 from dethpc.engine.checkpoints import usable
 from dethpc.errors import ConfigError, RunDirError, SubmitRejected
+from dethpc.master.durable import at_rest
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.http.auth import digest, mint_run_token
-from dethpc.master.runs import containers, environment, garbage
+from dethpc.master.runs import containers, environment, garbage, trouble
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.images import ORDER, Images
@@ -92,6 +93,11 @@ class JobBuilder:
         state = self._ledger.state
         trial, task = state.trial_of(run), state.tasks[run.task_id]
         experiment = state.experiments.get(task.experiment_id or 0)
+        if run.number > 1 and (trial is None or trial.lost):  # the run before it ended without training
+            context = experiment.row.context_sha256 if trial is not None and experiment is not None else ""
+            for words in at_rest.check_inputs(self._home, self._harness, context):
+                self._home.run(run.id).make()
+                trouble.write(self._home, run.id, 0, words, "WARNING")
         if trial is not None and experiment is not None:
             cost = costs[experiment.row.id]
             return self.write(run, trial, experiment.row, experiment.config, token, checkpoint=cost)
