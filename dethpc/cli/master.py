@@ -89,7 +89,8 @@ def _up_as_a_job(root: Path, port: Optional[int], host: Optional[str], sbatch_ar
     url = master_process.wait_until_it_answers(root, timeout=120.0)
     if url is None:
         raise errors.MasterUnreachable(
-            f"job {job} has not brought a master up within two minutes; see squeue --me --name={_job_name(root)} and {log}. It stays submitted."
+            f"job {job} has not brought a master up within two minutes, and stays submitted; see "
+            f"squeue --me --name={_job_name(root)} and {log}"
         )
     output.say(f"started master at {url}")
 
