@@ -115,7 +115,8 @@ def of_worker(failure: Mapping[str, Any], code: int, where: str, log: tee.Log) -
     number = _signal(code)
     exceptions = [(whose, text) for whose, text in log.exceptions if whose == rank]
     tail = log.tail_of(rank)
-    message = f"rank {rank}{where}: {_plain_reason(code, number, tee.cause(exceptions) or _last_word(code, tail))}"
+    why = tee.cause(exceptions) or _last_word(code, tail) or _complaint_of(number, rank, log)
+    message = f"rank {rank}{where}: {_plain_reason(code, number, why)}"
     return NodeResult("train", code, number, message, tail, at=at, secondary=bool(failure.get("secondary")))
 
 
@@ -150,7 +151,14 @@ def _reason(
         missing = _named_by_shell(log) or _missing_word(command, env)
         if missing:
             return f"entrypoint {'not found' if code == 127 else 'is not executable'}: {missing}"
-    return _plain_reason(code, number, tee.cause(log.exceptions) or _last_word(code, log.tail))
+    return _plain_reason(
+        code, number, tee.cause(log.exceptions) or _last_word(code, log.tail) or _complaint_of(number, None, log)
+    )
+
+
+def _complaint_of(number: Optional[int], rank: Optional[int], log: tee.Log) -> str:
+    """What a program says that fails without a traceback: argparse, a shell. One that was killed says nothing."""
+    return "" if number is not None else log.complaint(rank)
 
 
 def _plain_reason(code: int, number: Optional[int], exception: str) -> str:

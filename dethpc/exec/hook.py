@@ -4,34 +4,68 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Union
 
 from dethpc.domain.entrypoint import STARTUP_HOOK
+from dethpc.domain.secrets import hide
 from dethpc.exec import processes
 from dethpc.exec.end import NodeResult, of_process
+from dethpc.exec.shell_state import Files, ShellState
 from dethpc.exec.supervise import Supervisor
 from dethpc.exec.tee import Log
 
 NAME = STARTUP_HOOK
 
+Outcome = Union[NodeResult, ShellState, None]
+"""How the hook failed, or the state of its shell; None when there is neither."""
 
-def run(directory: str, env: Mapping[str, str], umask: int, supervisor: Supervisor, log: Log) -> Optional[NodeResult]:
-    """Run the hook, if there is one, with ``directory`` as its working directory; by bash, or sh where there is none.
-    None when all is well."""
+
+def run(directory: str, private: str, env: Mapping[str, str], umask: int, supervisor: Supervisor, log: Log) -> Outcome:
+    """Source the hook, if there is one, under ``set -e``, with ``directory`` as its working directory; by bash, or sh where there
+    is none. ``private`` is a folder that nobody else can read. Raises: OSError."""
     script = os.path.join(directory, NAME)
     if not os.path.isfile(script):
         return None
     shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
-    child = processes.start([shell, script], cwd=directory, env=env, umask=umask)
-    status = supervisor.wait_for(child)
-    outcome = of_process("hook", status, [shell, NAME], env, log)
+    files = Files.make(private)
+    try:
+        argv = [shell, "-c", files.program(shell, NAME), script]
+        status = supervisor.wait_for(processes.start(argv, cwd=directory, env=env, umask=umask))
+        outcome = of_process("hook", status, [shell, NAME], env, log)
+        if outcome.good and not supervisor.ended_because:
+            return _state(files, shell, env, log)
+        line = None if os.WIFSIGNALED(status) else files.failed_line(os.WEXITSTATUS(status))
+    finally:
+        files.remove()
     if supervisor.ended_because:
         outcome.message = supervisor.ended_because
-    elif outcome.good:
-        return None
     elif os.WIFSIGNALED(status):
         outcome.message = f"{NAME} was {outcome.message}"
     else:
-        outcome.message = f"{NAME} exited with {outcome.exit_code}"
+        outcome.message = ": ".join(filter(None, [_failure(script, line, outcome.exit_code), log.complaint(None)]))
     log.say("ERROR", f"dethpc: {outcome.message}")
     return outcome
+
+
+def _state(files: Files, shell: str, env: Mapping[str, str], log: Log) -> Optional[ShellState]:
+    state = files.read(shell, env)
+    if state is None:
+        log.say(
+            "WARNING",
+            f"dethpc: {NAME} ended before its last line by exec, or by exit with a trap for EXIT of its own: what it exported "
+            "does not reach the entrypoint",
+        )
+    return state
+
+
+def _failure(script: str, line: Optional[int], code: Optional[int]) -> str:
+    if line is None:
+        return f"{NAME} exited with {code}"
+    return f"{NAME} line {line} failed with exit code {code}: {_text(script, line)}"
+
+
+def _text(script: str, number: int) -> str:
+    """Line ``number`` of the hook, without what promises to be a secret."""
+    with open(script, encoding="utf-8", errors="replace") as file:
+        line = next((text for n, text in enumerate(file, 1) if n == number), "").strip()
+    return hide(line, ("environment", "setup"))

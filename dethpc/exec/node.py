@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from dethpc.exec.bell import Bell
 from dethpc.exec.end import NodeResult
 from dethpc.exec.log_policies import LogPolicies
 from dethpc.exec.place import Place, scratch_bases
+from dethpc.exec.shell_state import ShellState
 from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
@@ -145,6 +147,7 @@ class _Node:
         self._umask = umask
         self._scratch = self._directory = ""
         self._sockets = ""
+        self._shell: Optional[ShellState] = None
         self._script = batch_script(spec.entrypoint)
         matched = self._attempt.matched(place.rank)
         self._policies = LogPolicies(spec.settings.log_policies, place.name, matched, log.note)
@@ -222,13 +225,17 @@ class _Node:
         except (RunDirError, OSError) as error:
             return self._failed("unpack", f"the context cannot be unpacked: {error}")
         try:
-            return self._hook(self._environment(self._resume))
+            outcome = self._hook(self._environment(self._resume))
         except (OSError, RunDirError) as error:
             return self._failed("hook", f"{hook.NAME} cannot be started: {error}")
+        if isinstance(outcome, NodeResult):
+            return outcome
+        self._shell = outcome
+        return None
 
-    def _hook(self, env: Mapping[str, str]) -> Optional[NodeResult]:
-        def run(env: Mapping[str, str]) -> Optional[NodeResult]:
-            return hook.run(self._directory, env, self._umask, self._supervisor, self._log)
+    def _hook(self, env: Mapping[str, str]) -> hook.Outcome:
+        def run(env: Mapping[str, str]) -> hook.Outcome:
+            return hook.run(self._directory, self._scratch, env, self._umask, self._supervisor, self._log)
 
         if not self._spec.venv:
             return run(env)
@@ -245,13 +252,10 @@ class _Node:
         if self._script is not None and self._place.rank > 0:
             return NodeResult("train", 0)  # the script runs on the first node alone, and reaches this one by srun
         info = self._attempt.info(self._place.rank)
-        env = self._environment(meeting.resume)
-        env["DETHPC_INFO"] = str(info)
-        if self._spec.venv:
-            try:
-                env = venv.for_entrypoint(env, self._spec.venv)
-            except (OSError, RunDirError) as error:
-                return self._failed("train", f"the experiment's Python environment cannot be used: {error}")
+        try:
+            env = self._environment_of_entrypoint(meeting, str(info))
+        except (OSError, RunDirError) as error:
+            return self._failed("train", f"the experiment's Python environment cannot be used: {error}")
         if unfit := self._storage_is_unfit(self._spec.storage_worked or meeting.resume.checkpoint is not None):
             return self._failed("train", f"Checkpoint storage validation failed: {unfit}")
         if self._script is None:
@@ -266,7 +270,7 @@ class _Node:
         except OSError as error:
             return self._failed("train", f"the run directory cannot be written: {error}")
         try:
-            child = processes.start(argv, cwd=self._directory, env=env, umask=self._umask)
+            child = self._start(argv, env)
         except OSError as error:
             outcome = end.of_start("train", error, argv, self._log)
         else:
@@ -287,6 +291,26 @@ class _Node:
         # Workers that outlive the entrypoint would keep the slots busy.
         self._supervisor.end_all()
         return outcome
+
+    def _environment_of_entrypoint(self, meeting: Meeting, info: str) -> dict[str, str]:
+        """Raises: RunDirError when the experiment's Python environment is gone; OSError."""
+        env = {**self._environment(meeting.resume), "DETHPC_INFO": info}
+        path = venv.in_use(self._spec.venv) if self._spec.venv else ""
+        if path:
+            env = venv.activate(env, path)
+        if self._shell is not None:
+            env = self._shell.over(env)
+        if path:
+            venv.keep_pip_out(env, path)
+        return env
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """The entrypoint, where the hook has left off. Raises: OSError."""
+        shell = self._shell
+        if shell is None:
+            return processes.start(argv, cwd=self._directory, env=env, umask=self._umask)
+        directory = shell.directory or self._directory
+        return processes.start(shell.limited(argv), cwd=directory, env=env, umask=shell.umask)
 
     def _storage_is_unfit(self, worked: bool) -> str:
         """Why checkpoints could not be written from this node, or "": better told now than after hours of training. One that

@@ -20,6 +20,7 @@ MAX_LINE = 64 << 10
 RETRY_SECONDS = 5.0
 KEPT_LINES = 20
 KEPT_EXCEPTIONS = 64
+MAX_COMPLAINT = 300
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _RANK = re.compile(r"\[rank=(\d+)\] ?")  # written by launchers' wrap_rank
@@ -34,6 +35,7 @@ _LEVEL = re.compile(
 _GLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ ")  # torch's own lines
 _GLOG_LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 _PYTHON_WARNING = re.compile(r"\S+:\d+: \w*Warning: ")
+_PROGRESS = re.compile(r"\d%\||\bit/s\b|\bs/it\b")
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$", re.DOTALL)
 _LAUNCHERS_OWN = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
@@ -52,6 +54,8 @@ class Log:
         self.failure = ""
         self.tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._tails: dict[int, deque[str]] = {}
+        self._complaints: dict[Optional[int], tuple[int, str]] = {}
+        self._count = 0
         self.exceptions: deque[tuple[Optional[int], str]] = deque(maxlen=KEPT_EXCEPTIONS)
         self.judge: Callable[[Sequence[str]], None] = lambda lines: None
         """Hears what user code wrote, after it was written."""
@@ -69,10 +73,19 @@ class Log:
         if not lines:
             return
         self.tail.extend(line.text for line in lines)
+        self._count += len(lines)
         for line in lines:
             if line.rank is not None:
                 self._tails.setdefault(line.rank, deque(maxlen=KEPT_LINES)).append(line.text)
         self._append(lines)
+
+    def complain(self, lines: Iterable[LogLine]) -> None:
+        """Remember the last of ``lines``, which user code wrote to standard error, as what it complained of."""
+        for line in lines:
+            level = _LEVEL.match(line.text)
+            noted = level is not None and level.group(1) not in ("ERROR", "CRITICAL", "FATAL")
+            if line.text.strip() and not noted and line.level != "WARNING" and not _PROGRESS.search(line.text):
+                self._complaints[line.rank] = (self._count, line.text.strip()[:MAX_COMPLAINT])
 
     def _append(self, lines: list[LogLine]) -> None:
         if self._missing and time.monotonic() < self._retry_at:
@@ -95,6 +108,12 @@ class Log:
     def tail_of(self, rank: Optional[int]) -> list[str]:
         """The last lines of the worker of ``rank``, else of all."""
         return list(self._tails.get(-1 if rank is None else rank) or self.tail)
+
+    def complaint(self, rank: Optional[int]) -> str:
+        """The last line on standard error of the worker of ``rank``, else of what has none, or "" where much else came after it. A
+        warning or a note of a logging library is no complaint."""
+        count, text = self._complaints.get(rank, (0, ""))
+        return text if self._count - count < KEPT_LINES else ""
 
     def flush(self) -> None:
         """Try once more to say what is missing."""
@@ -147,6 +166,8 @@ class Stream:
         now = time.time()
         lines = [self._line(raw, now) for raw in whole]
         self._log.add(lines)
+        if self._stdtype == "stderr":
+            self._log.complain(lines)
         if lines:
             self._log.judge([line.text for line in lines])
 

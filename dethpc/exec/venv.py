@@ -21,6 +21,7 @@ from typing import Callable, Iterator, Mapping, Optional
 from dethpc.errors import RunDirError
 from dethpc.exec import guard, processes
 from dethpc.exec.end import NodeResult, of_process
+from dethpc.exec.hook import Outcome
 from dethpc.exec.supervise import Supervisor
 from dethpc.exec.tee import Log
 from dethpc.rundir.files import create_once, read_json
@@ -30,8 +31,8 @@ PATIENCE = 3600.0
 
 _LOOK_SECONDS = 0.5
 
-Hook = Callable[[Mapping[str, str]], Optional[NodeResult]]
-"""Runs the hook in an environment; how it failed, or None."""
+Hook = Callable[[Mapping[str, str]], Outcome]
+"""Runs the hook in an environment."""
 
 
 def ready(folder: str) -> Optional[str]:
@@ -51,21 +52,22 @@ def activate(env: Mapping[str, str], path: str) -> dict[str, str]:
     return {**active, "VIRTUAL_ENV": path, "PATH": os.path.join(path, "bin") + os.pathsep + env.get("PATH", os.defpath)}
 
 
-def for_entrypoint(env: Mapping[str, str], folder: str) -> dict[str, str]:
+def in_use(folder: str) -> str:
     """Raises: RunDirError when the environment is gone; OSError."""
     path = ready(folder)
     if path is None:
         raise RunDirError(f"{folder} holds no environment that is ready")
-    active = activate(env, path)
+    return path
+
+
+def keep_pip_out(env: dict[str, str], path: str) -> None:
+    """Of the environment at ``path``, in the entrypoint."""
     words = f"dethpc: pip is kept out of {path}: other trials use it. Install in startup-hook.sh, which fills it."
-    guard.keep_out(active, path, 1, words)
-    return active
+    guard.keep_out(env, path, 1, words)
 
 
-def run_hook(
-    folder: str, name: str, env: Mapping[str, str], hook: Hook, supervisor: Supervisor, log: Log
-) -> Optional[NodeResult]:
-    """Run the hook in the experiment's environment, which is made and filled if it is not ready. None when all is well.
+def run_hook(folder: str, name: str, env: Mapping[str, str], hook: Hook, supervisor: Supervisor, log: Log) -> Outcome:
+    """Run the hook in the experiment's environment, which is made and filled if it is not ready.
 
     ``name``: what no other attempt to make it is called. Raises: RunDirError, OSError.
     """
@@ -83,19 +85,17 @@ def run_hook(
     return hook(active)
 
 
-def _fill(
-    folder: str, name: str, env: Mapping[str, str], hook: Hook, supervisor: Supervisor, log: Log
-) -> Optional[NodeResult]:
+def _fill(folder: str, name: str, env: Mapping[str, str], hook: Hook, supervisor: Supervisor, log: Log) -> Outcome:
     for left_over in os.listdir(folder):
         if left_over not in ("lock", "ready.json"):
             shutil.rmtree(os.path.join(folder, left_over), ignore_errors=True)
     path = os.path.join(folder, name)
     log.say("INFO", f"dethpc: making the experiment's Python environment {path}")
-    failure = _make(path, env, supervisor, log) or hook(activate(env, path))
-    if failure is None and create_once(os.path.join(folder, "ready.json"), {"venv": name, "at": time.time()}):
-        return None
-    shutil.rmtree(path, ignore_errors=True)
-    return failure
+    outcome: Outcome = _make(path, env, supervisor, log) or hook(activate(env, path))
+    failed = isinstance(outcome, NodeResult)
+    if failed or not create_once(os.path.join(folder, "ready.json"), {"venv": name, "at": time.time()}):
+        shutil.rmtree(path, ignore_errors=True)
+    return outcome
 
 
 def _make(path: str, env: Mapping[str, str], supervisor: Supervisor, log: Log) -> Optional[NodeResult]:
