@@ -55,6 +55,9 @@ def run(
         "--input=none",
         "--kill-on-bad-exit=1",
     ]
+    cpus = env.get("SLURM_CPUS_ON_NODE", "")
+    if cpus.isdigit():  # the job's one task per node has all of them, and srun before 22.05 would ask for as many for each rank
+        env = {**env, "SLURM_CPUS_PER_TASK": str(max(1, int(cpus) // counts[0]))}
     worker = [sys.executable, "-m", f"{__package__}._srun", *script]
     with _remote.Relay(info):
         return _monitor.run([_monitor.Worker([*words, *options, *worker], {**env, _FOLDER: str(folder)})])

@@ -1,4 +1,4 @@
-"""The environment of user code: Determined's variables, the user's own, and Slurm's made fit for nesting."""
+"""The environment of user code: Determined's variables, the user's own, and Slurm's as its batch script has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from dethpc.domain.secrets import masked
 from dethpc.exec import guard
@@ -17,6 +17,7 @@ from dethpc.exec.resume import Resume
 from dethpc.rundir.layout import AttemptDir, RunDir
 from dethpc.rundir.spec import Spec
 
+_BATCH = "DETHPC_SLURM"
 _OUR_INPUT = (
     "DETHPC_ADDRESSES",
     "DETHPC_NODES",
@@ -26,12 +27,38 @@ _OUR_INPUT = (
     "DETHPC_ELEMENT",
     "DETHPC_READY",
 )
-# The step's own shape. A nested srun, sbatch or mpirun would take these for requests: an inner sbatch fails of the
-# first two, an inner srun inherits the binding of this task, and MPI programs believe that srun itself started them.
-_STEPS_OWN = re.compile(
-    r"SLURM_(ARRAY_.*|GPUS_PER_TASK|NTASKS_PER_NODE|TRES_PER_TASK|CPU_BIND.*|STEP_(GPUS|RESV_PORTS)|SRUN_COMM_.*|LAUNCH_NODE_IPADDR)$"
-    r"|SRUN_CPUS_PER_TASK$|PMI_|PMIX_|OMPI_COMM_WORLD_|OMPI_UNIVERSE_SIZE$"
+# What Slurm and srun tell a process of the job, and what they take from one as requests.
+_SLURMS = re.compile(
+    r"SLURM|SBATCH_|SRUN_|PMI|(CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK)$"
 )
+# What a task of ``srun --ntasks-per-node=1`` is told of itself and its step. The rest of what srun sets are its own requests, which
+# an srun or an mpirun below would take for its own, and addresses of the srun that runs dethpc.exec.
+_TASKS = re.compile(
+    r"SLURM_(PROCID|LOCALID|NODEID|GTIDS|TASK_PID|TOPOLOGY_ADDR.*|CPUS_ON_NODE|\w+_ON_NODE|NTASKS|NPROCS|NTASKS_PER_NODE|TASKS_PER_NODE"
+    r"|STEPID|STEP_(ID|GPUS|NODELIST|NUM_NODES|NUM_TASKS|TASKS_PER_NODE))$|SLURMD_NODENAME$"
+    r"|(CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK)$"
+)
+
+
+def restored(environ: Mapping[str, str], task: bool) -> dict[str, str]:
+    """``environ`` with Slurm's variables as the batch script got them, which ``DETHPC_SLURM`` has, in place of those of the step
+    that dethpc.exec is.
+
+    ``task``: user code runs on each of several nodes, so it is told what a task of ``srun --ntasks-per-node=1`` is told.
+    """
+    if _BATCH not in environ:  # not started through Slurm
+        return dict(environ)
+    batch = dict(_entries(environ[_BATCH]))
+    kept = {name: value for name, value in environ.items() if name != _BATCH and not _SLURMS.match(name)}
+    own = {name: value for name, value in environ.items() if task and _TASKS.match(name)}
+    return {**kept, **batch, **own}
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """(name, value) of each ``NAME=VALUE``: in the value a blank is ``%20``, a newline ``%0A``, a percent sign ``%25``."""
+    for entry in filter(None, text.split(" ")):
+        name, _, value = entry.partition("=")
+        yield name, value.replace("%20", " ").replace("%0A", "\n").replace("%25", "%")
 
 
 def slots_here(spec: Spec, rank: int) -> int:
@@ -82,8 +109,6 @@ def for_user(
 ) -> dict[str, str]:
     """Variables for the hook and the entrypoint. The token is not among them."""
     env = {name: value for name, value in environ.items() if name not in _OUR_INPUT}
-    if "SLURM_JOB_ID" in env:
-        env = _for_nesting(env, spec, slots_here(spec, place.rank))
     harness = env.get("PYTHONPATH", "")
     env.setdefault("PYTHONUNBUFFERED", "1")  # or the log comes in lumps, and never when the process is killed
     env.update(spec.environment)
@@ -107,6 +132,8 @@ def for_user(
         DET_STEPS_COMPLETED=str(resume.steps),
         DET_WORKDIR=directory,
     )
+    if "SLURM_JOB_ID" in env:
+        env["SLURM_SUBMIT_DIR"] = directory  # where scripts go first
     for name, value in (
         ("DET_HPARAMS", spec.hparams),
         ("DET_EXPERIMENT_CONFIG", masked(spec.config)),  # what prints its environment tells none of its secrets
@@ -136,20 +163,6 @@ def _keep_pip_out(env: dict[str, str], prefix: str) -> None:
     guard.keep_out(env, prefix, 1, words)
     if "VIRTUAL_ENV" in env and os.path.realpath(env["VIRTUAL_ENV"]) == os.path.realpath(prefix):
         del env["VIRTUAL_ENV"]  # where uv installs
-
-
-def _for_nesting(env: dict[str, str], spec: Spec, slots: int) -> dict[str, str]:
-    """Inside a step that holds the whole allocation, srun hangs unless it may overlap, and mpirun finds one place per
-    node (that of this task) unless the counts are the job's: as many tasks per node as there are slots."""
-    env = {name: value for name, value in env.items() if not _STEPS_OWN.match(name)}
-    per_node = max(1, slots)
-    env["SLURM_OVERLAP"] = "1"
-    env["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{spec.num_nodes})" if spec.num_nodes > 1 else str(per_node)
-    env["SLURM_NTASKS"] = env["SLURM_NPROCS"] = str(per_node * spec.num_nodes)
-    cpus = env.get("SLURM_CPUS_ON_NODE", "")
-    if cpus.isdigit():  # this task has all of them; a worker gets its share
-        env["SLURM_CPUS_PER_TASK"] = str(max(1, int(cpus) // per_node))
-    return env
 
 
 def cluster_info(

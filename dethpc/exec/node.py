@@ -52,6 +52,7 @@ def run(run_dir: RunDir, umask: int) -> int:
         return _nothing_to_do()
     try:
         spec = read_spec(run_dir)
+        _restore_slurms_variables(spec)
         place = Place.from_environment(os.environ, spec.num_nodes)
         if (
             place.rank == 0
@@ -85,6 +86,15 @@ def run(run_dir: RunDir, umask: int) -> int:
         ) as supervisor:
             outcome = _Node(run_dir, spec, place, resume, umask, log, supervisor).attempt_it()
     return 1 if outcome.exit_code is None else outcome.exit_code
+
+
+def _restore_slurms_variables(spec: Spec) -> None:
+    """An sbatch script is a batch script, and one process on one node is what it would start there."""
+    on_the_first = os.environ.get("SLURM_NODEID", "0") == "0"
+    alone = spec.num_nodes == 1 or (batch_script(spec.entrypoint) is not None and on_the_first)
+    plain = environment.restored(os.environ, task=not alone)
+    os.environ.clear()
+    os.environ.update(plain)
 
 
 def _nothing_to_do() -> int:
@@ -262,7 +272,6 @@ class _Node:
             argv = command(self._spec.entrypoint, self._spec.slots)
         else:
             argv = interpreted(self._directory, self._script)
-            env["SLURM_SUBMIT_DIR"] = self._directory
         try:
             known = self._cluster_info(meeting)
             self._supervisor.meter_gpus(known["resources"]["gpu_uuids"])

@@ -58,8 +58,9 @@ def start(
                 wrapped=wrapped,
             )
         )  # fmt: skip
-        part = script[script.index("# In a container") : script.index("child=$!")]
-        own = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_NUM_NODES": "1", "SLURM_CPUS_ON_NODE": "1"}
+        begin = "# User code is to see" if name == "pyxis" else "# In a container"
+        part = script[script.index(begin) : script.index("child=$!")]
+        own = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_NUM_NODES": "1", "SLURM_TASKS_PER_NODE": "1"}
         inner = {**own, "LC_ALL": "C.UTF-8", "USER": "me", **outside}
         passed = part.replace("case $name in PATH", "case $name in PATH | RECORDED | LC_ALL")
         subprocess.run(["/bin/bash", "-c", passed + "wait"], env={**inner, "RECORDED": folder}, check=True)
@@ -114,7 +115,7 @@ def mounts(name: str, argv: Sequence[str]) -> list[tuple[str, str, bool]]:
 @pytest.mark.parametrize("name", IN_CONTAINERS)
 def test_what_describes_the_node_stays_outside_and_what_describes_the_job_goes_along(name: str) -> None:
     variables = {
-        "SLURM_PROCID": "3",
+        "SLURM_JOB_ID": "3",
         "CUDA_VISIBLE_DEVICES": "2,3",
         "https_proxy": "http://p",
         "LD_LIBRARY_PATH": "/opt/lib",
@@ -129,7 +130,7 @@ def test_what_describes_the_node_stays_outside_and_what_describes_the_job_goes_a
         patterns = [started.argv[i + 1] for i, word in enumerate(started.argv) if word == "--env"]
         kept = {key: value for key, value in kept.items() if any(fnmatch(key, pattern) for pattern in patterns)}
     assert kept == {
-        key: variables[key] for key in ("SLURM_PROCID", "CUDA_VISIBLE_DEVICES", "https_proxy", "NCCL_DEBUG")
+        key: variables[key] for key in ("SLURM_JOB_ID", "CUDA_VISIBLE_DEVICES", "https_proxy", "NCCL_DEBUG")
     }
     if name == "enroot":  # which takes names one by one
         names = [started.argv[i + 1] for i, word in enumerate(started.argv) if word == "--env"]

@@ -18,6 +18,7 @@ from dethpc.core import _dummy_init
 from dethpc.domain.reports import fault
 from dethpc.errors import RunDirError
 from dethpc.exec import node
+from dethpc.exec.environment import restored
 from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.journal import JournalWriter
@@ -104,27 +105,56 @@ def test_the_entrypoint_sees_determineds_variables_and_no_token(run) -> None:
     assert len(set(info["ports"]["torch"] + info["ports"]["core"])) == 5
 
 
-def test_slurms_variables_are_made_fit_for_nesting(run) -> None:
+STEP = {
+    "SLURM_JOB_ID": "17",
+    "SLURM_NODEID": "0",
+    "SLURM_NTASKS": "1",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_DISTRIBUTION": "cyclic",
+    "SLURM_OVERLAP": "1",
+    "SLURM_CPU_BIND": "quiet,none",
+    "SLURM_STEP_ID": "0",
+    "SLURM_UMASK": "0077",
+    "SRUN_DEBUG": "3",
+    "PMI_RANK": "0",
+    "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+}
+BATCH = (
+    "SLURM_JOB_ID=17 SLURM_NODEID=0 SLURM_CPUS_PER_TASK=8 SLURM_GPUS_PER_TASK=1 SLURM_TASKS_PER_NODE=4 "
+    "SLURM_JOB_NAME=50%25%20of%0Ait SLURM_CPUS_ON_NODE=8 CUDA_VISIBLE_DEVICES=4,5,6,7 "
+)
+
+
+def test_user_code_sees_slurms_variables_of_the_batch_script_and_none_of_the_step(run) -> None:
     run.make(["python3", "-c", SHOW], slots=4, slots_per_node=4)
-    run.finish(
-        run.start(
-            SLURM_JOB_ID="17",
-            SLURM_NTASKS="1",
-            SLURM_TASKS_PER_NODE="1",
-            SLURM_GPUS_PER_TASK="4",
-            PMI_RANK="0",
-            SLURM_CPUS_ON_NODE="8",
-            SLURM_CPU_BIND_LIST="0xf",
-            OMPI_MCA_btl="self,tcp",
-            CUDA_VISIBLE_DEVICES="4,5,6,7",
-        )  # fmt: skip
-    )
+    run.finish(run.start(**STEP, DETHPC_SLURM=BATCH, OMPI_MCA_btl="self,tcp"))
     env = json.loads(run.printed())["env"]
-    assert (env["SLURM_OVERLAP"], env["SLURM_TASKS_PER_NODE"], env["SLURM_NTASKS"]) == ("1", "4", "4")
-    assert env["SLURM_CPUS_PER_TASK"] == "2"
-    assert env["OMPI_MCA_btl"] == "self,tcp"
-    assert not {"SLURM_GPUS_PER_TASK", "SLURM_CPU_BIND_LIST", "PMI_RANK"} & set(env)
-    assert env["DET_SLOT_IDS"] == "[4, 5, 6, 7]"
+    slurms = {name: value for name, value in env.items() if name.startswith(("SLURM", "SRUN", "PMI", "DETHPC_SLURM"))}
+    assert slurms.pop("SLURM_SUBMIT_DIR") == env["DET_WORKDIR"]
+    assert slurms == {
+        "SLURM_JOB_ID": "17",
+        "SLURM_NODEID": "0",
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_GPUS_PER_TASK": "1",
+        "SLURM_TASKS_PER_NODE": "4",
+        "SLURM_JOB_NAME": "50% of\nit",
+        "SLURM_CPUS_ON_NODE": "8",
+    }
+    assert (env["OMPI_MCA_btl"], env["DET_SLOT_IDS"]) == ("self,tcp", "[4, 5, 6, 7]")
+
+
+def test_on_several_nodes_user_code_sees_what_a_task_of_srun_sees_but_not_its_requests() -> None:
+    step = {**STEP, "SLURM_NODEID": "1", "SLURM_NTASKS": "2", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "HOME": "/root"}
+    assert restored({**step, "DETHPC_SLURM": BATCH}, task=True) == {
+        "HOME": "/root",
+        **{name: step[name] for name in ("SLURM_JOB_ID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE")},
+        **{name: step[name] for name in ("SLURM_STEP_ID", "CUDA_VISIBLE_DEVICES")},
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_GPUS_PER_TASK": "1",
+        "SLURM_TASKS_PER_NODE": "4",
+        "SLURM_JOB_NAME": "50% of\nit",
+        "SLURM_CPUS_ON_NODE": "8",
+    }
 
 
 def test_a_string_goes_through_a_shell(run) -> None:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.ports import JobRecord, JobRequest, JobState
 from dethpc.errors import ConfigError, SubmitRejected
+from dethpc.exec.environment import restored
 from dethpc.scheduler.slurm import script
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render, sh
@@ -112,6 +113,11 @@ def runs(slurm: Cluster, tmp_path: Path, harness: Path) -> Any:
     wait_until(lambda: not any(runs.state(job_id).live for job_id in runs.submitted))
 
 
+def of_batch(environment: dict[str, str]) -> dict[str, str]:
+    """Slurm's variables as the batch script had them, which dethpc.exec restores for user code."""
+    return restored({"DETHPC_SLURM": environment["DETHPC_SLURM"]}, task=False)
+
+
 def seen(job: JobRequest, attempt: int = 0, rank: int = 0) -> dict[str, Any]:
     path = job.run_dir / "attempts" / str(attempt) / f"seen-{rank}.json"
     wait_until(path.exists)
@@ -142,7 +148,9 @@ def test_the_task_has_its_nodes_share_and_knows_its_place(runs: Runs) -> None:
     for rank in (0, 1):
         environment = seen(job, rank=rank)["env"]
         assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
-        assert environment["SLURM_CPUS_PER_TASK"] == "3"
+        assert of_batch(environment)["SLURM_CPUS_PER_TASK"] == "3"
+        requests = {name for name in of_batch(environment) if name.startswith(("SLURM_NTASKS", "SLURM_OPEN_MODE"))}
+        assert not requests, "one process per node, of which a batch script is told nothing"
         assert environment["DETHPC_NODES"] == ",".join(record.nodes)
         assert environment["SLURMD_NODENAME"] == record.nodes[rank]
         assert environment["DETHPC_ADDRESSES"] == "127.0.0.1,127.0.0.1"
@@ -219,7 +227,7 @@ def test_a_time_limit_lowered_by_hand_stops_the_trial_and_a_run_without_a_master
 def test_a_users_option_wins_over_the_pools(runs: Runs) -> None:
     job = runs.make(sbatch_args=["-c 1 --partition=high"], resources=Resources(cpus_per_task=2, partition="main"))
     assert runs.ended(runs.submit(job)).state is JobState.COMPLETED
-    environment = seen(job)["env"]
+    environment = of_batch(seen(job)["env"])
     assert (environment["SLURM_CPUS_PER_TASK"], environment["SLURM_JOB_PARTITION"]) == ("1", "high")
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from dethpc.config.environment import without_registry_auth
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.resources import Slurm
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Experiment, Run, Trial
 from dethpc.domain.ids import job_name, plain_title
@@ -230,10 +229,7 @@ class JobBuilder:
             source_checkpoint=trial.source_checkpoint,
             restarts=trial.restarts,
             owner=experiment.owner,
-            environment={
-                **task_variables(config.slurm, found),
-                **config.environment.variables(found.slot_type),
-            },
+            environment=config.environment.variables(found.slot_type),
             harness=str(self._harness),
             checkpoint_storage=storage,
             search=trial.search,
@@ -287,16 +283,3 @@ def _comment(run: Run, trial: Trial, experiment: Experiment, config: ExperimentC
     title = plain_title(config.name)
     whose = f"experiment {experiment.id} {title}".rstrip() + f", trial {trial.id}" if experiment.id else title
     return ", ".join(part for part in (whose, f"run {run.id} of dethpc") if part)
-
-
-def task_variables(slurm: Slurm, found: Shape) -> dict[str, str]:
-    """The tasks that an ``srun`` in the entrypoint starts, where the configuration gives their number or size."""
-    variables: dict[str, str] = {}
-    per_node, cpus = slurm.ntasks_per_node, slurm.cpus_per_task
-    if per_node:
-        total = str(per_node * found.nodes)
-        variables["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{found.nodes})" if found.nodes > 1 else str(per_node)
-        variables |= {"SLURM_NTASKS_PER_NODE": str(per_node), "SLURM_NTASKS": total, "SLURM_NPROCS": total}
-    if cpus:
-        variables |= {"SLURM_CPUS_PER_TASK": str(cpus), "SRUN_CPUS_PER_TASK": str(cpus)}
-    return variables

@@ -11,7 +11,7 @@ from dethpc.config.site import SiteConfig
 from dethpc.containers import Wrapped
 from dethpc.domain import memory
 from dethpc.errors import SubmitDeferred
-from dethpc.master.runs.shape import Shape, cores, pool_of
+from dethpc.master.runs.shape import Shape, cores_of_task, pool_of
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
 
 
@@ -49,7 +49,8 @@ class JobScript:
             gres = pool.gres_of(slots, slurm.gpu_type)
         resources = Resources(
             nodes=found.nodes,
-            cpus_per_task=cores(pool, slots, slurm),
+            ntasks_per_node=slurm.ntasks_per_node,
+            cpus_per_task=cores_of_task(pool, slots, slurm),
             gres=gres,
             exclusive=pool.whole_nodes,
             mem=pool.mem_per_slot and memory.times(pool.mem_per_slot, slots),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,10 +43,15 @@ def pool_of(site: SiteConfig, name: str) -> PoolConfig:
     return pool if pool.partition else pool.model_copy(update={"partition": name})
 
 
+def cores_of_task(pool: PoolConfig, slots: int, slurm: Slurm) -> int:
+    """Cores to ask for each task: an equal share of those of the node's slots, or what the configuration asks for if more."""
+    per_node = slurm.ntasks_per_node or 1
+    return max(math.ceil(slots * (pool.cpus_per_slot or 1) / per_node), slurm.cpus_per_task or 0)
+
+
 def cores(pool: PoolConfig, slots: int, slurm: Slurm) -> int:
-    """Cores to ask of each node: those of its slots, or of the tasks of an ``srun`` in the entrypoint when they need more."""
-    tasks = (slurm.ntasks_per_node or 1) * (slurm.cpus_per_task or 0)
-    return max(slots * (pool.cpus_per_slot or 1), tasks)
+    """Cores to ask of each node."""
+    return cores_of_task(pool, slots, slurm) * (slurm.ntasks_per_node or 1)
 
 
 def time_asked(options: Sequence[str]) -> float | None:

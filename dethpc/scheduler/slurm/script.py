@@ -32,7 +32,8 @@ class Resources:
     """What is asked of Slurm. Fields that are None are left to the site's defaults."""
 
     nodes: int = 1
-    cpus_per_task: int | None = None  # cores of each node; there is one task per node
+    ntasks_per_node: int | None = None  # None: one, of which user code is told nothing, as without the option
+    cpus_per_task: int | None = None
     gres: str | None = None  # per node, e.g. "gpu:4" or "gpu:a100:4"
     mem: str | None = None  # per node, e.g. "32G"
     partition: str | None = None
@@ -167,7 +168,8 @@ def _directives(script: ScriptInput) -> Iterator[str]:
     yield directive("open-mode", "append")
     yield directive("requeue" if asked.requeue else "no-requeue")
     yield directive("nodes", asked.nodes)
-    yield directive("ntasks-per-node", 1)
+    if asked.ntasks_per_node is not None:
+        yield directive("ntasks-per-node", asked.ntasks_per_node)
     where = ("partition", "qos", "account", "constraint", "reservation", "exclude")
     for name in ("cpus_per_task", "gres", "mem", *where, "nice"):
         value = getattr(asked, name)
