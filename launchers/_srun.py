@@ -56,7 +56,7 @@ def run(
         "--kill-on-bad-exit=1",
     ]
     cpus = env.get("SLURM_CPUS_ON_NODE", "")
-    if cpus.isdigit():  # the job's one task per node has all of them, and srun before 22.05 would ask for as many for each rank
+    if cpus.isdigit():  # the share of a rank: srun before 22.05 takes the variable for a request
         env = {**env, "SLURM_CPUS_PER_TASK": str(max(1, int(cpus) // counts[0]))}
     worker = [sys.executable, "-m", f"{__package__}._srun", *script]
     with _remote.Relay(info):

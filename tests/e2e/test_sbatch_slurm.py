@@ -60,7 +60,7 @@ def test_an_sbatch_script_is_the_entrypoint_beside_an_array_of_the_users_own(on_
     user.wait_steps(number, 3)
     (job,) = [line for line in jobs(user) if not line.startswith(f"{array}_")]
     shown = slurm_command(user, "scontrol", "show", "job", job)
-    assert "NumNodes=2" in shown and "TimeLimit=00:30:00" in shown and "CPUs/Task=4" in shown
+    assert "NumNodes=2" in shown and "TimeLimit=00:30:00" in shown and "NumTasks=4" in shown and "CPUs/Task=2" in shown
     wait_until(lambda: user.log(number).count("has 0,1, train.py") == 4)
     user.det("experiment", "pause", str(number))
     user.wait_state(number, "PAUSED")

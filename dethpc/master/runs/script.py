@@ -44,14 +44,12 @@ class JobScript:
         pool = pool_of(self._site, config.resources.resource_pool)
         slurm = config.slurm
         slots = max(1, found.slots_per_node)
-        gres = None
-        if found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes:
-            gres = pool.gres_of(slots, slurm.gpu_type)
+        gpus = found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes
         resources = Resources(
             nodes=found.nodes,
             ntasks_per_node=slurm.ntasks_per_node,
             cpus_per_task=cores_of_task(pool, slots, slurm),
-            gres=gres,
+            gres=pool.gres_of(slots, slurm.gpu_type) if gpus else None,
             exclusive=pool.whole_nodes,
             mem=pool.mem_per_slot and memory.times(pool.mem_per_slot, slots),
             partition=pool.partition,
