@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from dethpc.domain.facts import Attempt, Row, Run, Trial
 from dethpc.domain.log_policies import EXCLUDE_NODE, LogMatch, Noted, against_retrying
+from dethpc.domain.messages import alike
 from dethpc.domain.reports import Report
 from dethpc.domain.states import AttemptState, CheckpointState, End, Intent, State
 from dethpc.engine import checkpoints, events, first_trial, reports
@@ -243,7 +244,7 @@ def _after_failure(
     if against := against_retrying(event.matched):
         words = f"{verdict.reason} ({NO_RETRY}: {against.words})"
         _close(experiment, trial, State.ERROR, words, event.at, decision)
-    elif restarts <= limit and untrained and _failed_alike(attempts[:-1], verdict):
+    elif restarts <= limit and untrained and _failed_alike(attempts, verdict):
         words = f"{verdict.reason} (twice before its first report: no restart would heal that)"
         _close(experiment, trial, State.ERROR, words, event.at, decision)
     elif restarts > limit:
@@ -255,9 +256,12 @@ def _after_failure(
         decision.rows.append(first_trial.held_by(experiment, trial) if untrained else trial)
 
 
-def _failed_alike(earlier: Sequence[Attempt], verdict: Verdict) -> bool:
-    """Whether the attempt before this one ended with the same words."""
-    return bool(earlier) and (earlier[-1].end, earlier[-1].reason) == (verdict.end, verdict.reason)
+def _failed_alike(attempts: Sequence[Attempt], verdict: Verdict) -> bool:
+    """Whether the last of the attempts, which ended with this verdict, and the one before it failed in the same way."""
+    if len(attempts) < 2 or attempts[-2].end is not verdict.end:
+        return False
+    nodes = {name for attempt in attempts[-2:] for name in attempt.nodes}
+    return alike(attempts[-2].reason, verdict.reason, nodes)
 
 
 def _resting(trial: Trial, failures: int, event: events.AttemptEnded) -> Trial:

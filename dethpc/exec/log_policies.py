@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Callable, Iterable, Iterator, Optional, Sequence
 
+from dethpc.domain.echoes import configured
 from dethpc.domain.log_policies import LogMatch, LogPolicy, compiled
 from dethpc.rundir.files import sealed, write_json
 
@@ -35,6 +36,7 @@ class _Watched:
 
     def __init__(self, policy: LogPolicy, pattern: re.Pattern[str], budget: float) -> None:
         self.policy, self._pattern = policy, pattern
+        self._configured = configured(policy.pattern)
         self._left = self._budget = budget
 
     def first(self, texts: Sequence[str]) -> Optional[str]:
@@ -43,9 +45,13 @@ class _Watched:
         began = time.process_time()
         try:
             with _at_most(self._left):
-                return next((text for text in texts if self._pattern.search(text)), None)
+                return next(filter(self._is_matched_by, texts), None)
         finally:
             self._left -= time.process_time() - began
+
+    def _is_matched_by(self, text: str) -> bool:
+        """Where the policy itself is printed, by what else is in the line."""
+        return bool(self._pattern.search(text) and self._pattern.search(self._configured.sub("\n", text)))
 
 
 class LogPolicies:

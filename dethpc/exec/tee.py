@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import Callable, Iterable, Optional, Sequence, Union
 
+from dethpc.domain.echoes import Echoes, quotes
 from dethpc.rundir import logline
 from dethpc.rundir.logline import LogLine
 
@@ -68,13 +69,14 @@ class Log:
         """A line of our own."""
         self.add([LogLine(time.time(), level, None, "stderr", line) for line in text.split("\n")])
 
-    def add(self, lines: list[LogLine]) -> None:
-        """Append ``lines`` in one write. Never raises."""
+    def add(self, lines: list[LogLine], messages: Optional[list[LogLine]] = None) -> None:
+        """Append ``lines`` in one write. Never raises. ``messages``: those that may explain an end; by default all."""
         if not lines:
             return
-        self.tail.extend(line.text for line in lines)
-        self._count += len(lines)
-        for line in lines:
+        messages = lines if messages is None else messages
+        self.tail.extend(line.text for line in messages)
+        self._count += len(messages)
+        for line in messages:
             if line.rank is not None:
                 self._tails.setdefault(line.rank, deque(maxlen=KEPT_LINES)).append(line.text)
         self._append(lines)
@@ -153,6 +155,7 @@ class Stream:
         self._log, self._stdtype = log, stdtype
         self._rest = b""
         self._after_return = False
+        self._echoes = Echoes()
         self._tracebacks: dict[Optional[int], bool] = {}
 
     def feed(self, data: bytes) -> None:
@@ -165,11 +168,12 @@ class Stream:
             self._rest = self._rest[MAX_LINE:]
         now = time.time()
         lines = [self._line(raw, now) for raw in whole]
-        self._log.add(lines)
+        messages = [line for line in lines if not self._echoes.repeats(line.text, line.rank)]
+        self._log.add(lines, messages)
         if self._stdtype == "stderr":
-            self._log.complain(lines)
-        if lines:
-            self._log.judge([line.text for line in lines])
+            self._log.complain(messages)
+        if judged := [line.text for line in messages if not quotes(line.text)]:
+            self._log.judge(judged)
 
     def end(self) -> None:
         """The last line may lack its newline."""

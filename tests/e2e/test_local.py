@@ -188,6 +188,15 @@ def test_a_trial_that_fails_alike_before_its_first_report_is_given_up_at_once(us
     assert user.log(experiment).count("attempt") == 2
 
 
+def test_a_trial_class_whose_module_is_missing_fails_twice_and_not_six_times(user: User) -> None:
+    user.write("context/model_def.py", "import sys; sys.exit('no such file')\n")
+    experiment = user.create(entrypoint="python3 -m dethpc.exec.harness missing_module:Trial", max_restarts=5)
+    told = user.det("experiment", "wait", str(experiment), code=1)
+    assert "there is no module 'missing_module' in /" in told and "(twice before its first report" in told
+    (trial,) = user.trials(experiment)
+    assert trial["restarts"] == 1
+
+
 def test_a_metric_that_never_comes_is_told_wherever_one_looks(user: User) -> None:
     user.write(
         "context/train.py",

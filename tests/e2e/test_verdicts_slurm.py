@@ -52,3 +52,24 @@ def test_the_doctor_says_which_commands_greet(greeted: User) -> None:
     found = [f for f in greeted.json("doctor") if f["check"] == "banners"]
     assert len(found) == 1 and found[0]["level"] == "note"
     assert all(name in found[0]["found"] for name in COMMANDS if name != "sacct") and "maintenance" in found[0]["found"]
+
+
+@pytest.fixture
+def on_slurm(slurm: Cluster, tmp_path: Path) -> Iterator[User]:
+    user = make_user(tmp_path, SLURM_CONF=str(slurm.conf))
+    yield user
+    take_down(user)
+
+
+def test_a_script_that_prints_its_environment_matches_no_policy_by_it(on_slurm: User) -> None:
+    policies = [
+        {"name": "bad disk", "pattern": ".*I/O error on /scratch.*", "action": "exclude_node"},
+        {"name": "shape", "pattern": ".*shape mismatch.*", "action": "cancel_retries"},
+    ]
+    entrypoint = "sh -c 'env | sort; exit $((10 + DET_TRIAL_RUN_ID))'"
+    experiment_id = on_slurm.create(entrypoint=entrypoint, max_restarts=2, log_policies=policies)
+    on_slurm.wait_state(experiment_id, "ERROR", "COMPLETED")
+    (trial,) = on_slurm.trials(experiment_id)
+    told = on_slurm.json("trial", "describe", str(trial["id"]))
+    assert trial["restarts"] == 2 and told["trial"]["logPolicyMatched"] is None
+    assert "shape mismatch" in on_slurm.log(experiment_id) and "exclude" not in told["trial"]["reason"]

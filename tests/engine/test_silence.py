@@ -102,6 +102,19 @@ def test_the_same_words_twice_before_the_first_report_are_final() -> None:
     world.assert_memory_is_a_fold_of_the_rows()
 
 
+def test_words_that_differ_in_a_folder_a_node_and_a_number_are_the_same() -> None:
+    world = World()
+    world.create(searcher={"name": "single", "metric": "loss"}, max_restarts=5)
+    for n in range(2):
+        (run,) = world.live()
+        world.start(run)
+        words = f"exit code 1: harness: there is no module 'x' in /local/dethpc-06a9-1.1.{n}-abcd_x{n}y/work (pid {n})"
+        world.end(run, {**FAILED, "message": words})
+    (row,) = world.rows(Experiment)
+    assert world.live() == [] and row.state is State.ERROR
+    assert "-abcd_x1y/work (pid 1) (twice before its first report" in row.reason, "people read the message itself"
+
+
 def test_other_words_or_a_report_before_leave_all_restarts() -> None:
     world = World()
     world.create(searcher={"name": "single", "metric": "loss"}, max_restarts=9)

@@ -121,3 +121,36 @@ def test_what_a_full_disk_did_not_take_is_written_later(tmp_path: Path, monkeypa
     assert judged.matched() == [] and len(judged.notes) == 1
     judged.policies.write()
     assert judged.matched() == [("x", "x")]
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "import os; [print(f'{n}={v}') for n, v in sorted(os.environ.items())]",
+        "import os, pprint; pprint.pprint(dict(os.environ))",
+        "import determined, json; print(json.dumps(determined.get_cluster_info().trial._config, indent=1))",
+        "import determined; print(determined.get_cluster_info().trial._config['log_policies'])",
+        "import os, subprocess; subprocess.run(['bash', '-xc', 'A=$DET_EXPERIMENT_CONFIG; true bad card'])",
+    ],
+    ids=["env", "pprint", "configuration", "policies alone", "set -x"],
+)
+def test_a_policy_does_not_match_where_it_is_printed_and_its_node_is_not_to_blame(run: Run, printed: str) -> None:
+    policies: list[dict[str, Any]] = [
+        {"name": "card", "pattern": ".*bad card.*", "action": EXCLUDE_NODE},
+        {"name": "ECC Error", "pattern": ".*uncorrectable ECC error encountered.*", "action": EXCLUDE_NODE},
+        {"name": "plain", "pattern": "CUDA out of memory", "action": CANCEL_RETRIES},
+    ]
+    code, end = run.run(
+        ["python3", "-u", "train.py"],
+        {"train.py": f"{printed}\nraise SystemExit(3)\n"},
+        config={"log_policies": policies},
+    )
+    assert code == 3 and "uncorrectable ECC" in run.text()
+    assert run.attempt().log_matches(1) == [] and "uncorrectable" not in str(end)
+
+
+def test_an_error_beside_a_printed_configuration_still_matches(run: Run) -> None:
+    policies: list[dict[str, Any]] = [{"name": "plain", "pattern": "CUDA out of memory", "action": CANCEL_RETRIES}]
+    code = "import os; print(os.environ['DET_EXPERIMENT_CONFIG'])\nraise RuntimeError('CUDA out of ' + 'memory')\n"
+    run.run(["python3", "-u", "train.py"], {"train.py": code}, config={"log_policies": policies})
+    assert [match.line for match in run.attempt().log_matches(1)] == ["RuntimeError: CUDA out of memory"]

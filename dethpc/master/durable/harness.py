@@ -34,6 +34,7 @@ ROOMS = (
     "dethpc/domain/entrypoint.py",
     "dethpc/domain/environment.py",
     "dethpc/domain/ids.py",
+    "dethpc/domain/echoes.py",
     "dethpc/domain/log_policies.py",
     "dethpc/domain/not_finite.py",
     "dethpc/domain/reports.py",
