@@ -111,7 +111,7 @@ class JobBuilder:
         run_dir.make()
         file = run_dir.path / garbage.LISTED
         if experiment is None:
-            config = garbage.collected(self._home, self._store, task, file)
+            config = garbage.collected(self._home, self._store, self._cluster_id, task, file)
         else:
             config = garbage.prepared(self._home, self._store, self._cluster_id, experiment, task, file)
         return self.write(run, *garbage.stand_ins(self._home, task, config), config, token)
@@ -223,6 +223,7 @@ class JobBuilder:
             slots_per_node=found.slots_per_node,
             slot_type=found.slot_type,
             queue_id=experiment.queue_id,
+            owned=bool(experiment.queue_id),
             latest_checkpoint=trial.latest_checkpoint or trial.source_checkpoint,
             steps_completed=trial.steps_completed if trial.latest_checkpoint else 0,
             checkpoints=self._checkpoints(trial, storage),
