@@ -16,11 +16,12 @@ from typing import Any
 
 from dethpc import storage
 from dethpc.config.experiment import ExperimentConfig
+from dethpc.domain.trial_config import TrialConfig
 from dethpc.engine import events
 from dethpc.engine.changes import ExperimentChanges
 from dethpc.errors import ConfigError, DethpcError, NotFound
 from dethpc.master.durable.ledger import Ledger
-from dethpc.rundir.files import read_object, write_json
+from dethpc.rundir.files import read_json, sealed, write_json
 from dethpc.rundir.home import Home
 from dethpc.state import queries
 from dethpc.state.store import SqlStore
@@ -50,7 +51,7 @@ def own(section: dict[str, Any], home: Home, originals: Sequence[Path]) -> dict[
 
 def move(home: Home, ledger: Ledger, store: SqlStore) -> None:
     """Change the configurations of all experiments that name a storage of an original of this home; once. Raises StoreError."""
-    known = read_object(home.cluster_file)
+    known = read_json(home.cluster_file) or {}
     originals = home.originals
     if not originals or known.get(_MOVED):
         return
@@ -58,13 +59,12 @@ def move(home: Home, ledger: Ledger, store: SqlStore) -> None:
         rows = [row for row in queries.all_experiments(connection) if row.state.keeps_files]
     count = 0
     for row in rows:
-        section = row.config.get("checkpoint_storage") or {}
+        section = TrialConfig.from_json(row.config).checkpoint_storage
         changed = own(section, home, originals)
         if changed == section:
             continue
-        change = ExperimentChanges(
-            config=ExperimentConfig.from_json({**row.config, "checkpoint_storage": changed}).to_json()
-        )
+        config = ExperimentConfig.from_json({**row.config, "checkpoint_storage": changed})
+        change = ExperimentChanges(config=config.to_json())
         try:
             wish = events.ChangeExperiment(row.id, change, time.time())
             ledger.do(events.LoadExperiment(row, (), wish))
@@ -77,5 +77,5 @@ def move(home: Home, ledger: Ledger, store: SqlStore) -> None:
         log.info(
             "%d experiments that were copied from %s store their checkpoints here from now on", count, originals[0]
         )
-    write_json(home.cluster_file, {**read_object(home.cluster_file), _MOVED: True})
+    write_json(home.cluster_file, sealed({**(read_json(home.cluster_file) or {}), _MOVED: True}))
     os.makedirs(home.checkpoints, mode=0o700, exist_ok=True)
