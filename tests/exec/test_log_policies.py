@@ -36,7 +36,11 @@ def test_what_matched_stands_in_the_run_directory_and_in_the_log_once(run: Run) 
         {"name": "CUDA OOM"},
     ]
     code, end = run.run(["python3", "-u", "train.py"], {"train.py": CRASH}, config={"log_policies": policies})
-    assert code == 7 and end["message"] == "exit code 7" and not any("polic" in line for line in end["tail"])
+    assert (
+        code == 7
+        and end["message"] == "exit code 7: RuntimeError: bad card"
+        and not any("polic" in line for line in end["tail"])
+    )
     found = run.attempt().log_matches(1)
     assert [(m.name, m.action, m.line, m.node) for m in sorted(found, key=lambda m: m.pattern)] == [
         ("card", EXCLUDE_NODE, "RuntimeError: bad card", "n0"),
