@@ -123,6 +123,7 @@ class _Circle:
             environment={**config.environment.variables("cpu"), "DETHPC_TEST_MODE": "1"},
             checkpoint_storage={"type": "shared_fs", "host_path": str(Home(self._base).checkpoints)},
             venv=str(Home(self._base).venv(1)) if config.environment.venv else "",
+            venv_at_need="" if config.environment.venv else str(Home(self._base).venv(1)),
             det_prefix=sys.prefix,
         )
         write_json(self._run.spec, sealed(spec.to_json()))

@@ -156,9 +156,8 @@ def for_user(
 def _keep_pip_out(env: dict[str, str], prefix: str) -> None:
     """Of the interpreter that serves det: a package that a job changes there can keep det from starting."""
     words = (
-        f"dethpc: pip is kept out of {prefix}: it serves det, and what a job installs there can break it. Set "
-        "environment.venv: per-experiment to let startup-hook.sh install into an environment of the experiment's own, or "
-        "install it where you type det."
+        f"dethpc: pip is kept out of {prefix}: it serves det, and what a job installs there can break it. Install it where you "
+        "type det, or in startup-hook.sh, for which the experiment gets an environment of its own."
     )
     guard.keep_out(env, prefix, 1, words)
     if "VIRTUAL_ENV" in env and os.path.realpath(env["VIRTUAL_ENV"]) == os.path.realpath(prefix):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Mapping, Optional, Union
+from typing import Callable, Mapping, Optional, Union
 
 from dethpc.domain.entrypoint import STARTUP_HOOK
 from dethpc.domain.secrets import hide
@@ -20,17 +20,27 @@ Outcome = Union[NodeResult, ShellState, None]
 """How the hook failed, or the state of its shell; None when there is neither."""
 
 
-def run(directory: str, private: str, env: Mapping[str, str], umask: int, supervisor: Supervisor, log: Log) -> Outcome:
+def run(
+    directory: str,
+    env: Mapping[str, str],
+    umask: int,
+    supervisor: Supervisor,
+    log: Log,
+    interrupted: Callable[[], object] = lambda: False,
+) -> Outcome:
     """Source the hook, if there is one, under ``set -e``, with ``directory`` as its working directory; by bash, or sh where there
-    is none. ``private`` is a folder that nobody else can read. Raises: OSError."""
+    is none. Nobody else can enter the folder of ``directory``. ``interrupted``: whether the hook was ended on purpose, to begin
+    anew; the outcome is then None. Raises: OSError."""
     script = os.path.join(directory, NAME)
     if not os.path.isfile(script):
         return None
     shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
-    files = Files.make(private)
+    files = Files.make(os.path.dirname(directory))
     try:
         argv = [shell, "-c", files.program(shell, NAME), script]
         status = supervisor.wait_for(processes.start(argv, cwd=directory, env=env, umask=umask))
+        if interrupted() and not supervisor.ended_because:
+            return None
         outcome = of_process("hook", status, [shell, NAME], env, log)
         if outcome.good and not supervisor.ended_because:
             return _state(files, shell, env, log)

@@ -9,15 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Union
 
 from dethpc import storage
+from dethpc.domain import workdir
 from dethpc.domain.entrypoint import BatchScript, batch_script, is_trial_class
 from dethpc.domain.ids import AttemptId, scratch_name
 from dethpc.domain.reports import ReportKind
 from dethpc.domain.secrets import hide
+from dethpc.domain.trial_config import WORKDIR
 from dethpc.errors import DethpcError, RendezvousError, RunDirError
-from dethpc.exec import end, environment, hook, mounts, processes, unpack, venv
+from dethpc.exec import end, environment, guard, hook, mounts, processes, unpack, venv
 from dethpc.exec import resume as resuming
 from dethpc.exec.alone import Alone, Meeting
 from dethpc.exec.bell import Bell
@@ -29,6 +31,7 @@ from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
 from dethpc.exec.tee import Log
 from dethpc.exec.usage import Meter
+from dethpc.exec.workdir import WorkdirLink
 from dethpc.rundir import scratch
 from dethpc.rundir.claim import claim, claimed_by
 from dethpc.rundir.files import create_once, read_json, sealed, write_json
@@ -158,6 +161,7 @@ class _Node:
         self._scratch = self._directory = ""
         self._sockets = ""
         self._shell: Optional[ShellState] = None
+        self._workdir = WorkdirLink()
         self._script = batch_script(spec.entrypoint)
         matched = self._attempt.matched(place.rank)
         self._policies = LogPolicies(spec.settings.log_policies, place.name, matched, log.note)
@@ -168,6 +172,8 @@ class _Node:
         try:
             team = self._team()
             outcome = self._train(team)
+            if WORKDIR in outcome.message and not self._workdir.made:
+                outcome.message += f"; {workdir.ABSENT}"
         except RendezvousError as error:
             self._log.say("ERROR", f"dethpc: {error}")
             outcome = NodeResult("rendezvous", message=str(error), tail=list(self._log.tail), node=self._place.rank)
@@ -213,6 +219,7 @@ class _Node:
         self._supervisor.end_all()
         self._supervisor.meter.write()
         self._policies.write()
+        self._workdir.remove()
         for folder in filter(None, (self._scratch, self._sockets)):
             remove(folder)
         self._scratch = self._sockets = ""
@@ -232,6 +239,7 @@ class _Node:
             self._directory = os.path.join(self._scratch, unpack.WORK)
             self._sockets = str(scratch.for_sockets(Path(self._scratch), name))
             mounts.link(spec.mounts, self._directory, self._log)
+            self._workdir.make(spec, self._directory, self._log)
         except (RunDirError, OSError) as error:
             return self._failed("unpack", f"the context cannot be unpacked: {error}")
         try:
@@ -243,14 +251,40 @@ class _Node:
         self._shell = outcome
         return None
 
-    def _hook(self, env: Mapping[str, str]) -> hook.Outcome:
-        def run(env: Mapping[str, str]) -> hook.Outcome:
-            return hook.run(self._directory, self._scratch, env, self._umask, self._supervisor, self._log)
+    def _hook(self, env: dict[str, str]) -> hook.Outcome:
+        own = self._spec.venv or self._spec.venv_at_need
+        if self._spec.venv or venv.in_need(own):
+            return self._hook_in_own(own, env)
+        if not own or not self._spec.det_prefix:
+            return self._run_hook(env)
+        with venv.Request(self._sockets, self._supervisor) as request:
+            guard.ask(env, self._spec.det_prefix, request.pipe)
+            outcome = self._run_hook(env, lambda: request.packages)
+        if not request.packages or isinstance(outcome, NodeResult):
+            return outcome
+        self._log.say(
+            "INFO",
+            f"dethpc: {hook.NAME} would install {request.packages} into {self._spec.det_prefix}, which serves det; the experiment "
+            f"gets a Python environment of its own, and {hook.NAME} begins anew in it",
+        )
+        self._supervisor.end_all()
+        self._unpack_anew()
+        return self._hook_in_own(own, self._environment(self._resume))
 
-        if not self._spec.venv:
-            return run(env)
+    def _hook_in_own(self, folder: str, env: Mapping[str, str]) -> hook.Outcome:
+        """In the experiment's own Python environment. Raises: RunDirError, OSError."""
         name = f"{self._spec.run}.{self._place.k}-{self._place.rank}"
-        return venv.run_hook(self._spec.venv, name, env, run, self._supervisor, self._log)
+        return venv.run_hook(folder, name, env, self._run_hook, self._supervisor, self._log)
+
+    def _run_hook(self, env: Mapping[str, str], interrupted: Callable[[], object] = lambda: False) -> hook.Outcome:
+        return hook.run(self._directory, env, self._umask, self._supervisor, self._log, interrupted)
+
+    def _unpack_anew(self) -> None:
+        """Raises: RunDirError, OSError."""
+        remove(self._directory)
+        os.mkdir(self._directory, 0o700)
+        unpack.unpack(self._spec.context, self._directory)
+        mounts.link(self._spec.mounts, self._directory, self._log)
 
     def _bases(self) -> list[str]:
         """Where the working directory may be. The tasks that an sbatch script starts on other nodes begin in that of its own."""
@@ -304,7 +338,7 @@ class _Node:
     def _environment_of_entrypoint(self, meeting: Meeting, info: str) -> dict[str, str]:
         """Raises: RunDirError when the experiment's Python environment is gone; OSError."""
         env = {**self._environment(meeting.resume), "DETHPC_INFO": info}
-        path = venv.in_use(self._spec.venv) if self._spec.venv else ""
+        path = venv.in_use(self._spec.venv) if self._spec.venv else venv.ready(self._spec.venv_at_need)
         if path:
             env = venv.activate(env, path)
         if self._shell is not None:

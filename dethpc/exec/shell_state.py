@@ -93,7 +93,7 @@ class ShellState(NamedTuple):
                 if name in self.before:
                     result.pop(name, None)
             elif value != self.before.get(name) or name == guard.RULES:
-                result[name] = value
+                result[name] = _put_before(value, self.before.get(name), result.get(name))
         _see_dethpc(result, self.before)
         return result
 
@@ -189,6 +189,13 @@ def _changed(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, st
             if before != now:
                 words.append(f"-{option} -{letter} {now if now == 'unlimited' else int(now) // unit}")
     return words
+
+
+def _put_before(value: str, before: Optional[str], current: Optional[str]) -> str:
+    """``value``, or where it is ``before`` with something put before it, that put before ``current``: such as a folder of PATH."""
+    if before and current and value.endswith(os.pathsep + before):
+        return value[: -len(before)] + current
+    return value
 
 
 def _see_dethpc(env: dict[str, str], before: Mapping[str, str]) -> None:

@@ -1,4 +1,5 @@
-"""A Python environment of the experiment's own, on shared_fs: ``environment.venv: per-experiment``.
+"""A Python environment of the experiment's own, on shared_fs: where ``environment.venv: per-experiment`` asks for it, or where pip
+would install something into the environment that serves det.
 
 The first run makes it and fills it by its ``startup-hook.sh``; from then on it stays as it is, so that every trial of the
 experiment has the same packages. Each attempt to make it has a folder of its own, and ``ready.json`` names the one that counts:
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
+import signal
 import sys
 import time
 from typing import Callable, Iterator, Mapping, Optional
@@ -37,7 +40,7 @@ Hook = Callable[[Mapping[str, str]], Outcome]
 
 def ready(folder: str) -> Optional[str]:
     """The environment in ``folder`` that runs use, None before there is one. Raises: RunDirError, OSError."""
-    known = read_json(os.path.join(folder, "ready.json"))
+    known = read_json(os.path.join(folder, "ready.json")) if folder else None
     if known is None:
         return None
     path = os.path.join(folder, str(known["venv"]))
@@ -66,6 +69,39 @@ def keep_pip_out(env: dict[str, str], path: str) -> None:
     guard.keep_out(env, path, 1, words)
 
 
+def in_need(folder: str) -> bool:
+    """Whether pip has needed it in a run of the experiment."""
+    return bool(folder) and os.path.exists(os.path.join(folder, "lock"))
+
+
+class Request:
+    """Pip in the hook asks for an environment that it may change; the hook's processes are then ended. A context manager."""
+
+    def __init__(self, folder: str, supervisor: Supervisor) -> None:
+        """``folder`` is one of this node that nobody else can write to. Raises: OSError."""
+        self.pipe, self.packages = os.path.join(folder, "pip"), ""
+        self._supervisor = supervisor
+        os.mkfifo(self.pipe, 0o600)
+        self._fd = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)  # for writing, too, or it would be at its end at once
+
+    def __enter__(self) -> Request:
+        self._supervisor.also(self._fd, self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._supervisor.no_more(self._fd)
+        os.close(self._fd)
+        os.unlink(self.pipe)
+
+    def _read(self) -> None:
+        text = os.read(self._fd, 1 << 12).decode(errors="replace")
+        try:
+            self.packages = ", ".join(str(package) for package in json.loads(text.splitlines()[0]))
+        except (ValueError, TypeError, IndexError):
+            self.packages = "something that it did not name"
+        processes.send(processes.descendants(), signal.SIGKILL)
+
+
 def run_hook(folder: str, name: str, env: Mapping[str, str], hook: Hook, supervisor: Supervisor, log: Log) -> Outcome:
     """Run the hook in the experiment's environment, which is made and filled if it is not ready.
 
@@ -91,7 +127,9 @@ def _fill(folder: str, name: str, env: Mapping[str, str], hook: Hook, supervisor
             shutil.rmtree(os.path.join(folder, left_over), ignore_errors=True)
     path = os.path.join(folder, name)
     log.say("INFO", f"dethpc: making the experiment's Python environment {path}")
-    outcome: Outcome = _make(path, env, supervisor, log) or hook(activate(env, path))
+    active = activate(env, path)
+    guard.keep_out(active, path, None, "")
+    outcome: Outcome = _make(path, env, supervisor, log) or hook(active)
     failed = isinstance(outcome, NodeResult)
     if failed or not create_once(os.path.join(folder, "ready.json"), {"venv": name, "at": time.time()}):
         shutil.rmtree(path, ignore_errors=True)

@@ -25,7 +25,8 @@ class Spec(NamedTuple):
     twice when a database is lost, this cannot. ``owned``: the manifests of its checkpoints name their experiment, which those of
     runs that an earlier release prepared do not. ``search`` is what the search keeps of the trial; its ``lengths``, where it has
     them, are how long the trial shall train, in the searcher's unit, increasing. ``venv`` is the folder of the experiment's own
-    Python environment, "" where it wants none; ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job
+    Python environment, "" where it wants none; ``venv_at_need`` where it gets one should pip in its hook install anything;
+    ``det_prefix`` the ``sys.prefix`` of the interpreter that serves det, which no job
     changes. ``container``: ``{"runtime", "image", "links"}`` of a run in one, where ``links`` are pairs of a path inside and the
     ``container_path`` in the working directory that leads there; {} without a container.
     """
@@ -67,6 +68,7 @@ class Spec(NamedTuple):
     rendezvous_timeout: float = 300
     grace: Optional[float] = None
     venv: str = ""
+    venv_at_need: str = ""
     det_prefix: str = ""
     container: Mapping[str, Any] = {}
     kind: str = "trial"

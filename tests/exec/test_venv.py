@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,14 +56,14 @@ def serves(base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def runs(tmp_path: Path, serves: Path) -> Iterator["Runs"]:
     with contextlib.ExitStack() as stack:
-        yield Runs(tmp_path, stack)
+        yield Runs(tmp_path, serves, stack)
 
 
 class Runs:
     """Runs of one experiment, each in a directory of its own; ``folder`` is where the experiment's environment is."""
 
-    def __init__(self, tmp: Path, stack: contextlib.ExitStack) -> None:
-        self.tmp, self.folder, self._stack = tmp, tmp / "venv", stack
+    def __init__(self, tmp: Path, serves: Path, stack: contextlib.ExitStack) -> None:
+        self.tmp, self.folder, self.serves, self._stack = tmp, tmp / "venv", serves, stack
 
     def new(self, n: int, hook: str, entrypoint: str) -> Run:
         run = Run(self.tmp / f"run {n}")
@@ -76,25 +77,147 @@ class Runs:
         run.finish(run.start())
         return run
 
+    def new_at_need(self, n: int, hook: str, entrypoint: str, **files: str) -> Run:
+        run = Run(self.tmp / f"run {n}")
+        self._stack.callback(run.kill)
+        shape = {"run": f"7.{n}.1", "venv_at_need": str(self.folder), "det_prefix": str(self.serves)}
+        run.make(entrypoint, {"startup-hook.sh": f"{hook}\n", **files}, **shape)
+        return run
+
+    def train_at_need(self, n: int, hook: str, entrypoint: str, **files: str) -> Run:
+        """One that is over, of an experiment that asks for no environment."""
+        run = self.new_at_need(n, hook, entrypoint, **files)
+        run.finish(run.start())
+        return run
+
     def left(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir())
 
 
 def test_pip_is_kept_out_of_the_interpreter_that_serves_det(run: Run, serves: Path, tmp_path: Path) -> None:
-    found = wheel(tmp_path)
+    """Where nothing can be asked for: in the entrypoint, and in hooks of runs that an earlier release submitted."""
+    package = wheel(tmp_path)
     hook = f"""
-        ! pip install --no-index {found} || exit 11
-        ! python3 -m pip install --no-index {found} || exit 12
+        ! pip install --no-index {package} || exit 11
+        ! python3 -m pip install --no-index {package} || exit 12
         ! pip3 -q uninstall -y pip || exit 13
         test -z "$VIRTUAL_ENV" || exit 14
-        pip list >/dev/null && pip install --no-index --target there {found} || exit 15
+        pip list >/dev/null && pip install --no-index --target there {package} || exit 15
         PYTHONPATH=there python3 -c "{ANSWER}"
     """
-    code, end = run.run("! python3 -c 'import answer'", {"startup-hook.sh": hook}, det_prefix=str(serves))
+    entrypoint = f"! python3 -c 'import answer' && ! pip install --no-index {package}"
+    code, end = run.run(entrypoint, {"startup-hook.sh": hook}, det_prefix=str(serves))
     assert code == 0, run.text()
-    assert run.text().count(f"pip is kept out of {serves}: it serves det") == 3
-    assert "environment.venv: per-experiment" in run.text() and "\nfrom the venv" in run.text()
+    assert run.text().count(f"pip is kept out of {serves}: it serves det") == 4
+    assert "in startup-hook.sh, for which the experiment" in run.text() and "\nfrom the venv" in run.text()
     assert not list(serves.rglob("answer*"))
+
+
+@pytest.fixture
+def has_answer(serves: Path, tmp_path: Path) -> Iterator[Path]:
+    """The environment that serves det has the package already."""
+    pip = serves / "bin" / "pip"
+    subprocess.run([pip, "install", "-q", "--no-index", wheel(tmp_path, "0.5", "from the base")], check=True)
+    yield serves
+    subprocess.run([pip, "uninstall", "-q", "-y", "answer"], check=True)
+
+
+def test_pip_that_changes_nothing_passes(runs: Runs, has_answer: Path) -> None:
+    hook = """
+        pip install answer
+        pip3 install -q 'answer>=0.1'
+        python3 -m pip install --no-index -r requirements.txt
+        pip install --user answer
+        pip uninstall -y nothing-like-it
+        pip install --no-index --find-links . --upgrade answer
+        echo went on
+    """
+    run = runs.train_at_need(1, hook, "pip install answer && answer", **{"requirements.txt": "answer\n"})
+    assert run.end()["exit_code"] == 0, run.text()
+    assert "went on" in run.text() and "from the base" in run.text() and "of its own" not in run.text()
+    assert not runs.folder.exists()
+
+
+BACKEND = """
+import shutil
+def build_editable(folder, *settings):
+    return shutil.copy("{wheel}", folder).rpartition("/")[2]
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 -m pip install --no-index --find-links '{tmp}' -r requirements.txt",
+        "pip install --user --no-index '{wheel}' || true",
+        "sh -c 'pip3 -q install --no-index \"{wheel}\"' | cat",
+        "pip install --no-index -e .",
+    ],
+)
+def test_pip_that_would_install_makes_the_experiments_own_environment(runs: Runs, serves: Path, line: str) -> None:
+    """The hook begins anew in it, in a context directory as it was."""
+    package = wheel(runs.tmp)
+    files = {
+        "requirements.txt": "answer\n",
+        "pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n",
+        "backend.py": BACKEND.format(wheel=package),
+    }
+    hook = f"mkdir made\nexport KEPT=1\n{line.format(tmp=runs.tmp, wheel=package)}\nexport PATH=$PATH:/added"
+    entrypoint = f'test $KEPT = 1 && answer && echo "$PATH" && python3 -c "{ANSWER}"'
+    first = runs.train_at_need(1, hook, entrypoint, **files)
+    assert first.end()["exit_code"] == 0, first.text()
+    assert "would install answer 1.0 into" in first.text() and first.text().count("from the venv") == 2
+    assert f"\n{runs.folder}/7.1.1.0-0/bin:" in first.text() and ":/added\n" in first.text()
+    assert runs.left() == ["7.1.1.0-0", "lock", "ready.json"] and not list(serves.rglob("answer*"))
+    second = runs.train_at_need(2, hook, entrypoint, **files)
+    assert second.text().count("nothing is installed") == 1 and second.text().count("from the venv") == 2
+    assert "begins anew" not in second.text()
+
+
+def test_it_sees_what_serves_det_and_an_upgrade_shadows_that(runs: Runs, has_answer: Path) -> None:
+    hook = f"answer\npip install --no-index --upgrade {wheel(runs.tmp)}"
+    run = runs.train_at_need(1, hook, "answer")
+    assert run.text().count("from the base") == 2 and run.text().endswith("from the venv"), run.text()
+    said = subprocess.run([has_answer / "bin" / "answer"], capture_output=True, check=True).stdout
+    assert said == b"from the base\n"
+
+
+def test_of_runs_that_need_it_together_one_makes_it(runs: Runs) -> None:
+    hook = f"pip install --no-index {wheel(runs.tmp)}"
+    started = [runs.new_at_need(n, hook, "answer") for n in range(1, 6)]
+    nodes = [run.start() for run in started]
+    for run, node in zip(started, nodes):
+        assert run.finish(node)[0] == 0, run.text()
+        assert "from the venv" in run.text()
+    assert sum("making the experiment's Python environment" in run.text() for run in started) == 1
+    assert len(runs.left()) == 3
+
+
+def test_a_hook_whose_pip_fails_is_told_pips_own_words(runs: Runs) -> None:
+    run = runs.train_at_need(1, "pip install --no-index no-such-package", "echo trained")
+    assert run.end()["message"].startswith("startup-hook.sh line 1 failed with exit code 1: pip install"), run.end()
+    assert "No matching distribution found for no-such-package" in run.end()["message"]
+    assert not runs.folder.exists()
+
+
+def test_a_hook_that_fails_in_the_experiments_own_environment_leaves_none(runs: Runs) -> None:
+    install = f"pip install --no-index {wheel(runs.tmp)}"
+    run = runs.train_at_need(1, f"{install}\nexit 3", "echo trained")
+    assert run.end()["message"].startswith("startup-hook.sh exited with 3") and "trained" not in run.printed()
+    assert runs.left() == ["lock"]
+    again = runs.train_at_need(2, install, "answer")
+    assert "from the venv" in again.text() and "begins anew" not in again.text()
+
+
+def test_a_pip_of_before_dry_runs_means_an_environment_of_its_own(runs: Runs, serves: Path) -> None:
+    (metadata,) = serves.glob("lib/python*/site-packages/pip-*.dist-info/METADATA")
+    text = metadata.read_text()
+    metadata.write_text(re.sub(r"^Version: .*", "Version: 21.2.4", text, flags=re.MULTILINE))
+    try:
+        run = runs.train_at_need(1, f"pip install --no-index {wheel(runs.tmp)}", "answer")
+    finally:
+        metadata.write_text(text)
+    assert "would install what pip 21.2.4 cannot tell beforehand" in run.text() and "from the venv" in run.text()
 
 
 def test_the_first_run_fills_the_experiments_environment_and_all_use_it(runs: Runs, serves: Path) -> None:
@@ -180,7 +303,7 @@ def test_a_job_without_rules_has_pip_as_it_is(base: Path) -> None:
     """Nor with rules for another environment."""
     env = {**os.environ}
     guard.keep_out(env, "/somewhere/else", 1, "no")
-    assert json.loads(env[guard.RULES]) == {"/somewhere/else": [1, "no"]}
+    assert json.loads(env[guard.RULES]) == {"/somewhere/else": [1, "no", ""]}
     said = subprocess.run([base / "bin" / "pip", "uninstall", "-y", "nothing"], env=env, capture_output=True, text=True)
     assert said.returncode == 0 and "Skipping nothing" in said.stderr
 
@@ -211,7 +334,8 @@ def test_the_guard_stands_in_the_bundle_that_jobs_have(base: Path, tmp_path: Pat
     )
     env = json.loads(said.stdout)
     assert env["PYTHONPATH"].startswith(str(bundle))
-    asked = subprocess.run([base / "bin" / "pip", "install", "x"], env=env, capture_output=True, text=True)
+    install = [base / "bin" / "pip", "install", "--no-index", wheel(tmp_path)]
+    asked = subprocess.run(install, env=env, capture_output=True, text=True)
     assert (asked.returncode, asked.stderr) == (3, "no\n")
     assert subprocess.run([base / "bin" / "pip", "--version"], env=env, stdout=subprocess.DEVNULL).returncode == 0
 

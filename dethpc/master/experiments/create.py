@@ -26,7 +26,7 @@ from dethpc.engine import events
 from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.experiments import doubts, environments, installs, standalone, user_script
+from dethpc.master.experiments import code_notes, doubts, environments, installs, standalone, user_script
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
 from dethpc.master.installation import Installation
@@ -256,6 +256,8 @@ class Creator:
         notes += doubts.room(config.checkpoint_storage.model_dump(mode="json") if config.checkpoint_storage else {})
         if inside is None and context_targz:  # what the hook installs in a container touches no Python of the node
             notes += installs.notes(config, context_targz, python)
+        if context_targz:
+            notes += code_notes.notes(config, context_targz, inside=inside is not None)
         return config, Told(notes, [*loaded.translated, *loaded.warnings])
 
     def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:

@@ -26,8 +26,8 @@ def notes(environment: Environment) -> Iterator[str]:
     for path in _READS.findall(environment.setup or ""):
         if not os.path.exists(os.path.expanduser(path)):
             yield f"environment.setup: {path}, which it reads, {_ELSEWHERE}"
-    if environment.setup and (mistake := _mistake(environment.setup)):
-        yield f"environment.setup: {mistake}: no trial can start"
+    if environment.setup and (error := mistake(environment.setup)):
+        yield f"environment.setup: {error}: no trial can start"
 
 
 def of_continued(config: ExperimentConfig, trials: Iterable[Trial]) -> Iterator[str]:
@@ -64,7 +64,7 @@ def room(section: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _mistake(lines: str) -> str:
+def mistake(lines: str) -> str:
     """What bash cannot read in them. It runs none."""
     bash = ["/bin/bash", "--noprofile", "--norc", "-n"]
     try:

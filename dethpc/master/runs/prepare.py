@@ -173,7 +173,7 @@ class JobBuilder:
         )
         spec = self._spec(run, trial, experiment, config, found, token)._replace(storage_worked=checkpoint > 0)
         if inside is not None:
-            spec = spec._replace(container=inside.told(config), det_prefix="")
+            spec = spec._replace(container=inside.told(config), det_prefix="", venv_at_need="")
         write_json(run_dir.spec, sealed(spec.to_json()), durable=False)
         run_dir.script.write_text(script)
         return JobRequest(
@@ -236,6 +236,7 @@ class JobBuilder:
             checkpoint_storage=section,
             search=trial.search,
             venv=str(self._venv(run, experiment)) if config.environment.venv else "",
+            venv_at_need="" if config.environment.venv else str(self._venv(run, experiment)),
             det_prefix=sys.prefix,
         )
 

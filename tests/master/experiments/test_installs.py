@@ -29,20 +29,28 @@ def told(hook: str = "", entrypoint: str = "python3 train.py", venv: str = "null
 
 
 @pytest.mark.parametrize(
-    "line",
+    "line", ["pip install x", "python3 -m pip install x", "set -e; pip3 install -r r.txt", "pip3.11 -q install -e ."]
+)
+def test_a_hook_that_runs_pip_where_det_is_served_may_get_an_environment_of_its_own(line: str) -> None:
+    (note,) = told(f"echo hello\n{line}\n{line}\n")
+    assert note.startswith(
+        f"startup-hook.sh:2: what {sys.prefix}, which serves det, does not have yet is installed into"
+    )
+    assert told(line, venv="per-experiment") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
     [
-        "pip install x",
-        "python3 -m pip install x",
-        "set -e; pip3 install -r r.txt",
-        "uv pip install x",
-        "conda install x",
+        ("uv pip install x", "uv finds no environment in a job"),
+        ("conda install -y x", f"conda install would change {sys.prefix}"),
+        ("mamba install x", f"conda install would change {sys.prefix}"),
     ],
 )
-def test_a_hook_that_would_install_where_det_is_served_is_named(line: str) -> None:
-    (note,) = told(f"echo hello\n{line}\n")
-    assert note.startswith(f"startup-hook.sh:2: jobs cannot install into {sys.prefix}, which serves det")
-    assert "environment.venv: per-experiment" in note
-    assert told(line, venv="per-experiment") == []
+def test_a_hook_that_installs_by_other_programs_is_told_what_to_use(line: str, words: str) -> None:
+    first, second = told(f"{line}\npip install y\n")
+    assert first.startswith(f"startup-hook.sh:1: {words}") and "environment.venv: per-experiment" in first
+    assert second.startswith("startup-hook.sh:2: what ")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,7 @@ def test_the_owner_hears_of_it_and_its_runs_are_told_where_to_install(served: Se
     config = CONFIG.format(entrypoint="python3 train.py", venv="null")
     body = {"config": config, "modelDefinition": [hook], "activate": False}
     notes = served.session.post("/api/v1/experiments", body)["notes"]
-    assert any("startup-hook.sh:1: jobs cannot install" in note for note in notes)
+    assert any(f"startup-hook.sh:1: what {sys.prefix}" in note for note in notes)
 
     config = CONFIG.format(entrypoint="python3 train.py", venv="per-experiment")
     answer = served.session.post("/api/v1/experiments", {**body, "config": config, "activate": True})

@@ -1,5 +1,5 @@
-"""Stands before pip: refuses to change what a job must not change, and is the real pip in everything else. Of two that change one
-environment at once, which breaks it, the later waits for the other to end."""
+"""Stands before pip: keeps it from changing what a job must not change, and is the real pip in everything else. Whether it would
+change anything is what its own dry run says. Of two that change one environment at once, which breaks it, the later waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ELSEWHERE = ("--target", "--prefix", "--root", "--python", "--dry-run", "--help
 
 
 def _stop() -> None:
-    """End the process with what the rules answer, if it is a pip that would change an environment that they name."""
+    """End the process as the rules say, if it is a pip that would change an environment that they name."""
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     words = sys.argv[1:]
     changes = bool({"install", "uninstall"} & set(words)) and re.fullmatch(r"-m|pip[\d.]*", name)
@@ -25,9 +25,66 @@ def _stop() -> None:
         return
     rule = json.loads(os.environ.get("DETHPC_PIP") or "{}").get(os.path.realpath(sys.prefix))
     if rule is not None:
-        sys.stderr.write(f"{rule[1]}\n")
-        raise SystemExit(rule[0])
+        exit_code, message, pipe = rule
+        packages = _would_change(words) if exit_code else []
+        if packages and pipe:
+            _ask(pipe, packages)
+        if packages or exit_code == 0:
+            sys.stderr.write(f"{message}\n")
+            raise SystemExit(exit_code)
+        # Packages of a user, which pip refuses in a virtual environment: the experiment's is one.
+        os.environ["PIP_USER"] = "0"
+        sys.argv[1:] = [word for word in words if word != "--user"]
     _take_turns()
+
+
+def _would_change(words: list[str]) -> list[str]:
+    """What pip would install or remove, empty when that is nothing. Ends the process as pip ends, when it cannot tell for a reason
+    that would also keep it from installing."""
+    if "uninstall" in words:
+        return _installed(words[words.index("uninstall") + 1 :])
+    from importlib.metadata import version
+
+    if [int(part) for part in re.findall(r"\d+", version("pip"))[:2]] < [22, 2]:
+        return [f"what pip {version('pip')} cannot tell beforehand"]  # its dry run came with 22.2
+    import subprocess
+    import tempfile
+
+    at = words.index("install") + 1
+    rest = [word for word in words[at:] if word != "--user"]
+    with tempfile.NamedTemporaryFile("r", suffix=".json", encoding="utf-8") as report:
+        pip = [sys.executable, "-m", "pip", *words[:at], "--dry-run", "--quiet", "--report", report.name, *rest]
+        ended = subprocess.run(
+            pip, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "PIP_USER": "0"}
+        )
+        if ended.returncode:
+            sys.stderr.write(ended.stderr.decode(errors="replace"))
+            raise SystemExit(ended.returncode)
+        items = json.load(report)["install"]
+    return [f"{item['metadata']['name']} {item['metadata']['version']}" for item in items]
+
+
+def _installed(words: list[str]) -> list[str]:
+    """Those of the packages to be removed that are there. What a file of requirements names counts as there."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    present = [word for word in words if word.startswith(("-r", "--requirement"))]
+    for word in words:
+        with contextlib.suppress(PackageNotFoundError, ValueError):
+            if not word.startswith("-") and version(re.split(r"[<>=!~\[; ]", word)[0]):
+                present.append(word)
+    return present
+
+
+def _ask(pipe: str, packages: list[str]) -> None:
+    """Have the node's process end this one with the hook, which begins anew where it may install. Comes back where nobody reads."""
+    import time
+
+    with contextlib.suppress(OSError):
+        fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        os.write(fd, json.dumps(packages[:20]).encode()[:3000] + b"\n")
+        while True:
+            time.sleep(60)
 
 
 def _take_turns() -> None:
