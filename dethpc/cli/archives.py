@@ -17,7 +17,6 @@ from dethpc.domain.copies import checkpoint_file
 from dethpc.errors import CheckpointError, Refused
 from dethpc.rundir.home import Home, home
 from dethpc.storage.base import CheckpointStore
-from dethpc.storage.ownership import Owner
 
 Json = dict[str, Any]
 Said = Callable[[str, int, int], None]
@@ -99,14 +98,13 @@ def _pack(archive: zipfile.ZipFile, checkpoint: Json, said: Said) -> None:
                     said(f"checkpoint {uuid}", done, total)
 
 
-def take_in(session: Session, archive: Path, said: Said, again: bool = False) -> Json:
-    """Make an experiment of an archive; returns {"experiment", "before"}. The checkpoints whose files it has are copied first, to
-    where this installation keeps its own. One that was taken in ``before`` is left as it is, unless ``again``. Raises Refused,
-    CheckpointError, OSError; nothing of it is left then."""
-    found, uuid_ = copies.look(session, archive), str(uuids.uuid4())
-    if not (held := found.get("checkpoints")) or (found.get("takenIn") and not again):
-        return copies.take_in(session, archive, {}, uuid_, again)
-    store = storage.build(found["checkpointStorage"], owner=Owner(found.get("clusterId") or "", uuid_))
+def take_in(session: Session, archive: Path, said: Said) -> Json:
+    """Make an experiment of an archive; returns {"experiment"}. The checkpoints whose files it has are copied first, to where this
+    installation keeps its own. Raises Refused, CheckpointError, OSError; nothing of it is left then."""
+    found = copies.look(session, archive)
+    if not (held := found.get("checkpoints")):
+        return copies.take_in(session, archive, {})
+    store = storage.build(found["checkpointStorage"])
     copied: dict[str, str] = {}
     try:
         for uuid in held:
@@ -114,18 +112,11 @@ def take_in(session: Session, archive: Path, said: Said, again: bool = False) ->
             _unpack(archive, uuid, store, name, said)
             copied[uuid] = name
         said("rows, metrics, logs", 0, 0)
-        answer = copies.take_in(session, archive, copied, uuid_, again)
+        return copies.take_in(session, archive, copied)
     except (Refused, CheckpointError, OSError):
-        _drop(store, copied)
+        for name in copied.values():
+            store.delete(name)
         raise
-    if answer.get("before"):  # another client was faster
-        _drop(store, copied)
-    return answer
-
-
-def _drop(store: CheckpointStore, copied: dict[str, str]) -> None:
-    for name in copied.values():
-        store.delete(name)
 
 
 def _unpack(archive: Path, uuid: str, store: CheckpointStore, name: str, said: Said) -> None:

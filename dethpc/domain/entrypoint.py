@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import NamedTuple, Optional, Sequence, Union
+from typing import List, NamedTuple, Optional, Sequence, Union
 
 STARTUP_HOOK = "startup-hook.sh"
 """The script of the context directory that every node runs before the entrypoint."""
@@ -80,6 +80,23 @@ _LAUNCHING = re.compile(
     r"(?:dethpc|determined)\.launch\.\w+|torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch"
 )
 _OF_A_SHELL = frozenset("|&;<>()$`*?[#~!{\n")
+
+
+def program(entrypoint: Union[str, Sequence[str]]) -> List[str]:
+    """The words of an entrypoint that runs a file of the context directory (``./job.sh ARGS``, ``job.sh ARGS``): its path, relative
+    to that directory, and its arguments. Empty where a shell would do more than to split it into words."""
+    if isinstance(entrypoint, str):
+        if _OF_A_SHELL & set(entrypoint):
+            return []
+        try:
+            words = shlex.split(entrypoint)
+        except ValueError:
+            return []
+    else:
+        words = list(entrypoint)
+    if not words or words[0].startswith(("/", "-")) or not (words[0].startswith("./") or words[0].endswith(".sh")):
+        return []
+    return [words[0][2:] if words[0].startswith("./") else words[0], *words[1:]]
 
 
 def named_script(entrypoint: Union[str, Sequence[str]]) -> str:

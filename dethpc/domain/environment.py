@@ -50,17 +50,21 @@ def goes_along(name: str) -> bool:
 @dataclass(frozen=True)
 class Environment:
     """``variables`` are those that jobs get. ``python``: the ``python3`` that is first on their PATH, "" when there is none;
-    ``packages``: frameworks installed there, name -> version. ``source``: whose it is, "shell" or "master"."""
+    ``packages``: frameworks installed there, name -> version. ``source``: whose it is, "shell" or "master".
+    ``sbatch``: variables by which the shell gives options to sbatch, such as SBATCH_ACCOUNT; jobs do not get them."""
 
     variables: Mapping[str, bytes]
     python: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     source: str = "shell"
+    sbatch: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, environ: Mapping[bytes, bytes], **about: object) -> Environment:
         """What goes along of ``environ``, which is as ``os.environb``."""
-        return cls(_kept({name.decode("latin-1"): value for name, value in environ.items()}), **about)  # type: ignore[arg-type]
+        named = {name.decode("latin-1"): value for name, value in environ.items()}
+        sbatch = {name: value.decode("utf-8", "replace") for name, value in named.items() if name.startswith("SBATCH_")}
+        return cls(_kept(named), sbatch=sbatch, **about)  # type: ignore[arg-type]
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Environment:
@@ -83,23 +87,28 @@ class Environment:
             if not equals or len(entry) >= _ONE_ENTRY:
                 raise ValueError(f"entry {name[:40]!r} is not NAME=VALUE of less than {_ONE_ENTRY:,} bytes")
             variables[name.decode("latin-1")] = value
-        packages = about.get("packages")
+        packages, sbatch = about.get("packages"), about.get("sbatch")
         return cls(
             _kept(variables),
             python=_short(about.get("python")),
             packages={_short(k): _short(v) for k, v in packages.items()} if isinstance(packages, dict) else {},
             source="master" if about.get("source") == "master" else "shell",
+            sbatch={_short(k): _short(v) for k, v in sbatch.items() if k.startswith("SBATCH_")}
+            if isinstance(sbatch, dict)
+            else {},
         )
 
     def to_bytes(self) -> bytes:
         """Raises: ValueError, which names the largest variables, when it is too large to go with an experiment."""
         data = b"".join(name.encode("latin-1") + b"=" + value + b"\0" for name, value in self.variables.items())
-        about = {
+        about: Dict[str, object] = {
             "python": self.python,
             "packages": dict(self.packages),
             "source": self.source,
             "sha256": hashlib.sha256(data).hexdigest(),
         }
+        if self.sbatch:
+            about["sbatch"] = dict(self.sbatch)
         data = json.dumps(about).encode() + b"\0" + data
         if len(data) > MOST_BYTES:
             largest = sorted(self.variables, key=lambda name: -len(self.variables[name]))[:3]

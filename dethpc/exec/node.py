@@ -25,7 +25,7 @@ from dethpc.exec.alone import Alone, Meeting
 from dethpc.exec.bell import Bell
 from dethpc.exec.end import NodeResult
 from dethpc.exec.log_policies import LogPolicies
-from dethpc.exec.place import Place, scratch_bases
+from dethpc.exec.place import Place, scratch_bases, with_nodes
 from dethpc.exec.shell_state import ShellState
 from dethpc.exec.signals import Signals, job_end
 from dethpc.exec.supervise import Supervisor, Watch
@@ -54,7 +54,7 @@ def run(run_dir: RunDir, umask: int) -> int:
     if run_dir.closed.exists():
         return _nothing_to_do()
     try:
-        spec = read_spec(run_dir)
+        spec = with_nodes(read_spec(run_dir), os.environ)
         _restore_slurms_variables(spec)
         place = Place.from_environment(os.environ, spec.num_nodes)
         if (

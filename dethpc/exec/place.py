@@ -6,6 +6,7 @@ import os
 from typing import Mapping, NamedTuple
 
 from dethpc.errors import RunDirError
+from dethpc.rundir.spec import Spec
 
 
 class Place(NamedTuple):
@@ -39,6 +40,16 @@ class Place(NamedTuple):
             )
         job_id = environ.get("DETHPC_JOB_ID") or environ.get("SLURM_JOB_ID") or ""
         return cls(k, rank, job_id, names, addresses)
+
+
+def with_nodes(spec: Spec, environ: Mapping[str, str]) -> Spec:
+    """The run as Slurm has started it, where the script left the number of nodes to Slurm."""
+    if spec.num_nodes:
+        return spec
+    count = max(1, len(_listed(environ, "DETHPC_NODES")))
+    gpus = environ.get("SLURM_GPUS_ON_NODE", "")
+    per_node = int(gpus) if gpus.isdigit() and spec.slot_type != "cpu" else -(-spec.slots // count)
+    return spec._replace(num_nodes=count, slots_per_node=per_node)
 
 
 def _number(environ: Mapping[str, str], *names: str) -> int:

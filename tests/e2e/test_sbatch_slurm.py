@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+import pytest
+import yaml
+
 from tests.e2e.conftest import User
 from tests.e2e.test_slurm import jobs, on_slurm, slurm_command  # noqa: F401
 from tests.waiting import wait_until
@@ -83,4 +89,84 @@ def test_what_a_script_cannot_ask_for_is_named_and_nothing_is_created(on_slurm: 
     user.write("config.yaml", "entrypoint: sbatch train.sbatch\nsearcher: {name: single, metric: loss}\n")
     user.det("experiment", "create", "config.yaml", "context", code=1)
     assert "--array in train.sbatch" in user.errors and "--clusters in train.sbatch" in user.errors
+    assert user.json("experiment", "list") == []
+
+
+def trained(user: User, script: str, **config: Any) -> tuple[str, str]:
+    """The log of a trial whose entrypoint is ``job.sh`` with these lines, and what its creation said."""
+    user.write("context/job.sh", script).chmod(0o755)
+    text = {"entrypoint": "./job.sh", "searcher": {"name": "single", "metric": "loss"}, "max_restarts": 0, **config}
+    user.write("config.yaml", yaml.safe_dump(text))
+    number, said = int(user.det("experiment", "create", "config.yaml", "context").split()[-1]), user.errors
+    user.det("experiment", "wait", str(number))
+    return user.log(number), said
+
+
+ENVIRONMENT = """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --gpus-per-node=4
+#SBATCH --cpus-per-task=4
+#SBATCH --mem=1G
+#SBATCH --job-name="demo job"
+#SBATCH --output=./out/%x-%j.out
+echo "processes $(( ${SLURM_GPUS_PER_NODE:-1} * ${SLURM_NNODES:-1} )) per node ${SLURM_GPUS_PER_NODE-unset} name $SLURM_JOB_NAME"
+srun bash -c 'echo "task $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME sees $CUDA_VISIBLE_DEVICES"'
+"""
+
+
+def test_slurm_tells_a_script_what_its_own_options_asked_for(on_slurm: User) -> None:  # noqa: F811
+    log, said = trained(on_slurm, ENVIRONMENT)
+    assert "job.sh has #SBATCH lines: it runs as sbatch job.sh would" in said
+    assert "--output=./out/%x-%j.out is left out" in said
+    assert "processes 8 per node 4 name demo job" in log
+    for task in range(2):
+        assert re.search(rf"task {task} of 2 on \S+ sees 0,1,2,3", log)
+    (experiment,) = on_slurm.json("experiment", "list")
+    assert experiment["name"] == "demo job"
+
+
+TASKS = """#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --tasks-per-node=4
+#SBATCH --cpus-per-task=2
+srun bash -c 'echo "proc $SLURM_PROCID of $SLURM_NTASKS with $(nproc) cores"'
+"""
+
+
+def test_tasks_per_node_is_another_name_of_ntasks_per_node(on_slurm: User) -> None:  # noqa: F811
+    log, said = trained(on_slurm, TASKS)
+    assert [f"proc {task} of 4" in log for task in range(4)] == [True] * 4
+    assert "asks for no GPU, so its trials get none" in said
+    log, _ = trained(on_slurm, "#!/bin/bash\nsrun echo task", slurm={"sbatch_args": ["--tasks-per-node=3"]})
+    assert log.count("INFO: task") == 3
+
+
+SHAPES = {
+    "--gpus=6": 6,  # Slurm chooses the nodes
+    "--gpus-per-task=1 -n 5": 5,
+    "-n 4 --gpus=4 --ntasks-per-gpu=1": 4,
+    "--gpus=2 --mem-per-gpu=100": 2,
+    "--gpus-per-socket=2 --sockets-per-node=1 -N 2": 4,
+    "--exclusive -c 3": 4,
+    "--nodes=1-3 --gres=gpu:2 -n 2": 2,
+}
+
+
+@pytest.mark.parametrize("options", SHAPES)
+def test_a_script_runs_in_whatever_shape_it_asks_for(on_slurm: User, options: str) -> None:  # noqa: F811
+    gpus = r"grep -o '[0-9]*gpu[0-9]*\|gres/gpu=[0-9]*' | tail -1"
+    script = f"#!/bin/bash\n#SBATCH {options}\nscontrol show job $SLURM_JOB_ID | grep -o 'TRES=.*' | {gpus}\nsrun echo task\n"
+    log, _ = trained(on_slurm, script)
+    (experiment,) = on_slurm.json("experiment", "list")
+    assert SHAPES[options] == on_slurm.experiment(experiment["id"])["config"]["resources"]["slots_per_trial"]
+    assert "INFO: task" in log
+
+
+def test_dos_line_breaks_are_refused_as_by_sbatch(on_slurm: User) -> None:  # noqa: F811
+    user = on_slurm
+    (user.folder / "context").mkdir()
+    (user.folder / "context/job.sbatch").write_bytes(b"#!/bin/bash\r\n#SBATCH --cpus-per-task=1\r\necho hello\r\n")
+    user.write("config.yaml", "entrypoint: job.sbatch\nsearcher: {name: single, metric: loss}\n")
+    user.det("experiment", "create", "config.yaml", "context", code=1)
+    assert "Batch script contains DOS line breaks" in user.errors
     assert user.json("experiment", "list") == []

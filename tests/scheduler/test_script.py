@@ -22,7 +22,7 @@ from dethpc.deploy.slurm_dev import Cluster
 from dethpc.domain.ports import JobRecord, JobRequest, JobState
 from dethpc.errors import ConfigError, SubmitRejected
 from dethpc.exec.environment import restored
-from dethpc.scheduler.slurm import script
+from dethpc.scheduler.slurm import options, script
 from dethpc.scheduler.slurm.commands import SlurmCommands
 from dethpc.scheduler.slurm.script import Resources, ScriptInput, render, sh
 from tests.waiting import LONG_ENOUGH, wait_until
@@ -361,20 +361,41 @@ def test_sh_makes_one_word_of_any_text(texts: list[str]) -> None:
         ("-a1-3", "array"),
         ("-Ha 1-3", "array"),
         ("#SBATCH --wrap=ls", "wrap"),
-        ("-o /tmp/x", "output"),
-        ("--time=5 --job-name=x", "job-name"),
-        ("-J x", "job-name"),
-        ("--no-requeue", "no-requeue"),
-        ("--requeue", "requeue"),
-        ("--export NONE", "export"),
-        ("-N2", "nodes"),
-        ("--gpus-per-task=1", "gpus-per-task"),
-        ("--signal=USR2", "signal"),
+        ("--time=5 -M other", "clusters"),
+        ("-W", "wait"),
+        ("--test", "test-only"),
     ],
 )
-def test_options_that_dethpc_sets_are_refused_by_name(line: str, name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"--{name} is not yours: {script.REFUSED[name]}"):
+def test_options_that_make_no_sense_for_one_trial_are_refused_by_name(line: str, name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"--{name} is not yours: {options.REFUSED[name]}"):
         render(ScriptInput("n", tmp_path, "h", sbatch_args=[line]))
+
+
+def directives(tmp_path: Path, *lines: str, **resources: Any) -> list[str]:
+    text = render(ScriptInput("n", tmp_path, "h", sbatch_args=lines, resources=Resources(**resources)))
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+
+
+@pytest.mark.parametrize("line", ["-o /tmp/x", "-J x", "--no-requeue", "--export NONE", "--parsable", "-D /tmp"])
+def test_what_dethpc_does_by_its_own_means_is_left_out(line: str, tmp_path: Path) -> None:
+    assert directives(tmp_path, line, "--mail-type=END") == [*directives(tmp_path), "--mail-type=END"]
+
+
+def test_the_users_other_gres_stand_beside_the_gpus(tmp_path: Path) -> None:
+    lines = directives(tmp_path, "--gres=tmp:100G,gres:license:1", gres="gpu:3090:2")
+    assert [line for line in lines if line.startswith("--gres")] == [f"--gres=gpu:3090:2,tmp:{100 << 30},license:1"]
+    assert directives(tmp_path, "--gres=gpu:1,tmp:100G")[-1] == "--gres=gpu:1,tmp:100G"
+    with pytest.raises(ConfigError, match="GRES as sbatch takes them"):
+        directives(tmp_path, "--gres=gpu:2080ti", gres="gpu:2")
+
+
+@pytest.mark.parametrize(
+    "line", ["--output=x", "--array=1-3", "--nodes=2", "--gpus-per-node=4", "-n 8", "--tasks-per-node=2", "x"]
+)
+def test_a_sites_options_are_none_that_a_trial_chooses(line: str) -> None:
+    script.check_pools(["--exclusive --mail-type=END", "--gres=tmp:1G", "-c 4"], "a")
+    with pytest.raises(ConfigError, match=r"pools\.a\.sbatch_args"):
+        script.check_pools([line], "a")
 
 
 @pytest.mark.parametrize("line", ["", "hello", "--", "'unclosed"])
@@ -385,7 +406,7 @@ def test_what_is_no_option_is_refused(line: str, tmp_path: Path) -> None:
 
 def test_every_mistake_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        render(ScriptInput("n", tmp_path, "h", sbatch_args=["--array=1", "-J x", "--mail-type=END"]))
+        render(ScriptInput("n", tmp_path, "h", sbatch_args=["--array=1", "-M x", "--mail-type=END"]))
     assert len(caught.value.problems) == 2
 
 
@@ -420,8 +441,3 @@ def test_a_template_that_names_what_does_not_exist_is_an_error(tmp_path: Path) -
     (tmp_path / "claim.j2").write_text("{{ typo }}")
     with pytest.raises(jinja2.UndefinedError):
         render(ScriptInput("n", tmp_path, "h"), [tmp_path])
-
-
-def test_the_documentation_names_every_refused_option() -> None:
-    table = (Path(__file__).parents[2] / "docs" / "sbatch-args.md").read_text()
-    assert [name for name in script.REFUSED if f"`--{name}`" not in table] == []

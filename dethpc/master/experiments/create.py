@@ -17,7 +17,6 @@ from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.loading import load as load_config
 from dethpc.config.searcher import WarmStart
 from dethpc.config.wording import did_you_mean
-from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.environment import Environment
 from dethpc.domain.facts import Checkpoint, Experiment, Trial
 from dethpc.domain.ports import Scheduler
@@ -26,7 +25,7 @@ from dethpc.engine import events
 from dethpc.errors import ConfigError, ContextError, DethpcError, NotFound, Problem, Refused
 from dethpc.master.durable import contexts
 from dethpc.master.durable.ledger import Ledger
-from dethpc.master.experiments import code_notes, doubts, environments, installs, standalone, user_script
+from dethpc.master.experiments import batch_scripts, code_notes, doubts, environments, installs, requested, standalone
 from dethpc.master.experiments.secrets import revealed_text
 from dethpc.master.experiments.unmanaged import NO_ENTRYPOINT, Unmanaged, config_of
 from dethpc.master.installation import Installation
@@ -240,14 +239,17 @@ class Creator:
                     )
                 ]
             )
-        script = batch_script(config.entrypoint)
-        if script is not None and (complete or contexts.members(context_targz)):
-            cpus = {
-                name: pool.cpus_per_slot for name, pool in self._installation.site.pools.items() if pool.cpus_per_slot
-            }
-            config, notes = user_script.fold(
-                config_yaml, script, context_targz, self.defaults(), self._admission.pools(), cpus
-            )
+        shell, more = requested.of_shell(sent.sbatch if sent else {})
+        notes += more
+        whole = complete or bool(contexts.members(context_targz))
+        config, more = batch_scripts.submitted(config, context_targz) if whole and context_targz else (config, [])
+        notes += more
+        script = batch_scripts.read_script(config, context_targz) if whole else None
+        if script is not None or shell or config.slurm.sbatch_args:
+            entrypoint = config.entrypoint
+            config, more = requested.fold(config_yaml, script, shell, self._cluster())
+            config = config.model_copy(update={"entrypoint": entrypoint})
+            notes += more
         self._admission.check(config)
         inside = self._admission.container(config)
         notes += loaded.without_container if inside is None else inside.notes(config)
@@ -258,7 +260,18 @@ class Creator:
             notes += installs.notes(config, context_targz, python)
         if context_targz:
             notes += code_notes.notes(config, context_targz, inside=inside is not None)
+            notes += batch_scripts.notes(config, context_targz)
         return config, Told(notes, [*loaded.translated, *loaded.warnings])
+
+    def _cluster(self) -> requested.Cluster:
+        pools = self._installation.site.pools
+        return requested.Cluster(
+            defaults=self.defaults(),
+            pools=self._admission.pools(),
+            cpus_per_slot={name: pool.cpus_per_slot for name, pool in pools.items() if pool.cpus_per_slot},
+            unknown_gpus=frozenset(name for name, pool in pools.items() if pool.whole_nodes),
+            local=self._scheduler.kind == "local",
+        )
 
     def _with_source(self, config: ExperimentConfig) -> ExperimentConfig:
         """``source_trial_id`` means that trial's latest checkpoint at this moment.

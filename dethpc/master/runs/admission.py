@@ -8,6 +8,7 @@ from typing import Any
 from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.site import SiteConfig
 from dethpc.domain import memory
+from dethpc.domain.entrypoint import batch_script
 from dethpc.domain.ports import PoolInfo
 from dethpc.domain.resource_request import ResourceRequest
 from dethpc.errors import ConfigError, Problem, SchedulerUnavailable
@@ -15,7 +16,16 @@ from dethpc.insight.waiting import infeasible
 from dethpc.master.runs import containers
 from dethpc.master.runs.cluster_view import PLAN, ClusterView
 from dethpc.master.runs.script import JobScript
-from dethpc.master.runs.shape import Shape, cores, pool_of, spread, time_asked
+from dethpc.master.runs.shape import (
+    Shape,
+    asked_of,
+    cores_per_node,
+    is_of_options,
+    pool_of,
+    spread,
+    spread_as_asked,
+    time_asked,
+)
 
 
 class Admission:
@@ -103,7 +113,7 @@ class Admission:
             slots_per_node=found.slots_per_node,
             slot_type=found.slot_type,
             time_limit=time_asked(options) or pool.time_min_seconds or pool.time_limit_seconds,
-            cpus_per_node=cores(pool, slots, config.slurm),
+            cpus_per_node=cores_per_node(pool, config, found),
             memory_per_node_mb=slots * memory.megabytes(pool.mem_per_slot or "0M"),
         )
 
@@ -115,4 +125,12 @@ class Admission:
         slot_type = next((pool.slot_type for pool in pools if pool.name == name), "cpu")
         largest = max((node.slots for node in nodes if name in node.pools), default=0)
         per_node = config.slurm.slots_per_node or site_pool.slots_per_node or largest
-        return spread(resources.slots_per_trial, per_node, slot_type, single_node=resources.is_single_node or False)
+        single, slots = resources.is_single_node or False, resources.slots_per_trial
+        asked = asked_of(config.slurm.sbatch_args or [])
+        script = batch_script(config.entrypoint) is not None
+        if asked.nodes is None and not (script and is_of_options(asked, slots, slot_type)):
+            return spread(slots, per_node, slot_type, single_node=single)
+        found = spread_as_asked(slots, per_node, slot_type, asked, even=not script)
+        if single and found.nodes > 1:
+            raise ValueError(f"{found.nodes} nodes, beside is_single_node")
+        return found

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dethpc.config.experiment import ExperimentConfig
-from dethpc.config.site import SiteConfig
+from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.containers import Wrapped
 from dethpc.domain import memory
+from dethpc.domain.entrypoint import batch_script
 from dethpc.errors import SubmitDeferred
-from dethpc.master.runs.shape import Shape, cores_of_task, pool_of
-from dethpc.scheduler.slurm.script import Resources, ScriptInput, render
+from dethpc.master.runs.shape import Shape, asked_of, cores_of_task, pool_of
+from dethpc.scheduler.slurm.options import CPUS, MEMORY, TASKS
+from dethpc.scheduler.slurm.script import Resources, ScriptInput, check_pools, render
 
 
 class JobScript:
@@ -43,15 +46,9 @@ class JobScript:
         Raises SubmitDeferred where the site's templates are not there: no job is to lose unnoticed what they add."""
         pool = pool_of(self._site, config.resources.resource_pool)
         slurm = config.slurm
-        slots = max(1, found.slots_per_node)
-        gpus = found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes
-        resources = Resources(
-            nodes=found.nodes,
-            ntasks_per_node=slurm.ntasks_per_node,
-            cpus_per_task=cores_of_task(pool, slots, slurm),
-            gres=pool.gres_of(slots, slurm.gpu_type) if gpus else None,
-            exclusive=pool.whole_nodes,
-            mem=pool.mem_per_slot and memory.times(pool.mem_per_slot, slots),
+        check_pools(pool.sbatch_args, config.resources.resource_pool)
+        resources = replace(
+            asked_resources(pool, config, found),
             partition=pool.partition,
             qos=pool.qos,
             account=pool.account,
@@ -91,3 +88,23 @@ class JobScript:
         except OSError as error:
             raise SubmitDeferred(f"templates of the site configuration: {error.filename}: {error.strerror}") from None
         return [Path(self._site.templates)]
+
+
+def asked_resources(pool: PoolConfig, config: ExperimentConfig, found: Shape) -> Resources:
+    """Nodes, tasks, cores, GPUs and memory, but for those that options of sbatch ask for: their own lines say it. An sbatch script
+    gets what sbatch gives it, so of what it leaves open only the site's own defaults are asked for."""
+    slurm, slots = config.slurm, max(1, found.slots_per_node)
+    asked = asked_of([*pool.sbatch_args, *(slurm.sbatch_args or [])])
+    script = batch_script(config.entrypoint) is not None
+    cores = cores_of_task(pool, slots, slurm)
+    cores_asked = bool(asked.names & CPUS) or (script and not pool.cpus_per_slot and (asked.sized or cores == 1))
+    gpus = found.slot_type != "cpu" and found.slots_per_node and not pool.whole_nodes and not asked.asks_gpus
+    own_gpus = gpus and not (script and asked.whole_nodes)
+    return Resources(
+        nodes=None if asked.nodes is not None or found.open else found.nodes,
+        ntasks_per_node=None if asked.names & TASKS else slurm.ntasks_per_node,
+        cpus_per_task=None if cores_asked else cores,
+        gres=pool.gres_of(slots, slurm.gpu_type) if own_gpus else None,
+        exclusive=pool.whole_nodes and not asked.whole_nodes,
+        mem=None if asked.names & MEMORY else pool.mem_per_slot and memory.times(pool.mem_per_slot, slots),
+    )

@@ -7,18 +7,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dethpc.config.experiment import ExperimentConfig
 from dethpc.config.resources import Slurm
 from dethpc.config.site import PoolConfig, SiteConfig
 from dethpc.domain import walltime
+from dethpc.errors import ConfigError, Problem
+from dethpc.scheduler.slurm import request
+from dethpc.scheduler.slurm.options import CPUS, NODES, TASKS, Unreadable
+from dethpc.scheduler.slurm.request import Request
+from dethpc.scheduler.slurm.script import options_of
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many nodes, and how many slots on each."""
+    """How many nodes, and how many slots on each. ``open``: at least so many; Slurm chooses."""
 
     nodes: int
     slots_per_node: int
     slot_type: str
+    open: bool = False
 
 
 def spread(slots: int, per_node: int, slot_type: str, *, single_node: bool = False) -> Shape:
@@ -43,15 +50,44 @@ def pool_of(site: SiteConfig, name: str) -> PoolConfig:
     return pool if pool.partition else pool.model_copy(update={"partition": name})
 
 
+def spread_as_asked(slots: int, largest: int, slot_type: str, asked: Request, *, even: bool) -> Shape:
+    """As ``spread``, where options of sbatch ask for nodes, tasks or GPUs. ``even``: every node is to have equally many slots."""
+    nodes = asked.least_nodes
+    if asked.nodes is None and largest:
+        nodes = max(nodes, math.ceil(slots / largest))
+    if even and slots % nodes:
+        raise ValueError(f"{slots} slots on {nodes} nodes, which --nodes in slurm.sbatch_args asks for")
+    return Shape(nodes, math.ceil(slots / nodes), slot_type, open=asked.nodes_open)
+
+
+def is_of_options(asked: Request, slots: int, slot_type: str) -> bool:
+    """Whether the slots of an sbatch script are those that its own options ask for, and not others of the configuration."""
+    if slot_type == "cpu":
+        return bool(asked.names & (NODES | TASKS | CPUS))
+    return asked.sized and (asked.whole_nodes or asked.all_gpus == slots)
+
+
+def asked_of(options: Sequence[str]) -> Request:
+    """What ``sbatch_args`` ask for. Raises ConfigError."""
+    try:
+        return request.of(options_of(options))
+    except Unreadable as error:
+        raise ConfigError([Problem("slurm.sbatch_args", str(error), "what sbatch takes")]) from None
+
+
 def cores_of_task(pool: PoolConfig, slots: int, slurm: Slurm) -> int:
-    """Cores to ask for each task: an equal share of those of the node's slots, or what the configuration asks for if more."""
-    per_node = slurm.ntasks_per_node or 1
-    return max(math.ceil(slots * (pool.cpus_per_slot or 1) / per_node), slurm.cpus_per_task or 0)
+    """Cores to ask for each task: those of the node's slots, or what the configuration says when that is more."""
+    return max(math.ceil(slots * (pool.cpus_per_slot or 1) / (slurm.ntasks_per_node or 1)), slurm.cpus_per_task or 0)
 
 
-def cores(pool: PoolConfig, slots: int, slurm: Slurm) -> int:
-    """Cores to ask of each node."""
-    return cores_of_task(pool, slots, slurm) * (slurm.ntasks_per_node or 1)
+def cores_per_node(pool: PoolConfig, config: ExperimentConfig, found: Shape) -> int:
+    """Cores to ask of each node, as far as that is known."""
+    asked, slots = asked_of(config.slurm.sbatch_args or []), max(1, found.slots_per_node)
+    if not asked.names & (TASKS | CPUS):
+        return cores_of_task(pool, slots, config.slurm) * (config.slurm.ntasks_per_node or 1)
+    if asked.nodes_open:
+        return asked.cpus_per_task or 1
+    return math.ceil(asked.least_tasks / found.nodes) * (asked.cpus_per_task or 1)
 
 
 def time_asked(options: Sequence[str]) -> float | None:

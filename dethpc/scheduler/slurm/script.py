@@ -11,12 +11,14 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dethpc.containers import Wrapped
-from dethpc.errors import ConfigError, Problem
+from dethpc.domain.gres import requested
+from dethpc.errors import ConfigError, GresError, Problem
+from dethpc.scheduler.slurm.options import GPUS, NODES, TASKS, Option, Unreadable, Use, read
 
 if TYPE_CHECKING:
     import jinja2
@@ -29,9 +31,9 @@ BUILT_IN = Path(__file__).parents[2] / "templates" / "sbatch"
 
 @dataclass(frozen=True)
 class Resources:
-    """What is asked of Slurm. Fields that are None are left to the site's defaults."""
+    """What is asked of Slurm. Fields that are None are left to the site's defaults, or to the user's own options."""
 
-    nodes: int = 1
+    nodes: int | None = 1
     ntasks_per_node: int | None = None  # None: one, of which user code is told nothing, as without the option
     cpus_per_task: int | None = None
     gres: str | None = None  # per node, e.g. "gpu:4" or "gpu:a100:4"
@@ -85,8 +87,11 @@ def render(script: ScriptInput, template_dirs: Sequence[Path] = ()) -> str:
     ``sbatch_args`` that dethpc sets itself.
     """
     template = _templates(tuple(template_dirs)).get_template("trial.sbatch.j2")
+    options = options_of(script.sbatch_args)
+    gres = _with_others(script.resources.gres, options)
+    resources = replace(script.resources, gres=gres)
     return template.render(
-        directives=[*_directives(script), *_user_directives(script.sbatch_args)],
+        directives=[*_directives(script, resources), *_user_directives(options, gres is not None)],
         run_dir=str(script.run_dir),
         harness=script.harness,
         python=script.python,
@@ -159,19 +164,29 @@ def _word(name: str, text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _directives(script: ScriptInput) -> Iterator[str]:
-    asked = script.resources
+def _with_others(gres: str | None, options: Sequence[Option]) -> str | None:
+    """dethpc's GPUs and the other GRES of the user's own ``--gres``: sbatch takes the last one alone."""
+    given = [option.value or "" for option in options if option.name == "gres"]
+    if gres is None or not given:
+        return gres
+    try:
+        others = requested(given[-1])
+    except GresError as error:
+        raise ConfigError(
+            [Problem("slurm.sbatch_args", f"--gres={given[-1]} ({error})", "GRES as sbatch takes them")]
+        ) from None
+    return ",".join([gres, *map(str, others)])
+
+
+def _directives(script: ScriptInput, asked: Resources) -> Iterator[str]:
     yield directive("job-name", script.job_name)
     if script.comment:
         yield directive("comment", script.comment)
     yield directive("output", literal_path(script.run_dir / "slurm.log"))
     yield directive("open-mode", "append")
     yield directive("requeue" if asked.requeue else "no-requeue")
-    yield directive("nodes", asked.nodes)
-    if asked.ntasks_per_node is not None:
-        yield directive("ntasks-per-node", asked.ntasks_per_node)
     where = ("partition", "qos", "account", "constraint", "reservation", "exclude")
-    for name in ("cpus_per_task", "gres", "mem", *where, "nice"):
+    for name in ("nodes", "ntasks_per_node", "cpus_per_task", "gres", "mem", *where, "nice"):
         value = getattr(asked, name)
         if value is not None:
             yield directive(name.replace("_", "-"), value)
@@ -205,92 +220,53 @@ def _variables(env: Mapping[str, str]) -> dict[str, str]:
 
 # --- options of the user's own ----------------------------------------------------------------------------------------
 
-_OURS = "dethpc reads it from the run directory"
-_SHAPE = "it follows from resources.slots_per_trial"
-REFUSED: Mapping[str, str] = {
-    "array": "a run is one job: use the searcher to try many configurations",
-    "wrap": "the script is dethpc's; give the entrypoint instead",
-    "output": _OURS,
-    "error": _OURS,
-    "open-mode": _OURS,
-    "input": "the trial has no standard input",
-    "job-name": "dethpc finds its jobs by name; set the experiment's name instead",
-    "requeue": "set by dethpc, which continues runs from their checkpoints",
-    "no-requeue": "set by dethpc, which continues runs from their checkpoints",
-    "parsable": "it would change what sbatch answers",
-    "quiet": "it would change what sbatch answers",
-    "test-only": "nothing would be submitted",
-    "wait": "the master does not wait for single jobs",
-    "help": "nothing would be submitted",
-    "usage": "nothing would be submitted",
-    "version": "nothing would be submitted",
-    "export": "set environment.environment_variables instead",
-    "export-file": "set environment.environment_variables instead",
-    "get-user-env": "set environment.environment_variables instead",
-    "signal": "dethpc chooses when the trial is told of its time limit",
-    "clusters": "a resource pool belongs to one cluster",
-    "nodes": _SHAPE,
-    "ntasks": _SHAPE,
-    "ntasks-per-node": _SHAPE,
-    "ntasks-per-gpu": _SHAPE,
-    "gpus": _SHAPE,
-    "gpus-per-node": _SHAPE,
-    "gpus-per-task": _SHAPE,
-    "gpu-bind": "launchers choose the device of each process",
-    "overcommit": "there is one task per node",
-}
-_SHORT_REFUSED = {
-    "a": "array",
-    "o": "output",
-    "e": "error",
-    "i": "input",
-    "J": "job-name",
-    "Q": "quiet",
-    "W": "wait",
-    "h": "help",
-    "V": "version",
-    "M": "clusters",
-    "N": "nodes",
-    "n": "ntasks",
-    "G": "gpus",
-    "O": "overcommit",
-}
-_SHORT_FLAGS = frozenset("HhIkOQsvVW")  # those without an argument
+
+def options_of(lines: Sequence[str]) -> list[Option]:
+    """The options for sbatch in ``sbatch_args``; those that dethpc does by its own means are left out. Raises ConfigError."""
+    return [each for each in all_options(lines) if each.use is not Use.TRANSLATED or each.name == "partition"]
 
 
-def _user_directives(lines: Sequence[str]) -> Iterator[str]:
+def all_options(lines: Sequence[str]) -> list[Option]:
+    """As ``options_of``, and those that dethpc does by its own means. Raises ConfigError."""
     problems: list[Problem] = []
+    options: list[Option] = []
     for line in lines:
         try:
             words = shlex.split(line.removeprefix("#SBATCH"))
-        except ValueError as error:
-            problems.append(Problem("slurm.sbatch_args", repr(line), f"an sbatch option ({error})"))
-            continue
-        if not words or not words[0].startswith("-") or "--" in words:
-            problems.append(Problem("slurm.sbatch_args", repr(line), "options of sbatch, such as --mail-type=END"))
-            continue
-        for word in words:
-            for name in _refused(word):
-                problems.append(
-                    Problem("slurm.sbatch_args", word, f"other options; --{name} is not yours: {REFUSED[name]}")
-                )
-        if not problems:
-            yield " ".join(_word("slurm.sbatch_args", word) for word in words)
+            if not words:
+                raise Unreadable("no option")
+            options += read(words)
+        except (Unreadable, ValueError) as error:
+            allowed = "options of sbatch, such as --mail-type=END"
+            problems.append(Problem("slurm.sbatch_args", f"{line!r} ({error})", allowed))
+    for option in options:
+        if option.use is Use.REFUSED:
+            allowed = f"other options; --{option.name} is not yours: {option.why}"
+            problems.append(Problem("slurm.sbatch_args", str(option), allowed))
+    if problems:
+        raise ConfigError(problems)
+    return options
+
+
+def check_pools(lines: Sequence[str], pool: str) -> None:
+    """Options that a site gives to every job of a pool: none that dethpc or the trial chooses. Raises ConfigError."""
+    field_name = f"pools.{pool}.sbatch_args"
+    try:
+        options = [option for line in lines for option in read(shlex.split(line.removeprefix("#SBATCH")))]
+    except (Unreadable, ValueError) as error:
+        raise ConfigError([Problem(field_name, str(error), "options of sbatch, such as --mail-type=END")]) from None
+    of_trials = NODES | TASKS | GPUS
+    problems = [
+        Problem(field_name, str(option), f"other options; {option.why or 'it follows from what a trial asks for'}")
+        for option in options
+        if (option.use in (Use.REFUSED, Use.TRANSLATED) and option.name != "partition") or option.name in of_trials
+    ]
     if problems:
         raise ConfigError(problems)
 
 
-def _refused(word: str) -> Iterator[str]:
-    """Names of refused options in ``word``. sbatch takes any unambiguous beginning of a long name, and bundles short ones."""
-    if word.startswith("--"):
-        name = word[2:].partition("=")[0]
-        # No option that stays the user's is the beginning of a refused one's name.
-        close = [refused for refused in REFUSED if refused.startswith(name)]
-        if close:
-            yield name if name in REFUSED else close[0]
-    elif word.startswith("-"):
-        for letter in word[1:]:
-            if letter in _SHORT_REFUSED:
-                yield _SHORT_REFUSED[letter]
-            if letter not in _SHORT_FLAGS:
-                break
+def _user_directives(options: Sequence[Option], merged: bool) -> Iterator[str]:
+    """``merged``: the GRES stand on dethpc's own line."""
+    for option in options:
+        if not (merged and option.name == "gres"):
+            yield directive(option.name, option.value)
