@@ -18,6 +18,7 @@ class StandIn:
     """Knows one pool of one node with so many ``slots``, and no job. Subclasses say what becomes of jobs."""
 
     kind, settle = "slurm", 0.0
+    identity: str = "slurm:stand-in@here:0"
 
     def __init__(self, slots: int) -> None:
         self._slots, self._ids = slots, itertools.count(1)

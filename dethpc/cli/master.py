@@ -110,6 +110,32 @@ def down(timeout: float) -> None:
     output.echo("No master is running" if pid is None else f"Stopped the master (pid {pid})")
 
 
+@master.command("take-over")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def take_over(yes: bool) -> None:
+    """Declare that runs are over of which the master can learn nothing.
+
+    Their jobs are at a scheduler that it does not serve, such as another machine's or another cluster's, or that gives no answer.
+    Their trials start again from their last checkpoints. Use it only when you know that those jobs have ended: a machine that is
+    gone for good, a cluster that was removed.
+    """
+    from dethpc.client import cluster
+
+    session = connect()
+    runs = cluster.runs_elsewhere(session)
+    if not runs:
+        output.echo("There is no run of which the master cannot learn what became of it")
+        return
+    tables.show(tables.plain(["Run", "Job", "At"], [(r["runId"], r["jobId"], r["scheduler"]) for r in runs]))
+    output.say(
+        "These runs are then taken to be over. If one of them still runs, its trial is trained twice from now on."
+    )
+    if not yes:
+        click.confirm("Have all of these jobs ended?", abort=True)
+    given_up = cluster.take_over(session)
+    output.echo(f"Counted as over: {len(given_up)}. Their trials start again from their last checkpoints")
+
+
 @master.command()
 @output.as_yaml
 @output.as_json
@@ -142,6 +168,7 @@ def info(as_json: bool) -> None:
             ("Cluster", f"{found.get('clusterName')} ({found.get('clusterId')})"),
             ("Version", f"{found.get('dethpcVersion')}, speaks the API of Determined {found.get('version')}"),
             ("Trouble", found.get("trouble")),
+            ("Notice", found.get("notice")),
         ]
     )
     if words := serves.another(lease, os.environ):

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -64,7 +64,7 @@ def up(*, port: Optional[int] = None) -> str:
             stderr=sink,
             cwd=folder(),
             start_new_session=True,
-            env=as_before(read_master_file(root), environment()),
+            env=environment(),
         )
     try:
         url = wait_until_it_answers(root, process=process)
@@ -134,23 +134,6 @@ def environment() -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}
     if found.get("DETHPC_SITE_CONFIG"):
         found["DETHPC_SITE_CONFIG"] = os.path.abspath(found["DETHPC_SITE_CONFIG"])
-    return found
-
-
-def as_before(held: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
-    """``env`` for the successor of the master that wrote ``held``. Where that was killed, the successor serves the same scheduler,
-    whatever Slurm this shell is set up for: trials run there. Who wants another stops the master first or sets DETHPC_SCHEDULER."""
-    found, told = dict(env), held.get("scheduler") or {}
-    if not told or not held.get("pid") or found.get("DETHPC_SCHEDULER"):
-        return found
-    conf = told.get("slurm_conf") or ""
-    if conf and not os.path.exists(conf):
-        return found  # a cluster that is gone
-    found.pop("SLURM_CONF", None)
-    if conf:
-        found["SLURM_CONF"] = conf
-    if told.get("chosen") == "DETHPC_SCHEDULER":
-        found["DETHPC_SCHEDULER"] = str(told["kind"])
     return found
 
 
@@ -233,6 +216,8 @@ def reached(url: str) -> Optional[Session]:
         return None
     if about.get("trouble"):
         output.say(f"note: the master answers, and {about['trouble']}")
+    if about.get("notice"):
+        output.say(f"note: {about['notice']}")
     found = Session(transport, held)
     found.about = about
     return found

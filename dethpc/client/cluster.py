@@ -20,6 +20,18 @@ def master(session: Session) -> Json:
     return found
 
 
+def runs_elsewhere(session: Session) -> List[Json]:
+    """The runs of which the master can learn nothing: {"runId", "jobId", "scheduler"}, the last in words."""
+    found: List[Json] = session.get("/api/v1/master/take-over").get("runs") or []
+    return found
+
+
+def take_over(session: Session) -> List[Json]:
+    """Count the runs as over that ``runs_elsewhere`` lists; which they were."""
+    found: List[Json] = session.post("/api/v1/master/take-over").get("runs") or []
+    return found
+
+
 def master_config(session: Session) -> Json:
     found: Json = session.get("/api/v1/master/config").get("config") or {}
     return found

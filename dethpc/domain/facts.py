@@ -164,6 +164,7 @@ class Run:
     exit_code: int | None = None
     stopping_since: float | None = None
     nice: int = 0  # how far it steps back in the scheduler's own queue
+    scheduler: str = ""  # ``Scheduler.identity`` of the one that has its job; no other can tell what became of it
 
 
 @dataclass(slots=True)

@@ -151,6 +151,12 @@ class Scheduler(Protocol):
         ...
 
     @property
+    def identity(self) -> str:
+        """Which scheduler of its kind: ``KIND:NAME``, the same as long as it is the one that remembers the same jobs. Another one
+        knows nothing of them, which is no evidence that they are over."""
+        ...
+
+    @property
     def settle(self) -> float:
         """Seconds after an unclear submission in which its job may still appear."""
         ...

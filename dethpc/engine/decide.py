@@ -86,6 +86,7 @@ _DECISIONS: dict[type, Callable[[ClusterState, Any], Decision]] = {
     events.EnableNode: nodes.enable,
     events.Prepared: runs.prepared,
     events.Submitted: runs.submitted,
+    events.SchedulerKnown: runs.scheduler_known,
     events.SubmitDeferred: runs.submit_deferred,
     events.SubmitFailed: runs.submit_failed,
     events.JobSeen: runs.job_seen,

@@ -42,7 +42,15 @@ def submitted(state: ClusterState, event: events.Submitted) -> Decision:
         return Decision()
     if run.state is RunState.SUBMITTING:
         run = replace(run, state=RunState.PENDING, reason="")
-    return Decision([replace(run, scheduler_job_id=event.job_id, submitted_at=event.at)])
+    scheduler = event.scheduler or run.scheduler
+    return Decision([replace(run, scheduler_job_id=event.job_id, submitted_at=event.at, scheduler=scheduler)])
+
+
+def scheduler_known(state: ClusterState, event: events.SchedulerKnown) -> Decision:
+    run = state.runs.get(event.run_id)
+    if run is None or run.scheduler == event.scheduler:
+        return Decision()
+    return Decision([replace(run, scheduler=event.scheduler)])
 
 
 def submit_deferred(state: ClusterState, event: events.SubmitDeferred) -> Decision:

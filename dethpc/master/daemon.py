@@ -9,7 +9,7 @@ from functools import partial
 
 from dethpc.config.site import SiteConfig
 from dethpc.domain.facts import Run
-from dethpc.domain.ports import Scheduler
+from dethpc.domain.ports import Scheduler, Snapshot
 from dethpc.errors import MasterError
 from dethpc.master.durable import ids
 from dethpc.master.durable.at_rest import AtRest
@@ -39,6 +39,7 @@ from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
 from dethpc.master.runs.collector import GarbageCollector
+from dethpc.master.runs.elsewhere import Elsewhere
 from dethpc.master.runs.folding import Folding
 from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.images import Images
@@ -50,6 +51,7 @@ from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.script import JobScript
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.master.runs.warn import Warner
+from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.master.watchdog import Watchdog
 from dethpc.rundir.home import Home
 from dethpc.searcher.methods import build as build_searcher
@@ -66,18 +68,18 @@ class Daemon:
     def __init__(self, home: Home, site: SiteConfig, scheduler: Scheduler, cluster_id: str, pace: Pace) -> None:
         self._stopped, self._broken_by = threading.Event(), ""
         self.installation = Installation(home, site, cluster_id, scheduler.kind)
+        before = SchedulerSettings.read(home)
         self.lease = Lease(home.master_file, cluster_id)
         self.lease.take()
         self.store = self._opened(home, site)
         self.changes = ChangeLog(home, self.lease.check)
-        loaded = self.changes.catch_up(self.store)
-        with self.store.read() as connection:
-            environments.sweep(home, queries.queue_ids(connection))
+        loaded = self._loaded(home)
         rules, broken = self.installation.queue_rules, partial(self._break, "the ledger cannot go on")
         self.ledger = Ledger(
             self.store, build_searcher, rules, self.installation.bad_nodes, broken, self.changes.announce, loaded
         )
         self.ledger.listen(self.changes.append)
+        elsewhere = Elsewhere.begin(scheduler, before, home, self.ledger.state)
         view, cadence, harness = ClusterView(scheduler, pace.fastest_poll), Cadence(pace), build_harness(home.root)
         script = JobScript(site, harness, use_srun=scheduler.kind == "slurm")
         admission = Admission(site, view, script, home.root)
@@ -86,12 +88,12 @@ class Daemon:
             home, site, self.ledger, self.store, view, admission, script, cluster_id, harness, images
         )
         holds, runs, records = Holds(pace), LiveRuns(self.ledger), Records(self.store, home, self.lease.check)
-        waits = WaitExplainer(self.ledger, admission, view, cadence, holds, home)
+        waits = WaitExplainer(self.ledger, admission, view, cadence, holds, home, elsewhere)
         runs.listen(waits.on_run_changed)
         short = {name: p.min_job_seconds for name, p in site.pools.items() if p.min_job_seconds is not None}
         beside, unmanaged = Beside(self.ledger, home, self.store), Unmanaged(self.ledger, home, self.store)
         prepare, reusable, warner = self.builder.prepare, ReusableJobs(home, short), Warner(self.ledger, home)
-        reconciling = partial(Reconciler, self.ledger, self.store, scheduler, home, self.lease)
+        reconciling = partial(Reconciler, self.ledger, self.store, scheduler, home, self.lease, elsewhere=elsewhere)
         self._reconciler = reconciling(
             runs, cadence, view, prepare, reusable, holds, waits.on_refused, images.missing, warner, beside, self.stop
         )
@@ -113,6 +115,7 @@ class Daemon:
             beside=beside,
             checkpoints=Checkpoints(self.ledger, self.store, home, self.collector.wake),
             cluster=view,
+            elsewhere=elsewhere,
             waits=waits,
             images=images,
             doorbell=Doorbell(self.ledger, self.store, runs),
@@ -128,6 +131,13 @@ class Daemon:
         store.before_commit = self.lease.check
         ids.check(home, store)
         return store
+
+    def _loaded(self, home: Home) -> Snapshot | None:
+        """The rows, and the files caught up with them."""
+        loaded = self.changes.catch_up(self.store)
+        with self.store.read() as connection:
+            environments.sweep(home, queries.queue_ids(connection))
+        return loaded
 
     def serve(self, host: str, port: int) -> None:
         """Listen and work until a signal or ``stop``. ``port`` 0: that of the master before this one, or any free

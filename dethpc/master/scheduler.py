@@ -5,26 +5,24 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 
 from dethpc.config.site import SiteConfig
 from dethpc.domain.ports import Scheduler
-from dethpc.errors import ConfigError, Problem
+from dethpc.errors import ConfigError, Problem, StoreError
 from dethpc.master.runs.live import Pace
+from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.rundir.home import Home
+from dethpc.state import absent, queries, reading
 
 
 def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
     """What the site configuration says; else Slurm where there is one, and this machine where not.
 
-    ``DETHPC_SCHEDULER`` overrides both. Raises ConfigError.
+    ``DETHPC_SCHEDULER`` overrides both. A shell without Slurm's commands, such as cron's, is no reason to train on this machine:
+    Slurm is reached as the last master reached it. Raises ConfigError, StoreError.
     """
-    kind = os.environ.get("DETHPC_SCHEDULER") or site.scheduler
-    if kind in ("auto", "slurm"):
-        _check_conf()
-    if kind == "auto":
-        from dethpc.scheduler.slurm.commands import is_configured
-
-        kind = "slurm" if is_configured() else "local"
+    kind = _kind(home, site, SchedulerSettings.read(home))
     if kind == "local":
         from dethpc.scheduler.local import LocalScheduler
 
@@ -44,6 +42,40 @@ def find_scheduler(home: Home, site: SiteConfig) -> tuple[Scheduler, Pace]:
         )
         return _slurm(site), pace
     raise ConfigError([Problem("DETHPC_SCHEDULER", repr(kind), "slurm or local")])
+
+
+def _kind(home: Home, site: SiteConfig, before: SchedulerSettings) -> str:
+    named = os.environ.get("DETHPC_SCHEDULER", "")
+    kind = named or site.scheduler
+    killed = bool(home.own_master().get("pid"))  # trials run where it had sent them
+    if kind != "local" and before.kind == "slurm":
+        before.lend(os.environ, whole=killed and not named)
+    if kind in ("auto", "slurm"):
+        _check_conf()
+    if kind != "auto":
+        return kind
+    if killed and before.kind == "local" and before.host == socket.gethostname():
+        return "local"
+    from dethpc.scheduler.slurm.commands import is_configured
+
+    kind = "slurm" if is_configured() else "local"
+    if not before.kind or kind == before.kind:
+        return kind
+    if kind == "local":
+        return "local" if before.is_gone and not _has_open_jobs(home, site) else "slurm"
+    return "local" if before.host == socket.gethostname() and _has_open_jobs(home, site) else "slurm"
+
+
+def _has_open_jobs(home: Home, site: SiteConfig) -> bool:
+    """Whether the database has runs that were submitted and have not ended; True where it cannot be read yet."""
+    url = site.database or home.database_url
+    if absent(url):
+        return False
+    try:
+        with reading(url) as connection:
+            return queries.has_open_jobs(connection)
+    except StoreError:  # an earlier release wrote it: it is brought up to date later
+        return True
 
 
 def _check_conf() -> None:

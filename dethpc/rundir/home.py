@@ -77,6 +77,11 @@ class Home:
         return self.root / "master.json"
 
     @property
+    def scheduler_file(self) -> Path:
+        """Which scheduler the last master served, and how it was reached: a shell may be set up for none, or for another."""
+        return self.root / "scheduler.json"
+
+    @property
     def certificate(self) -> Path:
         """The master's own TLS certificate, in PEM: what other programs than dethpc's need to trust it."""
         return self.root / "master.pem"

@@ -31,7 +31,7 @@ from dethpc.domain.facts import (
 from dethpc.state.columns import Choice, Flag, Json, Number, Whole, Words
 from dethpc.state.summaries import Best, MetricName, Spent, SpentSum, StoredSum, Summary
 
-REVISION = "ninth"
+REVISION = "tenth"
 """The newest migration: the schema that this module describes."""
 
 metadata = MetaData(

@@ -71,9 +71,11 @@ class Commits(Rounds, Protocol):
 
 
 class Pages:
-    """``master``: the application whose pages these are, asked in this process. ``cookie``: the name of that which logs in."""
+    """``master``: the application whose pages these are, asked in this process. ``cookie``: the name of that which logs in.
+    ``notice``: what every page is to say of runs that the master cannot ask about."""
 
-    def __init__(self, master: App, commits: Commits, version: str, cookie: str) -> None:
+    def __init__(self, master: App, commits: Commits, version: str, cookie: str, notice: Callable[[], str]) -> None:
+        self._notice = notice
         self._master, self._commits, self._version, self._cookie = master, commits, version, cookie
         self._files = {path.relative_to(_STATIC).as_posix(): path for path in _STATIC.rglob("*") if path.is_file()}
         self._stamp = _stamp(self._files)
@@ -194,6 +196,7 @@ class Pages:
             "since": asked.since,
             "version": self._version,
             "inside": bool(request.state.principal),
+            "notice": self._notice() if request.state.principal else "",
             "said": ""
             if _from_elsewhere(request)
             else asked.query.get("said", ""),  # nobody else puts words into our mouth

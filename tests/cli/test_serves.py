@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dethpc.cli.master_process import as_before
 from dethpc.cli.serves import another, scheduler
 
 DEV = {"scheduler": {"kind": "slurm", "slurm_conf": "/dev/slurm.conf", "chosen": ""}, "host": "login1"}
@@ -41,17 +39,3 @@ def test_nothing_is_said_where_it_is_the_same_or_was_chosen(master: dict[str, An
 def test_the_scheduler_is_named() -> None:
     assert scheduler(DEV) == "Slurm (/dev/slurm.conf)"
     assert scheduler({}) == ""
-
-
-def test_the_successor_of_a_killed_master_serves_what_it_served(tmp_path: Path) -> None:
-    conf = tmp_path / "slurm.conf"
-    conf.touch()
-    slurm = {"pid": 7, "scheduler": {"kind": "slurm", "slurm_conf": str(conf), "chosen": ""}}
-    local = {"pid": 7, "scheduler": {"kind": "local", "slurm_conf": "", "chosen": "DETHPC_SCHEDULER"}}
-    other = {"SLURM_CONF": "/other", "PATH": "/bin"}
-    assert as_before(slurm, other) == {"SLURM_CONF": str(conf), "PATH": "/bin"}
-    assert as_before(local, other) == {"DETHPC_SCHEDULER": "local", "PATH": "/bin"}
-    assert as_before({**slurm, "pid": 0}, other) == other  # it was stopped
-    assert as_before(local, {**other, "DETHPC_SCHEDULER": "slurm"}) == {**other, "DETHPC_SCHEDULER": "slurm"}
-    conf.unlink()
-    assert as_before(slurm, other) == other

@@ -14,7 +14,15 @@ from dethpc.domain.facts import Experiment, Trial
 from dethpc.engine.events.inside import GoOn, Operated, Parked, Schedule, Served, Tick, TrialClosed, Validated
 from dethpc.engine.events.outside import AddTrial, BeginTrial, DescribeTrial, EarlyExit
 from dethpc.engine.events.run_directory import AttemptEnded, AttemptStarted, Posted, Reported, SourceDamaged
-from dethpc.engine.events.scheduler import JobSeen, Prepared, QueueSeen, SubmitDeferred, SubmitFailed, Submitted
+from dethpc.engine.events.scheduler import (
+    JobSeen,
+    Prepared,
+    QueueSeen,
+    SchedulerKnown,
+    SubmitDeferred,
+    SubmitFailed,
+    Submitted,
+)
 from dethpc.engine.events.wishes import (
     Activate,
     Cancel,
@@ -90,6 +98,7 @@ Event = Union[
     Submitted,
     SubmitDeferred,
     SubmitFailed,
+    SchedulerKnown,
     JobSeen,
     QueueSeen,
     AttemptStarted,
@@ -145,6 +154,7 @@ __all__ = [
     "QueueSeen",
     "Reported",
     "Schedule",
+    "SchedulerKnown",
     "Served",
     "SourceDamaged",
     "SubmitDeferred",

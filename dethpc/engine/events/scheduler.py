@@ -20,10 +20,20 @@ class Prepared:
 
 @dataclass(slots=True)
 class Submitted:
-    """The scheduler has the run under ``job_id``."""
+    """The scheduler has the run under ``job_id``. ``scheduler``: its identity; "" where only a claim tells of it."""
 
     run_id: str
     job_id: str
+    at: float
+    scheduler: str = ""
+
+
+@dataclass(slots=True)
+class SchedulerKnown:
+    """The scheduler with this identity has the run's job."""
+
+    run_id: str
+    scheduler: str
     at: float
 
 

@@ -91,7 +91,9 @@ def create_app(services: Services) -> FastAPI:
 def _pages(app: FastAPI, services: Services, cookie: str) -> ASGIApp:
     from dethpc.web.app import Pages  # with Jinja and all pages
 
-    return Pages(app, services.commits, services.installation.version, cookie).application()
+    elsewhere = services.elsewhere
+    pages = Pages(app, services.commits, services.installation.version, cookie, lambda: elsewhere.notice)
+    return pages.application()
 
 
 async def _described(request: Request) -> StreamingResponse:

@@ -18,6 +18,7 @@ from dethpc.master.http.doorbell import Doorbell
 from dethpc.master.installation import Installation
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.elsewhere import Elsewhere
 from dethpc.master.runs.images import Images
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.store import SqlStore
@@ -40,6 +41,7 @@ class Services:
     beside: Beside
     checkpoints: Checkpoints
     cluster: ClusterView
+    elsewhere: Elsewhere
     waits: WaitExplainer
     images: Images
     doorbell: Doorbell

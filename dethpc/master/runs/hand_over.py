@@ -19,6 +19,7 @@ from dethpc.errors import SchedulerUnavailable, SubmitDeferred, SubmitRejected, 
 from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.arrays import Arrays
+from dethpc.master.runs.elsewhere import Elsewhere
 from dethpc.master.runs.holds import job_of
 from dethpc.master.runs.live import Cadence, LiveRun
 from dethpc.master.runs.reuse import ReusableJobs
@@ -31,8 +32,8 @@ PREPARE_AHEAD = 5
 """Submissions whose run directories are written while others are under way."""
 
 SUBMITTING = "submitting"
-"""File in the run directory: its job was, or was about to be, handed to the scheduler at this time (``{"at", "name"}``: the name of
-the array where it was to be an element)."""
+"""File in the run directory: its job was, or was about to be, handed over: ``{"at", "scheduler", "name"}``, the scheduler's
+identity and the name of the array where it was to be an element."""
 
 DISK_FAILS = 3
 """How many run directories must refuse to be written before no others are tried."""
@@ -88,9 +89,11 @@ class HandOver:
         reusable: ReusableJobs,
         arrays: Arrays,
         trouble: Trouble,
+        elsewhere: Elsewhere,
     ) -> None:
         self._cadence, self._ledger, self._scheduler, self._lease = cadence, ledger, scheduler, lease
         self._prepare, self._reusable, self._arrays, self._trouble = prepare, reusable, arrays, trouble
+        self._elsewhere = elsewhere
         self._alone_until: dict[int | str, float] = {}  # whose arrays were refused -> monotonic
 
     def submit(self, fresh: Sequence[LiveRun], batch: Batch) -> None:
@@ -172,7 +175,7 @@ class HandOver:
                 batch.unwritable.append((live, error))
             else:
                 if (job_id := self._reuse(live, job)) is not None:
-                    batch.answers.append(events.Submitted(run.id, job_id, time.time()))
+                    batch.answers.append(events.Submitted(run.id, job_id, time.time(), self._elsewhere.here()))
                 else:
                     yield live, job
 
@@ -198,10 +201,14 @@ class HandOver:
         """False: these jobs have to go alone."""
         jobs = [job for _, job in group]
         try:
+            here = self._elsewhere.here()
             array = self._arrays.make(jobs)
             self._lease.check()
-            for job in jobs:
-                _mark(job, name=array.name)
+            for live, job in group:
+                _mark(live, job, here, name=array.name)
+        except SchedulerUnavailable as error:
+            batch.stopped_by = error
+            return True
         except OSError as error:
             log.warning("runs %s to %s go alone, not as an array: %s", jobs[0].run_id, jobs[-1].run_id, error)
             return False
@@ -218,7 +225,7 @@ class HandOver:
         at = time.time()
         for (live, _), job_id in zip(group, job_ids):
             live.unclear_since = at  # until its row has the id: that may not be committed
-            batch.answers.append(events.Submitted(live.run.id, job_id, at))
+            batch.answers.append(events.Submitted(live.run.id, job_id, at, here))
         return True
 
     def _go_alone(self, group: Group, batch: Batch, why: Exception) -> None:
@@ -239,14 +246,18 @@ class HandOver:
             return
         self._lease.check()
         try:
-            _mark(job)
+            here = self._elsewhere.here()
+            _mark(live, job, here)
+        except SchedulerUnavailable as error:
+            batch.stopped_by = error
+            return
         except OSError as error:
             batch.unwritable.append((live, error))
             return
         try:
             job_id = self._scheduler.submit(job)
             live.unclear_since = time.time()  # until its row has the id: that may not be committed
-            batch.answers.append(events.Submitted(live.run.id, job_id, time.time()))
+            batch.answers.append(events.Submitted(live.run.id, job_id, time.time(), here))
         except (SubmitDeferred, SubmitRejected) as error:
             batch.refused.append((live, error))
         except Exception as error:
@@ -267,7 +278,8 @@ class HandOver:
         live.unclear_since = time.time()
 
 
-def _mark(job: JobRequest, **more: str) -> None:
-    """Say in the run's directory that its job is handed over now. Raises OSError."""
+def _mark(live: LiveRun, job: JobRequest, scheduler: str, **more: str) -> None:
+    """Say in the run's directory that its job is handed over now, and to whom. Raises OSError."""
     # Not on disk yet: should the machine stop now, the claim still lets only one job of the run train.
-    write_json(job.run_dir / SUBMITTING, {"at": time.time(), **more}, durable=False)
+    write_json(job.run_dir / SUBMITTING, {"at": time.time(), "scheduler": scheduler, **more}, durable=False)
+    live.handed_to = scheduler

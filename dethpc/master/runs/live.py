@@ -52,6 +52,9 @@ class LiveRun:
     unclear_since: float | None = (
         None  # epoch seconds: the scheduler was, or may have been, handed its job and gave no id
     )
+    handed_to: str = (
+        ""  # identity of the scheduler that was, or may have been, handed its job; its row says it once there is an id
+    )
     earlier_submission_read: bool = False  # whether the run directory was asked for an earlier, unclear submission
     unconfirmed_since: float | None = None  # monotonic: its job was found ended or gone, and no end report is there
     grown: tuple[int, ...] = ()  # sizes of what its attempt writes, when its job was first missed

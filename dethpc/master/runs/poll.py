@@ -21,6 +21,7 @@ from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.arrays import Arrays
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.elsewhere import Elsewhere
 from dethpc.master.runs.journals import Journals
 from dethpc.master.runs.live import Cadence, Leftover, LiveRun, LiveRuns
 from dethpc.master.runs.read import Reader
@@ -63,11 +64,13 @@ class Poller:
         whose: Whose,
         arrays: Arrays,
         trouble: Trouble,
+        elsewhere: Elsewhere,
     ) -> None:
         self._runs, self._cadence, self._ledger = runs, cadence, ledger
         self._scheduler, self._lease, self._view = scheduler, lease, view
         self._reader, self._journals = reader, journals
         self._unclear, self._whose, self._arrays, self._trouble = unclear, whose, arrays, trouble
+        self._elsewhere = elsewhere
         self._order = {id: _place(experiment.row) for id, experiment in ledger.state.experiments.items()}
         self._reordered = False  # somebody has changed the order of the queue
         self._polled = False  # jobs may be left that only the scheduler knows of
@@ -88,10 +91,14 @@ class Poller:
             self._cadence.poll_soon()
         something = len(self._runs) or self._runs.leftover_jobs or self._arrays.any_left
         if (something or not self._polled) and self._cadence.poll_is_due():
+            for live in self._runs.all():
+                if scheduler := self._elsewhere.unsaid(live):
+                    self._runs.do(events.SchedulerKnown(live.run.id, scheduler, time.time()))
             try:
                 self.poll()
             except SchedulerUnavailable as error:
                 self._cadence.unanswered(error)
+            self._elsewhere.look(self._runs.all(), self._cadence.unavailable_because)
 
     def poll(self) -> None:
         """Raises SchedulerUnavailable, LeaseHeld."""
@@ -102,7 +109,9 @@ class Poller:
             missing = [
                 live.run.scheduler_job_id
                 for live in known
-                if live.run.scheduler_job_id and self._whose.record(live, listed) is None
+                if live.run.scheduler_job_id
+                and self._whose.record(live, listed) is None
+                and not (self._polled and self._elsewhere.has(live))  # once: its controller may have moved
             ]
             # A listing that lacks a job proves nothing: it is asked for a second way.
             records = {**listed, **(self._scheduler.records(missing) if missing else {})}
@@ -120,6 +129,10 @@ class Poller:
             if self._runs.get(live.run.id) is None or live.run.scheduler_job_id is None:
                 continue
             record = self._whose.record(live, records)
+            if record is None and self._elsewhere.has(live):
+                continue  # that nobody here knows of its job says nothing
+            if live.run.scheduler != self._elsewhere.here():
+                self._runs.do(events.SchedulerKnown(live.run.id, self._elsewhere.here(), time.time()))
             self._trouble.contain(live, "comparing it with the scheduler's word", self._compare, live, record, learned)
         for live, committed in learned:
             self._trouble.contain(live, "taking in the scheduler's word", committed.result)
@@ -128,6 +141,18 @@ class Poller:
         self._clear_begin_times(listed)
         self._cancel_leftovers(listed)
         self._arrays.clean_up(self._runs, listed.values())
+
+    def take_over(self) -> None:
+        """Conclude the runs that no scheduler can be asked about, where their owner has said that they are over."""
+        if not self._elsewhere.taken_over():
+            return
+        for live in self._runs.all():
+            if not self._cadence.unavailable_because and not self._elsewhere.has(live):
+                continue
+            if live.run.scheduler_job_id is not None:
+                self._trouble.contain(live, "giving it up", self._reader.conclude, live, None)
+            live.unclear_since = None  # its claim lets one job of it train
+        self._elsewhere.look(self._runs.all(), self._cadence.unavailable_because)
 
     def _something_waits(self) -> bool:
         return self._ledger.state.places.count > 0 or any(

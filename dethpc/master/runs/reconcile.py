@@ -21,6 +21,7 @@ from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.arrays import Arrays
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.elsewhere import Elsewhere
 from dethpc.master.runs.hand_over import HandOver, Prepare
 from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.journals import Journals
@@ -68,22 +69,35 @@ class Reconciler:
         warner: Warner,
         beside: Beside,
         on_lease_lost: Callable[[], None],
+        elsewhere: Elsewhere,
     ) -> None:
         self._ledger, self._lease, self._runs, self._cadence = ledger, lease, runs, cadence
         self._reusable, self._warner, self._on_lease_lost = reusable, warner, on_lease_lost
         self._trouble = trouble = Trouble(runs, cadence, ledger, home)
         arrays = Arrays(home, lease.cluster_id)
         whose, needs = Whose(home, lease.cluster_id, arrays), Needs(runs, home, trouble, on_refused, missing)
-        hand_over = HandOver(cadence, ledger, scheduler, lease, prepare, reusable, arrays, trouble)
+        hand_over = HandOver(cadence, ledger, scheduler, lease, prepare, reusable, arrays, trouble, elsewhere)
         self._submitter = Submitter(
             runs, cadence, ledger, store, home, lease, hand_over, holds, on_refused, trouble, needs
         )
         self._stopper = Stopper(runs, cadence, scheduler, home, lease, whose)
         journals = Journals(runs, ledger, store, home)
         self._reader = Reader(runs, cadence, home, view, reusable, beside, journals)
-        unclear = UnclearSubmissions(runs, cadence, scheduler, lease, whose, trouble)
+        unclear = UnclearSubmissions(runs, cadence, scheduler, lease, whose, trouble, elsewhere)
         self._poller = Poller(
-            runs, cadence, ledger, scheduler, lease, view, self._reader, journals, unclear, whose, arrays, trouble
+            runs,
+            cadence,
+            ledger,
+            scheduler,
+            lease,
+            view,
+            self._reader,
+            journals,
+            unclear,
+            whose,
+            arrays,
+            trouble,
+            elsewhere,
         )
         self._stopping = False
         self.pulse = runs.pulse
@@ -143,6 +157,7 @@ class Reconciler:
             self._stopper.cancel_killed,
             self._reusable.release,
             self._poller.poll_if_due,
+            self._poller.take_over,
             self._tick,
         ):
             try:

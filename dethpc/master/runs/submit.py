@@ -151,13 +151,13 @@ class Submitter:
         held_by = claimed_by(run_dir)
         if not live.earlier_submission_read:
             place.check(run_dir, self._lease.cluster_id, run, state.tasks.get(run.task_id), state.trial_of(run))
-        if held_by is not None:
-            self._runs.do(events.Submitted(live.run.id, held_by, time.time()))
-            return False
-        if not live.earlier_submission_read:
             earlier = read_json(run_dir.path / SUBMITTING)
             live.unclear_since = float(earlier["at"]) if earlier is not None else None
+            live.handed_to = str((earlier or {}).get("scheduler") or "")
             live.earlier_submission_read = True
+        if held_by is not None:
+            self._runs.do(events.Submitted(live.run.id, held_by, time.time(), live.handed_to))
+            return False
         if live.unclear_since is not None:
             self._cadence.poll_soon()
             return False

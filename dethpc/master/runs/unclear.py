@@ -10,6 +10,7 @@ from dethpc.domain.ports import JobRecord, JobState, Scheduler
 from dethpc.domain.states import RunState
 from dethpc.engine import events
 from dethpc.master.durable.lease import Lease
+from dethpc.master.runs.elsewhere import Elsewhere
 from dethpc.master.runs.live import Cadence, LiveRun, LiveRuns
 from dethpc.master.runs.trouble import Trouble
 from dethpc.master.runs.whose import Whose
@@ -19,10 +20,17 @@ class UnclearSubmissions:
     """A run is unclear until its claim or the scheduler shows its job, or until no job of it can appear any more."""
 
     def __init__(
-        self, runs: LiveRuns, cadence: Cadence, scheduler: Scheduler, lease: Lease, whose: Whose, trouble: Trouble
+        self,
+        runs: LiveRuns,
+        cadence: Cadence,
+        scheduler: Scheduler,
+        lease: Lease,
+        whose: Whose,
+        trouble: Trouble,
+        elsewhere: Elsewhere,
     ) -> None:
         self._runs, self._cadence, self._scheduler = runs, cadence, scheduler
-        self._lease, self._whose, self._trouble = lease, whose, trouble
+        self._lease, self._whose, self._trouble, self._elsewhere = lease, whose, trouble, elsewhere
 
     def look_up(self, listed: Mapping[str, JobRecord]) -> None:
         """Settle unclear submissions: by what the scheduler has just listed, and where that is not enough by one question for all.
@@ -39,6 +47,8 @@ class UnclearSubmissions:
         jobs = self._by_run(listed.values(), unclear)
         names: dict[str, list[str]] = {}
         for run_id, live in unclear.items():
+            if run_id not in jobs and self._elsewhere.has(live):
+                continue  # it is not asked for here, where nobody knows of it
             if run_id not in jobs and live.unclear_since is not None and asked_at - live.unclear_since >= settle:
                 self._trouble.contain(live, "reading its job's name", self._name, run_id, names)
         if names:
@@ -79,5 +89,5 @@ class UnclearSubmissions:
         are ``surplus``."""
         live = [record for record in found if record.state.live] or found[-1:]
         live.sort(key=lambda record: record.state is JobState.PENDING)  # one that runs may be about to claim it
-        self._runs.do(events.Submitted(run.id, live[0].job_id, time.time()))
+        self._runs.do(events.Submitted(run.id, live[0].job_id, time.time(), self._elsewhere.here()))
         surplus += [record.job_id for record in live[1:] if record.state is JobState.PENDING]

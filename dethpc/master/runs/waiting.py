@@ -20,6 +20,7 @@ from dethpc.insight.waiting import PoolView, WaitReason, for_first_trial, in_que
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.admission import Admission
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.elsewhere import GIVE_UP, Elsewhere
 from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence
 from dethpc.master.runs.milestones import WAITS
@@ -54,10 +55,17 @@ class WaitExplainer:
     """All methods may be called from any thread but the ledger's."""
 
     def __init__(
-        self, ledger: Ledger, admission: Admission, view: ClusterView, cadence: Cadence, holds: Holds, home: Home
+        self,
+        ledger: Ledger,
+        admission: Admission,
+        view: ClusterView,
+        cadence: Cadence,
+        holds: Holds,
+        home: Home,
+        elsewhere: Elsewhere,
     ) -> None:
         self._ledger, self._admission, self._view, self._home = ledger, admission, view, home
-        self._cadence, self._holds = cadence, holds
+        self._cadence, self._holds, self._elsewhere = cadence, holds, elsewhere
 
     # --- answers
 
@@ -90,6 +98,8 @@ class WaitExplainer:
         for trial, run in found.trials:
             if run is None:
                 yield trial, _without_run(trial, found)
+            elif why := self._elsewhere.why(run):
+                yield trial, WaitReason("elsewhere", why, f"det master down, then det where its job runs; or {GIVE_UP}")
             elif run.intent is not Intent.GO or run.state is RunState.RUNNING:
                 continue
             elif unavailable:

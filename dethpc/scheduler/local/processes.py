@@ -22,7 +22,7 @@ def identity(pid: int) -> str | None:
     stat = _stat(pid)
     if stat is None or stat[0] in "ZX":
         return None
-    return f"{_boot()}:{pid}:{stat[19]}"
+    return f"{boot()}:{pid}:{stat[19]}"
 
 
 def alive(name: str | None) -> bool:
@@ -111,5 +111,6 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
-def _boot() -> str:
+def boot() -> str:
+    """Which start of this machine it is."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()

@@ -15,6 +15,7 @@ from dethpc.domain.ports import ArrayRequest, JobRecord, JobRequest, JobState, N
 from dethpc.errors import SchedulerUnavailable, SubmitRejected, SubmitUncertain
 from dethpc.scheduler.local import devices, processes, queue
 from dethpc.scheduler.local.jobs import CANCEL, REQUEUE, Job, Jobs, Table
+from dethpc.scheduler.local.machine import Place
 
 _LISTED_FOR = 300.0
 """Seconds for which ``jobs`` lists an ended job, as Slurm's MinJobAge."""
@@ -24,7 +25,7 @@ _IDS_AT_ONCE = 500
 
 
 class LocalScheduler:
-    """``domain.ports.Scheduler`` on this machine. Jobs live on when the process that submitted them ends.
+    """``domain.ports.Scheduler`` on this machine, of its own jobs alone. Jobs live on when the process that submitted them ends.
 
     ``home`` is DETHPC_HOME; two homes know nothing of each other and may use the same slots. ``slots``: how many GPUs, or CPU
     slots on a machine without GPUs; default all. ``grace``: seconds between TERM and KILL.
@@ -36,8 +37,13 @@ class LocalScheduler:
     def __init__(self, home: Path, slots: int | None = None, *, grace: float = 30.0) -> None:
         self._slots = devices.find(slots)
         self._grace = grace
-        self._jobs = Jobs(Path(home).absolute() / "local")
+        self._place = Place(Path(home))
+        self._jobs = Jobs(self._place.folder)
         self._ready = False
+
+    @property
+    def identity(self) -> str:
+        return self._place.identity
 
     def submit(self, job: JobRequest) -> str:
         total = len(self._slots.ids)
@@ -151,6 +157,7 @@ class LocalScheduler:
     def _prepare(self) -> None:
         """Supervisors, which outlive this process, read from the table what they need to know."""
         if not self._ready:
+            self._place.settle()
             self._jobs.create()
             with self._jobs.transaction() as table:
                 table.configure({"slots": self._slots.ids, "slot_type": self._slots.type, "grace": self._grace})

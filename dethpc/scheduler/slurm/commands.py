@@ -92,6 +92,13 @@ class SlurmCommands:
         self._runner = runner or SubprocessRunner(self._environment.get("PATH"))
         self._config: dict[str, str] | None = None
 
+    @property
+    def identity(self) -> str:
+        """By what remembers a cluster's jobs: its controller, and where that keeps them. Many are named ``cluster``."""
+        config = self.config
+        controller = config.get("SlurmctldHost[0]") or config.get("ControlMachine") or ""
+        return f"slurm:{config.get('ClusterName', '')}@{controller.partition('(')[0]}:{config.get('StateSaveLocation', '')}"
+
     # --- jobs --------------------------------------------------------------------------------------------------------
 
     def submit(self, job: JobRequest) -> str:

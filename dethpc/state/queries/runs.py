@@ -39,6 +39,12 @@ def was_taken(connection: Connection, wanted: Run) -> bool:
     return bool(connection.scalar(select(exists().where(*alike, _run.scheduler_job_id.is_not(None)))))
 
 
+def has_open_jobs(connection: Connection) -> bool:
+    """Whether a run that the scheduler took has not ended."""
+    wanted = (_run.state != RunState.ENDED, _run.scheduler_job_id.is_not(None))
+    return bool(connection.scalar(select(exists().where(*wanted))))
+
+
 def ids_of_deletions(connection: Connection) -> set[str]:
     """Of the runs that removed all that they were to remove."""
     done = (_task.kind == TaskKind.CHECKPOINT_GC, _task.state == State.COMPLETED)

@@ -23,11 +23,13 @@ from dethpc.master.durable.lease import Lease
 from dethpc.master.durable.ledger import Ledger
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.elsewhere import Elsewhere
 from dethpc.master.runs.holds import Holds
 from dethpc.master.runs.live import Cadence, LiveRuns, Pace
 from dethpc.master.runs.reconcile import Reconciler
 from dethpc.master.runs.reuse import ReusableJobs
 from dethpc.master.runs.warn import Warner
+from dethpc.master.scheduler_settings import SchedulerSettings
 from dethpc.rundir.claim import claim
 from dethpc.rundir.files import read_json, write_json
 from dethpc.rundir.home import Home
@@ -61,6 +63,7 @@ class World:
         self.lease.take()
         usual = {"quiet": 0.0, "fastest_poll": 0.0, "slowest_poll": 0.0, "rest": 0.0, "submit_for": NEVER}
         self.pace = Pace(**{**usual, **pace})
+        self.settings = self.before = SchedulerSettings("slurm", host="login1")
         self.prepared: list[str] = []
         self.needs: dict[str, str] = {}  # run id -> what it waits for
         self.refusals: dict[str, str] = {}  # run id -> why it can never be submitted
@@ -98,6 +101,7 @@ class World:
             Warner(self.ledger, self.home),
             self.beside,
             lambda: None,
+            Elsewhere(self.scheduler, self.before, self.settings),
         )
 
     def close(self) -> None:

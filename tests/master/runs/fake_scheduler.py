@@ -56,6 +56,7 @@ class FakeScheduler:
     node_state: NodeState = NodeState.MIXED
 
     kind = "slurm"
+    identity: str = "slurm:fake@login1:/state"
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)

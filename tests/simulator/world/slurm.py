@@ -83,6 +83,7 @@ class Slurm:
     asked: Counter[str] = field(default_factory=Counter)
 
     kind = "slurm"
+    identity: str = "slurm:main@login1:/state"
 
     def __post_init__(self) -> None:
         self.nodes_ = [Node(f"node{i}", 4) for i in range(3)]

@@ -30,6 +30,7 @@ from dethpc.master.http.together import Together
 from dethpc.master.installation import Installation
 from dethpc.master.runs.beside import Beside
 from dethpc.master.runs.cluster_view import ClusterView
+from dethpc.master.runs.elsewhere import Elsewhere
 from dethpc.master.runs.images import Images
 from dethpc.master.runs.waiting import WaitExplainer
 from dethpc.state.queries import Order
@@ -84,6 +85,7 @@ def reading(request: Request) -> Iterator[Connection]:
 
 TheInstallation = Annotated[Installation, _part("installation")]
 TheAuth = Annotated[Auth, _part("auth")]
+TheElsewhere = Annotated[Elsewhere, _part("elsewhere")]
 TheRecords = Annotated[Records, _part("records")]
 TheStore = Annotated[SqlStore, _part("store")]
 TheControl = Annotated[Control, _part("control")]

@@ -6,18 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from dethpc.domain.secrets import masked
-from dethpc.errors import NotSupportedYet
+from dethpc.errors import NotSupportedYet, RunOver, StoreUnavailable, Unauthorized
 from dethpc.master import own_log
+from dethpc.master.http.auth import Auth
 from dethpc.master.http.routes import streams
-from dethpc.master.http.routes.access import Owner, TheCreator, TheInstallation
+from dethpc.master.http.routes.access import Owner, TheAuth, TheCreator, TheElsewhere, TheInstallation
 from dethpc.master.http.routes.router import Router
 from dethpc.master.http.wire import master as wire
 from dethpc.master.http.wire.base import time
 from dethpc.master.http.wire.log import MasterLogAnswer, MasterLogEntry
+from dethpc.master.runs.elsewhere import Elsewhere
 
 router = Router(tags=["master"])
 
@@ -42,7 +44,8 @@ def health(installation: TheInstallation, response: Response) -> wire.Health:
 
 
 @router.get("/api/v1/master")
-def info(installation: TheInstallation) -> wire.Info:
+def info(installation: TheInstallation, elsewhere: TheElsewhere, auth: TheAuth, request: Request) -> wire.Info:
+    """Anybody may ask; what concerns runs is for the owner."""
     return wire.Info(
         cluster_id=installation.cluster_id,
         cluster_name=installation.cluster_name,
@@ -50,6 +53,34 @@ def info(installation: TheInstallation) -> wire.Info:
         dethpc_version=installation.version,
         started_at=time(installation.started_at),
         trouble=installation.trouble,
+        notice=elsewhere.notice if elsewhere.notice and _is_owner(auth, request) else "",
+    )
+
+
+def _is_owner(auth: Auth, request: Request) -> bool:
+    try:
+        return auth.principal(request.state.token).is_owner
+    except (Unauthorized, RunOver, StoreUnavailable):
+        return False
+
+
+@router.get("/api/v1/master/take-over")
+def runs_elsewhere(elsewhere: TheElsewhere, who: Owner) -> wire.TakeOver:
+    """The runs of which nothing can be learned, because another scheduler has their jobs, or because this one gives no answer."""
+    return _listed(elsewhere)
+
+
+@router.post("/api/v1/master/take-over")
+def take_over(elsewhere: TheElsewhere, who: Owner) -> wire.TakeOver:
+    """Count these runs as over: their trials start again from their last checkpoints. If one still runs, it trains twice."""
+    listed = _listed(elsewhere)
+    elsewhere.take_over()
+    return listed
+
+
+def _listed(elsewhere: Elsewhere) -> wire.TakeOver:
+    return wire.TakeOver(
+        runs=[wire.RunElsewhere(run_id=run, job_id=job, scheduler=where) for run, job, where in elsewhere.runs]
     )
 
 

@@ -27,6 +27,19 @@ class Info(Wire):
     dethpc_version: str
     started_at: str
     trouble: str  # why it does not get on at present; empty while it does
+    notice: str = ""  # of which runs it cannot tell what became, and why; for the owner alone
+
+
+class RunElsewhere(Wire):
+    """A run of which nothing can be learned: ``scheduler``, in words, has its job."""
+
+    run_id: str
+    job_id: str
+    scheduler: str
+
+
+class TakeOver(Wire):
+    runs: list[RunElsewhere]
 
 
 class ShortInfo(BaseModel):
